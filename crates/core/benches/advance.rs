@@ -1,0 +1,3 @@
+//! `advance` on one pod.
+#![allow(missing_docs)]
+fn main() {}

@@ -1,0 +1,268 @@
+//! What the webhooks do with a pod: patches for the mutating one, judgements for both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::{Patch, PatchOperation};
+use serde_json::json;
+
+use crate::advance::{advance, settle};
+use crate::keys::{CONTROL_LABEL, CONTROL_VALUE, Key, SERVICE_READY_GATE, Stage};
+use crate::operations::Operations;
+use crate::patch::{LabelChanges, add};
+use crate::pod::Pod;
+use crate::time::UnixNanos;
+
+/// The patch for a pod that is being created: the readiness gate; with `inject` also the opt-in label; and away with labels that
+/// only Podward may write, for a pod that doesn't exist yet can't have earned them (it was made from another one's manifest).
+///
+/// A pod that isn't opted in, and is not to be, gets an empty patch. A pod that says `kusionstack.io/control: "false"` stays out
+/// even with `inject`.
+#[must_use]
+pub fn on_create(pod: &Pod, inject: bool, now: UnixNanos) -> Patch {
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    let opts_in = inject && !labels.contains_key(CONTROL_LABEL);
+    if !opts_in && !pod.view().is_controlled() {
+        return Patch(Vec::new());
+    }
+    let mut changes = clean_start(pod, now);
+    if opts_in {
+        changes.set.insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
+    }
+    let mut operations = changes.to_json_patch(pod.metadata.labels.is_some());
+    operations.extend(gate_patch(pod));
+    Patch(operations)
+}
+
+fn clean_start(pod: &Pod, now: UnixNanos) -> LabelChanges {
+    let view = pod.view();
+    let before = Operations::parse(view.labels);
+    let mut operations = before.clone();
+    for operation in operations.by_id.values_mut() {
+        operation.take(&Stage::OURS);
+    }
+    operations.permissions.clear();
+    operations.service_available = false;
+    settle(&mut operations, &Operations::default(), &view);
+    before.changes_to(&operations, now)
+}
+
+fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
+    let gate = json!({"conditionType": SERVICE_READY_GATE});
+    match &pod.spec.readiness_gates {
+        _ if pod.has_gate() => None,
+        Some(_) => Some(add(&["spec", "readinessGates", "-"], gate)),
+        None => Some(add(&["spec", "readinessGates"], json!([gate]))),
+    }
+}
+
+/// The patch for a write to a pod or its status: [`advance`], within the caller's own write.
+#[must_use]
+pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
+    let stored = old.map(Pod::view);
+    Patch(advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some()))
+}
+
+/// Who makes a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// `userInfo.username`.
+    pub username: &'a str,
+    /// `userInfo.groups`.
+    pub groups: &'a [String],
+}
+
+/// How strangers and half announcements are treated.
+#[derive(Clone, Debug, Default)]
+pub struct ReviewPolicy {
+    /// Deny what is otherwise only warned of.
+    pub strict: bool,
+    /// User names that may write the labels that only Podward writes.
+    pub trusted: Vec<String>,
+}
+
+impl ReviewPolicy {
+    fn trusts(&self, writer: &Writer<'_>) -> bool {
+        self.trusted.iter().any(|trusted| trusted == writer.username)
+    }
+}
+
+/// What a webhook says of a write. It is allowed when there are no denials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    /// Why it is denied.
+    pub denials: Vec<String>,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+impl Review {
+    fn object(&mut self, policy: &ReviewPolicy, text: String) {
+        if policy.strict { self.denials.push(text) } else { self.warnings.push(text) }
+    }
+}
+
+/// Judges the caller's own write, before anything of ours is added to it (mutating webhook): half announcements, and labels that
+/// only Podward may write. `old` is `None` on CREATE.
+#[must_use]
+pub fn review_raw(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &ReviewPolicy) -> Review {
+    let mut review = Review::default();
+    if !concerns(old, new) {
+        return review;
+    }
+    half_announcements(old, new, policy, &mut review);
+    if !policy.trusts(writer) {
+        let changed = changed_keys(&protected_labels(old), &protected_labels(Some(new)));
+        object_to(&mut review, policy, writer, changed.iter().map(String::as_str));
+    }
+    if old.is_some_and(|old| old.view().is_controlled()) && !new.view().is_controlled() {
+        review.warnings.push(format!(
+            "the pod leaves Podward's care: without {CONTROL_LABEL}=true its readiness gate and operations stay as they are now"
+        ));
+    }
+    review
+}
+
+/// Judges the result of a write (validating webhook): the rules of the protocol, half announcements, and labels that only
+/// Podward may write and that don't follow from what the caller may. `old` is `None` on CREATE.
+///
+/// What was wrong before this write is not held against it.
+#[must_use]
+pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &ReviewPolicy) -> Review {
+    let mut review = Review::default();
+    if !concerns(old, new) {
+        return review;
+    }
+    let before: Vec<String> = old.map(violations).unwrap_or_default();
+    let fresh = violations(new).into_iter().filter(|violation| !before.contains(violation));
+    review.denials.extend(fresh.map(|violation| format!("failed to validate PodOpsLifecycleWebhook, {violation}")));
+    half_announcements(old, new, policy, &mut review);
+    if !policy.trusts(writer) {
+        let unearned = unearned_changes(old, new);
+        object_to(&mut review, policy, writer, unearned.iter().map(String::as_str));
+    }
+    review
+}
+
+fn concerns(old: Option<&Pod>, new: &Pod) -> bool {
+    new.view().is_controlled() || old.is_some_and(|old| old.view().is_controlled())
+}
+
+/// The rules of the reference's validating webhook that hold for a stored pod, each with its text.
+fn violations(pod: &Pod) -> Vec<String> {
+    let view = pod.view();
+    let mut found = Vec::new();
+    if let Err(error) = view.expected_finalizers() {
+        found.push(error.to_string());
+    }
+    found.extend(view.labels.keys().filter(|key| Key::parse(key) == Key::Malformed).map(|key| {
+        format!("invalid label {key}: a label with this prefix needs an operation id (or a type, for a permission) after one slash")
+    }));
+    let operations = Operations::parse(view.labels);
+    for (id, operation) in operations.iter() {
+        for (there, missing) in
+            [(Stage::Operated, Stage::DoneOperationType), (Stage::DoneOperationType, Stage::Operated)]
+        {
+            if operation.has(there) && !operation.has(missing) {
+                found.push(format!("not found label {}: it comes and goes with {}", missing.key(id), there.key(id)));
+            }
+        }
+    }
+    let any_checked = operations.iter().any(|(_, operation)| operation.has(Stage::PreChecked));
+    if any_checked == operations.permissions.is_empty() {
+        let (there, missing) =
+            if any_checked { ("pre-checked", "operation-permission") } else { ("operation-permission", "pre-checked") };
+        found.push(format!("not found the expected label prefixes: map[{missing}:{{}}], which {there} labels need"));
+    }
+    found
+}
+
+/// Pairs of `operating/<id>` and `operation-type/<id>` of which this write makes a half.
+fn half_announcements(old: Option<&Pod>, new: &Pod, policy: &ReviewPolicy, review: &mut Review) {
+    let before = old.map(Pod::view);
+    let stored = before.as_ref().map(|view| Operations::parse(view.labels)).unwrap_or_default();
+    let view = new.view();
+    for (id, operation) in Operations::parse(view.labels).iter() {
+        let was_half = stored.get(id).is_some_and(|stored| stored.is_half_announced());
+        let type_taken = operation.has(Stage::Operating)
+            && operation.known_type().is_none()
+            && stored.get(id).is_some_and(|stored| stored.known_type().is_some());
+        let begun_in_half = operation.is_half_announced() && !was_half && !is_finish(&stored, id);
+        if begun_in_half || type_taken {
+            review.object(policy, half_text(id, operation.has(Stage::Operating)));
+        }
+    }
+}
+
+/// Whether `id` was operating: then a lone type is what the stock clients leave when they finish.
+fn is_finish(stored: &Operations<'_>, id: &str) -> bool {
+    stored.get(id).is_some_and(|operation| operation.has(Stage::Operating) && operation.known_type().is_some())
+}
+
+/// Says which half of an announcement is missing.
+#[must_use]
+pub(crate) fn half_text(id: &str, has_operating: bool) -> String {
+    let (there, missing) = if has_operating {
+        (Stage::Operating, Stage::OperationType)
+    } else {
+        (Stage::OperationType, Stage::Operating)
+    };
+    format!(
+        "operation {id} is announced in half: {} is there, {} is missing or empty; set both in one write, or remove both",
+        there.key(id),
+        missing.key(id)
+    )
+}
+
+type Protected<'a> = BTreeMap<&'a str, &'a str>;
+
+fn protected_labels(pod: Option<&Pod>) -> Protected<'_> {
+    let labels = pod.and_then(|pod| pod.metadata.labels.as_ref()).into_iter().flatten();
+    labels.map(|(key, value)| (key.as_str(), value.as_str())).filter(|(key, _)| Key::parse(key).is_protected()).collect()
+}
+
+fn changed_keys(stored: &Protected<'_>, written: &Protected<'_>) -> BTreeSet<String> {
+    let keys: BTreeSet<&str> = stored.keys().chain(written.keys()).copied().collect();
+    keys.into_iter().filter(|key| stored.get(key) != written.get(key)).map(ToOwned::to_owned).collect()
+}
+
+/// Changes to protected labels that are not what [`advance`] makes of the rest of the write.
+fn unearned_changes(old: Option<&Pod>, new: &Pod) -> BTreeSet<String> {
+    let (stored, written) = (protected_labels(old), protected_labels(Some(new)));
+    let mut changed = changed_keys(&stored, &written);
+    if changed.is_empty() {
+        return changed;
+    }
+    let mut fair = new.clone();
+    let labels = fair.metadata.labels.get_or_insert_default();
+    labels.retain(|key, _| !Key::parse(key).is_protected());
+    labels.extend(stored.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    labels.extend(vanished_ids(old, new).into_iter().map(|id| (Stage::UndoOperationType.key(&id), String::new())));
+    let before = old.map(Pod::view);
+    let earned = advance(before.as_ref(), &fair.view(), UnixNanos::default());
+    changed.retain(|key| {
+        let is_there = written.contains_key(key.as_str());
+        if is_there { !earned.set.contains_key(key) } else { !earned.remove.contains(key) }
+    });
+    changed
+}
+
+/// Ids of which not one label is left. That is what a cancel looks like once it is carried out (the undo label goes in the same
+/// write), and cancelling is any operator's right.
+fn vanished_ids(old: Option<&Pod>, new: &Pod) -> Vec<String> {
+    let (before, after) = (old.map(Pod::view), new.view());
+    let stored = before.as_ref().map(|view| Operations::parse(view.labels)).unwrap_or_default();
+    let left = Operations::parse(after.labels);
+    stored.iter().filter(|(id, _)| left.get(id).is_none()).map(|(id, _)| id.to_owned()).collect()
+}
+
+fn object_to<'k>(review: &mut Review, policy: &ReviewPolicy, writer: &Writer<'_>, keys: impl Iterator<Item = &'k str>) {
+    let keys: Vec<&str> = keys.collect();
+    if !keys.is_empty() {
+        let text = format!(
+            "only Podward writes {}; {} is not among its service accounts or trusted writers",
+            keys.join(", "),
+            writer.username
+        );
+        review.object(policy, text);
+    }
+}

@@ -1,0 +1,54 @@
+//! The readiness gate, and what it decides.
+
+use crate::keys::Stage;
+use crate::operations::{Operation, Operations};
+use crate::view::{ConditionStatus, PodView};
+
+/// Whether the pod is out of service, so that it may be changed: the gate is off and no consumer holds the pod.
+///
+/// A gate whose condition nobody has written yet is not off by proof; a pod that was made without the gate (before Podward was
+/// installed, or opted in later) has nothing but its consumers to wait for.
+#[must_use]
+pub fn may_operate(pod: &PodView<'_>) -> bool {
+    let gate_is_off = match pod.gate {
+        Some(status) => status == ConditionStatus::False,
+        None => !pod.has_gate,
+    };
+    gate_is_off && pod.protection_finalizers().next().is_none()
+}
+
+/// What the gate's condition has to be, or `None` where it stays as it is.
+#[must_use]
+pub fn desired_gate(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<bool> {
+    let any = |test: fn(&Operation<'_>) -> bool| operations.iter().any(|(_, operation)| test(operation));
+    if any(|operation| operation.has_any(&[Stage::Preparing, Stage::Operate])) {
+        return Some(false);
+    }
+    let is_out = any(|operation| operation.has(Stage::Operated) && !operation.has(Stage::Completing));
+    if is_out || (pod.stays_offline() && !operations.any_live()) {
+        return None;
+    }
+    Some(true)
+}
+
+/// Whether the gate's condition has to be written, and as what: it must differ from what it is, and the pod must have one.
+#[must_use]
+pub fn gate_to_write(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<ConditionStatus> {
+    if !pod.has_gate && pod.gate.is_none() {
+        return None;
+    }
+    let wanted = if desired_gate(pod, operations)? { ConditionStatus::True } else { ConditionStatus::False };
+    (pod.gate != Some(wanted)).then_some(wanted)
+}
+
+/// Whether the pod is in service: no operation, not told to stay offline, gate on, Ready, and every expected consumer holds it.
+#[must_use]
+pub fn available(pod: &PodView<'_>, operations: &Operations<'_>) -> bool {
+    let gate_is_on = !pod.has_gate || pod.gate == Some(ConditionStatus::True);
+    !operations.any_live()
+        && !pod.stays_offline()
+        && gate_is_on
+        && pod.ready
+        && !pod.terminating
+        && pod.has_expected_finalizers()
+}

@@ -1,0 +1,215 @@
+//! The vocabulary of the wire: label, annotation, finalizer and condition names of PodOpsLifecycle, and the few of Podward's
+//! own. This is the only place that spells them.
+
+use std::fmt;
+
+/// A pod takes part exactly when this label is `"true"`; any other value means that it doesn't.
+pub const CONTROL_LABEL: &str = "kusionstack.io/control";
+/// The value of [`CONTROL_LABEL`] that opts a pod in.
+pub const CONTROL_VALUE: &str = "true";
+/// The readiness gate, and the pod condition behind it, through which a pod is taken out of service.
+pub const SERVICE_READY_GATE: &str = "pod.kusionstack.io/service-ready";
+/// The message of the [`SERVICE_READY_GATE`] condition, as the reference implementation writes it.
+pub const SERVICE_READY_MESSAGE: &str = "updated by PodOpsLifecycle";
+/// The pod condition that says in words what a pod waits for.
+pub const LIFECYCLE_CONDITION: &str = "podward.io/lifecycle";
+/// Any finalizer with this prefix says that a consumer holds the pod. The test is on the prefix alone, without a slash.
+pub const PROT_FINALIZER_PREFIX: &str = "prot.podopslifecycle.kusionstack.io";
+/// Annotation: the finalizers that must be back before a pod is available, as JSON.
+pub const AVAILABLE_CONDITIONS: &str = "pod.kusionstack.io/available-conditions";
+/// Label: the pod is in service; the value is the time in nanoseconds since the Unix epoch.
+pub const SERVICE_AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-available";
+/// Label: while it is there and no operation is going on, the pod is not put into service.
+pub const STAY_OFFLINE: &str = "podopslifecycle.kusionstack.io/stay-offline";
+/// Label that workload controllers put on a new pod; goes when the pod is available.
+pub const CREATING: &str = "podopslifecycle.kusionstack.io/creating";
+/// Label that workload controllers put on a rebuilt pod; goes when the pod is available.
+pub const COMPLETING: &str = "podopslifecycle.kusionstack.io/completing";
+/// A namespace with this label set to [`INJECT_VALUE`] opts every pod in that is created in it.
+pub const INJECT_LABEL: &str = "podward.io/inject";
+/// The value of [`INJECT_LABEL`] that turns it on.
+pub const INJECT_VALUE: &str = "enabled";
+
+const DOMAIN: &str = ".podopslifecycle.kusionstack.io";
+const PERMISSION: &str = "operation-permission.podopslifecycle.kusionstack.io";
+
+/// One kind of per-operation label: `<prefix>/<id>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// The operator has begun. Value: nanoseconds.
+    Operating,
+    /// What kind of operation it is. Value: the type.
+    OperationType,
+    /// The operator cancels. Value: the type.
+    UndoOperationType,
+    /// Podward is asked whether the operation may start. Value: nanoseconds.
+    PreCheck,
+    /// It may. Value: nanoseconds.
+    PreChecked,
+    /// The pod is being taken out of service. Value: nanoseconds.
+    Preparing,
+    /// The permission: the operator may change the pod. Value: nanoseconds.
+    Operate,
+    /// The operator has finished, and so have all others. Value: nanoseconds.
+    Operated,
+    /// What kind of operation it was. Value: the type.
+    DoneOperationType,
+    /// Podward is asked whether the result is good. Value: nanoseconds.
+    PostCheck,
+    /// It is. Value: nanoseconds.
+    PostChecked,
+    /// The pod is being put back into service. Value: nanoseconds.
+    Completing,
+}
+
+impl Stage {
+    /// All stages.
+    pub const ALL: [Stage; 12] = [
+        Stage::Operating,
+        Stage::OperationType,
+        Stage::UndoOperationType,
+        Stage::PreCheck,
+        Stage::PreChecked,
+        Stage::Preparing,
+        Stage::Operate,
+        Stage::Operated,
+        Stage::DoneOperationType,
+        Stage::PostCheck,
+        Stage::PostChecked,
+        Stage::Completing,
+    ];
+
+    /// The stages that only Podward writes.
+    pub const OURS: [Stage; 9] = [
+        Stage::PreCheck,
+        Stage::PreChecked,
+        Stage::Preparing,
+        Stage::Operate,
+        Stage::Operated,
+        Stage::DoneOperationType,
+        Stage::PostCheck,
+        Stage::PostChecked,
+        Stage::Completing,
+    ];
+
+    /// The first word of the label's prefix, e.g. `pre-check`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Stage::Operating => "operating",
+            Stage::OperationType => "operation-type",
+            Stage::UndoOperationType => "undo-operation-type",
+            Stage::PreCheck => "pre-check",
+            Stage::PreChecked => "pre-checked",
+            Stage::Preparing => "preparing",
+            Stage::Operate => "operate",
+            Stage::Operated => "operated",
+            Stage::DoneOperationType => "done-operation-type",
+            Stage::PostCheck => "post-check",
+            Stage::PostChecked => "post-checked",
+            Stage::Completing => "completing",
+        }
+    }
+
+    /// The label key of this stage for the operation `id`.
+    #[must_use]
+    pub fn key(self, id: &str) -> String {
+        format!("{}{DOMAIN}/{id}", self.word())
+    }
+
+    fn from_word(word: &str) -> Option<Stage> {
+        Stage::ALL.into_iter().find(|stage| stage.word() == word)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// The label key of the permission for operations of `operation_type`. Its suffix is the type, not the id.
+#[must_use]
+pub fn permission_key(operation_type: &str) -> String {
+    format!("{PERMISSION}/{operation_type}")
+}
+
+/// What a label key means in the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// `<stage>/<id>`.
+    Stage(Stage, &'a str),
+    /// `operation-permission/<type>`.
+    Permission(&'a str),
+    /// [`SERVICE_AVAILABLE`].
+    ServiceAvailable,
+    /// It starts like a label of the protocol, but has no id or type after a slash.
+    Malformed,
+    /// Not a label of the protocol.
+    Other,
+}
+
+impl<'a> Key<'a> {
+    /// Reads a label key. Total: every string has a meaning.
+    #[must_use]
+    pub fn parse(key: &'a str) -> Key<'a> {
+        if key == SERVICE_AVAILABLE {
+            return Key::ServiceAvailable;
+        }
+        let (prefix, name) = match key.split_once('/') {
+            Some((prefix, name)) => (prefix, Some(name)),
+            None => (key, None),
+        };
+        let Some(word) = prefix.strip_suffix(DOMAIN) else { return Key::Other };
+        let stage = Stage::from_word(word);
+        if stage.is_none() && prefix != PERMISSION {
+            return Key::Other;
+        }
+        match (stage, name) {
+            (_, None) => Key::Malformed,
+            (_, Some(name)) if name.is_empty() || name.contains('/') => Key::Malformed,
+            (Some(stage), Some(name)) => Key::Stage(stage, name),
+            (None, Some(name)) => Key::Permission(name),
+        }
+    }
+
+    /// Whether only Podward may write a label with this key.
+    #[must_use]
+    pub fn is_protected(self) -> bool {
+        match self {
+            Key::Stage(stage, _) => Stage::OURS.contains(&stage),
+            Key::Permission(_) | Key::ServiceAvailable => true,
+            Key::Malformed | Key::Other => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_wire() {
+        assert_eq!(Stage::Operating.key("a"), "operating.podopslifecycle.kusionstack.io/a");
+        assert_eq!(Stage::DoneOperationType.key("x.y"), "done-operation-type.podopslifecycle.kusionstack.io/x.y");
+        assert_eq!(permission_key("update"), "operation-permission.podopslifecycle.kusionstack.io/update");
+    }
+
+    #[test]
+    fn every_stage_reads_back() {
+        for stage in Stage::ALL {
+            assert_eq!(Key::parse(&stage.key("my-id")), Key::Stage(stage, "my-id"));
+        }
+        assert_eq!(Key::parse(&permission_key("update")), Key::Permission("update"));
+    }
+
+    #[test]
+    fn look_alikes_are_told_apart() {
+        assert_eq!(Key::parse("operating.podopslifecycle.kusionstack.io"), Key::Malformed);
+        assert_eq!(Key::parse("operating.podopslifecycle.kusionstack.io/"), Key::Malformed);
+        assert_eq!(Key::parse("podopslifecycle.kusionstack.io/preparing"), Key::Other);
+        assert_eq!(Key::parse("operatingx.podopslifecycle.kusionstack.io/a"), Key::Other);
+        assert_eq!(Key::parse("app"), Key::Other);
+        assert_eq!(Key::parse(SERVICE_AVAILABLE), Key::ServiceAvailable);
+    }
+}

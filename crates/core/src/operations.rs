@@ -1,0 +1,302 @@
+//! The operations that a pod's labels describe.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::keys::{self, Key, Stage};
+use crate::patch::LabelChanges;
+use crate::time::UnixNanos;
+
+/// The type that an operation gets whose own can't be found any more.
+pub const UNKNOWN_TYPE: &str = "unknown";
+
+/// A set of stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stages(u16);
+
+impl Stages {
+    const fn bit(stage: Stage) -> u16 {
+        1 << stage as u16
+    }
+
+    const fn of(stages: &[Stage]) -> Stages {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < stages.len() {
+            bits |= Stages::bit(stages[i]);
+            i += 1;
+        }
+        Stages(bits)
+    }
+
+    const OURS: Stages = Stages::of(&Stage::OURS);
+}
+
+/// One operation: the labels of one id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operation<'a> {
+    stages: Stages,
+    operation_type: Option<Cow<'a, str>>,
+    done_type: Option<Cow<'a, str>>,
+}
+
+impl<'a> Operation<'a> {
+    /// Whether the label of `stage` is there.
+    #[must_use]
+    pub fn has(&self, stage: Stage) -> bool {
+        self.stages.0 & Stages::bit(stage) != 0
+    }
+
+    /// Whether any of `stages` is there.
+    #[must_use]
+    pub fn has_any(&self, stages: &[Stage]) -> bool {
+        self.stages.0 & Stages::of(stages).0 != 0
+    }
+
+    /// The type that the operator gave, or that was kept when it was done. An empty value is no type.
+    #[must_use]
+    pub fn known_type(&self) -> Option<&str> {
+        self.operation_type.as_deref().or(self.done_type.as_deref()).filter(|value| !value.is_empty())
+    }
+
+    /// Whether only one of `operating` and `operation-type` is there and nothing was granted: not an operation yet.
+    #[must_use]
+    pub fn is_half_announced(&self) -> bool {
+        let has_type = self.known_type().is_some();
+        if self.has_any(&[Stage::PreChecked, Stage::Preparing, Stage::Operate, Stage::Operated]) {
+            return false;
+        }
+        self.has(Stage::Operating) != has_type
+    }
+
+    /// Whether the operator is at it, or waits to be.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.has(Stage::Operating) && !self.is_half_announced()
+    }
+
+    /// Whether the id has any part in the protocol at present. A lone `operation-type` and a lone `operating` have none.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !self.is_half_announced() && (self.has(Stage::Operating) || self.has_ours())
+    }
+
+    pub(crate) fn has_ours(&self) -> bool {
+        self.stages.0 & Stages::OURS.0 != 0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stages.0 == 0
+    }
+
+    pub(crate) fn put(&mut self, stage: Stage) {
+        self.stages.0 |= Stages::bit(stage);
+    }
+
+    pub(crate) fn take(&mut self, stages: &[Stage]) {
+        self.stages.0 &= !Stages::of(stages).0;
+        if !self.has(Stage::OperationType) {
+            self.operation_type = None;
+        }
+        if !self.has(Stage::DoneOperationType) {
+            self.done_type = None;
+        }
+    }
+
+    pub(crate) fn put_done_type(&mut self, value: Cow<'a, str>) {
+        self.put(Stage::DoneOperationType);
+        self.done_type = Some(value);
+    }
+
+    fn value(&self, stage: Stage, now: UnixNanos) -> String {
+        let kept = match stage {
+            Stage::OperationType => &self.operation_type,
+            Stage::DoneOperationType => &self.done_type,
+            _ => &None,
+        };
+        kept.as_deref().map_or_else(|| now.to_string(), ToOwned::to_owned)
+    }
+}
+
+/// Everything in a pod's labels that belongs to the protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operations<'a> {
+    pub(crate) by_id: BTreeMap<&'a str, Operation<'a>>,
+    pub(crate) permissions: BTreeSet<Cow<'a, str>>,
+    pub(crate) service_available: bool,
+}
+
+impl<'a> Operations<'a> {
+    /// Reads labels. Total: what isn't of the protocol, or has no id, is passed over.
+    #[must_use]
+    pub fn parse(labels: &'a BTreeMap<String, String>) -> Self {
+        let mut parsed = Operations::default();
+        for (key, value) in labels {
+            match Key::parse(key) {
+                Key::Stage(stage, id) => {
+                    let operation = parsed.by_id.entry(id).or_default();
+                    operation.put(stage);
+                    match stage {
+                        Stage::OperationType => operation.operation_type = Some(Cow::Borrowed(value)),
+                        Stage::DoneOperationType => operation.done_type = Some(Cow::Borrowed(value)),
+                        _ => {}
+                    }
+                }
+                Key::Permission(operation_type) => {
+                    parsed.permissions.insert(Cow::Borrowed(operation_type));
+                }
+                Key::ServiceAvailable => parsed.service_available = true,
+                Key::Malformed | Key::Other => {}
+            }
+        }
+        parsed
+    }
+
+    /// The operations in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &Operation<'a>)> {
+        self.by_id.iter().map(|(id, operation)| (*id, operation))
+    }
+
+    /// The operation `id`.
+    #[must_use]
+    pub fn get(&self, id: &str) -> Option<&Operation<'a>> {
+        self.by_id.get(id)
+    }
+
+    /// Whether `operation-permission/<type>` is there.
+    #[must_use]
+    pub fn permits(&self, operation_type: &str) -> bool {
+        self.permissions.contains(operation_type)
+    }
+
+    /// Whether `service-available` is there.
+    #[must_use]
+    pub fn is_service_available(&self) -> bool {
+        self.service_available
+    }
+
+    /// Whether any operation has a part in the protocol at present.
+    #[must_use]
+    pub fn any_live(&self) -> bool {
+        self.by_id.values().any(Operation::is_live)
+    }
+
+    /// Whether any operator is at work or waits to be.
+    #[must_use]
+    pub fn any_active(&self) -> bool {
+        self.by_id.values().any(Operation::is_active)
+    }
+
+    /// The type of `id`: its own; where its label is gone, the one permission that no other operation claims, or the only one
+    /// there is; else nobody knows.
+    #[must_use]
+    pub fn type_of(&self, id: &str) -> Option<Cow<'a, str>> {
+        let operation = self.by_id.get(id)?;
+        if let Some(known) = operation.known_type() {
+            return Some(Cow::Owned(known.to_owned()));
+        }
+        if !operation.has_any(&[Stage::PreChecked, Stage::Preparing, Stage::Operate]) {
+            return None;
+        }
+        let claimed =
+            |permission: &str| self.by_id.iter().any(|(other, op)| *other != id && op.known_type() == Some(permission));
+        let mut unclaimed = self.permissions.iter().filter(|permission| !claimed(permission));
+        match (unclaimed.next(), unclaimed.next(), self.permissions.len()) {
+            (Some(only), None, _) => Some(only.clone()),
+            (None, None, 1) => self.permissions.first().cloned(),
+            _ => None,
+        }
+    }
+
+    /// What has to be written to come from `self` to `goal`, with `now` as the value of new timestamps.
+    #[must_use]
+    pub fn changes_to(&self, goal: &Operations<'a>, now: UnixNanos) -> LabelChanges {
+        let mut changes = LabelChanges::default();
+        let none = Operation::default();
+        let ids: BTreeSet<&str> = self.by_id.keys().chain(goal.by_id.keys()).copied().collect();
+        for id in ids {
+            let from = self.by_id.get(id).unwrap_or(&none);
+            let to = goal.by_id.get(id).unwrap_or(&none);
+            if from == to {
+                continue;
+            }
+            for stage in Stage::ALL {
+                match (from.has(stage), to.has(stage)) {
+                    (false, true) => {
+                        changes.set.insert(stage.key(id), to.value(stage, now));
+                    }
+                    (true, false) => {
+                        changes.remove.insert(stage.key(id));
+                    }
+                    (true, true) if from.value(stage, now) != to.value(stage, now) => {
+                        changes.set.insert(stage.key(id), to.value(stage, now));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for gone in self.permissions.difference(&goal.permissions) {
+            changes.remove.insert(keys::permission_key(gone));
+        }
+        for new in goal.permissions.difference(&self.permissions) {
+            changes.set.insert(keys::permission_key(new), now.to_string());
+        }
+        match (self.service_available, goal.service_available) {
+            (false, true) => {
+                changes.set.insert(keys::SERVICE_AVAILABLE.to_owned(), now.to_string());
+            }
+            (true, false) => {
+                changes.remove.insert(keys::SERVICE_AVAILABLE.to_owned());
+            }
+            _ => {}
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(entries: &[(String, &str)]) -> BTreeMap<String, String> {
+        entries.iter().map(|(key, value)| (key.clone(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_lone_half_is_not_an_operation() {
+        let lone_type = labels(&[(Stage::OperationType.key("a"), "update")]);
+        let parsed = Operations::parse(&lone_type);
+        assert!(!parsed.any_live() && !parsed.any_active());
+        let lone_begin = labels(&[(Stage::Operating.key("a"), "1"), (Stage::PreCheck.key("a"), "1")]);
+        let parsed = Operations::parse(&lone_begin);
+        assert!(!parsed.any_live() && !parsed.any_active());
+        let empty_type = labels(&[(Stage::Operating.key("a"), "1"), (Stage::OperationType.key("a"), "")]);
+        assert!(Operations::parse(&empty_type).get("a").unwrap().is_half_announced());
+    }
+
+    #[test]
+    fn a_lost_type_is_found_by_its_permission() {
+        let pod = labels(&[
+            (Stage::Operate.key("a"), "1"),
+            (Stage::Operate.key("b"), "1"),
+            (Stage::OperationType.key("b"), "restart"),
+            (keys::permission_key("update"), "1"),
+            (keys::permission_key("restart"), "1"),
+        ]);
+        assert_eq!(Operations::parse(&pod).type_of("a").as_deref(), Some("update"));
+        assert_eq!(Operations::parse(&pod).type_of("b").as_deref(), Some("restart"));
+    }
+
+    #[test]
+    fn changes_lead_from_one_to_the_other() {
+        let before = labels(&[(Stage::Operating.key("a"), "1"), (Stage::OperationType.key("a"), "update")]);
+        let from = Operations::parse(&before);
+        let mut to = from.clone();
+        let operation = to.by_id.get_mut("a").unwrap();
+        operation.take(&[Stage::OperationType]);
+        operation.put_done_type(Cow::Borrowed("update"));
+        let changes = from.changes_to(&to, UnixNanos(7));
+        assert_eq!(changes.set, BTreeMap::from([(Stage::DoneOperationType.key("a"), "update".to_owned())]));
+        assert_eq!(changes.remove, BTreeSet::from([Stage::OperationType.key("a")]));
+    }
+}

@@ -1,0 +1,84 @@
+//! What the controller writes: the same steps as the webhook's, and those that are the controller's alone.
+
+use std::borrow::Cow;
+
+use crate::advance::settle;
+use crate::gate::available;
+use crate::keys::{COMPLETING, CREATING, Stage};
+use crate::operations::Operations;
+use crate::patch::LabelChanges;
+use crate::time::UnixNanos;
+use crate::view::PodView;
+
+/// The answer of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckResult {
+    /// Nothing speaks against it.
+    Pass,
+    /// Not yet, for this reason.
+    Wait(String),
+}
+
+/// Who says whether an operation may start and whether its result is good.
+pub trait Checks {
+    /// May the operation `id` of `operation_type` start?
+    fn pre_check(&self, id: &str, operation_type: &str) -> CheckResult;
+    /// Is the result of the operation `id` good?
+    fn post_check(&self, id: &str, operation_type: &str) -> CheckResult;
+}
+
+/// No rules: every check passes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRules;
+
+impl Checks for NoRules {
+    fn pre_check(&self, _: &str, _: &str) -> CheckResult {
+        CheckResult::Pass
+    }
+
+    fn post_check(&self, _: &str, _: &str) -> CheckResult {
+        CheckResult::Pass
+    }
+}
+
+/// The label changes that the controller makes on `pod`: grants what `checks` let pass, takes every step that follows from it
+/// (so that it needs no webhook), and says whether the pod is available.
+///
+/// A pod that is being deleted, or hasn't opted in, is left alone.
+#[must_use]
+pub fn plan_labels(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> LabelChanges {
+    if !pod.is_controlled() || pod.terminating {
+        return LabelChanges::default();
+    }
+    let before = Operations::parse(pod.labels);
+    let mut operations = before.clone();
+    let nothing_stored = Operations::default();
+    settle(&mut operations, &nothing_stored, pod);
+    grant(&mut operations, checks);
+    settle(&mut operations, &nothing_stored, pod);
+    let is_available = available(pod, &operations);
+    // A pod that is not Ready is not available, whatever the reason; a gate or consumer that goes takes Ready with it.
+    operations.service_available = if pod.ready { operations.service_available || is_available } else { false };
+    let mut changes = before.changes_to(&operations, now);
+    if is_available && !before.service_available {
+        let done = [CREATING, COMPLETING].into_iter().filter(|key| pod.labels.contains_key(*key));
+        changes.remove.extend(done.map(ToOwned::to_owned));
+    }
+    changes
+}
+
+fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {
+    let mut permitted = Vec::new();
+    for (id, operation) in &mut operations.by_id {
+                let waits_to_start = operation.has(Stage::Operating) && !operation.has(Stage::PreChecked);
+        let waits_to_end = operation.has(Stage::PostCheck) && !operation.has(Stage::PostChecked);
+        let Some(operation_type) = operation.known_type().map(ToOwned::to_owned) else { continue };
+        if waits_to_start && checks.pre_check(id, &operation_type) == CheckResult::Pass {
+            operation.put(Stage::PreChecked);
+            permitted.push(operation_type);
+        } else if waits_to_end && checks.post_check(id, &operation_type) == CheckResult::Pass {
+            operation.put(Stage::PostChecked);
+        }
+    }
+    operations.permissions.extend(permitted.into_iter().map(Cow::Owned));
+}

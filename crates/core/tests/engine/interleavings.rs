@@ -1,0 +1,133 @@
+//! The safety properties hold, and everything comes to rest, whatever the order in which everybody acts.
+
+use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use podward_core::{ConditionStatus, Pod, ReviewPolicy, Writer, review};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::world::{Blockable, Stored, World};
+
+const IDS: [&str; 3] = ["a", "b", "c"];
+const TYPES: [&str; 2] = ["update", "restart"];
+
+#[derive(Clone, Debug)]
+enum Act {
+    Begin(usize, usize),
+    BeginHalf(usize, bool),
+    Finish(usize, bool),
+    Undo(usize, usize),
+    Kubelet,
+    Traffic,
+    /// The controller sees the version this many writes ago: an event that is late, doubled or out of order.
+    Controller(usize),
+    Webhook(bool),
+    Checks(bool, bool),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (0..3usize, 0..2usize).prop_map(|(id, t)| Act::Begin(id, t)),
+        1 => (0..3usize, any::<bool>()).prop_map(|(id, which)| Act::BeginHalf(id, which)),
+        3 => (0..3usize, any::<bool>()).prop_map(|(id, both)| Act::Finish(id, both)),
+        1 => (0..3usize, 0..2usize).prop_map(|(id, t)| Act::Undo(id, t)),
+        4 => Just(Act::Kubelet),
+        4 => Just(Act::Traffic),
+        6 => prop_oneof![3 => Just(0usize), 1 => 0..5usize].prop_map(Act::Controller),
+        2 => prop::bool::weighted(0.7).prop_map(Act::Webhook),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(pre, post)| Act::Checks(pre, post)),
+    ]
+}
+
+fn perform(world: &mut World, act: &Act) {
+    match *act {
+        Act::Begin(id, t) => world.begin(IDS[id], TYPES[t]),
+        Act::BeginHalf(id, operating) => world.write(|pod| {
+            let stage = if operating { Stage::Operating } else { Stage::OperationType };
+            pod.labels.insert(stage.key(IDS[id]), "update".to_owned());
+        }),
+        Act::Finish(id, true) => world.finish_both(IDS[id]),
+        Act::Finish(id, false) => world.finish(IDS[id]),
+        Act::Undo(id, t) => world.undo(IDS[id], TYPES[t]),
+        Act::Kubelet => world.kubelet(),
+        Act::Traffic => world.traffic(),
+        Act::Controller(age) => {
+            let seen = world.history[world.history.len().saturating_sub(age + 1)].clone();
+            world.reconcile(&seen);
+        }
+        Act::Webhook(there) => world.webhook = there,
+        Act::Checks(pre, post) => world.checks = Blockable { pre, post },
+    }
+}
+
+/// Everybody who has begun finishes, or takes back what was announced in half.
+fn all_end(world: &mut World, undo: bool) {
+    world.checks = Blockable::default();
+    world.settle();
+    for id in IDS {
+        if undo && (world.pod.has(Stage::Operating, id) || world.pod.has(Stage::OperationType, id)) {
+            world.undo(id, "update");
+        } else {
+            world.finish_both(id);
+        }
+    }
+    world.settle();
+}
+
+fn as_pod(stored: &Stored) -> Pod {
+    let conditions: Vec<_> = stored
+        .gate
+        .map(|gate| serde_json::json!({"type": "pod.kusionstack.io/service-ready", "status": gate.as_str()}))
+        .into_iter()
+        .collect();
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"labels": stored.labels, "finalizers": stored.finalizers},
+        "spec": {"readinessGates": if stored.has_gate { vec![serde_json::json!({"conditionType": "pod.kusionstack.io/service-ready"})] } else { vec![] }},
+        "status": {"conditions": conditions},
+    }))
+    .unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_interleaving_is_safe_and_comes_to_rest(
+        acts in vec(act(), 1..60),
+        has_gate in prop::bool::weighted(0.9),
+        consumer in prop::bool::weighted(0.8),
+        webhook_at_end in any::<bool>(),
+        undo in any::<bool>(),
+    ) {
+        let mut world = World::in_service(has_gate, consumer);
+        for act in &acts {
+            perform(&mut world, act);
+        }
+        world.webhook = webhook_at_end;
+        all_end(&mut world, undo);
+        prop_assert_eq!(world.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
+        prop_assert!(!has_gate || world.pod.gate == Some(ConditionStatus::True));
+    }
+
+    /// What operators, kubelet, traffic loops and the controller do is never called a stranger's doing, and the rules of the
+    /// protocol hold after each of their writes, for any interleaving.
+    #[test]
+    fn every_write_of_the_engine_passes_the_review(acts in vec(act(), 1..60), webhook in any::<bool>()) {
+        let policy = ReviewPolicy { strict: true, trusted: vec!["podward".to_owned()] };
+        let mut world = World::in_service(true, true);
+        world.webhook = webhook;
+        for act in &acts {
+            if matches!(act, Act::Webhook(_) | Act::BeginHalf(..)) {
+                continue;
+            }
+            let before = world.history.len();
+            perform(&mut world, act);
+            let username = if matches!(act, Act::Controller(_)) { "podward" } else { "operator" };
+            for pair in world.history[before - 1..].windows(2) {
+                let found = review(Some(&as_pod(&pair[0])), &as_pod(&pair[1]), &Writer { username, groups: &[] }, &policy);
+                let is_half = |text: &String| text.contains("announced in half");
+                let denials: Vec<_> = found.denials.into_iter().filter(|text| !is_half(text)).collect();
+                prop_assert!(denials.is_empty(), "{:?}: {:?} -> {:?}: {:?}", act, pair[0], pair[1], denials);
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! A pod with everybody around it: operators, kubelet, a traffic loop, the controller, and webhooks that may be away.
+//! Every write goes through [`World::write`], which holds the safety properties.
+
+use std::collections::BTreeMap;
+
+use podward_core::keys::{self, Key, Stage};
+use podward_core::{
+    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, PodView, UnixNanos, advance, gate_to_write, plan_labels,
+};
+
+pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
+const EXPECTED: &str = r#"{"expectedFinalizers":{"Service/default/server":"prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"}}"#;
+
+/// What is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) version: u64,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) has_gate: bool,
+    pub(crate) gate: Option<ConditionStatus>,
+    pub(crate) ready: bool,
+    pub(crate) expects_consumer: bool,
+}
+
+impl Stored {
+    pub(crate) fn view(&self) -> PodView<'_> {
+        PodView {
+            labels: &self.labels,
+            available_conditions: self.expects_consumer.then_some(EXPECTED),
+            finalizers: &self.finalizers,
+            has_gate: self.has_gate,
+            gate: self.gate,
+            ready: self.ready,
+            terminating: false,
+        }
+    }
+
+    pub(crate) fn has(&self, stage: Stage, id: &str) -> bool {
+        self.labels.contains_key(&stage.key(id))
+    }
+
+    pub(crate) fn protocol_labels(&self) -> Vec<&str> {
+        self.labels.keys().map(String::as_str).filter(|key| !matches!(Key::parse(key), Key::Other)).collect()
+    }
+
+    fn holds_gate(&self) -> bool {
+        Operations::parse(&self.labels).iter().any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
+    }
+}
+
+/// Checks that somebody can block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Blockable {
+    pub(crate) pre: bool,
+    pub(crate) post: bool,
+}
+
+impl Checks for Blockable {
+    fn pre_check(&self, _: &str, _: &str) -> CheckResult {
+        if self.pre { CheckResult::Wait("blocked".to_owned()) } else { CheckResult::Pass }
+    }
+
+    fn post_check(&self, _: &str, _: &str) -> CheckResult {
+        if self.post { CheckResult::Wait("blocked".to_owned()) } else { CheckResult::Pass }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) pod: Stored,
+    pub(crate) history: Vec<Stored>,
+    pub(crate) webhook: bool,
+    pub(crate) checks: Blockable,
+    now: i64,
+}
+
+impl World {
+    /// A pod in service.
+    pub(crate) fn in_service(has_gate: bool, expects_consumer: bool) -> World {
+        let mut world = World::created(has_gate, expects_consumer);
+        world.settle();
+        assert_eq!(world.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
+        world
+    }
+
+    /// A pod that was just made.
+    pub(crate) fn created(has_gate: bool, expects_consumer: bool) -> World {
+        let labels = [(keys::CONTROL_LABEL, "true"), ("app", "web"), (keys::CREATING, "1")];
+        let pod = Stored {
+            version: 1,
+            labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            finalizers: vec!["example.com/not-ours".to_owned()],
+            has_gate,
+            gate: None,
+            ready: false,
+            expects_consumer,
+        };
+        World { history: vec![pod.clone()], pod, webhook: true, checks: Blockable::default(), now: 1_700_000_000_000_000_000 }
+    }
+
+    pub(crate) fn now(&mut self) -> UnixNanos {
+        self.now += 1;
+        UnixNanos(self.now)
+    }
+
+    /// One write of anybody, through the webhook if it is there. `change` has seen `self.pod`.
+    pub(crate) fn write(&mut self, change: impl FnOnce(&mut Stored)) {
+        let old = self.pod.clone();
+        let mut new = old.clone();
+        change(&mut new);
+        let now = self.now();
+        if self.webhook {
+            let changes = advance(Some(&old.view()), &new.view(), now);
+            changes.apply(&mut new.labels);
+            let again = advance(Some(&old.view()), &new.view(), UnixNanos(0));
+            assert_eq!(again, LabelChanges::default(), "advance is idempotent: {new:?}");
+        }
+        if new == old {
+            return;
+        }
+        new.version += 1;
+        check_safety(&old, &new);
+        self.history.push(new.clone());
+        self.pod = new;
+    }
+
+    /// One round of the controller, on `seen`, which may be old: a write on an old version is refused. Returns whether it
+    /// wanted to write.
+    pub(crate) fn reconcile(&mut self, seen: &Stored) -> bool {
+        let now = self.now();
+        let changes = plan_labels(&seen.view(), &self.checks, now);
+        let mut acted = !changes.is_empty();
+        if acted {
+            if seen.version != self.pod.version {
+                return true;
+            }
+            self.write(|pod| changes.apply(&mut pod.labels));
+        }
+        let seen = if acted { self.pod.clone() } else { seen.clone() };
+        if let Some(status) = gate_to_write(&seen.view(), &Operations::parse(&seen.labels)) {
+            acted = true;
+            if seen.version == self.pod.version {
+                self.write(|pod| pod.gate = Some(status));
+            }
+        }
+        acted
+    }
+
+    pub(crate) fn reconcile_latest(&mut self) -> bool {
+        let seen = self.pod.clone();
+        self.reconcile(&seen)
+    }
+
+    /// The kubelet's status write.
+    pub(crate) fn kubelet(&mut self) {
+        let ready = !self.pod.has_gate || self.pod.gate == Some(ConditionStatus::True);
+        self.write(|pod| pod.ready = ready);
+    }
+
+    /// The plain recipe of a traffic controller: Ready and gate not off, then hold the pod; otherwise let go.
+    pub(crate) fn traffic(&mut self) {
+        let on = self.pod.ready && self.pod.gate != Some(ConditionStatus::False);
+        self.write(|pod| {
+            pod.finalizers.retain(|finalizer| finalizer != CONSUMER);
+            if on {
+                pod.finalizers.push(CONSUMER.to_owned());
+            }
+        });
+    }
+
+    pub(crate) fn begin(&mut self, id: &str, operation_type: &str) {
+        let now = self.now();
+        self.write(|pod| {
+            pod.labels.insert(Stage::Operating.key(id), now.to_string());
+            pod.labels.insert(Stage::OperationType.key(id), operation_type.to_owned());
+        });
+    }
+
+    /// The stock Finish.
+    pub(crate) fn finish(&mut self, id: &str) {
+        self.write(|pod| {
+            pod.labels.remove(&Stage::Operating.key(id));
+        });
+    }
+
+    pub(crate) fn finish_both(&mut self, id: &str) {
+        self.write(|pod| {
+            pod.labels.remove(&Stage::Operating.key(id));
+            pod.labels.remove(&Stage::OperationType.key(id));
+        });
+    }
+
+    pub(crate) fn undo(&mut self, id: &str, operation_type: &str) {
+        self.write(|pod| {
+            pod.labels.insert(Stage::UndoOperationType.key(id), operation_type.to_owned());
+        });
+    }
+
+    /// Lets kubelet, traffic loop and controller work until nobody has anything to do.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..12 {
+            let before = self.pod.clone();
+            self.reconcile_latest();
+            self.kubelet();
+            self.traffic();
+            if self.pod == before {
+                return;
+            }
+        }
+        panic!("the pod does not come to rest: {:#?}", self.pod);
+    }
+}
+
+fn check_safety(old: &Stored, new: &Stored) {
+    for (id, operation) in Operations::parse(&new.labels).iter() {
+        let granted = operation.has(Stage::Operate) && !old.has(Stage::Operate, id);
+        if granted {
+            let is_off = if new.has_gate { new.gate == Some(ConditionStatus::False) } else { new.gate != Some(ConditionStatus::True) };
+            assert!(is_off, "operate/{id} with the gate on: {new:?}");
+            assert!(!new.finalizers.iter().any(|f| f == CONSUMER), "operate/{id} while a consumer holds the pod: {new:?}");
+        }
+    }
+    let turned_on = new.gate == Some(ConditionStatus::True) && old.gate != new.gate;
+    assert!(!(turned_on && (old.holds_gate() || new.holds_gate())), "gate on in the middle of an operation: {new:?}");
+    let called_available = |pod: &Stored| pod.labels.contains_key(keys::SERVICE_AVAILABLE);
+    if called_available(new) && !called_available(old) {
+        assert!(!new.has_gate || new.gate == Some(ConditionStatus::True), "available with the gate off: {new:?}");
+        assert!(new.ready && new.view().has_expected_finalizers(), "available too early: {new:?}");
+    }
+    let foreign = |pod: &Stored| -> BTreeMap<String, String> {
+        let is_foreign = |key: &str| matches!(Key::parse(key), Key::Other) && key != keys::CREATING;
+        pod.labels.iter().filter(|(key, _)| is_foreign(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    assert_eq!(foreign(old), foreign(new), "labels of others were touched");
+}
