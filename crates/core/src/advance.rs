@@ -10,8 +10,13 @@ use crate::time::UnixNanos;
 use crate::view::PodView;
 
 /// What a finished operation carries, and an operation that begins must not.
-const AFTER_OPERATE: [Stage; 5] =
-    [Stage::Operated, Stage::DoneOperationType, Stage::PostCheck, Stage::PostChecked, Stage::Completing];
+const AFTER_OPERATE: [Stage; 5] = [
+    Stage::Operated,
+    Stage::DoneOperationType,
+    Stage::PostCheck,
+    Stage::PostChecked,
+    Stage::Completing,
+];
 
 /// What was granted to an operation.
 const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate];
@@ -43,6 +48,7 @@ pub(crate) fn settle<'a>(operations: &mut Operations<'a>, stored: &Operations<'_
     let may_operate = may_operate(pod);
     let expected_are_back = pod.has_expected_finalizers();
     finish_half_removed_pairs(operations, stored);
+    begin_anew(operations, stored);
     // Every pass moves an operation forward or takes labels away, so this ends; the bound is a belt for the braces.
     for _ in 0..16 {
         let before = operations.clone();
@@ -53,14 +59,21 @@ pub(crate) fn settle<'a>(operations: &mut Operations<'a>, stored: &Operations<'_
     }
 }
 
-fn step(operations: &mut Operations<'_>, stored: &Operations<'_>, may_operate: bool, expected_are_back: bool) {
+fn step(
+    operations: &mut Operations<'_>,
+    stored: &Operations<'_>,
+    may_operate: bool,
+    expected_are_back: bool,
+) {
     let mut leaves_service = false;
     for operation in operations.by_id.values_mut() {
         if operation.has(Stage::UndoOperationType) {
             *operation = Operation::default();
             continue;
         }
-        let permitted = operation.known_type().is_none_or(|known| operations.permissions.contains(known));
+        let permitted = operation
+            .known_type()
+            .is_none_or(|known| operations.permissions.contains(known));
         if operation.has(Stage::Operating) {
             leaves_service |= step_operating(operation, permitted, may_operate);
         } else {
@@ -81,14 +94,12 @@ fn step(operations: &mut Operations<'_>, stored: &Operations<'_>, may_operate: b
 /// An operation whose operator has begun. Tells whether the pod has to leave service for it.
 fn step_operating(operation: &mut Operation<'_>, permitted: bool, may_operate: bool) -> bool {
     if operation.has_any(&AFTER_OPERATE) {
-        // The id was begun again before its last run was cleaned up: it is checked anew, with nothing inherited.
-        operation.take(&AFTER_OPERATE);
-        operation.take(&GRANTS);
+        // The id was begun again before its last run was cleaned up.
+        start_over(operation);
     }
     if operation.has(Stage::PreChecked) && !permitted {
-        // What was granted was granted to another type: checked anew, with the pod still out of service.
-        operation.take(&GRANTS);
-        operation.put(Stage::Preparing);
+        // What was granted was granted to another type.
+        start_over(operation);
     }
     if !operation.has(Stage::PreChecked) {
         operation.put(Stage::PreCheck);
@@ -129,11 +140,41 @@ fn step_not_operating(operation: &mut Operation<'_>, permitted: bool) {
     }
 }
 
+/// The operation is checked anew, with nothing inherited. A pod that it keeps out of service stays out meanwhile: nobody has
+/// judged yet what was done to it.
+fn start_over(operation: &mut Operation<'_>) {
+    let awaits_judgement = operation.has(Stage::Operated) && !operation.has(Stage::Completing);
+    let is_out = operation.has_any(&[Stage::Preparing, Stage::Operate]) || awaits_judgement;
+    operation.take(&AFTER_OPERATE);
+    operation.take(&GRANTS);
+    if is_out {
+        operation.put(Stage::Preparing);
+    }
+}
+
+/// An id that begins in this very write was finished, or left behind, before: what it holds was granted to its last run. One that
+/// was finished and waits for others holds the gate (`operate`), and goes on to hold it.
+fn begin_anew(operations: &mut Operations<'_>, stored: &Operations<'_>) {
+    for (id, operation) in &mut operations.by_id {
+        let begins = operation.has(Stage::Operating)
+            && stored.get(id).is_some_and(|stored| !stored.has(Stage::Operating));
+        if begins && operation.has_any(&[Stage::PreChecked, Stage::Operate]) {
+            let is_out = operation.has(Stage::Operate);
+            operation.take(&GRANTS);
+            if is_out {
+                operation.put(Stage::Preparing);
+            }
+        }
+    }
+}
+
 /// `operating` and `operation-type` come and go together. An operator that takes away only `operating` before anything was
 /// granted leaves a type that would look like a new announcement.
 fn finish_half_removed_pairs(operations: &mut Operations<'_>, stored: &Operations<'_>) {
     for (id, operation) in &mut operations.by_id {
-        let was_operating = stored.get(id).is_some_and(|operation| operation.has(Stage::Operating));
+        let was_operating = stored
+            .get(id)
+            .is_some_and(|operation| operation.has(Stage::Operating));
         let in_hand = operation.has_any(&[Stage::Operating, Stage::Operate, Stage::Operated]);
         if was_operating && !in_hand {
             operation.take(&[Stage::OperationType]);
@@ -154,8 +195,16 @@ fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
         .map(|(id, _)| *id)
         .collect();
     for id in finished {
-        let stored_type = || stored.get(id).and_then(Operation::known_type).map(|known| Cow::Owned(known.to_owned()));
-        let known = operations.type_of(id).or_else(stored_type).unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
+        let stored_type = || {
+            stored
+                .get(id)
+                .and_then(Operation::known_type)
+                .map(|known| Cow::Owned(known.to_owned()))
+        };
+        let known = operations
+            .type_of(id)
+            .or_else(stored_type)
+            .unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
         if let Some(operation) = operations.by_id.get_mut(id) {
             operation.take(&GRANTS);
             operation.take(&[Stage::PreCheck, Stage::OperationType]);
@@ -174,7 +223,9 @@ fn complete_all(operations: &mut Operations<'_>, expected_are_back: bool) {
         .filter(|operation| operation.is_live())
         .all(|operation| operation.has(Stage::Completing));
     if expected_are_back && all_completing {
-        operations.by_id.retain(|_, operation| !operation.has(Stage::Completing));
+        operations
+            .by_id
+            .retain(|_, operation| !operation.has(Stage::Completing));
     }
 }
 
@@ -189,6 +240,8 @@ fn drop_unused_permissions(operations: &mut Operations<'_>) {
     let types: Option<Vec<_>> = granted.into_iter().map(|id| operations.type_of(id)).collect();
     // With a type that can't be told every permission may be the one that is needed.
     if let Some(types) = types {
-        operations.permissions.retain(|permission| types.contains(permission));
+        operations
+            .permissions
+            .retain(|permission| types.contains(permission));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -10,23 +10,31 @@ use crate::keys::AVAILABLE_CONDITIONS;
 
 /// The annotation is not what it should be.
 #[derive(Debug, Error)]
-#[error("annotation {AVAILABLE_CONDITIONS} must be JSON like {{\"expectedFinalizers\":{{\"<Kind>/<namespace>/<name>\":\"<finalizer>\"}}}}: {0}")]
+#[error(
+    "annotation {AVAILABLE_CONDITIONS} must be JSON like {{\"expectedFinalizers\":{{\"<Kind>/<namespace>/<name>\":\"<finalizer>\"}}}}: {0}"
+)]
 pub struct InvalidAvailableConditions(#[from] serde_json::Error);
 
 /// Employer (`<Kind>/<namespace>/<name>`) to the finalizer by which it holds the pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpectedFinalizers {
-    #[serde(rename = "expectedFinalizers", default)]
     by_employer: Option<BTreeMap<String, String>>,
 }
 
 impl ExpectedFinalizers {
-    /// Reads the annotation's text.
+    /// Reads the annotation's text. Like the clients of the protocol, it takes `null` for nothing expected.
     ///
     /// # Errors
     /// When it isn't JSON of the right shape.
     pub fn parse(text: &str) -> Result<Self, InvalidAvailableConditions> {
-        Ok(serde_json::from_str(text)?)
+        // By way of a map: a derived struct would also be read from a list.
+        let members: Option<BTreeMap<String, Value>> = serde_json::from_str(text)?;
+        let expected = members
+            .and_then(|mut members| members.remove("expectedFinalizers"))
+            .unwrap_or(Value::Null);
+        Ok(ExpectedFinalizers {
+            by_employer: Option::deserialize(expected)?,
+        })
     }
 
     /// Pairs of employer and finalizer that are not among `finalizers`.
@@ -44,9 +52,15 @@ impl ExpectedFinalizers {
 ///
 /// # Errors
 /// When `text` can't be read.
-pub fn without_employers(text: &str, employers: &[&str]) -> Result<Option<String>, InvalidAvailableConditions> {
+pub fn without_employers(
+    text: &str,
+    employers: &[&str],
+) -> Result<Option<String>, InvalidAvailableConditions> {
     let mut document: Value = serde_json::from_str(text)?;
-    let Some(expected) = document.get_mut("expectedFinalizers").and_then(Value::as_object_mut) else {
+    let Some(expected) = document
+        .get_mut("expectedFinalizers")
+        .and_then(Value::as_object_mut)
+    else {
         return Ok(None);
     };
     let before = expected.len();
@@ -80,11 +94,28 @@ mod tests {
 
     #[test]
     fn empty_forms_expect_nothing() {
-        for text in ["{}", r#"{"expectedFinalizers":{}}"#, r#"{"expectedFinalizers":null}"#] {
-            assert_eq!(ExpectedFinalizers::parse(text).unwrap().missing(&[]).count(), 0, "{text}");
+        for text in [
+            "null",
+            "{}",
+            r#"{"expectedFinalizers":{}}"#,
+            r#"{"expectedFinalizers":null}"#,
+        ] {
+            assert_eq!(
+                ExpectedFinalizers::parse(text).unwrap().missing(&[]).count(),
+                0,
+                "{text}"
+            );
         }
-        assert!(ExpectedFinalizers::parse("no").is_err());
-        assert!(ExpectedFinalizers::parse(r#"{"expectedFinalizers":{"a":1}}"#).is_err());
+        for text in [
+            "no",
+            "",
+            "[]",
+            "1",
+            r#"{"expectedFinalizers":{"a":1}}"#,
+            r#"{"expectedFinalizers":[]}"#,
+        ] {
+            assert!(ExpectedFinalizers::parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a pod waits for, in words: the text of the condition `podward.io/lifecycle`.
 
 use crate::admit::half_text;
-use crate::keys::{SERVICE_READY_GATE, STAY_OFFLINE, Stage};
+use crate::gate::{gate_is_off, may_operate};
+use crate::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_READY_GATE, STAY_OFFLINE, Stage};
 use crate::operations::{Operation, Operations, UNKNOWN_TYPE};
 use crate::phase::Phase;
 use crate::plan::{CheckResult, Checks};
@@ -10,48 +11,138 @@ use crate::view::{ConditionStatus, PodView};
 /// A condition for people. Equal states give equal texts, so it is written only when something has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// `True` when the pod is in service and nothing is going on.
+    /// `True` when the pod is in service and nothing is going on; `Unknown` when it has not opted in.
     pub status: ConditionStatus,
-    /// One word in CamelCase.
+    /// One word in CamelCase: of several operations, the phase of the one that decides what happens to the pod now.
     pub reason: &'static str,
-    /// Who waits for whom, and what comes next.
+    /// Who waits for whom, and what comes next: one sentence for each operation, then what else is in the way.
     pub message: String,
 }
 
-/// Says what `pod` waits for.
+/// Says what `pod` waits for; `checks` give the reasons for which operations are kept waiting.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use podward_core::{ConditionStatus, NoRules, PodView, explain, keys::{self, Stage}};
+///
+/// let labels = BTreeMap::from([
+///     (keys::CONTROL_LABEL.to_owned(), "true".to_owned()),
+///     (Stage::Operating.key("upgrade"), "1700000000000000000".to_owned()),
+///     (Stage::OperationType.key("upgrade"), "update".to_owned()),
+///     (Stage::PreChecked.key("upgrade"), "1700000000000000001".to_owned()),
+///     (Stage::Preparing.key("upgrade"), "1700000000000000001".to_owned()),
+///     (keys::permission_key("update"), "1700000000000000001".to_owned()),
+/// ]);
+/// let finalizers = ["prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb".to_owned()];
+/// let pod = PodView {
+///     labels: &labels,
+///     available_conditions: None,
+///     finalizers: &finalizers,
+///     has_gate: true,
+///     gate: Some(ConditionStatus::False),
+///     ready: false,
+///     terminating: false,
+/// };
+/// let explanation = explain(&pod, &NoRules);
+/// assert_eq!(explanation.reason, "Preparing");
+/// assert_eq!(
+///     explanation.message,
+///     "operation upgrade (update) waits for the owners of prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb \
+///      to let go of the pod; its permission follows",
+/// );
+/// ```
 #[must_use]
 pub fn explain(pod: &PodView<'_>, checks: &dyn Checks) -> Explanation {
+    if !pod.is_controlled() {
+        let text = format!("the pod has not opted in: it has no label {CONTROL_LABEL}={CONTROL_VALUE}");
+        return conclude(ConditionStatus::Unknown, "NotOptedIn", vec![text]);
+    }
     let operations = Operations::parse(pod.labels);
+    if pod.terminating {
+        return conclude(
+            ConditionStatus::False,
+            "Terminating",
+            vec![terminating(pod, &operations)],
+        );
+    }
+    let around = Around {
+        pod,
+        operations: &operations,
+        checks,
+    };
     let mut sentences = Vec::new();
     let mut foremost: Option<Phase> = None;
     for (id, operation) in operations.iter() {
-        let Some(phase) = Phase::of(operation) else { continue };
-        sentences.push(sentence(pod, &operations, id, operation, phase, checks));
-        foremost = foremost.max((phase != Phase::HalfAnnounced).then_some(phase));
+        let Some(phase) = Phase::of(operation) else {
+            continue;
+        };
+        sentences.push(around.sentence(id, operation, phase));
+        if phase != Phase::HalfAnnounced {
+            foremost = foremost
+                .into_iter()
+                .chain([phase])
+                .max_by_key(|phase| weight(*phase));
+        }
     }
     if let Err(error) = pod.expected_finalizers() {
-        sentences.push(format!("{error}; until it is corrected the pod can't become available"));
+        sentences.push(format!(
+            "{error}; until it is corrected the pod can't become available"
+        ));
     }
-    if pod.terminating {
-        sentences.push("the pod is being deleted".to_owned());
-        return conclude(ConditionStatus::False, "Terminating", sentences);
+    match foremost {
+        Some(phase) => conclude(ConditionStatus::False, phase.as_str(), sentences),
+        None => at_rest(pod, sentences),
     }
-    if let Some(phase) = foremost {
-        return conclude(ConditionStatus::False, phase.as_str(), sentences);
-    }
-    explain_at_rest(pod, sentences)
 }
 
-fn explain_at_rest(pod: &PodView<'_>, mut sentences: Vec<String>) -> Explanation {
+/// How much a phase decides what happens to the pod while other operations are in other phases.
+fn weight(phase: Phase) -> u8 {
+    match phase {
+        Phase::HalfAnnounced => 0,
+        Phase::WaitingForOthers => 1,
+        Phase::Completing => 2,
+        Phase::PostChecking => 3,
+        Phase::PreChecking => 4,
+        Phase::Preparing => 5,
+        Phase::Operating => 6,
+    }
+}
+
+fn terminating(pod: &PodView<'_>, operations: &Operations<'_>) -> String {
+    let mut text = "the pod is being deleted".to_owned();
+    let ids: Vec<&str> = operations
+        .iter()
+        .filter(|(_, operation)| operation.is_live())
+        .map(|(id, _)| id)
+        .collect();
+    if !ids.is_empty() {
+        text.push_str(&format!(", and with it end {}", named(&ids)));
+    }
+    let holders = holders(pod);
+    if !holders.is_empty() {
+        text.push_str(&format!(
+            "; it is gone when the owners of {holders} have let go of it"
+        ));
+    }
+    text
+}
+
+fn at_rest(pod: &PodView<'_>, mut sentences: Vec<String>) -> Explanation {
     let mut rest = |text: String| {
         sentences.insert(0, text);
         std::mem::take(&mut sentences)
     };
+    let gate_is_on = !pod.has_gate || pod.gate == Some(ConditionStatus::True);
     if pod.stays_offline() {
-        let text = format!("the pod stays out of service until somebody removes the label {STAY_OFFLINE}");
+        if gate_is_on && pod.ready && Operations::parse(pod.labels).is_service_available() {
+            let text =
+                format!("the pod is in service; once it has left, the label {STAY_OFFLINE} keeps it out");
+            return conclude(ConditionStatus::True, "InService", rest(text));
+        }
+        let text = format!("the pod is not put into service until somebody removes the label {STAY_OFFLINE}");
         return conclude(ConditionStatus::False, "StayOffline", rest(text));
     }
-    if pod.has_gate && pod.gate != Some(ConditionStatus::True) {
+    if !gate_is_on {
         let text = format!("the pod is about to be put into service: {SERVICE_READY_GATE} turns True next");
         return conclude(ConditionStatus::False, "EnteringService", rest(text));
     }
@@ -67,60 +158,153 @@ fn explain_at_rest(pod: &PodView<'_>, mut sentences: Vec<String>) -> Explanation
     if !pod.has_expected_finalizers() {
         return conclude(ConditionStatus::False, "InvalidAnnotation", sentences);
     }
-    conclude(ConditionStatus::True, "InService", rest("the pod is in service".to_owned()))
+    conclude(
+        ConditionStatus::True,
+        "InService",
+        rest("the pod is in service".to_owned()),
+    )
 }
 
 fn conclude(status: ConditionStatus, reason: &'static str, sentences: Vec<String>) -> Explanation {
-    Explanation { status, reason, message: sentences.join(". ") }
+    Explanation {
+        status,
+        reason,
+        message: sentences.join(". "),
+    }
 }
 
-fn sentence(
-    pod: &PodView<'_>,
-    operations: &Operations<'_>,
-    id: &str,
-    operation: &Operation<'_>,
-    phase: Phase,
-    checks: &dyn Checks,
-) -> String {
-    let operation_type = operations.type_of(id);
-    let operation_type = operation_type.as_deref().unwrap_or(UNKNOWN_TYPE);
-    let who = format!("operation {id} ({operation_type})");
-    match phase {
-        Phase::HalfAnnounced => half_text(id, operation.has(Stage::Operating)),
-        Phase::PreChecking => match checks.pre_check(id, operation_type) {
-            CheckResult::Pass => format!("{who} is announced: Podward takes the pod out of service for it next"),
-            CheckResult::Wait(reason) => format!("{who} waits for its pre-checks: {reason}"),
-        },
-        Phase::Preparing => {
-            let holders: Vec<&str> = pod.protection_finalizers().collect();
-            if pod.has_gate && pod.gate != Some(ConditionStatus::False) {
-                format!("{who} waits for {SERVICE_READY_GATE} to turn False, which Podward writes next")
-            } else if holders.is_empty() {
-                format!("{who} gets its permission next")
-            } else {
-                format!("{who} waits for the owners of {} to let go of the pod; its permission follows", holders.join(", "))
+/// What the sentence about one operation has to know of the rest.
+struct Around<'a> {
+    pod: &'a PodView<'a>,
+    operations: &'a Operations<'a>,
+    checks: &'a dyn Checks,
+}
+
+impl Around<'_> {
+    fn sentence(&self, id: &str, operation: &Operation<'_>, phase: Phase) -> String {
+        let known_type = self.operations.type_of(id);
+        let operation_type = known_type.as_deref().unwrap_or(UNKNOWN_TYPE);
+        let who = format!("operation {id} ({operation_type})");
+        match phase {
+            Phase::HalfAnnounced => half_text(id, operation.has(Stage::Operating)),
+            Phase::PreChecking if operation.known_type().is_none() => half_text(id, true),
+            Phase::PreChecking => match self.checks.pre_check(id, operation_type) {
+                CheckResult::Wait(reason) => format!("{who} waits for its pre-checks: {reason}"),
+                CheckResult::Pass if operation.has(Stage::Preparing) => {
+                    format!(
+                        "{who} is announced again: Podward checks it anew next, and keeps the pod out of service"
+                    )
+                }
+                CheckResult::Pass => {
+                    format!("{who} is announced: Podward takes the pod out of service for it next")
+                }
+            },
+            Phase::Preparing => format!("{who} {}", self.preparing()),
+            Phase::Operating => {
+                let key = Stage::Operating.key(id);
+                let doubt = self.doubt();
+                format!(
+                    "{who} has its permission: Podward waits for its operator to work and remove {key}{doubt}"
+                )
             }
+            Phase::WaitingForOthers => format!(
+                "{who} is done and {}",
+                self.waits_for(&self.others(id, |other| other.is_active()))
+            ),
+            Phase::PostChecking => match self.checks.post_check(id, operation_type) {
+                CheckResult::Wait(reason) => format!("{who} is done and waits for its post-checks: {reason}"),
+                CheckResult::Pass => format!("{who} is done: Podward accepts its result and ends it next"),
+            },
+            Phase::Completing => format!("{who} is done and {}", self.completing(id)),
         }
-        Phase::Operating => {
-            format!("{who} has its permission: Podward waits for its operator to work and remove {}", Stage::Operating.key(id))
-        }
-        Phase::WaitingForOthers => format!("{who} is done and waits for the other operations to be done"),
-        Phase::PostChecking => match checks.post_check(id, operation_type) {
-            CheckResult::Pass => format!("{who} is done: Podward puts the pod back into service next"),
-            CheckResult::Wait(reason) => format!("{who} is done and waits for its post-checks: {reason}"),
-        },
-        Phase::Completing => {
-            let missing = missing_consumers(pod);
-            if missing.is_empty() {
-                format!("{who} is done and waits for the other operations to be done")
-            } else {
-                format!("{who} is done and waits for {} to take the pod in", missing.join(", "))
+    }
+
+    fn preparing(&self) -> String {
+        let holders = holders(self.pod);
+        match (gate_is_off(self.pod), holders.is_empty()) {
+            (false, true) => {
+                format!("waits for {SERVICE_READY_GATE} to turn False, which Podward writes next")
             }
+            (false, false) => format!(
+                "waits for {SERVICE_READY_GATE} to turn False, which Podward writes next, \
+                 and then for the owners of {holders} to let go of the pod"
+            ),
+            (true, false) => {
+                format!("waits for the owners of {holders} to let go of the pod; its permission follows")
+            }
+            (true, true) => "gets its permission next".to_owned(),
+        }
+    }
+
+    /// What speaks against a permission that was given: a consumer that came back, or a gate that somebody else turned on.
+    fn doubt(&self) -> String {
+        if may_operate(self.pod) {
+            return String::new();
+        }
+        let holders = holders(self.pod);
+        if holders.is_empty() {
+            format!("; but {SERVICE_READY_GATE} is not False: the pod may get traffic")
+        } else {
+            format!("; but the owners of {holders} hold the pod: it may get traffic")
+        }
+    }
+
+    fn completing(&self, id: &str) -> String {
+        let unfinished = self.others(id, |other| other.is_live() && !other.has(Stage::Completing));
+        if !unfinished.is_empty() {
+            return self.waits_for(&unfinished);
+        }
+        let missing = missing_consumers(self.pod);
+        if missing.is_empty() {
+            return match self.pod.has_expected_finalizers() {
+                true => "its labels go next".to_owned(),
+                false => "can't be ended while nobody can tell who has to take the pod in".to_owned(),
+            };
+        }
+        let missing = missing.join(", ");
+        if self.pod.has_gate && self.pod.gate != Some(ConditionStatus::True) {
+            format!(
+                "waits for {SERVICE_READY_GATE} to turn True, which Podward writes next, and then for {missing} to take the pod in"
+            )
+        } else if self.pod.ready {
+            format!("waits for {missing} to take the pod in")
+        } else {
+            format!("waits for the pod to be Ready, and then for {missing} to take it in")
+        }
+    }
+
+    fn others(&self, id: &str, test: fn(&Operation<'_>) -> bool) -> Vec<&str> {
+        self.operations
+            .iter()
+            .filter(|(other, operation)| *other != id && test(operation))
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    fn waits_for(&self, ids: &[&str]) -> String {
+        if ids.is_empty() {
+            "its result is checked next".to_owned()
+        } else {
+            format!("waits for {} to be done", named(ids))
         }
     }
 }
 
+fn named(ids: &[&str]) -> String {
+    let noun = if ids.len() == 1 { "operation" } else { "operations" };
+    format!("{noun} {}", ids.join(", "))
+}
+
+fn holders(pod: &PodView<'_>) -> String {
+    pod.protection_finalizers().collect::<Vec<_>>().join(", ")
+}
+
 fn missing_consumers(pod: &PodView<'_>) -> Vec<String> {
-    let Ok(expected) = pod.expected_finalizers() else { return Vec::new() };
-    expected.missing(pod.finalizers).map(|(employer, finalizer)| format!("{employer} (finalizer {finalizer})")).collect()
+    let Ok(expected) = pod.expected_finalizers() else {
+        return Vec::new();
+    };
+    expected
+        .missing(pod.finalizers)
+        .map(|(employer, finalizer)| format!("{employer} (finalizer {finalizer})"))
+        .collect()
 }

@@ -10,11 +10,15 @@ use crate::view::{ConditionStatus, PodView};
 /// installed, or opted in later) has nothing but its consumers to wait for.
 #[must_use]
 pub fn may_operate(pod: &PodView<'_>) -> bool {
-    let gate_is_off = match pod.gate {
+    gate_is_off(pod) && pod.protection_finalizers().next().is_none()
+}
+
+/// Whether the gate keeps nothing in service any more.
+pub(crate) fn gate_is_off(pod: &PodView<'_>) -> bool {
+    match pod.gate {
         Some(status) => status == ConditionStatus::False,
         None => !pod.has_gate,
-    };
-    gate_is_off && pod.protection_finalizers().next().is_none()
+    }
 }
 
 /// What the gate's condition has to be, or `None` where it stays as it is.
@@ -32,12 +36,17 @@ pub fn desired_gate(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<bo
 }
 
 /// Whether the gate's condition has to be written, and as what: it must differ from what it is, and the pod must have one.
+/// Like the labels, the gate of a pod that is being deleted, or hasn't opted in, is left alone.
 #[must_use]
 pub fn gate_to_write(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<ConditionStatus> {
-    if !pod.has_gate && pod.gate.is_none() {
+    if !pod.is_controlled() || pod.terminating || (!pod.has_gate && pod.gate.is_none()) {
         return None;
     }
-    let wanted = if desired_gate(pod, operations)? { ConditionStatus::True } else { ConditionStatus::False };
+    let wanted = if desired_gate(pod, operations)? {
+        ConditionStatus::True
+    } else {
+        ConditionStatus::False
+    };
     (pod.gate != Some(wanted)).then_some(wanted)
 }
 

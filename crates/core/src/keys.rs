@@ -160,7 +160,9 @@ impl<'a> Key<'a> {
             Some((prefix, name)) => (prefix, Some(name)),
             None => (key, None),
         };
-        let Some(word) = prefix.strip_suffix(DOMAIN) else { return Key::Other };
+        let Some(word) = prefix.strip_suffix(DOMAIN) else {
+            return Key::Other;
+        };
         let stage = Stage::from_word(word);
         if stage.is_none() && prefix != PERMISSION {
             return Key::Other;
@@ -190,9 +192,18 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_the_wire() {
-        assert_eq!(Stage::Operating.key("a"), "operating.podopslifecycle.kusionstack.io/a");
-        assert_eq!(Stage::DoneOperationType.key("x.y"), "done-operation-type.podopslifecycle.kusionstack.io/x.y");
-        assert_eq!(permission_key("update"), "operation-permission.podopslifecycle.kusionstack.io/update");
+        assert_eq!(
+            Stage::Operating.key("a"),
+            "operating.podopslifecycle.kusionstack.io/a"
+        );
+        assert_eq!(
+            Stage::DoneOperationType.key("x.y"),
+            "done-operation-type.podopslifecycle.kusionstack.io/x.y"
+        );
+        assert_eq!(
+            permission_key("update"),
+            "operation-permission.podopslifecycle.kusionstack.io/update"
+        );
     }
 
     #[test]
@@ -205,10 +216,19 @@ mod tests {
 
     #[test]
     fn look_alikes_are_told_apart() {
-        assert_eq!(Key::parse("operating.podopslifecycle.kusionstack.io"), Key::Malformed);
-        assert_eq!(Key::parse("operating.podopslifecycle.kusionstack.io/"), Key::Malformed);
+        assert_eq!(
+            Key::parse("operating.podopslifecycle.kusionstack.io"),
+            Key::Malformed
+        );
+        assert_eq!(
+            Key::parse("operating.podopslifecycle.kusionstack.io/"),
+            Key::Malformed
+        );
         assert_eq!(Key::parse("podopslifecycle.kusionstack.io/preparing"), Key::Other);
-        assert_eq!(Key::parse("operatingx.podopslifecycle.kusionstack.io/a"), Key::Other);
+        assert_eq!(
+            Key::parse("operatingx.podopslifecycle.kusionstack.io/a"),
+            Key::Other
+        );
         assert_eq!(Key::parse("app"), Key::Other);
         assert_eq!(Key::parse(SERVICE_AVAILABLE), Key::ServiceAvailable);
     }

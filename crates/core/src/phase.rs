@@ -36,8 +36,10 @@ impl Phase {
             () if has(Stage::Operated) => Phase::PostChecking,
             () if has(Stage::Operate) && has(Stage::Operating) => Phase::Operating,
             () if has(Stage::Operate) => Phase::WaitingForOthers,
-            () if has(Stage::Preparing) || has(Stage::PreChecked) => Phase::Preparing,
+            () if has(Stage::PreChecked) => Phase::Preparing,
+            // Also with `preparing`: begun again, it is checked anew while the pod stays out of service.
             () if has(Stage::Operating) => Phase::PreChecking,
+            () if has(Stage::Preparing) => Phase::Preparing,
             () => return None,
         })
     }

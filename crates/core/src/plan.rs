@@ -58,10 +58,16 @@ pub fn plan_labels(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> La
     settle(&mut operations, &nothing_stored, pod);
     let is_available = available(pod, &operations);
     // A pod that is not Ready is not available, whatever the reason; a gate or consumer that goes takes Ready with it.
-    operations.service_available = if pod.ready { operations.service_available || is_available } else { false };
+    operations.service_available = if pod.ready {
+        operations.service_available || is_available
+    } else {
+        false
+    };
     let mut changes = before.changes_to(&operations, now);
     if is_available && !before.service_available {
-        let done = [CREATING, COMPLETING].into_iter().filter(|key| pod.labels.contains_key(*key));
+        let done = [CREATING, COMPLETING]
+            .into_iter()
+            .filter(|key| pod.labels.contains_key(*key));
         changes.remove.extend(done.map(ToOwned::to_owned));
     }
     changes
@@ -70,9 +76,11 @@ pub fn plan_labels(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> La
 fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {
     let mut permitted = Vec::new();
     for (id, operation) in &mut operations.by_id {
-                let waits_to_start = operation.has(Stage::Operating) && !operation.has(Stage::PreChecked);
+        let waits_to_start = operation.has(Stage::Operating) && !operation.has(Stage::PreChecked);
         let waits_to_end = operation.has(Stage::PostCheck) && !operation.has(Stage::PostChecked);
-        let Some(operation_type) = operation.known_type().map(ToOwned::to_owned) else { continue };
+        let Some(operation_type) = operation.known_type().map(ToOwned::to_owned) else {
+            continue;
+        };
         if waits_to_start && checks.pre_check(id, &operation_type) == CheckResult::Pass {
             operation.put(Stage::PreChecked);
             permitted.push(operation_type);
@@ -80,5 +88,7 @@ fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {
             operation.put(Stage::PostChecked);
         }
     }
-    operations.permissions.extend(permitted.into_iter().map(Cow::Owned));
+    operations
+        .permissions
+        .extend(permitted.into_iter().map(Cow::Owned));
 }

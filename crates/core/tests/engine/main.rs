@@ -2,8 +2,16 @@
 //! interleavings.
 #![allow(missing_docs)]
 
+mod clients;
+mod controller;
+mod endings;
+mod explanations;
 mod faults;
 mod interleavings;
+mod patches;
+mod repeats;
 mod reviews;
+mod rules;
 mod tables;
+mod words;
 mod world;

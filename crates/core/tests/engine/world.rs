@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, PodView, UnixNanos, advance, gate_to_write, plan_labels,
+    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, PodView, UnixNanos, advance,
+    gate_to_write, plan_labels,
 };
 
 pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
@@ -41,11 +42,17 @@ impl Stored {
     }
 
     pub(crate) fn protocol_labels(&self) -> Vec<&str> {
-        self.labels.keys().map(String::as_str).filter(|key| !matches!(Key::parse(key), Key::Other)).collect()
+        self.labels
+            .keys()
+            .map(String::as_str)
+            .filter(|key| !matches!(Key::parse(key), Key::Other))
+            .collect()
     }
 
     fn holds_gate(&self) -> bool {
-        Operations::parse(&self.labels).iter().any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
+        Operations::parse(&self.labels)
+            .iter()
+            .any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
     }
 }
 
@@ -58,11 +65,19 @@ pub(crate) struct Blockable {
 
 impl Checks for Blockable {
     fn pre_check(&self, _: &str, _: &str) -> CheckResult {
-        if self.pre { CheckResult::Wait("blocked".to_owned()) } else { CheckResult::Pass }
+        if self.pre {
+            CheckResult::Wait("blocked".to_owned())
+        } else {
+            CheckResult::Pass
+        }
     }
 
     fn post_check(&self, _: &str, _: &str) -> CheckResult {
-        if self.post { CheckResult::Wait("blocked".to_owned()) } else { CheckResult::Pass }
+        if self.post {
+            CheckResult::Wait("blocked".to_owned())
+        } else {
+            CheckResult::Pass
+        }
     }
 }
 
@@ -85,17 +100,30 @@ impl World {
 
     /// A pod that was just made.
     pub(crate) fn created(has_gate: bool, expects_consumer: bool) -> World {
-        let labels = [(keys::CONTROL_LABEL, "true"), ("app", "web"), (keys::CREATING, "1")];
+        let labels = [
+            (keys::CONTROL_LABEL, "true"),
+            ("app", "web"),
+            (keys::CREATING, "1"),
+        ];
         let pod = Stored {
             version: 1,
-            labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            labels: labels
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
             finalizers: vec!["example.com/not-ours".to_owned()],
             has_gate,
             gate: None,
             ready: false,
             expects_consumer,
         };
-        World { history: vec![pod.clone()], pod, webhook: true, checks: Blockable::default(), now: 1_700_000_000_000_000_000 }
+        World {
+            history: vec![pod.clone()],
+            pod,
+            webhook: true,
+            checks: Blockable::default(),
+            now: 1_700_000_000_000_000_000,
+        }
     }
 
     pub(crate) fn now(&mut self) -> UnixNanos {
@@ -172,7 +200,8 @@ impl World {
         let now = self.now();
         self.write(|pod| {
             pod.labels.insert(Stage::Operating.key(id), now.to_string());
-            pod.labels.insert(Stage::OperationType.key(id), operation_type.to_owned());
+            pod.labels
+                .insert(Stage::OperationType.key(id), operation_type.to_owned());
         });
     }
 
@@ -192,7 +221,8 @@ impl World {
 
     pub(crate) fn undo(&mut self, id: &str, operation_type: &str) {
         self.write(|pod| {
-            pod.labels.insert(Stage::UndoOperationType.key(id), operation_type.to_owned());
+            pod.labels
+                .insert(Stage::UndoOperationType.key(id), operation_type.to_owned());
         });
     }
 
@@ -215,21 +245,41 @@ fn check_safety(old: &Stored, new: &Stored) {
     for (id, operation) in Operations::parse(&new.labels).iter() {
         let granted = operation.has(Stage::Operate) && !old.has(Stage::Operate, id);
         if granted {
-            let is_off = if new.has_gate { new.gate == Some(ConditionStatus::False) } else { new.gate != Some(ConditionStatus::True) };
+            let is_off = if new.has_gate {
+                new.gate == Some(ConditionStatus::False)
+            } else {
+                new.gate != Some(ConditionStatus::True)
+            };
             assert!(is_off, "operate/{id} with the gate on: {new:?}");
-            assert!(!new.finalizers.iter().any(|f| f == CONSUMER), "operate/{id} while a consumer holds the pod: {new:?}");
+            assert!(
+                !new.finalizers.iter().any(|f| f == CONSUMER),
+                "operate/{id} while a consumer holds the pod: {new:?}"
+            );
         }
     }
     let turned_on = new.gate == Some(ConditionStatus::True) && old.gate != new.gate;
-    assert!(!(turned_on && (old.holds_gate() || new.holds_gate())), "gate on in the middle of an operation: {new:?}");
+    assert!(
+        !(turned_on && (old.holds_gate() || new.holds_gate())),
+        "gate on in the middle of an operation: {new:?}"
+    );
     let called_available = |pod: &Stored| pod.labels.contains_key(keys::SERVICE_AVAILABLE);
     if called_available(new) && !called_available(old) {
-        assert!(!new.has_gate || new.gate == Some(ConditionStatus::True), "available with the gate off: {new:?}");
-        assert!(new.ready && new.view().has_expected_finalizers(), "available too early: {new:?}");
+        assert!(
+            !new.has_gate || new.gate == Some(ConditionStatus::True),
+            "available with the gate off: {new:?}"
+        );
+        assert!(
+            new.ready && new.view().has_expected_finalizers(),
+            "available too early: {new:?}"
+        );
     }
     let foreign = |pod: &Stored| -> BTreeMap<String, String> {
         let is_foreign = |key: &str| matches!(Key::parse(key), Key::Other) && key != keys::CREATING;
-        pod.labels.iter().filter(|(key, _)| is_foreign(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+        pod.labels
+            .iter()
+            .filter(|(key, _)| is_foreign(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     };
     assert_eq!(foreign(old), foreign(new), "labels of others were touched");
 }

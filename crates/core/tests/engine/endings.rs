@@ -1,0 +1,166 @@
+//! The mutating webhook, row by row, where operations end: steps 3 to 6 of the reference's, and what it spreads over several writes.
+
+use crate::tables::check;
+use crate::words::{BEGUN, COMPLETING, OPERATED, OPERATING, PREPARING, off, on};
+
+const BOTH: &str = "operating/x operation-type/x=T pre-checked/x operate/x permission/T \
+                    operating/y operation-type/y=U pre-checked/y operate/y permission/U";
+
+#[test]
+fn steps_3_and_5_operations_that_overlap_end_together() {
+    let waiting = "operation-type/x=T pre-checked/x operate/x permission/T \
+                   operating/y operation-type/y=U pre-checked/y operate/y permission/U";
+    let done =
+        "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=U post-check/y";
+    check(vec![
+        (
+            "3: the first finish only drops its operating",
+            off(BOTH),
+            "-operating/x",
+            waiting,
+        ),
+        (
+            "5, 6: the last finish ends all",
+            off(waiting),
+            "-operating/y",
+            done,
+        ),
+        ("5: both at once", off(BOTH), "-operating/x -operating/y", done),
+    ]);
+}
+
+#[test]
+fn step_5_the_type_is_kept_however_the_operator_finishes() {
+    check(vec![
+        ("the stock Finish", off(OPERATING), "-operating/x", OPERATED),
+        (
+            "operating and operation-type together",
+            off(OPERATING),
+            "-operating/x -operation-type/x",
+            OPERATED,
+        ),
+        (
+            "two ids of one type",
+            off("operating/x operation-type/x=T pre-checked/x operate/x \
+                 operation-type/y=T pre-checked/y operate/y permission/T"),
+            "-operating/x -operation-type/x",
+            "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=T post-check/y",
+        ),
+    ]);
+    // Both labels removed while others are at work: by then the stored pod no longer says what the type was, the permission does.
+    let waiting = off(BOTH).written("-operating/x -operation-type/x");
+    waiting.written("-operating/y").expect(
+        "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=U post-check/y",
+        "the permission names the type",
+    );
+}
+
+#[test]
+fn step_4_completion() {
+    let mixed = "operated/x done-operation-type/x=T post-checked/x completing/x operated/y done-operation-type/y=U post-check/y";
+    let both = "operated/x done-operation-type/x=T post-checked/x completing/x \
+                operated/y done-operation-type/y=U post-checked/y completing/y";
+    check(vec![
+        ("no ids at all", on("SA").expecting().held(), "not-ready", "SA"),
+        ("not satisfied", on(COMPLETING).expecting(), "ready", COMPLETING),
+        ("satisfied", on(COMPLETING).expecting(), "+held", ""),
+        ("one of two", off(mixed).expecting().held(), "not-ready", mixed),
+        ("both", off(mixed).expecting(), "+post-checked/y", both),
+        ("both, satisfied", on(both).expecting(), "+held", ""),
+    ]);
+    // An annotation that can't be read fails the reference's request. Here the write goes through, and completion waits.
+    on(COMPLETING)
+        .annotated("no JSON")
+        .written("not-ready")
+        .expect(COMPLETING, "2.2 4, parse error");
+    // What the reference leaves behind (operation-type, pre-check, pre-checked, preparing, permission) goes too.
+    let leftovers =
+        format!("{COMPLETING} operation-type/x=T pre-check/x pre-checked/x preparing/x permission/T");
+    on(&leftovers).written("ready").expect("", "2.2 4, leftovers");
+}
+
+#[test]
+fn step_6_post_check_is_given_to_each_id_that_has_neither() {
+    check(vec![
+        (
+            "neither",
+            off("operated/x done-operation-type/x=T"),
+            "not-ready",
+            OPERATED,
+        ),
+        ("post-check is there", off(OPERATED), "not-ready", OPERATED),
+        (
+            "post-checked is there",
+            off(COMPLETING).expecting(),
+            "not-ready",
+            COMPLETING,
+        ),
+    ]);
+}
+
+#[test]
+fn steps_that_the_reference_spreads_over_several_writes_are_taken_together() {
+    check(vec![
+        (
+            "begin and permission in one write",
+            off("SA"),
+            "+operating/x +operation-type/x=T +permission/T +pre-checked/x",
+            OPERATING,
+        ),
+        (
+            "1b: preparing is never shown where operate follows",
+            off(BEGUN),
+            "+permission/T +pre-checked/x",
+            OPERATING,
+        ),
+        (
+            "1c, 4: nobody has to come back",
+            off(OPERATED),
+            "+post-checked/x",
+            "",
+        ),
+        (
+            "1c, 4: everybody is back",
+            off(OPERATED).expecting().held(),
+            "+post-checked/x",
+            "",
+        ),
+        (
+            "5, 6, 1c, 4: finished and judged in one write",
+            off(OPERATING),
+            "-operating/x +post-checked/x",
+            "",
+        ),
+    ]);
+}
+
+#[test]
+fn an_operation_that_is_given_up_before_its_permission_leaves_nothing() {
+    // The reference calls the pod finished and leaves pre-checked, preparing, permission and operation-type (d3, e7).
+    check(vec![
+        (
+            "in pre-check, operating alone",
+            on("SA").written("+operating/x +operation-type/x=T"),
+            "-operating/x",
+            "SA",
+        ),
+        (
+            "in pre-check, both",
+            on(BEGUN),
+            "-operating/x -operation-type/x",
+            "",
+        ),
+        (
+            "in preparing, operating alone",
+            on(PREPARING).held(),
+            "-operating/x",
+            "",
+        ),
+        (
+            "in preparing, both",
+            on(PREPARING).held(),
+            "-operating/x -operation-type/x",
+            "",
+        ),
+    ]);
+}

@@ -1,0 +1,205 @@
+//! The patches of the mutating webhook, applied to whole pods: they do what they say, and touch nothing else.
+
+use podward_core::keys::{self, Key, SERVICE_READY_GATE, Stage};
+use podward_core::{Pod, on_create, on_update};
+use serde_json::{Value, json};
+
+use crate::words::NOW;
+
+/// A pod with much in it that is none of Podward's business.
+fn full_pod(labels: Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-0", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generateName": "web-",
+            "labels": labels,
+            "annotations": {"a.io/b": "~1/~0", keys::AVAILABLE_CONDITIONS: "{}"},
+            "finalizers": ["example.com/f"],
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "o"}],
+            "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}],
+        },
+        "spec": {
+            "containers": [{"name": "app", "image": "web:1", "resources": {"limits": {"cpu": "1"}}}],
+            "futureField": {"kept": true},
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, {"type": SERVICE_READY_GATE, "status": "False"}]},
+    })
+}
+
+fn read(document: &Value) -> Pod {
+    serde_json::from_value(document.clone()).unwrap()
+}
+
+fn created(document: &Value, inject: bool) -> Value {
+    let mut patched = document.clone();
+    json_patch::patch(&mut patched, &on_create(&read(document), inject, NOW)).unwrap();
+    patched
+}
+
+fn at<'v>(document: &'v Value, path: &str) -> Option<&'v Value> {
+    document.pointer(path)
+}
+
+const CONTROL: &str = "/metadata/labels/kusionstack.io~1control";
+
+#[test]
+fn create_adds_the_gate() {
+    let opted_in = json!({keys::CONTROL_LABEL: "true", "app": "web"});
+    let gate = json!({"conditionType": SERVICE_READY_GATE});
+    let other = json!({"conditionType": "example.com/other"});
+
+    let mut pod = full_pod(opted_in);
+    let mut expected = pod.clone();
+    expected["spec"]["readinessGates"] = json!([gate]);
+    assert_eq!(created(&pod, false), expected, "the list is made");
+
+    pod["spec"]["readinessGates"] = json!([other]);
+    expected["spec"]["readinessGates"] = json!([other, gate]);
+    assert_eq!(created(&pod, false), expected, "appended");
+
+    pod["spec"]["readinessGates"] = json!([]);
+    expected["spec"]["readinessGates"] = json!([gate]);
+    assert_eq!(created(&pod, false), expected, "appended to an empty list");
+
+    pod["spec"]["readinessGates"] = Value::Null;
+    assert_eq!(created(&pod, false), expected, "in the place of null");
+
+    for there in [json!([gate]), json!([gate, other]), json!([other, gate])] {
+        pod["spec"]["readinessGates"] = there;
+        assert!(on_create(&read(&pod), false, NOW).0.is_empty(), "present already");
+    }
+}
+
+#[test]
+fn create_opts_in_where_the_namespace_says_so() {
+    let gates = "/spec/readinessGates/0/conditionType";
+    let plain = full_pod(json!({"app": "web"}));
+    assert!(on_create(&read(&plain), false, NOW).0.is_empty(), "nobody asked");
+    let injected = created(&plain, true);
+    assert_eq!(at(&injected, CONTROL), Some(&json!("true")));
+    assert_eq!(at(&injected, "/metadata/labels/app"), Some(&json!("web")));
+    assert_eq!(at(&injected, gates), Some(&json!(SERVICE_READY_GATE)));
+
+    let mut without_map = plain;
+    without_map["metadata"].as_object_mut().unwrap().remove("labels");
+    for document in [without_map, full_pod(Value::Null)] {
+        let injected = created(&document, true);
+        assert_eq!(
+            at(&injected, "/metadata/labels"),
+            Some(&json!({keys::CONTROL_LABEL: "true"}))
+        );
+        assert_eq!(at(&injected, gates), Some(&json!(SERVICE_READY_GATE)));
+    }
+
+    for value in ["false", "", "True"] {
+        let out = full_pod(json!({keys::CONTROL_LABEL: value}));
+        assert!(
+            on_create(&read(&out), true, NOW).0.is_empty(),
+            "{value:?} stays out"
+        );
+    }
+    let opted_in = full_pod(json!({keys::CONTROL_LABEL: "true"}));
+    assert_eq!(
+        created(&opted_in, true),
+        created(&opted_in, false),
+        "opted in by itself"
+    );
+}
+
+#[test]
+fn create_takes_away_what_a_new_pod_cannot_have_earned() {
+    let mut labels = json!({
+        keys::CONTROL_LABEL: "true", "app": "web", keys::SERVICE_AVAILABLE: "1", keys::CREATING: "1", keys::STAY_OFFLINE: "1",
+        keys::permission_key("T"): "1",
+        Stage::Operating.key("begun"): "1", Stage::OperationType.key("begun"): "T",
+        Stage::Operating.key("half"): "1",
+        Stage::UndoOperationType.key("undone"): "T", Stage::Operating.key("undone"): "1",
+    });
+    for stage in Stage::OURS {
+        labels[stage.key("copied")] = json!("1");
+        labels[stage.key("begun")] = json!("1");
+    }
+    let patched = created(&full_pod(labels), false);
+    let left = at(&patched, "/metadata/labels").unwrap();
+    let expected = json!({
+        keys::CONTROL_LABEL: "true", "app": "web", keys::CREATING: "1", keys::STAY_OFFLINE: "1",
+        Stage::Operating.key("begun"): "1", Stage::OperationType.key("begun"): "T", Stage::PreCheck.key("begun"): "1",
+        Stage::Operating.key("half"): "1", Stage::PreCheck.key("half"): left[Stage::PreCheck.key("half")],
+    });
+    assert_eq!(left, &expected);
+    let injected = created(&full_pod(json!({keys::SERVICE_AVAILABLE: "1"})), true);
+    assert_eq!(
+        at(&injected, "/metadata/labels"),
+        Some(&json!({keys::CONTROL_LABEL: "true"})),
+        "also with inject"
+    );
+}
+
+/// The document without the labels of the protocol.
+fn rest_of(document: &Value) -> Value {
+    let mut rest = document.clone();
+    if let Some(labels) = rest
+        .pointer_mut("/metadata/labels")
+        .and_then(Value::as_object_mut)
+    {
+        labels.retain(|key, _| matches!(Key::parse(key), Key::Other));
+    }
+    rest
+}
+
+#[test]
+fn update_touches_only_labels_of_the_protocol() {
+    let base = json!({keys::CONTROL_LABEL: "true", "app": "web", "slash/ed": "x", "with~tilde.io/y": "z"});
+    let with = |entries: &[(String, &str)]| {
+        let mut labels = base.clone();
+        for (key, value) in entries {
+            labels[key] = json!(value);
+        }
+        full_pod(labels)
+    };
+    let begun = [
+        (Stage::Operating.key("x"), "1"),
+        (Stage::OperationType.key("x"), "T"),
+    ];
+    let granted: Vec<_> = begun
+        .iter()
+        .cloned()
+        .chain([
+            (Stage::PreChecked.key("x"), "1"),
+            (Stage::Operate.key("x"), "1"),
+            (keys::permission_key("T"), "1"),
+        ])
+        .collect();
+    let undone: Vec<_> = granted
+        .iter()
+        .cloned()
+        .chain([(Stage::UndoOperationType.key("x"), "T")])
+        .collect();
+    let rows = [
+        ("begin", with(&[]), with(&begun)),
+        ("finish", with(&granted), with(&granted[1..])),
+        ("undo", with(&granted), with(&undone)),
+        ("nothing of ours", with(&granted), with(&granted)),
+    ];
+    for (name, old, new) in rows {
+        let patch = on_update(Some(&read(&old)), &read(&new), NOW);
+        let mut patched = new.clone();
+        json_patch::patch(&mut patched, &patch).unwrap();
+        assert_eq!(rest_of(&patched), rest_of(&new), "{name}");
+        assert_eq!(patched == new, name == "nothing of ours", "{name}: {patch:?}");
+        assert!(
+            on_update(Some(&read(&old)), &read(&patched), NOW).0.is_empty(),
+            "{name}: once is enough"
+        );
+    }
+}
+
+#[test]
+fn update_leaves_pods_alone_that_did_not_opt_in() {
+    let out = full_pod(json!({Stage::Operating.key("x"): "1", Stage::UndoOperationType.key("x"): "T"}));
+    assert!(on_update(Some(&read(&out)), &read(&out), NOW).0.is_empty());
+    let mut bare = out;
+    bare["metadata"] = json!({"name": "web-0"});
+    assert!(on_update(None, &read(&bare), NOW).0.is_empty());
+}

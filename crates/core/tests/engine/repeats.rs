@@ -1,0 +1,248 @@
+//! Known faults of the reference implementation that need several operations on one pod, or one that is begun again.
+
+use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use podward_core::{ConditionStatus, NoRules};
+
+use crate::faults::{FREE, HELD_PRE, comes_to_rest_in_service, end_a, never_on_since, operating};
+use crate::words::{Hold, off, on};
+use crate::world::{Blockable, World};
+
+/// d2, e6, e9, #248, 1: `b` begins while `a` is judged or completing.
+#[test]
+fn staggered_operations_end_in_service() {
+    for (completing, webhook, both) in [
+        (false, true, true),
+        (false, false, false),
+        (true, true, false),
+        (true, false, true),
+    ] {
+        let mut world = operating(webhook);
+        end_a(&mut world, completing);
+        world.begin("b", "restart");
+        world.settle();
+        assert!(
+            world.pod.has(Stage::Operate, "b"),
+            "e9: it gets its permission: {:?}",
+            world.pod
+        );
+        let granted = world
+            .history
+            .iter()
+            .find(|stored| stored.has(Stage::Operate, "b"))
+            .unwrap()
+            .version;
+        for _ in 0..3 {
+            world.settle();
+        }
+        never_on_since(&world, granted);
+        if both {
+            world.finish_both("b");
+        } else {
+            world.finish("b");
+        }
+        never_on_since(&world, granted);
+        comes_to_rest_in_service(&mut world);
+    }
+}
+
+/// e6: there the way out of d2 is to undo one of the two. Here it is a cancel like any other.
+#[test]
+fn one_of_two_staggered_operations_may_be_undone() {
+    for (completing, undone) in [(false, "a"), (false, "b"), (true, "a"), (true, "b")] {
+        let mut world = operating(true);
+        end_a(&mut world, completing);
+        world.begin("b", "restart");
+        world.settle();
+        world.undo(undone, if undone == "a" { "update" } else { "restart" });
+        world.settle();
+        if undone == "a" {
+            assert!(world.pod.has(Stage::Operate, "b"), "b works on");
+            assert_eq!(world.pod.gate, Some(ConditionStatus::False));
+            world.finish("b");
+        }
+        comes_to_rest_in_service(&mut world);
+    }
+}
+
+/// #170, #298 and #248: who is preparing wins over who is completing, whatever the order of their ids.
+#[test]
+fn the_gate_does_not_flap_between_staggered_operations() {
+    for (first, second) in [("a", "b"), ("b", "a")] {
+        let mut world = World::in_service(true, true);
+        world.begin(first, "update");
+        world.settle();
+        world.finish(first);
+        world.reconcile_latest();
+        world.kubelet();
+        world.begin(second, "restart");
+        world.settle();
+        let mut flips = world
+            .history
+            .windows(2)
+            .filter(|pair| pair[0].gate != pair[1].gate)
+            .count();
+        for _ in 0..4 {
+            world.settle();
+        }
+        flips -= world
+            .history
+            .windows(2)
+            .filter(|pair| pair[0].gate != pair[1].gate)
+            .count();
+        assert_eq!(flips, 0, "at rest while {second} works");
+        world.finish(second);
+        comes_to_rest_in_service(&mut world);
+    }
+}
+
+/// f1, f2, 1: the same id begun again before its last run was cleaned up.
+#[test]
+fn the_same_id_begun_again_is_checked_again_and_leaves_nothing() {
+    for (completing, webhook) in [(false, true), (false, false), (true, true), (true, false)] {
+        let mut world = operating(webhook);
+        end_a(&mut world, completing);
+        world.checks = HELD_PRE;
+        world.begin("a", "update");
+        world.settle();
+        assert!(
+            !world.pod.has(Stage::Operate, "a") && !world.pod.has(Stage::PreChecked, "a"),
+            "{:?}",
+            world.pod
+        );
+        assert!(!world.pod.has(Stage::Completing, "a") && !world.pod.has(Stage::Operated, "a"));
+        world.checks = FREE;
+        world.settle();
+        assert!(world.pod.has(Stage::Operate, "a"));
+        world.finish("a");
+        comes_to_rest_in_service(&mut world);
+
+        world.checks = HELD_PRE;
+        world.begin("a", "update");
+        world.settle();
+        assert!(
+            !world.pod.has(Stage::PreChecked, "a"),
+            "f2: the third time PreCheck is not skipped"
+        );
+        assert!(
+            world.pod.labels.contains_key(SERVICE_AVAILABLE),
+            "in service while it waits"
+        );
+    }
+}
+
+/// f1: there the pod goes into service under the second run. Here it stays out, also while the second run waits to be checked: the
+/// first one's result was not judged.
+#[test]
+fn a_pod_whose_result_was_not_judged_stays_out_while_its_operation_begins_again() {
+    let mut world = operating(true);
+    let granted = world.pod.version;
+    end_a(&mut world, false);
+    world.checks = Blockable {
+        pre: true,
+        post: true,
+    };
+    world.begin("a", "update");
+    world.settle();
+    never_on_since(&world, granted);
+    world.checks = FREE;
+    world.settle();
+    assert!(world.pod.has(Stage::Operate, "a"));
+    never_on_since(&world, granted);
+    world.finish("a");
+    comes_to_rest_in_service(&mut world);
+}
+
+/// 1: the same id begun again after it was finished, while another operation holds the pod.
+#[test]
+fn an_id_that_waits_for_others_is_checked_again_when_it_begins_again() {
+    let mut world = operating(true);
+    world.begin("b", "restart");
+    world.settle();
+    let granted = world.pod.version;
+    world.finish("a");
+    world.settle();
+    assert!(world.pod.has(Stage::Operate, "a") && world.pod.has(Stage::Operate, "b"));
+    world.checks = HELD_PRE;
+    world.begin("a", "update");
+    assert!(!world.pod.has(Stage::Operate, "a"), "in the write that begins it");
+    world.settle();
+    assert!(!world.pod.has(Stage::PreChecked, "a"));
+    world.finish("b");
+    world.settle();
+    never_on_since(&world, granted);
+    world.checks = FREE;
+    world.settle();
+    assert!(world.pod.has(Stage::Operate, "a"));
+    world.finish("a");
+    comes_to_rest_in_service(&mut world);
+}
+
+/// f2: what the reference has left on a pod doesn't let the next run skip PreCheck.
+#[test]
+fn leftovers_of_an_earlier_run_are_not_inherited() {
+    let leftovers = on("SA operation-type/x=T permission/T pre-checked/x");
+    leftovers.written("+operating/x").expect(
+        "SA operating/x operation-type/x=T pre-check/x",
+        "begun in the first write that is seen",
+    );
+    leftovers
+        .reconciled(&NoRules)
+        .expect("SA", "or cleaned up before");
+}
+
+/// e10, 2: the stages of several ids are told apart.
+#[test]
+fn pre_and_post_checks_of_different_ids_are_told_apart() {
+    let both =
+        off("operating/b operation-type/b=U pre-check/b operated/a done-operation-type/a=T post-check/a")
+            .expecting();
+    let hold = Hold {
+        types: &["U"],
+        results: &[],
+    };
+    both.reconciled(&hold).expect(
+        "operating/b operation-type/b=U pre-check/b operated/a done-operation-type/a=T post-checked/a completing/a",
+        "b is not marked by a's check",
+    );
+    let hold = Hold {
+        types: &[],
+        results: &["a"],
+    };
+    both.reconciled(&hold).expect(
+        "operating/b operation-type/b=U permission/U pre-checked/b operate/b operated/a done-operation-type/a=T post-check/a",
+        "nor a by b's",
+    );
+    for _ in 0..20 {
+        assert_eq!(
+            both.reconciled(&NoRules).labels,
+            both.reconciled(&NoRules).labels,
+            "2: no chance is in it"
+        );
+    }
+}
+
+/// d4, d6: what works there works here.
+#[test]
+fn operations_that_were_begun_together_share_one_way_out_and_in() {
+    for both in [true, false] {
+        let mut world = World::in_service(true, true);
+        world.begin("a", "update");
+        world.begin("b", "restart");
+        world.settle();
+        assert!(world.pod.has(Stage::Operate, "a") && world.pod.has(Stage::Operate, "b"));
+        for id in ["a", "b"] {
+            if both {
+                world.finish_both(id);
+            } else {
+                world.finish(id);
+            }
+            world.settle();
+        }
+        comes_to_rest_in_service(&mut world);
+        let flips = world
+            .history
+            .windows(2)
+            .filter(|pair| pair[0].gate.is_some() && pair[0].gate != pair[1].gate);
+        assert_eq!(flips.count(), 2, "off once, on once");
+    }
+}

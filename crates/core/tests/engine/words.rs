@@ -1,0 +1,292 @@
+//! Pods in words, so that a row of a table reads like the table: `"SA operating/x operation-type/x=T"`.
+//!
+//! `<stage>/<id>` is a label of an operation (with `=<value>` where the value counts), `permission/<type>` a permission, `SA`
+//! the label `service-available`; `stay-offline`, `creating` and `completing` are the labels of the whole pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use podward_core::keys::{self, Key, Stage};
+use podward_core::{
+    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, Pod, PodView, UnixNanos, advance,
+    gate_to_write, plan_labels,
+};
+use serde_json::{Value, json};
+
+pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
+pub(crate) const EXPECTS_CONSUMER: &str = r#"{"expectedFinalizers":{"Service/default/server":"prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"}}"#;
+pub(crate) const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+
+/// The labels of an operation `x` of type `T` from one phase to the next.
+pub(crate) const BEGUN: &str = "operating/x operation-type/x=T pre-check/x";
+pub(crate) const PREPARING: &str = "operating/x operation-type/x=T permission/T pre-checked/x preparing/x";
+pub(crate) const OPERATING: &str = "operating/x operation-type/x=T permission/T pre-checked/x operate/x";
+pub(crate) const WAITING: &str = "operation-type/x=T permission/T pre-checked/x operate/x";
+pub(crate) const OPERATED: &str = "operated/x done-operation-type/x=T post-check/x";
+pub(crate) const COMPLETING: &str = "operated/x done-operation-type/x=T post-checked/x completing/x";
+
+/// A pod. As a new one, it has opted in, and is in service as far as gate and readiness go.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotation: Option<String>,
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) has_gate: bool,
+    pub(crate) gate: Option<ConditionStatus>,
+    pub(crate) ready: bool,
+    pub(crate) terminating: bool,
+}
+
+/// In service: gate True and Ready.
+pub(crate) fn on(words: &str) -> Scene {
+    let mut labels = labels(words);
+    labels.insert(keys::CONTROL_LABEL.to_owned(), keys::CONTROL_VALUE.to_owned());
+    Scene {
+        labels,
+        annotation: None,
+        finalizers: Vec::new(),
+        has_gate: true,
+        gate: Some(ConditionStatus::True),
+        ready: true,
+        terminating: false,
+    }
+}
+
+/// Out of service: gate False and not Ready.
+pub(crate) fn off(words: &str) -> Scene {
+    Scene {
+        gate: Some(ConditionStatus::False),
+        ready: false,
+        ..on(words)
+    }
+}
+
+impl Scene {
+    pub(crate) fn gate(self, gate: Option<ConditionStatus>) -> Scene {
+        Scene { gate, ..self }
+    }
+
+    /// Made without the readiness gate, so that nobody writes its condition.
+    pub(crate) fn without_gate(self) -> Scene {
+        Scene {
+            has_gate: false,
+            gate: None,
+            ..self
+        }
+    }
+
+    pub(crate) fn ready(self, ready: bool) -> Scene {
+        Scene { ready, ..self }
+    }
+
+    pub(crate) fn terminating(self) -> Scene {
+        Scene {
+            terminating: true,
+            ..self
+        }
+    }
+
+    /// A consumer holds the pod.
+    pub(crate) fn held(mut self) -> Scene {
+        self.finalizers.push(CONSUMER.to_owned());
+        self
+    }
+
+    /// The pod isn't available before its consumer holds it.
+    pub(crate) fn expecting(self) -> Scene {
+        self.annotated(EXPECTS_CONSUMER)
+    }
+
+    pub(crate) fn annotated(self, text: &str) -> Scene {
+        Scene {
+            annotation: Some(text.to_owned()),
+            ..self
+        }
+    }
+
+    pub(crate) fn labelled(mut self, key: &str, value: &str) -> Scene {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    pub(crate) fn view(&self) -> PodView<'_> {
+        PodView {
+            labels: &self.labels,
+            available_conditions: self.annotation.as_deref(),
+            finalizers: &self.finalizers,
+            has_gate: self.has_gate,
+            gate: self.gate,
+            ready: self.ready,
+            terminating: self.terminating,
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let mut conditions =
+            vec![json!({"type": "Ready", "status": if self.ready { "True" } else { "False" }})];
+        conditions.extend(
+            self.gate
+                .map(|gate| json!({"type": keys::SERVICE_READY_GATE, "status": gate.as_str()})),
+        );
+        let gates: Vec<Value> = self
+            .has_gate
+            .then(|| json!({"conditionType": keys::SERVICE_READY_GATE}))
+            .into_iter()
+            .collect();
+        let annotations: BTreeMap<&str, &str> = self
+            .annotation
+            .as_deref()
+            .map(|text| (keys::AVAILABLE_CONDITIONS, text))
+            .into_iter()
+            .collect();
+        json!({
+            "metadata": {"labels": self.labels, "annotations": annotations, "finalizers": self.finalizers},
+            "spec": {"readinessGates": gates},
+            "status": {"conditions": conditions},
+        })
+    }
+
+    pub(crate) fn pod(&self) -> Pod {
+        serde_json::from_value(self.json()).unwrap()
+    }
+
+    pub(crate) fn operations(&self) -> Operations<'_> {
+        Operations::parse(&self.labels)
+    }
+
+    /// What somebody's write makes of the pod. Of `write`, `+word` sets a label and `-word` takes it away; `gate=False` and
+    /// `gate=True` write the condition; `-held` and `+held` are a consumer letting go and taking in; `ready` and `not-ready` are
+    /// the kubelet's.
+    pub(crate) fn after(&self, write: &str) -> Scene {
+        let mut scene = self.clone();
+        for word in write.split_whitespace() {
+            match word {
+                "gate=False" => scene.gate = Some(ConditionStatus::False),
+                "gate=True" => scene.gate = Some(ConditionStatus::True),
+                "-held" => scene.finalizers.retain(|finalizer| finalizer != CONSUMER),
+                "+held" => scene.finalizers.push(CONSUMER.to_owned()),
+                "ready" => scene.ready = true,
+                "not-ready" => scene.ready = false,
+                _ => {
+                    if let Some(word) = word.strip_prefix('+') {
+                        scene.labels.extend(labels(word));
+                    } else if let Some(word) = word.strip_prefix('-') {
+                        let gone = scene.labels.remove(&key(word));
+                        assert!(gone.is_some(), "{word} was not there");
+                    } else {
+                        panic!("not a write: {word}");
+                    }
+                }
+            }
+        }
+        scene
+    }
+
+    /// The same write, with the mutating webhook in it. What it adds is itself at rest.
+    pub(crate) fn written(&self, write: &str) -> Scene {
+        let mut scene = self.after(write);
+        let changes = advance(Some(&self.view()), &scene.view(), NOW);
+        changes.apply(&mut scene.labels);
+        let again = advance(Some(&self.view()), &scene.view(), NOW);
+        assert_eq!(again, LabelChanges::default(), "advance is idempotent: {write}");
+        scene
+    }
+
+    /// The controller's label write, without any webhook.
+    pub(crate) fn reconciled(&self, checks: &dyn Checks) -> Scene {
+        let mut scene = self.clone();
+        plan_labels(&self.view(), checks, NOW).apply(&mut scene.labels);
+        scene
+    }
+
+    /// What the controller writes to the gate.
+    pub(crate) fn gate_write(&self) -> Option<ConditionStatus> {
+        gate_to_write(&self.view(), &self.operations())
+    }
+
+    /// The labels of the protocol, in words.
+    pub(crate) fn words(&self) -> BTreeSet<String> {
+        self.labels
+            .iter()
+            .filter_map(|(key, value)| word(key, value))
+            .collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(&self, words: &str, why: &str) {
+        let wanted: BTreeSet<String> = words.split_whitespace().map(ToOwned::to_owned).collect();
+        assert_eq!(self.words(), wanted, "{why}");
+    }
+}
+
+fn key(word: &str) -> String {
+    match word {
+        "SA" => return keys::SERVICE_AVAILABLE.to_owned(),
+        "stay-offline" => return keys::STAY_OFFLINE.to_owned(),
+        "creating" => return keys::CREATING.to_owned(),
+        "completing" => return keys::COMPLETING.to_owned(),
+        _ => {}
+    }
+    let (kind, name) = word
+        .split_once('/')
+        .unwrap_or_else(|| panic!("not a word: {word}"));
+    if kind == "permission" {
+        return keys::permission_key(name);
+    }
+    let stage = Stage::ALL.into_iter().find(|stage| stage.word() == kind);
+    stage.unwrap_or_else(|| panic!("no such stage: {kind}")).key(name)
+}
+
+fn labels(words: &str) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for word in words.split_whitespace() {
+        let (word, value) = word.split_once('=').unwrap_or((word, "1600000000000000000"));
+        labels.insert(key(word), value.to_owned());
+    }
+    labels
+}
+
+fn word(key: &str, value: &str) -> Option<String> {
+    Some(match Key::parse(key) {
+        Key::Stage(
+            stage @ (Stage::OperationType | Stage::DoneOperationType | Stage::UndoOperationType),
+            id,
+        ) => {
+            format!("{stage}/{id}={value}")
+        }
+        Key::Stage(stage, id) => format!("{stage}/{id}"),
+        Key::Permission(operation_type) => format!("permission/{operation_type}"),
+        Key::ServiceAvailable => "SA".to_owned(),
+        Key::Malformed => key.to_owned(),
+        Key::Other => match key {
+            keys::STAY_OFFLINE => "stay-offline".to_owned(),
+            keys::CREATING => "creating".to_owned(),
+            keys::COMPLETING => "completing".to_owned(),
+            _ => return None,
+        },
+    })
+}
+
+/// Checks that keep some waiting: pre-checks by type, post-checks by id.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hold {
+    pub(crate) types: &'static [&'static str],
+    pub(crate) results: &'static [&'static str],
+}
+
+impl Checks for Hold {
+    fn pre_check(&self, _: &str, operation_type: &str) -> CheckResult {
+        answer(self.types.contains(&operation_type), "the budget is used up")
+    }
+
+    fn post_check(&self, id: &str, _: &str) -> CheckResult {
+        answer(self.results.contains(&id), "the new version fails its probe")
+    }
+}
+
+fn answer(is_held: bool, reason: &str) -> CheckResult {
+    if is_held {
+        CheckResult::Wait(reason.to_owned())
+    } else {
+        CheckResult::Pass
+    }
+}

@@ -1,0 +1,16 @@
+//! Command line.
+
+use clap::Parser;
+use podward_runtime::args::{KubeArgs, LeaseArgs, ProcessArgs};
+
+/// Podward's lifecycle-controller: the one writer of the readiness gate, permissions and service-available of opted-in pods
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Args {
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
+    #[command(flatten)]
+    pub(crate) kube: KubeArgs,
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
+}

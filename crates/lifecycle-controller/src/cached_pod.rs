@@ -1,0 +1,285 @@
+//! The pod as the controller keeps it: only what the engine reads, so that thousands fit into little memory.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as corev1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use podward_core::keys::{AVAILABLE_CONDITIONS, LIFECYCLE_CONDITION, SERVICE_READY_GATE};
+use podward_core::{ConditionStatus, PodView};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A pod with everything dropped on reading that nobody here asks for: containers, volumes, managed fields, other annotations.
+/// It is never written back; writes are patches.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct CachedPod {
+    #[serde(deserialize_with = "slim_metadata")]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: CachedSpec,
+    #[serde(default)]
+    status: CachedStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CachedSpec {
+    #[serde(default, deserialize_with = "has_gate")]
+    readiness_gates: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct CachedStatus {
+    #[serde(default, deserialize_with = "slim_conditions")]
+    conditions: Conditions,
+}
+
+/// The conditions that are read.
+#[derive(Clone, Debug, Default)]
+struct Conditions {
+    gate: Option<ConditionStatus>,
+    ready: bool,
+    lifecycle: Option<LifecycleCondition>,
+}
+
+/// The condition for people, as it stands on the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LifecycleCondition {
+    pub(crate) status: ConditionStatus,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl CachedPod {
+    /// What the engine sees.
+    #[must_use]
+    pub(crate) fn view(&self) -> PodView<'_> {
+        static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
+        PodView {
+            labels: self.metadata.labels.as_ref().unwrap_or(&NO_LABELS),
+            available_conditions: self
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(AVAILABLE_CONDITIONS))
+                .map(String::as_str),
+            finalizers: self.metadata.finalizers.as_deref().unwrap_or_default(),
+            has_gate: self.spec.readiness_gates,
+            gate: self.status.conditions.gate,
+            ready: self.status.conditions.ready,
+            terminating: self.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    /// The same view with the gate's condition as it will be.
+    pub(crate) fn view_with_gate(&self, gate: Option<ConditionStatus>) -> PodView<'_> {
+        PodView { gate: gate.or(self.status.conditions.gate), ..self.view() }
+    }
+
+    pub(crate) fn lifecycle_condition(&self) -> Option<&LifecycleCondition> {
+        self.status.conditions.lifecycle.as_ref()
+    }
+
+    pub(crate) fn key(&self) -> PodKey {
+        PodKey {
+            namespace: self.metadata.namespace.clone().unwrap_or_default(),
+            name: self.metadata.name.clone().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// Whether `self` was stored after `other`. Resource versions of one resource are comparable as numbers
+    /// (Kubernetes API concepts, "Resource versions"); one that can't be read counts as old.
+    pub(crate) fn is_newer_than(&self, other: &CachedPod) -> bool {
+        let number = |pod: &CachedPod| pod.resource_version().parse::<u64>().unwrap_or_default();
+        number(self) > number(other)
+    }
+}
+
+/// Namespace and name of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PodKey {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl std::fmt::Display for PodKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Resource for CachedPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        corev1::Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        corev1::Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        corev1::Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        corev1::Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+// What a patch may return where the type must be serialisable; never sent.
+impl Serialize for CachedPod {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.metadata.serialize(serializer)
+    }
+}
+
+fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Slim {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        labels: Option<BTreeMap<String, String>>,
+        #[serde(default)]
+        annotations: OurAnnotations,
+        finalizers: Option<Vec<String>>,
+        deletion_timestamp: Option<Time>,
+    }
+
+    let slim = Slim::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: slim.name,
+        namespace: slim.namespace,
+        uid: slim.uid,
+        resource_version: slim.resource_version,
+        labels: slim.labels,
+        annotations: slim.annotations.0.map(|text| BTreeMap::from([(AVAILABLE_CONDITIONS.to_owned(), text)])),
+        finalizers: slim.finalizers,
+        deletion_timestamp: slim.deletion_timestamp,
+        ..ObjectMeta::default()
+    })
+}
+
+#[derive(Default)]
+struct OurAnnotations(Option<String>);
+
+impl<'de> Deserialize<'de> for OurAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The key is spelled once, in the core; serde's `rename` would need it as a literal here.
+        let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?;
+        Ok(OurAnnotations(all.and_then(|mut all| all.remove(AVAILABLE_CONDITIONS))))
+    }
+}
+
+fn has_gate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Gate {
+        condition_type: String,
+    }
+
+    let gates = Option::<Vec<Gate>>::deserialize(deserializer)?;
+    Ok(gates.into_iter().flatten().any(|gate| gate.condition_type == SERVICE_READY_GATE))
+}
+
+fn slim_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Conditions, D::Error> {
+    #[derive(Deserialize)]
+    struct Condition {
+        #[serde(rename = "type")]
+        type_: String,
+        status: String,
+        #[serde(default)]
+        reason: Option<String>,
+        #[serde(default)]
+        message: Option<String>,
+    }
+
+    let mut conditions = Conditions::default();
+    for condition in Option::<Vec<Condition>>::deserialize(deserializer)?.into_iter().flatten() {
+        let status = ConditionStatus::parse(&condition.status);
+        match condition.type_.as_str() {
+            SERVICE_READY_GATE => conditions.gate = Some(status),
+            "Ready" => conditions.ready = status == ConditionStatus::True,
+            LIFECYCLE_CONDITION => {
+                conditions.lifecycle = Some(LifecycleCondition {
+                    status,
+                    reason: condition.reason.unwrap_or_default(),
+                    message: condition.message.unwrap_or_default(),
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(conditions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keeps_what_the_engine_reads_and_nothing_else() {
+        let pod: CachedPod = serde_json::from_value(json!({
+            "metadata": {
+                "name": "web-0", "namespace": "shop", "uid": "u", "resourceVersion": "12",
+                "labels": {"a": "b"}, "annotations": {"big": "x", AVAILABLE_CONDITIONS: "{}"},
+                "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}],
+            },
+            "spec": {"containers": [{"name": "c"}], "readinessGates": [{"conditionType": SERVICE_READY_GATE}]},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": SERVICE_READY_GATE, "status": "False"},
+                {"type": LIFECYCLE_CONDITION, "status": "True", "reason": "InService", "message": "m"},
+            ]},
+        }))
+        .unwrap();
+        assert!(pod.view().has_gate && pod.view().ready);
+        assert_eq!(pod.view().gate, Some(ConditionStatus::False));
+        assert_eq!(pod.view().available_conditions, Some("{}"));
+        assert!(pod.metadata.managed_fields.is_none());
+        assert_eq!(pod.metadata.annotations.as_ref().unwrap().len(), 1);
+        assert_eq!(pod.lifecycle_condition().unwrap().reason, "InService");
+    }
+
+    #[test]
+    fn a_pod_without_status_is_read() {
+        let pod: CachedPod =
+            serde_json::from_value(json!({"metadata": {"name": "a", "annotations": null}, "spec": {}})).unwrap();
+        assert!(!pod.view().has_gate && pod.view().gate.is_none());
+    }
+
+    #[test]
+    fn the_later_version_is_newer() {
+        let at = |version: &str| CachedPod {
+            metadata: ObjectMeta { resource_version: Some(version.to_owned()), ..ObjectMeta::default() },
+            ..CachedPod::default()
+        };
+        assert!(at("100").is_newer_than(&at("99")));
+        assert!(!at("99").is_newer_than(&at("100")));
+        assert!(at("1").is_newer_than(&at("")));
+    }
+}

@@ -1,0 +1,92 @@
+//! The watches, and the work that they bring.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::core::PartialObjectMeta;
+use kube::runtime::controller::{Config, Controller, Error as ControllerError};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use tokio_util::sync::CancellationToken;
+
+use crate::cached_pod::{CachedPod, PodKey};
+use crate::error::Error;
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::reconcile::{Context, on_error, reconcile};
+use crate::services::missing_services;
+
+/// How often what is remembered of deleted pods is thrown away.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Watches opted-in pods and brings each as far as it may go, until `stop`. What is in flight then is finished.
+///
+/// Level-triggered: it needs no webhook, no memory of its own and no event in particular; the state of a pod is enough.
+pub(crate) async fn run(client: Client, metrics: Arc<Metrics>, identity: &str, stop: CancellationToken) {
+    let opted_in = format!("{CONTROL_LABEL}={CONTROL_VALUE}");
+    let pods: Api<CachedPod> = Api::all(client.clone());
+    let services: Api<PartialObjectMeta<Service>> = Api::all(client.clone());
+    let events = Events::start(client.clone(), identity, metrics.clone());
+    let context = Arc::new(Context::new(client, metrics.clone(), events));
+
+    let controller = Controller::new(pods, watcher::Config::default().labels(&opted_in));
+    let store = controller.store();
+    let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
+    let waiting = (store, context.clone());
+    controller
+        .watches(services, watcher::Config::default(), move |service| pods_that_wait_for(&service, &waiting.0, &waiting.1))
+        // Pods queue for their write in `reconcile`, where the queue can be measured.
+        .with_config(Config::default().concurrency(0))
+        .graceful_shutdown_on(async move { stop.cancelled().await })
+        .run(reconcile, on_error, context)
+        .for_each(|result| async {
+            if let Err(error) = result {
+                log(&error);
+            }
+        })
+        .await;
+    sweeper.abort();
+    metrics.forget_operations();
+}
+
+/// The pods that expect a finalizer of `service` and haven't got it.
+fn pods_that_wait_for(
+    service: &PartialObjectMeta<Service>,
+    store: &Store<CachedPod>,
+    context: &Context,
+) -> Vec<ObjectRef<CachedPod>> {
+    let wanted = (service.namespace().unwrap_or_default(), service.name_any());
+    let waits = |pod: &CachedPod| pod.view().available_conditions.is_some() && missing_services(pod).contains(&wanted);
+    store
+        .state()
+        .into_iter()
+        .filter(|pod| waits(pod))
+        .map(|pod| {
+            context.tracker.renew_service_check(&pod.key());
+            ObjectRef::from_obj(&*pod)
+        })
+        .collect()
+}
+
+async fn sweep(store: Store<CachedPod>, context: Arc<Context>, stop: CancellationToken) {
+    let exists = |key: &PodKey| store.get(&ObjectRef::new(&key.name).within(&key.namespace)).is_some();
+    while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
+        context.tracker.retain(&context.metrics, exists);
+        context.latest.retain(exists);
+    }
+}
+
+fn log(error: &ControllerError<Error, watcher::Error>) {
+    match error {
+        ControllerError::ReconcilerFailed(error @ (Error::Conflict { .. } | Error::Gone { .. }), _) => {
+            tracing::debug!(%error, "reconciliation");
+        }
+        ControllerError::ReconcilerFailed(error, pod) => tracing::warn!(%error, %pod, "reconciliation"),
+        ControllerError::ObjectNotFound(pod) => tracing::debug!(%pod, "pod is gone"),
+        other => tracing::warn!(error = %other, "watch of pods or Services; it is taken up again with back-off"),
+    }
+}

@@ -1,0 +1,35 @@
+//! The lifecycle-controller: the one writer of lifecycle state.
+//!
+//! ```text
+//!  watch of opted-in pods ──► reconcile ──► podward-core: plan_labels, gate_to_write, explain
+//!  watch of Services ───────►     │
+//!                                 ├──► write: one patch of metadata, one of status
+//!                                 ├──► tracker, story ──► events, metrics
+//!                                 └──► latest: what was just written, until the watch has it
+//! ```
+//!
+//! All decisions are the core's, the same as the mutating webhook's; this crate carries them out.
+//!
+//! # Guarantees
+//! - Level-triggered: whatever was missed (events, webhooks, an earlier leader's work) is made up for from the pod's state alone.
+//! - Nothing is written that already is so, and every write is refused if the pod has changed since it was decided on.
+//! - A pod that can't be written holds up no other.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cached_pod;
+mod controller;
+mod error;
+mod events;
+mod latest;
+mod lease;
+mod metrics;
+mod reconcile;
+mod serve;
+mod services;
+mod story;
+mod tracker;
+mod write;
+
+pub use args::Args;
+pub use serve::run;

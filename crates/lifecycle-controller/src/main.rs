@@ -1,0 +1,8 @@
+//! The lifecycle-controller's process.
+
+use clap::Parser;
+use lifecycle_controller::{Args, run};
+
+fn main() -> anyhow::Result<()> {
+    run(Args::parse())
+}

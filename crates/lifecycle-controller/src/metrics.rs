@@ -1,0 +1,128 @@
+//! The controller's metrics.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use parking_lot::Mutex;
+use podward_core::Phase;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// What a write goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum WriteKind {
+    Metadata,
+    Status,
+    Event,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    kind: WriteKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    operation_type: String,
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    category: &'static str,
+}
+
+/// Types are free text of operators; past this many the rest is counted together, so that nobody can fill the memory.
+const MOST_TYPES: usize = 50;
+const OTHER_TYPES: &str = "other";
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    operations: Family<OperationLabels, Gauge<i64, AtomicI64>>,
+    phase_seconds: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+    writes: Family<WriteLabels, Counter<u64, AtomicU64>>,
+    errors: Family<ErrorLabels, Counter<u64, AtomicU64>>,
+    events_dropped: Counter,
+    pub(crate) queue_depth: Gauge<i64, AtomicI64>,
+    pub(crate) leader: Gauge<i64, AtomicI64>,
+    types: Mutex<HashSet<String>>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        Metrics {
+            operations: Family::default(),
+            phase_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 18))),
+            writes: Family::default(),
+            errors: Family::default(),
+            events_dropped: Counter::default(),
+            queue_depth: Gauge::default(),
+            leader: Gauge::default(),
+            types: Mutex::default(),
+        }
+    }
+
+    /// A replica that doesn't lead knows nothing of operations.
+    pub(crate) fn forget_operations(&self) {
+        self.operations.clear();
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "operations",
+            "Operations on pods at present, by type and phase",
+            self.operations.clone(),
+        );
+        registry.register_with_unit(
+            "operation_phase",
+            "Time that operations spent in a phase they have left",
+            Unit::Seconds,
+            self.phase_seconds.clone(),
+        );
+        registry.register("writes", "Writes to the API server, by what they go to", self.writes.clone());
+        registry.register("errors", "Failed reconciliations, by category", self.errors.clone());
+        registry.register("events_dropped", "Events not sent because the API server was too slow", self.events_dropped.clone());
+        registry.register("queue_depth", "Pods that wait for their turn to be written", self.queue_depth.clone());
+        registry.register("leader", "1 while this replica leads", self.leader.clone());
+    }
+
+    pub(crate) fn wrote(&self, kind: WriteKind) {
+        self.writes.get_or_create(&WriteLabels { kind }).inc();
+    }
+
+    pub(crate) fn failed(&self, category: &'static str) {
+        self.errors.get_or_create(&ErrorLabels { category }).inc();
+    }
+
+    pub(crate) fn dropped_event(&self) {
+        self.events_dropped.inc();
+    }
+
+    pub(crate) fn entered(&self, operation_type: &str, phase: Phase) {
+        self.operations.get_or_create(&self.labels(operation_type, phase)).inc();
+    }
+
+    pub(crate) fn left(&self, operation_type: &str, phase: Phase, seconds: Option<f64>) {
+        self.operations.get_or_create(&self.labels(operation_type, phase)).dec();
+        if let Some(seconds) = seconds {
+            self.phase_seconds.get_or_create(&PhaseLabels { phase: phase.as_str() }).observe(seconds);
+        }
+    }
+
+    fn labels(&self, operation_type: &str, phase: Phase) -> OperationLabels {
+        let mut types = self.types.lock();
+        let known = types.contains(operation_type) || (types.len() < MOST_TYPES && types.insert(operation_type.to_owned()));
+        let operation_type = if known { operation_type } else { OTHER_TYPES };
+        OperationLabels { operation_type: operation_type.to_owned(), phase: phase.as_str() }
+    }
+}

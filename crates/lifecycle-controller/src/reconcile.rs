@@ -1,0 +1,153 @@
+//! One look at one pod: what the engine says is written, merged into at most one write of metadata and one of status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::controller::Action;
+use podward_core::{NoRules, Operations, UnixNanos, explain, gate_to_write, plan_labels};
+use tokio::sync::Semaphore;
+
+use crate::cached_pod::CachedPod;
+use crate::error::Error;
+use crate::events::Events;
+use crate::latest::Latest;
+use crate::metrics::Metrics;
+use crate::story::Told;
+use crate::services::{missing_services, without_dead_services};
+use crate::tracker::Tracker;
+use crate::write::{MetadataWrite, Writer};
+
+/// Pods that are written at once. Each takes a connection to the API server; more would only queue there.
+const AT_ONCE: usize = 32;
+
+/// What every reconciliation shares.
+pub(crate) struct Context {
+    client: Client,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) latest: Latest,
+    pub(crate) tracker: Tracker,
+    writer: Writer,
+    events: Events,
+    slots: Semaphore,
+}
+
+impl Context {
+    pub(crate) fn new(client: Client, metrics: Arc<Metrics>, events: Events) -> Self {
+        Context {
+            writer: Writer::new(client.clone(), metrics.clone()),
+            client,
+            metrics,
+            latest: Latest::default(),
+            tracker: Tracker::default(),
+            events,
+            slots: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    fn saw(&self, pod: Arc<CachedPod>) -> Arc<CachedPod> {
+        self.latest.wrote(pod.clone());
+        self.tracker.observe(&pod, &self.metrics);
+        pod
+    }
+}
+
+/// Brings `watched` as far as it may go.
+pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) -> Result<Action, Error> {
+    let mut pod = context.latest.newest(watched);
+    context.tracker.observe(&pod, &context.metrics);
+    if pod.view().terminating {
+        return Ok(Action::await_change());
+    }
+    let labels = plan_labels(&pod.view(), &NoRules, now());
+    let (annotation, mut again) = repaired_annotation(&pod, &context).await?;
+    let write = MetadataWrite { labels, annotation };
+    if !write.is_empty() {
+        pod = in_turn(&context, context.writer.metadata(&pod, write)).await?;
+    }
+    let gate = gate_to_write(&pod.view(), &Operations::parse(pod.view().labels));
+    let explanation = explain(&pod.view_with_gate(gate), &NoRules);
+    if gate.is_some() {
+        pod = in_turn(&context, context.writer.status(&pod, gate, &explanation)).await?;
+    } else {
+        match context.tracker.time_to_tell(&pod, &explanation) {
+            Some(wait) if wait.is_zero() && context.is_calm() => {
+                pod = in_turn(&context, context.writer.status(&pod, None, &explanation)).await?;
+            }
+            Some(wait) => again = sooner(again, wait.max(Duration::from_millis(500))),
+            None => {}
+        }
+    }
+    match context.tracker.due_event(&pod) {
+        Told::Now(draft) => context.events.normal(&pod, draft),
+        Told::Later(wait) => again = sooner(again, wait),
+        Told::Nothing => {}
+    }
+    context.tracker.succeeded(&pod.key());
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// After a failure: a conflict or a pod that is gone brings an event of its own, everything else is tried again, ever later,
+/// and not by all pods at the same moment.
+pub(crate) fn on_error(watched: Arc<CachedPod>, error: &Error, context: Arc<Context>) -> Action {
+    context.metrics.failed(error.category());
+    let failures = context.tracker.failed(&watched.key());
+    let base = match error {
+        Error::Gone { .. } => return Action::await_change(),
+        // The watch brings the other's write; this is for the case that it doesn't.
+        Error::Conflict { .. } => Duration::from_millis(250),
+        Error::Refused { .. } => {
+            context.events.warning(&watched, "WriteRefused", error.to_string());
+            Duration::from_secs(30)
+        }
+        Error::Api { .. } | Error::TimedOut { .. } => {
+            Duration::from_millis(250).saturating_mul(1 << failures.min(7)).min(Duration::from_secs(30))
+        }
+    };
+    Action::requeue(base.mul_f64(0.5 + fastrand::f64()))
+}
+
+impl Context {
+    /// Whether there is room for writes that only inform.
+    fn is_calm(&self) -> bool {
+        self.slots.available_permits() > AT_ONCE / 2
+    }
+}
+
+async fn in_turn(
+    context: &Context,
+    write: impl Future<Output = Result<Arc<CachedPod>, Error>>,
+) -> Result<Arc<CachedPod>, Error> {
+    context.metrics.queue_depth.inc();
+    let slot = context.slots.acquire().await;
+    context.metrics.queue_depth.dec();
+    let written = write.await;
+    drop(slot);
+    written.map(|pod| context.saw(pod))
+}
+
+/// The annotation without Services that will never hold the pod, or the time until somebody should look for them.
+async fn repaired_annotation(
+    pod: &CachedPod,
+    context: &Context,
+) -> Result<(Option<(&'static str, String)>, Option<Duration>), Error> {
+    let waits = pod.view().ready && !missing_services(pod).is_empty();
+    match context.tracker.time_to_check_services(pod, waits) {
+        Some(wait) if wait.is_zero() => {
+            let annotation = without_dead_services(&context.client, pod).await?;
+            context.tracker.checked_services(&pod.key());
+            Ok((annotation, None))
+        }
+        wait => Ok((None, wait)),
+    }
+}
+
+fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
+    Some(one.map_or(other, |one| one.min(other)))
+}
+
+/// The wall clock, as labels have it.
+pub(crate) fn now() -> UnixNanos {
+    UnixNanos(i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,91 @@
+//! The process: stands for election, and works while it leads.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use kube::Client;
+use podward_runtime::admin::{AdminServer, Readiness};
+use podward_runtime::{client, shutdown, telemetry};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Args;
+use crate::controller;
+use crate::lease::{self, LeaseParams};
+use crate::metrics::Metrics;
+
+const SERVICE: &str = "lifecycle-controller";
+
+/// Runs the controller until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it can't start: no API server configured, or the admin port is taken.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    telemetry::init(&args.process.log)?;
+    shutdown::block_on(args.process.threads.map(usize::from), async move {
+        let stop = shutdown::on_signal().context("could not listen for signals")?;
+        serve(args, stop).await
+    })
+}
+
+async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
+    let Args { process, kube, lease } = args;
+    let version = env!("CARGO_PKG_VERSION");
+    let client = client::connect(&kube, SERVICE, version).await?;
+    let metrics = Arc::new(Metrics::new());
+    let mut registry = telemetry::registry(SERVICE, version);
+    metrics.register(&mut registry);
+
+    let admin = AdminServer::bind(process.admin_bind).await?;
+    let readiness = Readiness::default();
+    // A standby is ready too: it does what a standby is for.
+    readiness.condition("running").set(true);
+    let end = CancellationToken::new();
+    tracing::info!(service = SERVICE, version, admin = %admin.address(), "listening");
+    let admin = tokio::spawn(admin.serve(readiness, registry, end.clone()));
+
+    let identity = lease.identity();
+    let candidacy = lease::stand(
+        client.clone(),
+        LeaseParams {
+            namespace: lease.lease_namespace.clone(),
+            name: lease.lease_name.clone().unwrap_or_else(|| SERVICE.to_owned()),
+            identity: identity.clone(),
+            duration: lease.lease_duration,
+        },
+    );
+    lead_when_elected(candidacy.leading.clone(), &client, &metrics, &identity, &stop).await;
+    candidacy.release().await;
+    end.cancel();
+    admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Works whenever this replica leads, until `stop`. When it returns nothing of the work is left running.
+async fn lead_when_elected(
+    mut leading: watch::Receiver<bool>,
+    client: &Client,
+    metrics: &Arc<Metrics>,
+    identity: &str,
+    stop: &CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            elected = leading.wait_for(|leads| *leads) => if elected.is_err() { return },
+        }
+        let work = stop.child_token();
+        let lost = work.clone();
+        let mut leadership = leading.clone();
+        let watchdog = tokio::spawn(async move {
+            // A task that ended can't renew: that too is the end of leadership.
+            leadership.wait_for(|leads| !*leads).await.map(|_| ()).unwrap_or_default();
+            lost.cancel();
+        });
+        metrics.leader.set(1);
+        controller::run(client.clone(), metrics.clone(), identity, work).await;
+        metrics.leader.set(0);
+        watchdog.abort();
+    }
+}

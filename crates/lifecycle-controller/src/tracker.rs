@@ -1,0 +1,241 @@
+//! What the controller remembers of each pod between two looks at it. All of it may be lost at any time: it serves metrics,
+//! events and the patience before a condition is written, never a decision about the pod.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use podward_core::keys::Stage;
+use podward_core::{Explanation, Operations, Phase, UNKNOWN_TYPE};
+
+use crate::cached_pod::{CachedPod, PodKey};
+use crate::metrics::Metrics;
+use crate::reconcile::now;
+use crate::story::{Story, Told};
+
+/// A wait that is over sooner is not worth a write of its own: the next write that moves the gate tells of it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where one operation stood when it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) operation_type: String,
+    pub(crate) phase: Phase,
+    /// When it entered the phase, in nanoseconds since the Unix epoch, by the label's value; `None` if that isn't a number.
+    since: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    uid: String,
+    operations: BTreeMap<String, Standing>,
+    service_available: bool,
+    story: Story,
+    waits_for: Option<(Explanation, Instant)>,
+    services: ServiceCheck,
+    failures: u32,
+}
+
+/// Whether the Services that a pod waits for are to be looked at.
+#[derive(Clone, Copy, Debug)]
+enum ServiceCheck {
+    NotNeeded,
+    From(Instant),
+    Done,
+}
+
+/// One entry a pod.
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    pods: Mutex<HashMap<PodKey, Tracked>>,
+}
+
+impl Tracker {
+    /// Takes note of a version of a pod: what has changed since the last one goes to metrics and into the pod's story.
+    pub(crate) fn observe(&self, pod: &CachedPod, metrics: &Metrics) {
+        let view = pod.view();
+        let operations = Operations::parse(view.labels);
+        let present = standings(view.labels, &operations);
+        let mut pods = self.pods.lock();
+        let key = pod.key();
+        let same_pod = pods.get(&key).is_some_and(|tracked| tracked.uid == pod.uid());
+        if !same_pod {
+            if let Some(replaced) = pods.remove(&key) {
+                leave_all(&replaced, metrics);
+            }
+            present.values().for_each(|standing| metrics.entered(&standing.operation_type, standing.phase));
+            pods.insert(key, Tracked::new(pod.uid(), present, operations.is_service_available()));
+            return;
+        }
+        let Some(tracked) = pods.get_mut(&key) else { return };
+        for (id, was) in &tracked.operations {
+            let is = present.get(id);
+            if is != Some(was) {
+                let left_at = is.map_or_else(|| Some(now().0), |is| is.since);
+                let seconds = was.since.zip(left_at).map(|(from, to)| to.saturating_sub(from).max(0) as f64 / 1e9);
+                metrics.left(&was.operation_type, was.phase, seconds);
+                if is.is_none() {
+                    tracked.story.ended(id, was);
+                }
+            }
+        }
+        for (id, is) in &present {
+            if tracked.operations.get(id) != Some(is) {
+                metrics.entered(&is.operation_type, is.phase);
+                tracked.story.entered(id, is);
+            }
+        }
+        if operations.is_service_available() && !tracked.service_available {
+            tracked.story.became_available();
+        }
+        tracked.operations = present;
+        tracked.service_available = operations.is_service_available();
+    }
+
+    /// The event that tells the pod's story so far, once the story has come to a rest or has been going on for too long.
+    pub(crate) fn due_event(&self, pod: &CachedPod) -> Told {
+        let mut pods = self.pods.lock();
+        let Some(tracked) = pods.get_mut(&pod.key()) else { return Told::Nothing };
+        let at_rest = if tracked.operations.is_empty() {
+            tracked.service_available
+        } else {
+            tracked.operations.values().all(|standing| standing.phase == Phase::Operating)
+        };
+        tracked.story.tell(at_rest, PATIENCE)
+    }
+
+    /// How long the pod must go on waiting for what `explanation` says before that is written down by itself; zero when it is
+    /// time, `None` when there is nothing to write.
+    pub(crate) fn time_to_tell(&self, pod: &CachedPod, explanation: &Explanation) -> Option<Duration> {
+        let mut pods = self.pods.lock();
+        let tracked = pods.get_mut(&pod.key())?;
+        let is_told = match pod.lifecycle_condition() {
+            Some(told) => {
+                told.status == explanation.status
+                    && told.reason == explanation.reason
+                    && told.message == explanation.message
+            }
+            // A pod in service that never had anything to tell needs no condition.
+            None => explanation.reason == "InService",
+        };
+        if is_told {
+            tracked.waits_for = None;
+            return None;
+        }
+        let since = match &tracked.waits_for {
+            Some((waits_for, since)) if waits_for == explanation => *since,
+            _ => {
+                let now = Instant::now();
+                tracked.waits_for = Some((explanation.clone(), now));
+                now
+            }
+        };
+        Some(PATIENCE.saturating_sub(since.elapsed()))
+    }
+
+    /// How long until somebody should look whether the Services that `pod` waits for still exist: a while after the wait
+    /// began, once, and again when such a Service has changed. `None` when there is nothing to look at, or it was looked at.
+    pub(crate) fn time_to_check_services(&self, pod: &CachedPod, waits: bool) -> Option<Duration> {
+        let mut pods = self.pods.lock();
+        let tracked = pods.get_mut(&pod.key())?;
+        if !waits {
+            tracked.services = ServiceCheck::NotNeeded;
+            return None;
+        }
+        if let ServiceCheck::NotNeeded = tracked.services {
+            tracked.services = ServiceCheck::From(Instant::now() + PATIENCE);
+        }
+        let ServiceCheck::From(due) = tracked.services else { return None };
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// The Services were looked at.
+    pub(crate) fn checked_services(&self, key: &PodKey) {
+        self.set_service_check(key, ServiceCheck::Done);
+    }
+
+    /// A Service that the pod names has changed: it is worth a look now.
+    pub(crate) fn renew_service_check(&self, key: &PodKey) {
+        self.set_service_check(key, ServiceCheck::From(Instant::now()));
+    }
+
+    fn set_service_check(&self, key: &PodKey, check: ServiceCheck) {
+        if let Some(tracked) = self.pods.lock().get_mut(key) {
+            tracked.services = check;
+        }
+    }
+
+    /// Counts a failure; gives how many there were in a row.
+    pub(crate) fn failed(&self, key: &PodKey) -> u32 {
+        self.pods.lock().get_mut(key).map_or(1, |tracked| {
+            tracked.failures = tracked.failures.saturating_add(1);
+            tracked.failures
+        })
+    }
+
+    pub(crate) fn succeeded(&self, key: &PodKey) {
+        if let Some(tracked) = self.pods.lock().get_mut(key) {
+            tracked.failures = 0;
+        }
+    }
+
+    /// Forgets pods that are not there any more.
+    pub(crate) fn retain(&self, metrics: &Metrics, exists: impl Fn(&PodKey) -> bool) {
+        self.pods.lock().retain(|key, tracked| {
+            let keep = exists(key);
+            if !keep {
+                leave_all(tracked, metrics);
+            }
+            keep
+        });
+    }
+}
+
+impl Tracked {
+    fn new(uid: &str, operations: BTreeMap<String, Standing>, service_available: bool) -> Self {
+        Tracked {
+            uid: uid.to_owned(),
+            operations,
+            service_available,
+            story: Story::default(),
+            waits_for: None,
+            services: ServiceCheck::NotNeeded,
+            failures: 0,
+        }
+    }
+}
+
+fn leave_all(tracked: &Tracked, metrics: &Metrics) {
+    tracked.operations.values().for_each(|standing| metrics.left(&standing.operation_type, standing.phase, None));
+}
+
+fn standings(labels: &BTreeMap<String, String>, operations: &Operations<'_>) -> BTreeMap<String, Standing> {
+    operations
+        .iter()
+        .filter_map(|(id, operation)| {
+            let phase = Phase::of(operation)?;
+            let operation_type = operations.type_of(id).map_or_else(|| UNKNOWN_TYPE.to_owned(), |known| known.into_owned());
+            Some((id.to_owned(), Standing { operation_type, phase, since: since(labels, id, phase) }))
+        })
+        .collect()
+}
+
+/// When the phase began, by the value of the label that began it.
+fn since(labels: &BTreeMap<String, String>, id: &str, phase: Phase) -> Option<i64> {
+    let stage = match phase {
+        Phase::PreChecking => Stage::PreCheck,
+        Phase::Preparing => Stage::Preparing,
+        Phase::Operating => Stage::Operate,
+        Phase::PostChecking => Stage::Operated,
+        Phase::Completing => Stage::Completing,
+        _ => return None,
+    };
+    labels.get(&stage.key(id))?.parse().ok()
+}
+
+#[cfg(test)]
+impl Standing {
+    pub(crate) fn at(operation_type: &str, phase: Phase) -> Self {
+        Standing { operation_type: operation_type.to_owned(), phase, since: None }
+    }
+}
