@@ -22,7 +22,6 @@ mod controller;
 mod error;
 mod events;
 mod latest;
-mod lease;
 mod metrics;
 mod reconcile;
 mod serve;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use kube::Client;
 use podward_runtime::admin::{AdminServer, Readiness};
+use podward_runtime::lease::stand;
 use podward_runtime::{client, shutdown, telemetry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
 use crate::controller;
-use crate::lease::{self, LeaseParams};
 use crate::metrics::Metrics;
 
 const SERVICE: &str = "lifecycle-controller";
@@ -44,16 +44,9 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     tracing::info!(service = SERVICE, version, admin = %admin.address(), "listening");
     let admin = tokio::spawn(admin.serve(readiness, registry, end.clone()));
 
-    let identity = lease.identity();
-    let candidacy = lease::stand(
-        client.clone(),
-        LeaseParams {
-            namespace: lease.lease_namespace.clone(),
-            name: lease.lease_name.clone().unwrap_or_else(|| SERVICE.to_owned()),
-            identity: identity.clone(),
-            duration: lease.lease_duration,
-        },
-    );
+    let params = lease.params(SERVICE);
+    let identity = params.identity.clone();
+    let candidacy = stand(client.clone(), params);
     lead_when_elected(candidacy.leading.clone(), &client, &metrics, &identity, &stop).await;
     candidacy.release().await;
     end.cancel();
