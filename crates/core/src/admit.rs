@@ -17,6 +17,18 @@ use crate::time::UnixNanos;
 ///
 /// A pod that isn't opted in, and is not to be, gets an empty patch. A pod that says `kusionstack.io/control: "false"` stays out
 /// even with `inject`.
+///
+/// ```
+/// use podward_core::{Pod, UnixNanos, on_create};
+/// use serde_json::json;
+///
+/// let document = json!({"metadata": {"name": "web-0"}, "spec": {"containers": []}});
+/// let pod: Pod = serde_json::from_value(document.clone()).unwrap();
+/// let mut patched = document;
+/// json_patch::patch(&mut patched, &on_create(&pod, true, UnixNanos(0))).unwrap();
+/// assert_eq!(patched["metadata"]["labels"]["kusionstack.io/control"], "true");
+/// assert_eq!(patched["spec"]["readinessGates"][0]["conditionType"], "pod.kusionstack.io/service-ready");
+/// ```
 #[must_use]
 pub fn on_create(pod: &Pod, inject: bool, now: UnixNanos) -> Patch {
     let labels = pod.metadata.labels.clone().unwrap_or_default();
@@ -132,6 +144,23 @@ pub fn review_raw(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Re
 /// Podward may write and that don't follow from what the caller may. `old` is `None` on CREATE.
 ///
 /// What was wrong before this write is not held against it.
+///
+/// ```
+/// use podward_core::{Pod, ReviewPolicy, Writer, review};
+/// use serde_json::json;
+///
+/// let pod = |labels| serde_json::from_value::<Pod>(json!({"metadata": {"labels": labels}})).unwrap();
+/// let stored = pod(json!({"kusionstack.io/control": "true"}));
+/// let forged = pod(json!({
+///     "kusionstack.io/control": "true",
+///     "podopslifecycle.kusionstack.io/service-available": "1700000000000000000",
+/// }));
+/// let writer = Writer { username: "jane", groups: &[] };
+/// let lenient = review(Some(&stored), &forged, &writer, &ReviewPolicy::default());
+/// assert!(lenient.denials.is_empty() && lenient.warnings[0].contains("only Podward writes"));
+/// let strict = ReviewPolicy { strict: true, trusted: vec!["system:serviceaccount:podward:controller".to_owned()] };
+/// assert_eq!(review(Some(&stored), &forged, &writer, &strict).denials.len(), 1);
+/// ```
 #[must_use]
 pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &ReviewPolicy) -> Review {
     let mut review = Review::default();

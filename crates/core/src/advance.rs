@@ -31,6 +31,37 @@ const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate]
 /// - Idempotent: applied to its own result it gives nothing.
 /// - `operate/<id>` appears only when [`may_operate`] holds.
 /// - Only labels of the protocol are touched.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use podward_core::keys::{self, Stage};
+/// use podward_core::{ConditionStatus, PodView, UnixNanos, advance};
+///
+/// let stored = BTreeMap::from([
+///     (keys::CONTROL_LABEL.to_owned(), "true".to_owned()),
+///     (Stage::Operating.key("upgrade"), "1".to_owned()),
+///     (Stage::OperationType.key("upgrade"), "update".to_owned()),
+///     (Stage::PreChecked.key("upgrade"), "1".to_owned()),
+///     (Stage::Operate.key("upgrade"), "1".to_owned()),
+///     (keys::permission_key("update"), "1".to_owned()),
+/// ]);
+/// // The operator finishes: it takes away its `operating` label, and the rest follows in the same write.
+/// let mut written = stored.clone();
+/// written.remove(&Stage::Operating.key("upgrade"));
+/// let view = |labels| PodView {
+///     labels,
+///     available_conditions: None,
+///     finalizers: &[],
+///     has_gate: true,
+///     gate: Some(ConditionStatus::False),
+///     ready: false,
+///     terminating: false,
+/// };
+/// let changes = advance(Some(&view(&stored)), &view(&written), UnixNanos(7));
+/// assert_eq!(changes.set[&Stage::DoneOperationType.key("upgrade")], "update");
+/// assert_eq!(changes.set[&Stage::Operated.key("upgrade")], "7");
+/// assert!(changes.remove.contains(&keys::permission_key("update")));
+/// ```
 #[must_use]
 pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> LabelChanges {
     if !new.is_controlled() {

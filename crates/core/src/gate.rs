@@ -22,6 +22,9 @@ pub(crate) fn gate_is_off(pod: &PodView<'_>) -> bool {
 }
 
 /// What the gate's condition has to be, or `None` where it stays as it is.
+///
+/// Off while an operation prepares or has its permission, whatever else goes on; as it is while a result waits to be judged. A pod
+/// that is told to stay offline is put into service only to complete an operation: its consumers can't come back otherwise.
 #[must_use]
 pub fn desired_gate(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<bool> {
     let any = |test: fn(&Operation<'_>) -> bool| operations.iter().any(|(_, operation)| test(operation));
@@ -29,10 +32,8 @@ pub fn desired_gate(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<bo
         return Some(false);
     }
     let is_out = any(|operation| operation.has(Stage::Operated) && !operation.has(Stage::Completing));
-    if is_out || (pod.stays_offline() && !operations.any_live()) {
-        return None;
-    }
-    Some(true)
+    let stays_offline = pod.stays_offline() && !any(|operation| operation.has(Stage::Completing));
+    (!is_out && !stays_offline).then_some(true)
 }
 
 /// Whether the gate's condition has to be written, and as what: it must differ from what it is, and the pod must have one.

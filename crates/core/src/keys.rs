@@ -151,6 +151,13 @@ pub enum Key<'a> {
 
 impl<'a> Key<'a> {
     /// Reads a label key. Total: every string has a meaning.
+    ///
+    /// ```
+    /// use podward_core::keys::{Key, Stage};
+    ///
+    /// assert_eq!(Key::parse("operate.podopslifecycle.kusionstack.io/upgrade"), Key::Stage(Stage::Operate, "upgrade"));
+    /// assert_eq!(Key::parse("app.kubernetes.io/name"), Key::Other);
+    /// ```
     #[must_use]
     pub fn parse(key: &'a str) -> Key<'a> {
         if key == SERVICE_AVAILABLE {

@@ -139,6 +139,23 @@ pub struct Operations<'a> {
 
 impl<'a> Operations<'a> {
     /// Reads labels. Total: what isn't of the protocol, or has no id, is passed over.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use podward_core::keys::Stage;
+    /// use podward_core::{Operations, Phase};
+    ///
+    /// let labels = BTreeMap::from([
+    ///     (Stage::Operating.key("upgrade"), "1700000000000000000".to_owned()),
+    ///     (Stage::OperationType.key("upgrade"), "update".to_owned()),
+    ///     ("app".to_owned(), "web".to_owned()),
+    /// ]);
+    /// let operations = Operations::parse(&labels);
+    /// let upgrade = operations.get("upgrade").unwrap();
+    /// assert_eq!(upgrade.known_type(), Some("update"));
+    /// assert_eq!(Phase::of(upgrade), Some(Phase::PreChecking));
+    /// assert!(operations.any_active());
+    /// ```
     #[must_use]
     pub fn parse(labels: &'a BTreeMap<String, String>) -> Self {
         let mut parsed = Operations::default();

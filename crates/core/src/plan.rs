@@ -20,6 +20,29 @@ pub enum CheckResult {
 }
 
 /// Who says whether an operation may start and whether its result is good.
+///
+/// An implementation that knows the pod can also order its operations, e.g. keep one type waiting while another is at work:
+///
+/// ```
+/// use podward_core::{CheckResult, Checks};
+///
+/// struct UpdatesFirst {
+///     update_is_at_work: bool,
+/// }
+///
+/// impl Checks for UpdatesFirst {
+///     fn pre_check(&self, _: &str, operation_type: &str) -> CheckResult {
+///         if self.update_is_at_work && operation_type != "update" {
+///             return CheckResult::Wait("an update is at work".to_owned());
+///         }
+///         CheckResult::Pass
+///     }
+///
+///     fn post_check(&self, _: &str, _: &str) -> CheckResult {
+///         CheckResult::Pass
+///     }
+/// }
+/// ```
 pub trait Checks {
     /// May the operation `id` of `operation_type` start?
     fn pre_check(&self, id: &str, operation_type: &str) -> CheckResult;

@@ -121,6 +121,12 @@ fn step_2_stay_offline() {
             None,
         ),
         (
+            "an announcement does not put it into service",
+            off("stay-offline operating/x pre-check/x"),
+            "stay-offline operating/x pre-check/x",
+            None,
+        ),
+        (
             "the gate of an operation",
             on(&format!("stay-offline {PREPARING}")),
             join("stay-offline", PREPARING),
@@ -235,6 +241,12 @@ fn step_3_checks_that_do_not_pass() {
         on(begun).reconciled(&hold).gate_write(),
         None,
         "in service while it waits"
+    );
+    let offline = off("stay-offline operating/x operation-type/x=T pre-check/x").reconciled(&hold);
+    assert_eq!(
+        offline.gate_write(),
+        None,
+        "a pod that stays offline is not put into service while it waits"
     );
     off(OPERATED).reconciled(&hold).expect(OPERATED, "PostCheck");
     assert_eq!(

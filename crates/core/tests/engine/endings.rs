@@ -145,6 +145,12 @@ fn an_operation_that_is_given_up_before_its_permission_leaves_nothing() {
             "SA",
         ),
         (
+            "announced while the webhook was away",
+            on("SA operating/x operation-type/x=T"),
+            "-operating/x",
+            "SA",
+        ),
+        (
             "in pre-check, both",
             on(BEGUN),
             "-operating/x -operation-type/x",

@@ -92,7 +92,7 @@ fn as_pod(stored: &Stored) -> Pod {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_interleaving_is_safe_and_comes_to_rest(

@@ -1,6 +1,7 @@
 //! The engine's tests: the reference's tables row by row, its known faults, and the safety properties over random
 //! interleavings.
-#![allow(missing_docs)]
+// The helpers of tests are tests, too.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod clients;
 mod controller;
