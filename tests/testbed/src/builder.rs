@@ -1,0 +1,262 @@
+//! Describes a bed, and starts it.
+
+use std::path::PathBuf;
+
+use crate::{
+    bed::{Bed, blocking},
+    client::Clients,
+    components::{API, NODE_IP, SERVICE_IP},
+    error::BedError,
+    image::Image,
+    kubeconfig, launch, on_panic,
+    pki::{self, Authority, name},
+    shape::Shape,
+    start,
+    state::{Layout, Live, Record, base},
+    tools::{Progress, Tools, ToolsError, preflight},
+};
+
+/// Describes a bed to start. Made by [`Bed::builder`].
+#[derive(Clone)]
+#[must_use]
+pub struct BedBuilder {
+    pub(crate) shape: Shape,
+    name: String,
+    tools: Option<Tools>,
+    pub(crate) images: Vec<Image>,
+    pub(crate) audit_log: bool,
+    pub(crate) simulated_nodes: usize,
+    detached: bool,
+}
+
+impl BedBuilder {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let (name, images) = ("bed".to_owned(), Vec::new());
+        Self {
+            shape,
+            name,
+            tools: None,
+            images,
+            audit_log: false,
+            simulated_nodes: 3,
+            detached: false,
+        }
+    }
+
+    /// A name for people; beds of the same name get ids that differ. Lower-case letters, digits and dashes, at most 20.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The programs to run, instead of those of the cache, which are built if they are missing.
+    pub fn tools(mut self, tools: Tools) -> Self {
+        self.tools = Some(tools);
+        self
+    }
+
+    /// An image that the node has from the start.
+    pub fn image(mut self, image: Image) -> Self {
+        self.images.push(image);
+        self
+    }
+
+    /// Whether the API server logs all writes, see [`Bed::audit_log`].
+    pub fn audit_log(mut self, on: bool) -> Self {
+        self.audit_log = on;
+        self
+    }
+
+    /// How many nodes a bed of shape [`Shape::Simulated`] has, each with room for 1,000 pods; 3 if not said.
+    pub fn simulated_nodes(mut self, count: usize) -> Self {
+        self.simulated_nodes = count;
+        self
+    }
+
+    /// Starts the bed and waits until it can be used: components healthy, nodes Ready, the service account of namespace
+    /// `default` there.
+    pub async fn start(self) -> Result<Bed, BedError> {
+        self.check_name()?;
+        let tools = match self.tools.clone() {
+            Some(tools) => tools,
+            None => self.ensure_tools().await?,
+        };
+        self.check_rights()?;
+        let builder = self.clone();
+        let prepared = blocking(move || builder.prepare(&tools)).await?;
+        let Prepared {
+            record,
+            layout,
+            live,
+            owned,
+            authority,
+        } = prepared;
+        let mut guard = Guard {
+            layout: layout.clone(),
+            owned: Some(owned),
+        };
+        let host = layout.dir.join("admin.kubeconfig");
+        kubeconfig::write(
+            &layout.pki(),
+            &host,
+            &format!("https://{}", live.host_api),
+            name::ADMIN,
+        )?;
+        let clients = Clients::from_kubeconfig(&host).await?;
+        let bed = Bed::new(record, live, layout, authority, clients, guard.owned.take());
+        on_panic::remember(&bed.layout, bed.record.logs.clone());
+        if let Err(error) = start::components(&bed, &self).await {
+            bed.keep_logs();
+            return Err(error);
+        }
+        Ok(bed)
+    }
+
+    /// Says everything that the machine lacks before anything is built.
+    async fn ensure_tools(&self) -> Result<Tools, BedError> {
+        let shape = self.shape;
+        let missing = blocking(move || Ok(preflight(shape.parts(), shape == Shape::Node))).await?;
+        if !missing.is_empty() {
+            return Err(ToolsError::Missing(missing).into());
+        }
+        Ok(Tools::ensure(shape.parts(), &Progress::stderr()).await?)
+    }
+
+    fn check_name(&self) -> Result<(), BedError> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(plain) {
+            let message = format!(
+                "a bed can't be called {:?}: use a-z, 0-9 and -, at most 20",
+                self.name
+            );
+            return Err(BedError::Name(message));
+        }
+        Ok(())
+    }
+
+    fn check_rights(&self) -> Result<(), BedError> {
+        if self.shape == Shape::Node && !nix::unistd::geteuid().is_root() {
+            let message =
+                "a bed of shape node needs root, for cgroups and mounts; control-plane and simulated don't";
+            return Err(BedError::Unsupported(message.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, tools: &Tools) -> Result<Prepared, BedError> {
+        let base = base()?;
+        let (layout, logs) = launch::make_folders(&base, &self.name)?;
+        let id = layout
+            .dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let record = Record {
+            id,
+            name: self.name.clone(),
+            shape: self.shape,
+            detached: self.detached,
+            user_namespace: !nix::unistd::geteuid().is_root(),
+            node_ip: NODE_IP,
+            api: API,
+            tools: tools.dir().to_owned(),
+            logs: logs.clone(),
+            live: None,
+        };
+        let started = write_pki(&layout).and_then(|authority| {
+            let (owned, live) = launch::launch(&base, &layout, &record)?;
+            Ok((authority, owned, live))
+        });
+        match started {
+            Ok((authority, owned, live)) => Ok(Prepared {
+                record,
+                layout,
+                live,
+                owned,
+                authority,
+            }),
+            Err(error) => {
+                // Whatever the keeper got as far as making, it has removed; what it never saw is left to us.
+                let _ = std::fs::remove_dir_all(&layout.dir);
+                let _ = std::fs::remove_dir(&logs);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Bed {
+    /// Starts a bed that goes on when this process ends, until `Bed::attach(name)` and [`Bed::down`]. Names of detached beds
+    /// are unique.
+    pub async fn up_detached(builder: BedBuilder) -> Result<Bed, BedError> {
+        if let Some(bed) = Bed::list()?
+            .into_iter()
+            .find(|bed| bed.detached && bed.name == builder.name)
+        {
+            return Err(BedError::Name(format!(
+                "a bed called {:?} runs already, in {}",
+                bed.name,
+                bed.dir.display()
+            )));
+        }
+        let bed = BedBuilder {
+            detached: true,
+            ..builder
+        }
+        .start()
+        .await?;
+        bed.keeper.detach().await?;
+        on_panic::forget(&bed.layout);
+        if let Some(owned) = bed.owned.lock().take() {
+            owned.detach();
+        }
+        Ok(bed)
+    }
+}
+
+struct Prepared {
+    record: Record,
+    layout: Layout,
+    live: Live,
+    owned: launch::Owned,
+    authority: Authority,
+}
+
+/// Ends the bed if starting it fails before there is a [`Bed`].
+struct Guard {
+    layout: Layout,
+    owned: Option<launch::Owned>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(owned) = self.owned.take() {
+            on_panic::keep_logs(&self.layout);
+            owned.let_go();
+        }
+    }
+}
+
+/// Certificates of all components, and the kubeconfigs of those inside.
+fn write_pki(layout: &Layout) -> Result<Authority, BedError> {
+    let dir: PathBuf = layout.pki();
+    let authority = pki::create(&dir, NODE_IP, SERVICE_IP)?;
+    let users = [
+        name::ADMIN,
+        name::CONTROLLER_MANAGER,
+        name::SCHEDULER,
+        name::PROXY,
+        name::NODE,
+        name::KWOK,
+    ];
+    for user in users {
+        kubeconfig::write(
+            &dir,
+            &dir.join(format!("{user}.kubeconfig")),
+            &format!("https://{API}"),
+            user,
+        )?;
+    }
+    Ok(authority)
+}

@@ -1,0 +1,58 @@
+//! The programs of a cluster, and the flags that make them one.
+
+pub(crate) mod control_plane;
+pub(crate) mod node;
+pub(crate) mod simulated;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use crate::{probe::Health, process::Command, state::Record, tools::Tools};
+
+/// The node's address: the same in every bed, since each has a network of its own.
+pub(crate) const NODE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
+/// The name of the one real node.
+pub(crate) const NODE_NAME: &str = "node1";
+/// Where the API server listens inside.
+pub(crate) const API: SocketAddr = SocketAddr::new(NODE_IP, 6443);
+/// The addresses of Services, and the first of them, which is the API server's.
+pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
+pub(crate) const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+
+/// A program of the cluster, and how it tells that it works.
+pub(crate) struct Component {
+    pub(crate) command: Command,
+    pub(crate) health: Health,
+}
+
+/// What the flags of all components are made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) record: &'a Record,
+    pub(crate) tools: &'a Tools,
+    pub(crate) dir: &'a Path,
+}
+
+impl Context<'_> {
+    fn pki(&self, file: &str) -> String {
+        self.dir.join("pki").join(file).display().to_string()
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.dir.join(file)
+    }
+
+    fn command(&self, name: &str) -> Command {
+        Command::new(name, self.tools.bin(name))
+    }
+}
+
+fn local(port: u16, tls: bool, path: &'static str) -> Health {
+    Health {
+        at: (Ipv4Addr::LOCALHOST, port).into(),
+        tls,
+        path,
+    }
+}

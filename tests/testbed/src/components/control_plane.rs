@@ -1,0 +1,131 @@
+//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+
+use std::path::PathBuf;
+
+use super::{API, Component, Context, NODE_IP, SERVICE_CIDR, local};
+use crate::{
+    error::{BedError, During},
+    probe::Health,
+};
+
+const ETCD: &str = "http://127.0.0.1:2379";
+
+/// Writes only: reads and watches would be most of the log.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+";
+
+/// etcd without the waits for the disk: a bed's data need not survive a crash.
+pub(crate) fn etcd(context: Context<'_>) -> Component {
+    let command = context
+        .command("etcd")
+        .arg(format!("--data-dir={}", context.path("etcd").display()))
+        .arg("--unsafe-no-fsync")
+        .args([
+            format!("--listen-client-urls={ETCD}"),
+            format!("--advertise-client-urls={ETCD}"),
+        ])
+        .args(["--listen-peer-urls=http://127.0.0.1:2380", "--log-level=warn"]);
+    Component {
+        command,
+        health: local(2379, false, "/health"),
+    }
+}
+
+/// The API server. It waits for etcd by itself.
+pub(crate) fn api_server(context: Context<'_>, audit_log: Option<&PathBuf>) -> Result<Component, BedError> {
+    let pki = |file| context.pki(file);
+    let mut command = context.command("kube-apiserver").args([
+        format!("--etcd-servers={ETCD}"),
+        format!("--advertise-address={NODE_IP}"),
+        format!("--secure-port={}", API.port()),
+        format!("--client-ca-file={}", pki("ca.crt")),
+        format!("--tls-cert-file={}", pki("apiserver.crt")),
+        format!("--tls-private-key-file={}", pki("apiserver.key")),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", pki("sa.pub")),
+        format!("--service-account-signing-key-file={}", pki("sa.key")),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
+        format!("--service-cluster-ip-range={SERVICE_CIDR}"),
+        format!("--kubelet-client-certificate={}", pki("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", pki("kubelet-client.key")),
+        format!("--kubelet-certificate-authority={}", pki("ca.crt")),
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
+        format!("--requestheader-client-ca-file={}", pki("front-proxy-ca.crt")),
+        "--requestheader-allowed-names=front-proxy-client".to_owned(),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        format!("--proxy-client-cert-file={}", pki("front-proxy-client.crt")),
+        format!("--proxy-client-key-file={}", pki("front-proxy-client.key")),
+        "--profiling=false".to_owned(),
+    ]);
+    if let Some(log) = audit_log {
+        let policy = context.path("audit-policy.yaml");
+        std::fs::write(&policy, AUDIT_POLICY).during(|| format!("write {}", policy.display()))?;
+        command = command.args([
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", log.display()),
+            // Megabytes: never rotated while somebody counts.
+            "--audit-log-maxsize=4096".to_owned(),
+        ]);
+    }
+    Ok(Component {
+        command,
+        health: Health {
+            at: API,
+            tls: true,
+            path: "/readyz",
+        },
+    })
+}
+
+/// The controllers, with more requests a second than the default allows so that tests don't wait for them.
+pub(crate) fn controller_manager(context: Context<'_>) -> Component {
+    let pki = |file| context.pki(file);
+    let command = context
+        .command("kube-controller-manager")
+        .args(serving(context, "kcm"))
+        .args([
+            format!("--service-account-private-key-file={}", pki("sa.key")),
+            format!("--root-ca-file={}", pki("ca.crt")),
+            "--use-service-account-credentials=true".to_owned(),
+        ])
+        .args(["--kube-api-qps=200", "--kube-api-burst=400"]);
+    Component {
+        command,
+        health: local(10257, true, "/healthz"),
+    }
+}
+
+/// The scheduler.
+pub(crate) fn scheduler(context: Context<'_>) -> Component {
+    let command = context
+        .command("kube-scheduler")
+        .args(serving(context, "scheduler"))
+        .args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
+    Component {
+        command,
+        health: local(10259, true, "/healthz"),
+    }
+}
+
+/// What these two have in common; `user` names the kubeconfig and the certificate.
+fn serving(context: Context<'_>, user: &str) -> Vec<String> {
+    let kubeconfig = context.pki(&format!("{user}.kubeconfig"));
+    vec![
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--authentication-kubeconfig={kubeconfig}"),
+        format!("--authorization-kubeconfig={kubeconfig}"),
+        format!("--tls-cert-file={}", context.pki(&format!("{user}.crt"))),
+        format!("--tls-private-key-file={}", context.pki(&format!("{user}.key"))),
+        "--leader-elect=false".to_owned(),
+        "--bind-address=127.0.0.1".to_owned(),
+    ]
+}

@@ -1,0 +1,69 @@
+//! PID 1 of a bed's namespaces: prepares them, starts and reaps processes, and relays connections.
+//!
+//! It serves `control.sock` in the bed's folder, so that root beds and beds in a user namespace are worked in the same way
+//! and nobody outside has to enter the namespaces. It ends when its standard input does, which its keeper alone holds open;
+//! then the kernel kills everything inside and takes the mounts and devices with it.
+
+mod children;
+mod namespaces;
+mod serve;
+
+use std::{
+    io::{Write, stdout},
+    path::Path,
+    sync::Arc,
+};
+
+use tokio::{
+    io::AsyncReadExt,
+    net::UnixListener,
+    signal::unix::{SignalKind, signal},
+};
+
+use self::children::Children;
+use crate::{
+    error::{BedError, During},
+    shape::Shape,
+    state::{Layout, lock},
+};
+
+/// What init prints when `control.sock` serves.
+pub(crate) const READY: &str = "ready";
+
+/// Runs init for the bed in `dir` until its standard input ends.
+pub(crate) fn run(dir: &Path) -> Result<(), BedError> {
+    let layout = Layout::new(dir);
+    let record = layout.read()?;
+    let _lock = lock(&layout.init_lock())?;
+    namespaces::network(record.node_ip)?;
+    namespaces::mounts(&layout)?;
+    if record.shape == Shape::Node {
+        namespaces::fixed_sysctls(&layout)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime
+        .during(|| "start the runtime of init".to_owned())?
+        .block_on(serve_until_eof(&layout))
+}
+
+async fn serve_until_eof(layout: &Layout) -> Result<(), BedError> {
+    let socket = layout.control_socket();
+    let listener = UnixListener::bind(&socket).during(|| format!("listen on {}", socket.display()))?;
+    let mut child_ended = signal(SignalKind::child()).during(|| "watch for SIGCHLD".to_owned())?;
+    let mut terminated = signal(SignalKind::terminate()).during(|| "watch for SIGTERM".to_owned())?;
+    let children = Arc::new(Children::default());
+    let said = writeln!(stdout(), "{READY}").and_then(|()| stdout().flush());
+    said.during(|| "tell the keeper that init is ready".to_owned())?;
+    let mut input = tokio::io::stdin();
+    let mut byte = [0];
+    loop {
+        tokio::select! {
+            read = input.read(&mut byte) => if !matches!(read, Ok(1)) { return Ok(()) },
+            _ = terminated.recv() => return Ok(()),
+            _ = child_ended.recv() => children.reap(),
+            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                tokio::spawn(serve::serve(stream, children.clone()));
+            },
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the namespaces need before anything can run in them.
+
+use std::{
+    fs,
+    io::{Error, ErrorKind, Write},
+    net::IpAddr,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use nix::mount::{MsFlags, mount};
+
+use crate::{
+    error::{BedError, During},
+    state::Layout,
+};
+
+/// The name that the node has inside.
+const HOSTNAME: &str = "node1";
+
+/// What kubelet wants these to be. They are not namespaced, so it would change them for the whole machine: it finds files
+/// with its own values in their places instead and has nothing to write.
+/// From `setupKernelTunables` in Kubernetes' `pkg/kubelet/cm/container_manager_linux.go`.
+const KUBELET_SYSCTLS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+/// Loopback, and an interface with the node's address. Not every kernel has dummy devices: a veth pair with both ends in
+/// here has a carrier as well. The default route makes ClusterIPs routable, so that they get as far as being translated.
+pub(crate) fn network(node_ip: IpAddr) -> Result<(), BedError> {
+    let batch = format!(
+        "link set lo up\n\
+         link add node0 type veth peer name node0p\n\
+         link set node0p up\n\
+         addr add {node_ip}/24 dev node0\n\
+         link set node0 up\n\
+         route add default dev node0\n"
+    );
+    run_ip(&batch).during(|| "set up the bed's network with `ip` (package iproute2)".to_owned())?;
+    let forward = fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+    forward.during(|| "turn on IP forwarding in the bed".to_owned())?;
+    nix::unistd::sethostname(HOSTNAME).during(|| "set the bed's host name".to_owned())
+}
+
+fn run_ip(batch: &str) -> std::io::Result<()> {
+    // An ordinary user's path may lack the folder that has `ip`.
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut ip = Command::new("ip")
+        .args(["-batch", "-"])
+        .env("PATH", path)
+        .stdin(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = ip.stdin.take() {
+        input.write_all(batch.as_bytes())?;
+    }
+    let status = ip.wait()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::other(format!("ip ended with {status}")))
+    }
+}
+
+/// Private views of the places where kubelet, containerd and CNI write.
+pub(crate) fn mounts(layout: &Layout) -> Result<(), BedError> {
+    let none: Option<&str> = None;
+    let run = mount(
+        Some("tmpfs"),
+        "/run",
+        Some("tmpfs"),
+        MsFlags::MS_NOSUID,
+        Some("mode=755"),
+    );
+    run.during(|| "mount a private /run".to_owned())?;
+    for dir in ["/run/netns", "/run/lock"] {
+        fs::create_dir_all(dir).during(|| format!("make {dir}"))?;
+    }
+    let log = layout.dir.join("varlog");
+    fs::create_dir_all(&log).during(|| format!("make {}", log.display()))?;
+    let bound = mount(Some(log.as_path()), "/var/log", none, MsFlags::MS_BIND, none);
+    bound.during(|| "mount a private /var/log".to_owned())
+}
+
+/// See [`KUBELET_SYSCTLS`].
+pub(crate) fn fixed_sysctls(layout: &Layout) -> Result<(), BedError> {
+    let none: Option<&str> = None;
+    for (name, value) in KUBELET_SYSCTLS {
+        let target = Path::new("/proc/sys").join(name);
+        let file = layout.dir.join("sysctl").join(name.replace('/', "."));
+        let made = fs::create_dir_all(layout.dir.join("sysctl"))
+            .and_then(|()| fs::write(&file, format!("{value}\n")));
+        made.during(|| format!("write {}", file.display()))?;
+        match fs::metadata(&target) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            _ => {}
+        }
+        let bound = mount(Some(file.as_path()), &target, none, MsFlags::MS_BIND, none);
+        bound.during(|| format!("hide {}", target.display()))?;
+    }
+    Ok(())
+}

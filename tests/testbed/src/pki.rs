@@ -1,0 +1,249 @@
+//! The certificates of a bed: EC P-256 throughout, valid for ever, since a bed lives for minutes.
+
+use std::{
+    fs,
+    net::IpAddr,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
+
+use crate::error::{BedError, During};
+
+/// OID of the attribute `organizationName`, X.520.
+const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
+
+/// A certificate and its private key, as PEM.
+#[derive(Clone, Debug)]
+pub struct CertificatePem {
+    /// The certificate.
+    pub cert: String,
+    /// The private key, PKCS #8.
+    pub key: String,
+}
+
+/// A certificate authority.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: CertificatePem,
+}
+
+impl Authority {
+    /// Makes a new one.
+    pub(crate) fn new(name: &str) -> Result<Self, BedError> {
+        let make = || {
+            let key = KeyPair::generate()?;
+            let params = authority_params(name);
+            let pem = CertificatePem {
+                cert: params.self_signed(&key)?.pem(),
+                key: key.serialize_pem(),
+            };
+            Ok(Self {
+                issuer: Issuer::new(params, key),
+                pem,
+            })
+        };
+        make().map_err(|source| BedError::Certificate {
+            of: name.to_owned(),
+            source,
+        })
+    }
+
+    /// Reads back one that [`store`] has written under this name.
+    pub(crate) fn load(dir: &Path, name: &str) -> Result<Self, BedError> {
+        let read = |extension: &str| {
+            let path = dir.join(format!("{name}.{extension}"));
+            fs::read_to_string(&path).during(|| format!("read {}", path.display()))
+        };
+        let pem = CertificatePem {
+            cert: read("crt")?,
+            key: read("key")?,
+        };
+        let key = KeyPair::from_pem(&pem.key);
+        let key = key.map_err(|source| BedError::Certificate {
+            of: name.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            issuer: Issuer::new(authority_params(name), key),
+            pem,
+        })
+    }
+
+    /// Its own certificate, as PEM.
+    pub(crate) fn cert_pem(&self) -> &str {
+        &self.pem.cert
+    }
+
+    /// A certificate for servers at `names` (DNS names and addresses), which also serves as a client's.
+    pub(crate) fn server(&self, common_name: &str, names: &[&str]) -> Result<CertificatePem, BedError> {
+        self.issue(common_name, &[], names)
+    }
+
+    /// A client's certificate. To Kubernetes the common name is the user and organizations are its groups.
+    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<CertificatePem, BedError> {
+        self.issue(user, groups, &[])
+    }
+
+    fn issue(&self, common_name: &str, groups: &[&str], names: &[&str]) -> Result<CertificatePem, BedError> {
+        // rcgen keeps one value an attribute type; the same OID spelt out gives room for one more.
+        if groups.len() > 2 {
+            let message =
+                format!("a client certificate of a bed holds at most 2 groups, {common_name} has {groups:?}");
+            return Err(BedError::Unsupported(message));
+        }
+        let issue = || {
+            let mut params =
+                CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
+            params.distinguished_name = DistinguishedName::new();
+            let kinds = [
+                DnType::OrganizationName,
+                DnType::CustomDnType(ORGANIZATION.to_vec()),
+            ];
+            for (kind, group) in kinds.into_iter().zip(groups) {
+                params.distinguished_name.push(kind, *group);
+            }
+            params.distinguished_name.push(DnType::CommonName, common_name);
+            params.key_usages = vec![
+                KeyUsagePurpose::DigitalSignature,
+                KeyUsagePurpose::KeyEncipherment,
+            ];
+            params.extended_key_usages = vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ];
+            params.use_authority_key_identifier_extension = true;
+            let key = KeyPair::generate()?;
+            Ok(CertificatePem {
+                cert: params.signed_by(&key, &self.issuer)?.pem(),
+                key: key.serialize_pem(),
+            })
+        };
+        issue().map_err(|source| BedError::Certificate {
+            of: common_name.to_owned(),
+            source,
+        })
+    }
+}
+
+fn authority_params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    params
+}
+
+/// The names of the files in the PKI's folder, without extension.
+pub(crate) mod name {
+    pub(crate) const CA: &str = "ca";
+    pub(crate) const FRONT_PROXY_CA: &str = "front-proxy-ca";
+    pub(crate) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
+    pub(crate) const API_SERVER: &str = "apiserver";
+    pub(crate) const KUBELET_CLIENT: &str = "kubelet-client";
+    pub(crate) const ADMIN: &str = "admin";
+    pub(crate) const CONTROLLER_MANAGER: &str = "kcm";
+    pub(crate) const SCHEDULER: &str = "scheduler";
+    pub(crate) const PROXY: &str = "proxy";
+    pub(crate) const NODE: &str = "node1";
+    pub(crate) const KWOK: &str = "kwok";
+    pub(crate) const SERVICE_ACCOUNTS: &str = "sa";
+}
+
+/// Makes all that the components of a bed need, in `dir`, and gives the authority that signed it.
+pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<Authority, BedError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.during(|| format!("make {}", dir.display()))?;
+    let (node_ip, service_ip) = (node_ip.to_string(), service_ip.to_string());
+    let ca = Authority::new(name::CA)?;
+    let front = Authority::new(name::FRONT_PROXY_CA)?;
+    store(dir, name::CA, &ca.pem)?;
+    store(dir, name::FRONT_PROXY_CA, &front.pem)?;
+    let kubernetes = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
+    let api_names = [
+        &["localhost", "127.0.0.1", &service_ip, &node_ip][..],
+        &kubernetes[..],
+    ]
+    .concat();
+    store(dir, name::API_SERVER, &ca.server("kube-apiserver", &api_names)?)?;
+    let masters = ["system:masters"];
+    for (file, user, groups) in [
+        (name::ADMIN, "admin", &masters[..]),
+        (
+            name::KUBELET_CLIENT,
+            "kube-apiserver-kubelet-client",
+            &masters[..],
+        ),
+        (name::KWOK, "kwok", &masters[..]),
+        (name::PROXY, "system:kube-proxy", &[]),
+    ] {
+        store(dir, file, &ca.client(user, groups)?)?;
+    }
+    // These serve as well, on loopback.
+    let own = ["localhost", "127.0.0.1"];
+    store(
+        dir,
+        name::CONTROLLER_MANAGER,
+        &ca.server("system:kube-controller-manager", &own)?,
+    )?;
+    store(dir, name::SCHEDULER, &ca.server("system:kube-scheduler", &own)?)?;
+    let node_names = ["node1", "localhost", "127.0.0.1", &node_ip];
+    store(
+        dir,
+        name::NODE,
+        &ca.issue("system:node:node1", &["system:nodes"], &node_names)?,
+    )?;
+    store(
+        dir,
+        name::FRONT_PROXY_CLIENT,
+        &front.client("front-proxy-client", &[])?,
+    )?;
+    let tokens = KeyPair::generate();
+    let tokens = tokens.map_err(|source| BedError::Certificate {
+        of: "service accounts".to_owned(),
+        source,
+    })?;
+    write_private(
+        &dir.join(format!("{}.key", name::SERVICE_ACCOUNTS)),
+        &tokens.serialize_pem(),
+    )?;
+    write_private(
+        &dir.join(format!("{}.pub", name::SERVICE_ACCOUNTS)),
+        &tokens.public_key_pem(),
+    )?;
+    Ok(ca)
+}
+
+/// Writes `NAME.crt` and `NAME.key`.
+pub(crate) fn store(dir: &Path, name: &str, pem: &CertificatePem) -> Result<(PathBuf, PathBuf), BedError> {
+    let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+    write_private(&cert, &pem.cert)?;
+    write_private(&key, &pem.key)?;
+    Ok((cert, key))
+}
+
+fn write_private(path: &Path, text: &str) -> Result<(), BedError> {
+    use std::io::Write;
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .during(|| format!("write {}", path.display()))
+}

@@ -1,0 +1,92 @@
+//! Health endpoints of components, asked from inside the bed.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use http_body_util::Empty;
+use hyper::{Request, StatusCode, body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+
+use crate::{control::Control, error::BedError};
+
+/// One answer may not take longer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where a component tells that it is healthy.
+#[derive(Clone, Debug)]
+pub(crate) struct Health {
+    pub(crate) at: SocketAddr,
+    pub(crate) tls: bool,
+    pub(crate) path: &'static str,
+}
+
+/// Asks for health, as the admin where TLS is spoken.
+#[derive(Clone)]
+pub(crate) struct Prober {
+    control: Control,
+    tls: TlsConnector,
+}
+
+impl Prober {
+    /// `pki` is the folder with the bed's CA and the admin's certificate.
+    pub(crate) fn new(control: Control, pki: &Path) -> Result<Self, BedError> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tls = client_config(pki).map_err(|source| BedError::Kubeconfig {
+            path: pki.join("admin.crt"),
+            source,
+        })?;
+        Ok(Self {
+            control,
+            tls: TlsConnector::from(Arc::new(tls)),
+        })
+    }
+
+    /// Whether the component answers 200.
+    pub(crate) async fn healthy(&self, health: &Health) -> bool {
+        matches!(
+            tokio::time::timeout(TIMEOUT, self.ask(health)).await,
+            Ok(Ok(StatusCode::OK))
+        )
+    }
+
+    async fn ask(&self, health: &Health) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>> {
+        let stream = self.control.connect(health.at).await?;
+        if health.tls {
+            let name = ServerName::from(health.at.ip());
+            get(self.tls.connect(name, stream).await?, health).await
+        } else {
+            get(stream, health).await
+        }
+    }
+}
+
+async fn get<S>(stream: S, health: &Health) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let request = Request::get(health.path)
+        .header("host", health.at.to_string())
+        .body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request);
+    // The connection moves the bytes; it is dropped with the answer, which closes it.
+    tokio::select! {
+        answer = answer => Ok(answer?.status()),
+        ended = connection => Err(ended.err().map_or_else(|| "closed".into(), Into::into)),
+    }
+}
+
+fn client_config(pki: &Path) -> Result<ClientConfig, Box<dyn std::error::Error + Send + Sync>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(pki.join("ca.crt"))?)?;
+    let certificate = CertificateDer::from_pem_file(pki.join("admin.crt"))?;
+    let key = PrivateKeyDer::from_pem_file(pki.join("admin.key"))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![certificate], key)?)
+}

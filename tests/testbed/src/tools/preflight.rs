@@ -1,0 +1,295 @@
+//! What the machine lacks, all of it at once, each with the command that mends it.
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{Part, Tools, cache_root, debian, pins, system};
+
+/// Free space that a build with nothing cached takes: Go's build cache, module cache and the programs.
+const BUILD_SPACE: u64 = 7 << 30;
+/// Positions in a capability set (linux/capability.h).
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Something that the machine lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// What it is.
+    pub what: String,
+    /// What it is needed for.
+    pub why: String,
+    /// The command that mends it.
+    pub mend: String,
+}
+
+impl Missing {
+    fn new(what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            why: why.into(),
+            mend: mend.into(),
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, needed {}; to mend it: {}", self.what, self.why, self.mend)
+    }
+}
+
+/// Everything that this machine lacks to build `parts` (as far as they aren't cached) and to run a bed of them; `node`
+/// says whether the bed has a real node.
+pub fn preflight(parts: &[Part], node: bool) -> Vec<Missing> {
+    let mut missing = match Tools::cached() {
+        Ok(tools) => for_build(parts, &tools),
+        Err(_) => vec![Missing::new(
+            "a cache folder",
+            "to keep the test bed's programs",
+            "export PODWARD_CACHE=/var/cache",
+        )],
+    };
+    missing.extend(commands(node));
+    missing.extend(privileges(node));
+    if node {
+        missing.extend(kernel());
+    }
+    missing
+}
+
+/// What is lacking to build those of `parts` that aren't in `tools` yet.
+pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
+    let mut missing = Vec::new();
+    if pins::programs(parts).any(|p| !tools.dir().join("bin").join(p.name).exists()) {
+        missing.extend(go());
+        missing.extend(space());
+    }
+    if parts.contains(&Part::Node) && !debian::is_unpacked(tools.dir()) && !system::has_node_programs() {
+        let lacking: Vec<_> = ["apt-get", "dpkg-deb"]
+            .into_iter()
+            .filter(|p| system::find(p).is_none())
+            .collect();
+        if !lacking.is_empty() {
+            missing.push(Missing::new(
+                format!("{} (or containerd, ctr, runc, nft, busybox and the CNI plugins)", lacking.join(" and ")),
+                "for a real node's container runtime",
+                "on Debian and Ubuntu `apt-get install apt dpkg`; elsewhere install the programs named in brackets",
+            ));
+        }
+    }
+    missing
+}
+
+fn go() -> Option<Missing> {
+    let wanted = pins::go_version();
+    let mend = format!(
+        "curl -L https://go.dev/dl/go{wanted}.linux-{}.tar.gz | sudo tar -C /usr/local -xz",
+        match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }
+    );
+    let why = "to build Kubernetes, etcd, kwok and Helm from their modules";
+    let Some(go) = system::find("go") else {
+        return Some(Missing::new(format!("Go {wanted} or newer"), why, mend));
+    };
+    // Not `go version` alone: it may download another toolchain first, and only the one at hand is of interest here.
+    let env = |name: &str, toolchain: Option<&str>| {
+        let mut command = Command::new(&go);
+        command
+            .args(["env", name])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(toolchain) = toolchain {
+            command.env("GOTOOLCHAIN", toolchain);
+        }
+        let output = command.output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let present = env("GOVERSION", Some("local")).unwrap_or_default();
+    let present = present.trim_start_matches("go");
+    if numbers(present) >= numbers(wanted) {
+        return None;
+    }
+    // From 1.21 on, Go fetches the toolchain that a module asks for by itself, unless it is told not to.
+    if numbers(present) >= vec![1, 21] && env("GOTOOLCHAIN", None).is_some_and(|t| t != "local") {
+        return None;
+    }
+    Some(Missing::new(
+        format!("Go {wanted} or newer (Go {present} is installed)"),
+        why,
+        mend,
+    ))
+}
+
+/// `1.26.8` as numbers; what follows them, such as `rc1`, doesn't count.
+fn numbers(version: &str) -> Vec<u32> {
+    version
+        .split('.')
+        .map_while(|piece| {
+            let digits: String = piece.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        })
+        .collect()
+}
+
+fn space() -> Option<Missing> {
+    let root = cache_root().ok()?;
+    let existing = root.ancestors().find(|dir| dir.exists())?;
+    let stat = nix::sys::statvfs::statvfs(existing).ok()?;
+    // The types of both fields differ between platforms.
+    #[allow(clippy::useless_conversion)]
+    let free = u64::from(stat.blocks_available()) * u64::from(stat.fragment_size());
+    (free < BUILD_SPACE).then(|| {
+        Missing::new(
+            format!(
+                "{} GiB of free space at {}",
+                BUILD_SPACE >> 30,
+                existing.display()
+            ),
+            "to build the test bed's programs once",
+            "free some, or set PODWARD_CACHE, GOCACHE and GOMODCACHE to folders on a larger disk",
+        )
+    })
+}
+
+fn commands(node: bool) -> Vec<Missing> {
+    let mut wanted = vec![
+        (
+            "cc",
+            "gcc libc6-dev",
+            "to compile the cryptography that the services use",
+        ),
+        ("ip", "iproute2", "to make the bed's network"),
+        ("unshare", "util-linux", "to make the bed's namespaces"),
+        ("nsenter", "util-linux", "to run commands in the bed's network"),
+    ];
+    if node {
+        wanted.push(("mount", "mount", "by the kubelet, for volumes"));
+    }
+    wanted
+        .into_iter()
+        .filter(|(program, ..)| system::find(program).is_none())
+        .map(|(program, packages, why)| {
+            Missing::new(program, why, format!("apt-get install --yes {packages}"))
+        })
+        .collect()
+}
+
+fn privileges(node: bool) -> Option<Missing> {
+    if has_capability(CAP_SYS_ADMIN) && has_capability(CAP_NET_ADMIN) {
+        return None;
+    }
+    if node {
+        return Some(Missing::new(
+            "root (CAP_SYS_ADMIN and CAP_NET_ADMIN)",
+            "by a real node, which mounts file systems and makes cgroups",
+            "sudo --preserve-env=PATH,HOME cargo xtask ..., or take the shape `simulated`, which needs no root",
+        ));
+    }
+    let setting = |path: &str| {
+        std::fs::read_to_string(path)
+            .ok()
+            .and_then(|s| s.trim().parse::<u64>().ok())
+    };
+    let refused = [
+        (
+            setting("/proc/sys/user/max_user_namespaces") == Some(0),
+            "user.max_user_namespaces=65536",
+        ),
+        (
+            setting("/proc/sys/kernel/unprivileged_userns_clone") == Some(0),
+            "kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1),
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ];
+    let mend: Vec<_> = refused
+        .into_iter()
+        .filter(|(refused, _)| *refused)
+        .map(|(_, mend)| mend)
+        .collect();
+    (!mend.is_empty()).then(|| {
+        Missing::new(
+            "root or user namespaces",
+            "to give a bed namespaces of its own",
+            format!("sudo sysctl -w {}, or run as root", mend.join(" ")),
+        )
+    })
+}
+
+fn has_capability(number: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_some_and(|set| set & (1 << number) != 0)
+}
+
+/// What a real node wants of the kernel, as far as it is quickly told.
+fn kernel() -> Vec<Missing> {
+    let mut missing = Vec::new();
+    let filesystems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if !filesystems
+        .lines()
+        .any(|line| line.split_whitespace().last() == Some("overlay"))
+        && !loads("overlay")
+    {
+        missing.push(Missing::new(
+            "overlayfs in the kernel",
+            "by containerd, for images",
+            "modprobe overlay",
+        ));
+    }
+    let cgroup = Path::new("/sys/fs/cgroup");
+    let write = nix::unistd::AccessFlags::W_OK;
+    // Without root it is never writable, and that is said already.
+    if has_capability(CAP_SYS_ADMIN) && nix::unistd::access(cgroup, write).is_err() {
+        missing.push(Missing::new(
+            "a writable /sys/fs/cgroup",
+            "by the kubelet, for the pods' resources",
+            "run outside of a container, or in one started with --privileged --cgroupns=host",
+        ));
+    }
+    // Tried for real, in a network namespace that is gone with the command: whether drivers are built in isn't told
+    // anywhere reliably.
+    if has_capability(CAP_SYS_ADMIN)
+        && let (Some(unshare), Some(_)) = (system::find("unshare"), system::find("ip"))
+    {
+        for (kind, arguments) in [
+            ("veth", "pw0 type veth peer name pw1"),
+            ("bridge", "pw0 type bridge"),
+        ] {
+            let made = Command::new(&unshare)
+                .args(["--net", "ip", "link", "add"])
+                .args(arguments.split(' '))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success());
+            if !made {
+                missing.push(Missing::new(
+                    format!("network devices of the kind {kind}"),
+                    "to connect pods",
+                    format!("modprobe {kind}"),
+                ));
+            }
+        }
+    }
+    missing
+}
+
+/// Whether the kernel has `module` to load.
+fn loads(module: &str) -> bool {
+    let dry = system::find("modprobe").map(|modprobe| {
+        Command::new(modprobe)
+            .args(["--dry-run", "--quiet", module])
+            .status()
+    });
+    dry.is_some_and(|status| status.is_ok_and(|s| s.success()))
+}
