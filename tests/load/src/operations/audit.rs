@@ -1,0 +1,119 @@
+//! Podward's writes, as the API server's audit log has them.
+
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Writes of Podward, all or for each operation.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Writes {
+    /// To pods.
+    pub pods: f64,
+    /// To pods/status.
+    pub status: f64,
+    /// Of these, refused with 409 or any other error.
+    pub refused: f64,
+    /// Events.
+    pub events: f64,
+}
+
+impl Writes {
+    /// Divided by the number of operations that caused them.
+    #[must_use]
+    pub fn per_operation(&self, operations: usize) -> Writes {
+        let each = |all: f64| all / operations as f64;
+        Writes {
+            pods: each(self.pods),
+            status: each(self.status),
+            refused: each(self.refused),
+            events: each(self.events),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    stage: String,
+    verb: String,
+    user_agent: Option<String>,
+    object_ref: Option<ObjectRef>,
+    response_status: Option<ResponseStatus>,
+}
+
+#[derive(Deserialize)]
+struct ObjectRef {
+    resource: Option<String>,
+    subresource: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ResponseStatus {
+    code: Option<u16>,
+}
+
+/// The end of the log as it is now.
+pub(super) fn mark(log: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(log).with_context(|| format!("look at the audit log {}", log.display()))?.len())
+}
+
+/// What Podward's services have written since `mark`.
+pub(super) fn since(log: &Path, mark: u64) -> Result<Writes> {
+    let mut file = std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
+    file.seek(SeekFrom::Start(mark))?;
+    let mut writes = Writes::default();
+    for line in BufReader::new(file).lines() {
+        let line = line?;
+        let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
+        count(&entry, &mut writes);
+    }
+    Ok(writes)
+}
+
+fn count(entry: &Entry, writes: &mut Writes) {
+    let is_ours = entry.user_agent.as_deref().is_some_and(|agent| agent.starts_with("podward-"));
+    let is_write = matches!(entry.verb.as_str(), "create" | "update" | "patch" | "delete");
+    if !is_ours || !is_write || entry.stage != "ResponseComplete" {
+        return;
+    }
+    let Some(object) = &entry.object_ref else { return };
+    match (object.resource.as_deref(), object.subresource.as_deref()) {
+        (Some("pods"), None) => writes.pods += 1.0,
+        (Some("pods"), Some("status")) => writes.status += 1.0,
+        (Some("events"), _) => {
+            writes.events += 1.0;
+            return;
+        }
+        _ => return,
+    }
+    if entry.response_status.as_ref().and_then(|status| status.code).is_none_or(|code| code >= 400) {
+        writes.refused += 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_podward_wrote() {
+        let mut writes = Writes::default();
+        for (verb, agent, resource, subresource, code) in [
+            ("patch", "podward-lifecycle-controller/0.1.0", "pods", "", 200),
+            ("patch", "podward-lifecycle-controller/0.1.0", "pods", "status", 409),
+            ("create", "podward-lifecycle-controller/0.1.0", "events", "", 201),
+            ("patch", "podward-lifecycle-controller/0.1.0", "leases", "", 200),
+            ("get", "podward-lifecycle-controller/0.1.0", "pods", "", 200),
+            ("patch", "kubelet", "pods", "status", 200),
+        ] {
+            let subresource = if subresource.is_empty() { String::new() } else { format!(r#","subresource":"{subresource}""#) };
+            let text = format!(
+                r#"{{"stage":"ResponseComplete","verb":"{verb}","userAgent":"{agent}","objectRef":{{"resource":"{resource}"{subresource}}},"responseStatus":{{"code":{code}}}}}"#
+            );
+            count(&serde_json::from_str(&text).unwrap(), &mut writes);
+        }
+        assert_eq!((writes.pods, writes.status, writes.refused, writes.events), (1.0, 1.0, 1.0, 1.0));
+    }
+}

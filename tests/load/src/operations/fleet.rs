@@ -1,0 +1,164 @@
+//! Many simulated pods, and one operator on all of them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, Stage};
+use podward_support::{Seen, Watching, observe, pods};
+use serde_json::json;
+use tokio::sync::watch;
+
+/// The label selector of the pods that take part.
+pub(super) const OPTED_IN: &str = "kusionstack.io/control=true";
+const ID: &str = "load";
+const TYPE: &str = "update";
+/// The operator's own writes in flight.
+const AT_ONCE: usize = 50;
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// What counts of a pod here.
+#[derive(Clone, Copy, Default)]
+struct State {
+    operate: bool,
+    available: bool,
+}
+
+type States = HashMap<String, State>;
+
+pub(super) struct Fleet {
+    client: Client,
+    namespace: String,
+    pods: Api<Pod>,
+    finalizer: String,
+    states: watch::Receiver<States>,
+    _watching: Watching,
+}
+
+impl Fleet {
+    /// An empty namespace whose pods will expect `finalizer`.
+    pub(super) async fn start(client: &Client, namespace: &str, finalizer: &str) -> Result<Fleet> {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
+        namespaces.create(&PostParams::default(), &object).await.context("make the namespace")?;
+        let (sender, states) = watch::channel(States::new());
+        let operate = Stage::Operate.key(ID);
+        let watching = observe(client.clone(), namespace, OPTED_IN, move |seen| {
+            let Seen::Version(pod) = seen else { return };
+            let state = State { operate: pods::has_label(&pod, &operate), available: pods::is_available(&pod) };
+            sender.send_modify(|states| drop(states.insert(pod.name_any(), state)));
+        })
+        .await?;
+        Ok(Fleet {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            pods: Api::namespaced(client.clone(), namespace),
+            finalizer: finalizer.to_owned(),
+            states,
+            _watching: watching,
+        })
+    }
+
+    /// Makes the pods and waits until those that take part are available, and the others are there.
+    pub(super) async fn make(&self, opted_in: usize, bystanders: usize) -> Result<()> {
+        let expecting = pods::expecting("LoadBalancer/load/load", &self.finalizer);
+        self.deploy("member", opted_in, json!({CONTROL_LABEL: "true"}), json!({AVAILABLE_CONDITIONS: expecting})).await?;
+        self.deploy("bystander", bystanders, json!({}), json!({})).await?;
+        self.until("all pods are available", |states| {
+            states.values().filter(|state| state.available).count() >= opted_in
+        })
+        .await?;
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
+        let ready = |deployment: Option<&Deployment>| {
+            let ready = deployment.and_then(|deployment| deployment.status.as_ref()?.ready_replicas).unwrap_or(0);
+            usize::try_from(ready).is_ok_and(|ready| ready >= bystanders)
+        };
+        let waited = kube::runtime::wait::await_condition(deployments, "bystander", ready);
+        tokio::time::timeout(DEADLINE, waited).await.context("wait for the bystanders")??;
+        Ok(())
+    }
+
+    async fn deploy(&self, app: &str, replicas: usize, labels: serde_json::Value, annotations: serde_json::Value) -> Result<()> {
+        let mut labels = labels;
+        labels["app"] = json!(app);
+        let deployment = serde_json::from_value(json!({
+            "metadata": {"name": app},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": app}},
+                "template": {
+                    "metadata": {"labels": labels, "annotations": annotations},
+                    "spec": {"containers": [{"name": "server", "image": "podward.local/demo-server:v1"}]},
+                },
+            },
+        }))?;
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
+        deployments.create(&PostParams::default(), &deployment).await.with_context(|| format!("make deployment {app}"))?;
+        Ok(())
+    }
+
+    /// The names of the pods that take part, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.states.borrow().keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    pub(super) async fn begin(&self, name: &str) -> Result<()> {
+        let now = jiff::Timestamp::now().as_nanosecond().to_string();
+        self.label(name, json!({Stage::Operating.key(ID): now, Stage::OperationType.key(ID): TYPE})).await
+    }
+
+    pub(super) async fn finish(&self, name: &str) -> Result<()> {
+        self.label(name, json!({Stage::Operating.key(ID): null, Stage::OperationType.key(ID): null})).await
+    }
+
+    pub(super) async fn begin_all(&self, names: &[String]) -> Result<()> {
+        futures::stream::iter(names).map(|name| self.begin(name)).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    pub(super) async fn finish_all(&self, names: &[String]) -> Result<()> {
+        futures::stream::iter(names).map(|name| self.finish(name)).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    async fn label(&self, name: &str, labels: serde_json::Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        self.pods.patch(name, &PatchParams::default(), &patch).await.with_context(|| format!("label pod {name}"))?;
+        Ok(())
+    }
+
+    pub(super) async fn until_operate(&self, names: &[String]) -> Result<()> {
+        self.until("all have operate", |states| of(states, names).all(|state| state.operate)).await
+    }
+
+    pub(super) async fn until_available(&self, names: &[String]) -> Result<()> {
+        self.until("all are available", |states| of(states, names).all(|state| state.available && !state.operate)).await
+    }
+
+    /// Waits until no pod has changed for so long.
+    pub(super) async fn until_quiet(&self, quiet: Duration) {
+        let mut states = self.states.clone();
+        while tokio::time::timeout(quiet, states.changed()).await.is_ok() {
+            states.mark_unchanged();
+        }
+    }
+
+    async fn until(&self, what: &str, test: impl Fn(&States) -> bool) -> Result<()> {
+        let mut states = self.states.clone();
+        let waited = tokio::time::timeout(DEADLINE, states.wait_for(|states| test(states))).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(anyhow!("the watch on pods has ended")),
+            Err(_) => Err(anyhow!("waited {} s in vain until {what}", DEADLINE.as_secs())),
+        }
+    }
+}
+
+fn of<'a>(states: &'a States, names: &'a [String]) -> impl Iterator<Item = State> + 'a {
+    names.iter().map(|name| states.get(name).copied().unwrap_or_default())
+}

@@ -1,0 +1,60 @@
+//! CPU time and memory of a service's process.
+
+use anyhow::{Context, Result};
+use podward_support::{Kind, Podward};
+
+/// `/proc` counts CPU time in ticks of this many milliseconds (USER_HZ is 100 on every Linux of today).
+const TICK_MS: f64 = 10.0;
+
+/// A process to look at.
+pub(super) struct Usage {
+    pid: u32,
+    what: String,
+}
+
+impl Usage {
+    /// The service of `kind` that was started for this cluster.
+    pub(super) fn of(podward: &Podward, kind: Kind) -> Result<Usage> {
+        let program = format!("/{kind}");
+        let files = podward.cluster().dir();
+        let files = files.to_string_lossy();
+        // Each service is given files in the cluster's own folder, so another cluster's is told apart.
+        let is_it = |arguments: &[&str]| {
+            arguments.first().is_some_and(|first| first.ends_with(&program))
+                && arguments.iter().any(|argument| argument.contains(&*files))
+        };
+        for entry in std::fs::read_dir("/proc").context("read /proc")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Ok(bytes) = std::fs::read(format!("/proc/{pid}/cmdline")) else { continue };
+            let text = String::from_utf8_lossy(&bytes);
+            if is_it(&text.split('\0').collect::<Vec<_>>()) {
+                return Ok(Usage { pid, what: kind.to_string() });
+            }
+        }
+        anyhow::bail!("no process of {kind} is running")
+    }
+
+    /// User and system time since it started, in milliseconds.
+    pub(super) fn cpu_ms(&self) -> Result<f64> {
+        let stat = self.read("stat")?;
+        // The command's name may have spaces; what follows its closing bracket is fields 3 and on (proc(5)).
+        let (_, fields) = stat.rsplit_once(") ").context("read /proc/PID/stat")?;
+        let fields: Vec<&str> = fields.split(' ').collect();
+        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+        let (user, system) = (ticks(11).context("no utime")?, ticks(12).context("no stime")?);
+        Ok((user + system) * TICK_MS)
+    }
+
+    /// Resident memory, in MiB.
+    pub(super) fn rss_mib(&self) -> Result<f64> {
+        let status = self.read("status")?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        let kib: f64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).context("VmRSS")?;
+        Ok(kib / 1024.0)
+    }
+
+    fn read(&self, file: &str) -> Result<String> {
+        let path = format!("/proc/{}/{file}", self.pid);
+        std::fs::read_to_string(&path).with_context(|| format!("read {path} of {}", self.what))
+    }
+}

@@ -1,0 +1,156 @@
+//! The mutating webhook alone: what one review of a write to a pod costs.
+//!
+//! The webhook is a process of its own, bound to one CPU. The load comes from this process over loopback, bound to another, by
+//! HTTPS with HTTP/1.1 keep-alive, which is how the API server talks to webhooks.
+//!
+//! CPU is the figure that counts: it is read from the kernel's account of the process, and doesn't depend on what else runs on
+//! the machine. Requests per second and latency do.
+
+mod client;
+mod review;
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+pub use review::{REVIEW_BYTES, begin, unchanged};
+
+use client::Load;
+use server::Webhook;
+
+/// Requests per second at which the latency that is asked for must hold.
+pub const AIM_HALF: f64 = 2_500.0;
+
+/// How the webhook is measured.
+#[derive(Clone, Debug)]
+pub struct WebhookOptions {
+    /// The program `mutating-webhook`, built with optimisation.
+    pub program: PathBuf,
+    /// How long each of the measurements takes.
+    pub each: Duration,
+    /// Connections at saturation; more requests than that are never on their way at once.
+    pub connections: usize,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WebhookReport {
+    /// Size of a review.
+    pub review_bytes: usize,
+    /// Reviews that are answered with a patch, logged each: CPU time of the webhook for one.
+    pub cpu_ms_per_request: f64,
+    /// The same, only what the kernel did for it: sockets.
+    pub system_ms_per_request: f64,
+    /// Reviews where nothing is to be done: CPU time for one.
+    pub unchanged_cpu_ms_per_request: f64,
+    /// Requests per second that one CPU answers, with a patch each.
+    pub requests_per_second: f64,
+    /// Requests per second at which latency was measured: half of what was reached.
+    pub half_load_per_second: f64,
+    /// Median latency at half load, from when a request was due.
+    pub p50_ms: f64,
+    /// 99th percentile of the same.
+    pub p99_ms: f64,
+    /// 99th percentile at [`AIM_HALF`] requests per second, which is half of what is asked of the webhook.
+    pub p99_at_aim_ms: f64,
+    /// Memory after all of it.
+    pub rss_mib: f64,
+    /// The most memory there ever was.
+    pub peak_rss_mib: f64,
+}
+
+impl WebhookReport {
+    /// The lines of a table: what, aim, found.
+    #[must_use]
+    pub fn rows(&self) -> Vec<[String; 3]> {
+        let row = |what: &str, aim: &str, found: String| [what.to_owned(), aim.to_owned(), found];
+        vec![
+            row("CPU per request", "0.16 ms", format!("{:.3} ms", self.cpu_ms_per_request)),
+            row("of that in the kernel", "", format!("{:.3} ms", self.system_ms_per_request)),
+            row("CPU per request without a patch", "", format!("{:.3} ms", self.unchanged_cpu_ms_per_request)),
+            row("requests/s on one core", "5,000", format!("{:.0}", self.requests_per_second)),
+            row("p50 at half load", "", format!("{:.2} ms", self.p50_ms)),
+            row("p99 at half load", "5 ms", format!("{:.2} ms", self.p99_ms)),
+            row("p99 at 2,500 requests/s", "5 ms", format!("{:.2} ms", self.p99_at_aim_ms)),
+            row("RSS", "20 MiB", format!("{:.1} MiB (peak {:.1})", self.rss_mib, self.peak_rss_mib)),
+        ]
+    }
+}
+
+/// Measures the webhook. Takes four times [`WebhookOptions::each`] and some seconds.
+///
+/// # Errors
+///
+/// When the webhook can't be started, or answers a review with anything but what it should.
+pub async fn run(options: WebhookOptions) -> Result<WebhookReport> {
+    // A runtime and a thread of its own: it is bound to a CPU, and spins until a request is due.
+    let run = std::thread::spawn(move || {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(&options))
+    });
+    tokio::task::spawn_blocking(move || run.join()).await?.map_err(|_| anyhow::anyhow!("the load generator panicked"))?
+}
+
+async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
+    let (server_cpu, client_cpu) = cpus()?;
+    let mut only = CpuSet::new();
+    only.set(client_cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &only).context("bind the load generator to a CPU")?;
+
+    let webhook = Webhook::start(&options.program, server_cpu).await?;
+    let patched = Load::new(&webhook, begin()?, true);
+    let unchanged = Load::new(&webhook, unchanged()?, false);
+
+    // Connections, caches and branch predictors are warm in a process that runs for weeks.
+    patched.saturate(options.connections, options.each / 10).await?;
+    let before = webhook.cpu()?;
+    let saturated = patched.saturate(options.connections, options.each).await?;
+    let cpu = webhook.cpu()? - before;
+    let before = webhook.cpu()?;
+    let idle_reviews = unchanged.saturate(options.connections, options.each).await?;
+    let unchanged_cpu = webhook.cpu()? - before;
+    let half_load = saturated.per_second() / 2.0;
+    let mut latency = patched.at_rate(options.connections, half_load, options.each).await?;
+    let mut aim_latency = patched.at_rate(options.connections, AIM_HALF, options.each).await?;
+    let memory = webhook.memory()?;
+    webhook.stop().await?;
+
+    Ok(WebhookReport {
+        review_bytes: REVIEW_BYTES,
+        cpu_ms_per_request: per_request_ms(cpu.user + cpu.system, saturated.requests)?,
+        system_ms_per_request: per_request_ms(cpu.system, saturated.requests)?,
+        unchanged_cpu_ms_per_request: per_request_ms(unchanged_cpu.user + unchanged_cpu.system, idle_reviews.requests)?,
+        requests_per_second: saturated.per_second(),
+        half_load_per_second: half_load,
+        p50_ms: percentile_ms(&mut latency, 50),
+        p99_ms: percentile_ms(&mut latency, 99),
+        p99_at_aim_ms: percentile_ms(&mut aim_latency, 99),
+        rss_mib: memory.now_mib,
+        peak_rss_mib: memory.peak_mib,
+    })
+}
+
+/// One CPU for the webhook and another for the load, of those that this process may use.
+fn cpus() -> Result<(usize, usize)> {
+    let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0)).context("list the CPUs that may be used")?;
+    let mut usable = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
+    let (first, second) = (usable.next(), usable.next());
+    let first = first.context("no CPU may be used")?;
+    Ok((first, second.context("two CPUs are needed: one for the webhook, one for the load")?))
+}
+
+fn per_request_ms(cpu: Duration, requests: usize) -> Result<f64> {
+    ensure!(requests > 0, "no request was answered");
+    #[allow(clippy::cast_precision_loss)]
+    Ok(cpu.as_secs_f64() * 1000.0 / requests as f64)
+}
+
+fn percentile_ms(latencies: &mut [Duration], percent: usize) -> f64 {
+    latencies.sort_unstable();
+    let at = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
+    latencies.get(at).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
+}

@@ -1,0 +1,161 @@
+//! The load: the same request over and over, as cheaply as can be, so that the webhook is what is measured.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::future::try_join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio_rustls::client::TlsStream;
+
+use super::server::Webhook;
+
+pub(super) struct Load<'a> {
+    webhook: &'a Webhook,
+    request: Vec<u8>,
+    /// Whether answers must hold a patch, or must not.
+    patched: bool,
+}
+
+pub(super) struct Answered {
+    pub(super) requests: usize,
+    took: Duration,
+}
+
+impl Answered {
+    pub(super) fn per_second(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss)]
+        let requests = self.requests as f64;
+        requests / self.took.as_secs_f64()
+    }
+}
+
+impl<'a> Load<'a> {
+    pub(super) fn new(webhook: &'a Webhook, review: Vec<u8>, patched: bool) -> Self {
+        let mut request = format!(
+            "POST /mutate?timeout=2s HTTP/1.1\r\nHost: mutating-webhook.podward-system.svc:443\r\nUser-Agent: kube-apiserver-admission\r\n\
+             Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
+             Accept-Encoding: gzip\r\n\r\n",
+            review.len()
+        )
+        .into_bytes();
+        request.extend(review);
+        Self { webhook, request, patched }
+    }
+
+    async fn connections(&self, count: usize) -> Result<Vec<Connection<'_>>> {
+        try_join_all((0..count).map(|_| async {
+            Ok(Connection { stream: self.webhook.connect().await?, load: self, buffer: vec![0; 16 * 1024] })
+        }))
+        .await
+    }
+
+    /// As many requests as are answered within `each`, each connection sending the next when it has the answer to the last.
+    pub(super) async fn saturate(&self, connections: usize, each: Duration) -> Result<Answered> {
+        let connections = self.connections(connections).await?;
+        let start = Instant::now();
+        let counts = try_join_all(connections.into_iter().map(|mut connection| async move {
+            let mut requests = 0_usize;
+            while start.elapsed() < each {
+                connection.exchange().await?;
+                requests += 1;
+            }
+            Ok::<_, anyhow::Error>(requests)
+        }))
+        .await?;
+        Ok(Answered { requests: counts.into_iter().sum(), took: start.elapsed() })
+    }
+
+    /// Requests at a steady rate, however slow the answers; the time of each from when it was due to its answer.
+    pub(super) async fn at_rate(&self, connections: usize, per_second: f64, each: Duration) -> Result<Vec<Duration>> {
+        let spacing = Duration::from_secs_f64(1.0 / per_second);
+        let start = Instant::now() + spacing;
+        // Whoever is free waits for the next request to be due, one at a time and in turn.
+        let next_due = Mutex::new(start);
+        let latencies = RefCell::new(Vec::new());
+        try_join_all(self.connections(connections).await?.into_iter().map(|mut connection| {
+            let (next_due, latencies) = (&next_due, &latencies);
+            async move {
+                loop {
+                    let due = {
+                        let mut next = next_due.lock().await;
+                        let due = *next;
+                        if due >= start + each {
+                            return Ok::<_, anyhow::Error>(());
+                        }
+                        *next += spacing;
+                        // A timer would be a millisecond late. The CPU is ours, so look at the clock instead.
+                        while Instant::now() < due {
+                            tokio::task::yield_now().await;
+                        }
+                        due
+                    };
+                    connection.exchange().await?;
+                    latencies.borrow_mut().push(due.elapsed());
+                }
+            }
+        }))
+        .await?;
+        Ok(latencies.into_inner())
+    }
+}
+
+struct Connection<'a> {
+    stream: TlsStream<TcpStream>,
+    load: &'a Load<'a>,
+    buffer: Vec<u8>,
+}
+
+impl Connection<'_> {
+    async fn exchange(&mut self) -> Result<()> {
+        self.stream.write_all(&self.load.request).await.context("send a review")?;
+        self.stream.flush().await.context("send a review")?;
+        let mut filled = 0;
+        loop {
+            let read = self.stream.read(&mut self.buffer[filled..]).await.context("read an answer")?;
+            ensure!(read > 0, "the webhook closed the connection");
+            filled += read;
+            if let Some(body) = whole_body(&self.buffer[..filled])? {
+                let patched = contains(body, b"\"patch\":");
+                ensure!(contains(body, b"\"allowed\":true"), "denied: {}", String::from_utf8_lossy(body));
+                ensure!(patched == self.load.patched, "unexpected answer: {}", String::from_utf8_lossy(body));
+                return Ok(());
+            }
+            ensure!(filled < self.buffer.len(), "an answer larger than {filled} bytes");
+        }
+    }
+}
+
+/// The body of an HTTP/1.1 answer, if all of it is there.
+fn whole_body(answer: &[u8]) -> Result<Option<&[u8]>> {
+    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
+    let (head, body) = (std::str::from_utf8(&answer[..end])?, &answer[end + 4..]);
+    if !head.starts_with("HTTP/1.1 200 ") {
+        bail!("the webhook answers {head:?} {}", String::from_utf8_lossy(body));
+    }
+    let length = head.lines().filter_map(|line| line.split_once(": ")).find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length: usize = length.context("an answer without a length")?.1.parse()?;
+    Ok((body.len() >= length).then(|| &body[..length]))
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_whole() {
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+        assert_eq!(whole_body(answer).unwrap(), Some(b"abc".as_slice()));
+        for cut in 0..answer.len() {
+            assert_eq!(whole_body(&answer[..cut]).unwrap(), None);
+        }
+        assert!(whole_body(b"HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
+        assert!(contains(b"abc", b"bc") && !contains(b"abc", b"cb"));
+    }
+}

@@ -1,0 +1,143 @@
+//! The webhook's process.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The unit of times in `/proc/<pid>/stat`. It is 100 to a second on every machine with the usual kernels, whatever the kernel's
+/// own clock rate.
+const TICK: Duration = Duration::from_millis(10);
+
+pub(super) struct Webhook {
+    process: Child,
+    address: SocketAddr,
+    tls: TlsConnector,
+    /// Certificate, key and log.
+    _dir: TempDir,
+}
+
+/// CPU time of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpu {
+    pub(super) user: Duration,
+    pub(super) system: Duration,
+}
+
+impl std::ops::Sub for Cpu {
+    type Output = Cpu;
+
+    fn sub(self, before: Cpu) -> Cpu {
+        Cpu { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
+    }
+}
+
+pub(super) struct Memory {
+    pub(super) now_mib: f64,
+    pub(super) peak_mib: f64,
+}
+
+impl Webhook {
+    /// Starts `program` bound to `cpu`, and waits until it listens.
+    pub(super) async fn start(program: &Path, cpu: usize) -> Result<Self> {
+        ensure!(program.exists(), "no program at {}; build it with cargo build --profile bench-lite", program.display());
+        let dir = tempfile::tempdir().context("make a directory for the webhook's certificate")?;
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).context("make a certificate")?;
+        let (cert, key, log) = (dir.path().join("tls.crt"), dir.path().join("tls.key"), dir.path().join("log"));
+        fs::write(&cert, made.cert.pem()).context("write the certificate")?;
+        fs::write(&key, made.signing_key.serialize_pem()).context("write the key")?;
+        let process = Command::new("taskset")
+            .args(["--cpu-list", &cpu.to_string()])
+            .arg(program)
+            .args(["--bind=127.0.0.1:0", "--admin-bind=127.0.0.1:0", "--tls-cert"])
+            .arg(&cert)
+            .arg("--tls-key")
+            .arg(&key)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).context("make the webhook's log")?)
+            .kill_on_drop(true)
+            .spawn()
+            .context("run taskset (of util-linux) with the webhook")?;
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone())?;
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let address = listening(&log).await?;
+        Ok(Self { process, address, tls: TlsConnector::from(Arc::new(config)), _dir: dir })
+    }
+
+    pub(super) async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        let socket = TcpStream::connect(self.address).await.context("connect to the webhook")?;
+        socket.set_nodelay(true)?;
+        self.tls.connect("localhost".try_into()?, socket).await.context("talk TLS to the webhook")
+    }
+
+    pub(super) fn cpu(&self) -> Result<Cpu> {
+        let stat = self.proc("stat")?;
+        // The second field is the program's name in brackets, which may hold anything; see proc_pid_stat(5).
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| -> Result<Duration> {
+            let ticks: u32 = fields.get(at).context("the stat of the webhook is short")?.parse()?;
+            Ok(TICK * ticks)
+        };
+        Ok(Cpu { user: ticks(11)?, system: ticks(12)? })
+    }
+
+    pub(super) fn memory(&self) -> Result<Memory> {
+        let status = self.proc("status")?;
+        let mib = |key: &str| -> Result<f64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).with_context(|| format!("no {key}"))?;
+            let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
+            Ok(f64::from(kib) / 1024.0)
+        };
+        Ok(Memory { now_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
+    }
+
+    fn proc(&self, file: &str) -> Result<String> {
+        let pid = self.process.id().context("the webhook has ended")?;
+        let path = format!("/proc/{pid}/{file}");
+        fs::read_to_string(&path).with_context(|| format!("read {path}"))
+    }
+
+    pub(super) async fn stop(mut self) -> Result<()> {
+        let pid = i32::try_from(self.process.id().context("the webhook has ended by itself")?)?;
+        kill(Pid::from_raw(pid), Signal::SIGTERM).context("stop the webhook")?;
+        let ended = tokio::time::timeout(PATIENCE, self.process.wait()).await.context("the webhook doesn't stop")??;
+        ensure!(ended.success(), "the webhook ended with {ended}");
+        Ok(())
+    }
+}
+
+/// Waits until the log says where the webhook listens.
+async fn listening(log: &Path) -> Result<SocketAddr> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(log).context("read the webhook's log")?;
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        if let Some(event) = events.into_iter().find(|event| event["message"] == "listening") {
+            return event["tls"].as_str().context("no address in the log")?.parse().context("the address in the log");
+        }
+        if Instant::now() > end {
+            bail!("the webhook doesn't listen after {PATIENCE:?}; its log says:\n{text}");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
