@@ -23,6 +23,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// `note` may have 1 kB (events.k8s.io/v1).
 const NOTE_LIMIT: usize = 1000;
 
+/// Names may have 253 characters (RFC 1123 subdomain).
+const NAME_LIMIT: usize = 253;
+
 /// What an event says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
@@ -61,7 +64,7 @@ impl Events {
         let key = pod.key();
         let event = Event {
             metadata: ObjectMeta {
-                generate_name: Some(format!("{}.", key.name)),
+                name: Some(unique_name(&key.name)),
                 namespace: Some(key.namespace.clone()),
                 ..ObjectMeta::default()
             },
@@ -88,6 +91,14 @@ impl Events {
     }
 }
 
+/// `<pod>.<time in hex>`, as client-go names events. A generated name can't do: its prefix may not end in a dot, and with a dash
+/// it could be cut short.
+fn unique_name(pod: &str) -> String {
+    let suffix = format!(".{:x}{:04x}", jiff::Timestamp::now().as_nanosecond(), fastrand::u16(..));
+    let prefix = &pod[..pod.floor_char_boundary(NAME_LIMIT - suffix.len())];
+    format!("{}{suffix}", prefix.trim_end_matches(['.', '-']))
+}
+
 async fn send_all(client: Client, mut events: mpsc::Receiver<Event>, metrics: Arc<Metrics>) {
     let stream = futures::stream::poll_fn(move |context| events.poll_recv(context));
     stream
@@ -96,12 +107,26 @@ async fn send_all(client: Client, mut events: mpsc::Receiver<Event>, metrics: Ar
             let metrics = metrics.clone();
             async move {
                 metrics.wrote(WriteKind::Event);
-                let sent = tokio::time::timeout(DEADLINE, api.create(&PostParams::default(), &event)).await;
-                if !matches!(sent, Ok(Ok(_))) {
-                    metrics.dropped_event();
-                    tracing::debug!(reason = event.reason, ?sent, "could not send an event");
+                match tokio::time::timeout(DEADLINE, api.create(&PostParams::default(), &event)).await {
+                    Ok(Ok(_)) => return,
+                    Ok(Err(error)) => tracing::warn!(%error, reason = event.reason, "could not send an event"),
+                    Err(_) => tracing::warn!(reason = event.reason, "no answer when sending an event"),
                 }
+                metrics.dropped_event();
             }
         })
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_fit() {
+        assert_ne!(unique_name("web-0"), unique_name("web-0"));
+        assert!(unique_name("web-0").starts_with("web-0."));
+        let long = format!("{}-", "a".repeat(252));
+        assert!(unique_name(&long).len() <= NAME_LIMIT);
+    }
 }

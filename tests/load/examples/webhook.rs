@@ -10,9 +10,15 @@ use podward_load::webhook::{WebhookOptions, run};
 async fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
     let program = args.next().context("give the path of mutating-webhook")?;
-    let seconds = args.next().map_or(Ok(10), |seconds| seconds.parse()).context("give seconds as a number")?;
-    let options =
-        WebhookOptions { program: PathBuf::from(program), each: Duration::from_secs(seconds), connections: 8 };
+    let seconds = args
+        .next()
+        .map_or(Ok(10), |seconds| seconds.parse())
+        .context("give seconds as a number")?;
+    let options = WebhookOptions {
+        program: PathBuf::from(program),
+        each: Duration::from_secs(seconds),
+        connections: 8,
+    };
     let report = run(options).await?;
     for [what, aim, found] in report.rows() {
         eprintln!("{what:34} {aim:>10} {found:>24}");

@@ -70,14 +70,38 @@ impl WebhookReport {
     pub fn rows(&self) -> Vec<[String; 3]> {
         let row = |what: &str, aim: &str, found: String| [what.to_owned(), aim.to_owned(), found];
         vec![
-            row("CPU per request", "0.16 ms", format!("{:.3} ms", self.cpu_ms_per_request)),
-            row("of that in the kernel", "", format!("{:.3} ms", self.system_ms_per_request)),
-            row("CPU per request without a patch", "", format!("{:.3} ms", self.unchanged_cpu_ms_per_request)),
-            row("requests/s on one core", "5,000", format!("{:.0}", self.requests_per_second)),
+            row(
+                "CPU per request",
+                "0.16 ms",
+                format!("{:.3} ms", self.cpu_ms_per_request),
+            ),
+            row(
+                "of that in the kernel",
+                "",
+                format!("{:.3} ms", self.system_ms_per_request),
+            ),
+            row(
+                "CPU per request without a patch",
+                "",
+                format!("{:.3} ms", self.unchanged_cpu_ms_per_request),
+            ),
+            row(
+                "requests/s on one core",
+                "5,000",
+                format!("{:.0}", self.requests_per_second),
+            ),
             row("p50 at half load", "", format!("{:.2} ms", self.p50_ms)),
             row("p99 at half load", "5 ms", format!("{:.2} ms", self.p99_ms)),
-            row("p99 at 2,500 requests/s", "5 ms", format!("{:.2} ms", self.p99_at_aim_ms)),
-            row("RSS", "20 MiB", format!("{:.1} MiB (peak {:.1})", self.rss_mib, self.peak_rss_mib)),
+            row(
+                "p99 at 2,500 requests/s",
+                "5 ms",
+                format!("{:.2} ms", self.p99_at_aim_ms),
+            ),
+            row(
+                "RSS",
+                "20 MiB",
+                format!("{:.1} MiB (peak {:.1})", self.rss_mib, self.peak_rss_mib),
+            ),
         ]
     }
 }
@@ -90,9 +114,14 @@ impl WebhookReport {
 pub async fn run(options: WebhookOptions) -> Result<WebhookReport> {
     // A runtime and a thread of its own: it is bound to a CPU, and spins until a request is due.
     let run = std::thread::spawn(move || {
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(&options))
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(measure(&options))
     });
-    tokio::task::spawn_blocking(move || run.join()).await?.map_err(|_| anyhow::anyhow!("the load generator panicked"))?
+    tokio::task::spawn_blocking(move || run.join())
+        .await?
+        .map_err(|_| anyhow::anyhow!("the load generator panicked"))?
 }
 
 async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
@@ -114,8 +143,12 @@ async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
     let idle_reviews = unchanged.saturate(options.connections, options.each).await?;
     let unchanged_cpu = webhook.cpu()? - before;
     let half_load = saturated.per_second() / 2.0;
-    let mut latency = patched.at_rate(options.connections, half_load, options.each).await?;
-    let mut aim_latency = patched.at_rate(options.connections, AIM_HALF, options.each).await?;
+    let mut latency = patched
+        .at_rate(options.connections, half_load, options.each)
+        .await?;
+    let mut aim_latency = patched
+        .at_rate(options.connections, AIM_HALF, options.each)
+        .await?;
     let memory = webhook.memory()?;
     webhook.stop().await?;
 
@@ -123,7 +156,10 @@ async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
         review_bytes: REVIEW_BYTES,
         cpu_ms_per_request: per_request_ms(cpu.user + cpu.system, saturated.requests)?,
         system_ms_per_request: per_request_ms(cpu.system, saturated.requests)?,
-        unchanged_cpu_ms_per_request: per_request_ms(unchanged_cpu.user + unchanged_cpu.system, idle_reviews.requests)?,
+        unchanged_cpu_ms_per_request: per_request_ms(
+            unchanged_cpu.user + unchanged_cpu.system,
+            idle_reviews.requests,
+        )?,
         requests_per_second: saturated.per_second(),
         half_load_per_second: half_load,
         p50_ms: percentile_ms(&mut latency, 50),
@@ -136,11 +172,15 @@ async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
 
 /// One CPU for the webhook and another for the load, of those that this process may use.
 fn cpus() -> Result<(usize, usize)> {
-    let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0)).context("list the CPUs that may be used")?;
+    let allowed =
+        nix::sched::sched_getaffinity(Pid::from_raw(0)).context("list the CPUs that may be used")?;
     let mut usable = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
     let (first, second) = (usable.next(), usable.next());
     let first = first.context("no CPU may be used")?;
-    Ok((first, second.context("two CPUs are needed: one for the webhook, one for the load")?))
+    Ok((
+        first,
+        second.context("two CPUs are needed: one for the webhook, one for the load")?,
+    ))
 }
 
 fn per_request_ms(cpu: Duration, requests: usize) -> Result<f64> {
@@ -152,5 +192,7 @@ fn per_request_ms(cpu: Duration, requests: usize) -> Result<f64> {
 fn percentile_ms(latencies: &mut [Duration], percent: usize) -> f64 {
     latencies.sort_unstable();
     let at = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
-    latencies.get(at).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
+    latencies
+        .get(at)
+        .map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
 }

@@ -51,7 +51,9 @@ impl Fleet {
         let watching = observe(client.clone(), namespace, OPTED_IN, move |seen| {
             let Seen::Version(pod) = seen else { return };
             let state = State { operate: pods::has_label(&pod, &operate), available: pods::is_available(&pod) };
-            sender.send_modify(|states| drop(states.insert(pod.name_any(), state)));
+            sender.send_modify(|states| {
+                states.insert(pod.name_any(), state);
+            });
         })
         .await?;
         Ok(Fleet {

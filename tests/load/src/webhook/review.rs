@@ -50,7 +50,9 @@ fn review(old: Value, new: Value) -> Result<Vec<u8>> {
         },
     });
     let size = serde_json::to_vec(&review)?.len();
-    let missing = REVIEW_BYTES.checked_sub(size).with_context(|| format!("the review is {size} bytes already"))?;
+    let missing = REVIEW_BYTES
+        .checked_sub(size)
+        .with_context(|| format!("the review is {size} bytes already"))?;
     for (object, share) in [("object", missing / 2), ("oldObject", missing - missing / 2)] {
         // Annotations of other systems are what makes pods differ in size most.
         review["request"][object]["metadata"]["annotations"]["example.com/config"] = json!("c".repeat(share));
@@ -120,7 +122,14 @@ fn pod() -> Value {
 }
 
 fn condition_types() -> [&'static str; 6] {
-    [SERVICE_READY_GATE, "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
+    [
+        SERVICE_READY_GATE,
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodScheduled",
+    ]
 }
 
 fn container(name: &str, variables: usize) -> Value {
@@ -156,18 +165,35 @@ fn managed_fields() -> Value {
     };
     let containers: Map<String, Value> = [("checkout", 12), ("metrics-proxy", 3)]
         .map(|(name, variables)| {
-            let (key, mut container) = keyed("name", name, &[
-                "image", "imagePullPolicy", "livenessProbe", "name", "readinessProbe", "resources",
-                "terminationMessagePath", "terminationMessagePolicy",
-            ]);
-            container["f:env"] =
-                (0..variables).map(|n| keyed("name", &format!("CHECKOUT_SETTING_{n}"), &["name", "value"])).collect();
+            let (key, mut container) = keyed(
+                "name",
+                name,
+                &[
+                    "image",
+                    "imagePullPolicy",
+                    "livenessProbe",
+                    "name",
+                    "readinessProbe",
+                    "resources",
+                    "terminationMessagePath",
+                    "terminationMessagePolicy",
+                ],
+            );
+            container["f:env"] = (0..variables)
+                .map(|n| keyed("name", &format!("CHECKOUT_SETTING_{n}"), &["name", "value"]))
+                .collect();
             (key, container)
         })
         .into_iter()
         .collect();
     let conditions: Map<String, Value> = condition_types()
-        .map(|name| keyed("type", name, &["lastProbeTime", "lastTransitionTime", "status", "type"]))
+        .map(|name| {
+            keyed(
+                "type",
+                name,
+                &["lastProbeTime", "lastTransitionTime", "status", "type"],
+            )
+        })
         .into_iter()
         .collect();
     let entry = |manager: &str, sub_resource: Option<&str>, owned: Value| {
@@ -177,14 +203,26 @@ fn managed_fields() -> Value {
         })
     };
     json!([
-        entry("kube-controller-manager", None, json!({
-            "f:metadata": {"f:generateName": {}, "f:labels": fields(&["kusionstack.io/control", "pod-template-hash"])},
-            "f:spec": {"f:containers": containers, "f:dnsPolicy": {}, "f:restartPolicy": {}, "f:schedulerName": {}},
-        })),
-        entry("lifecycle-controller", Some("status"), json!({"f:status": {"f:conditions": {}}})),
-        entry("kubelet", Some("status"), json!({
-            "f:status": {"f:conditions": conditions, "f:containerStatuses": {}, "f:phase": {}, "f:podIP": {}},
-        })),
+        entry(
+            "kube-controller-manager",
+            None,
+            json!({
+                "f:metadata": {"f:generateName": {}, "f:labels": fields(&["kusionstack.io/control", "pod-template-hash"])},
+                "f:spec": {"f:containers": containers, "f:dnsPolicy": {}, "f:restartPolicy": {}, "f:schedulerName": {}},
+            })
+        ),
+        entry(
+            "lifecycle-controller",
+            Some("status"),
+            json!({"f:status": {"f:conditions": {}}})
+        ),
+        entry(
+            "kubelet",
+            Some("status"),
+            json!({
+                "f:status": {"f:conditions": conditions, "f:containerStatuses": {}, "f:phase": {}, "f:podIP": {}},
+            })
+        ),
     ])
 }
 
@@ -197,8 +235,14 @@ mod tests {
         for review in [begin().unwrap(), unchanged().unwrap()] {
             assert_eq!(review.len(), REVIEW_BYTES);
             let review: Value = serde_json::from_slice(&review).unwrap();
-            let filler = review["request"]["object"]["metadata"]["annotations"]["example.com/config"].as_str().unwrap();
-            assert!(filler.len() < 1000, "a pod of {} bytes of filler is not a usual one", filler.len());
+            let filler = review["request"]["object"]["metadata"]["annotations"]["example.com/config"]
+                .as_str()
+                .unwrap();
+            assert!(
+                filler.len() < 1000,
+                "a pod of {} bytes of filler is not a usual one",
+                filler.len()
+            );
         }
     }
 }

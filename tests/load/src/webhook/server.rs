@@ -43,7 +43,10 @@ impl std::ops::Sub for Cpu {
     type Output = Cpu;
 
     fn sub(self, before: Cpu) -> Cpu {
-        Cpu { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
+        Cpu {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+        }
     }
 }
 
@@ -55,10 +58,19 @@ pub(super) struct Memory {
 impl Webhook {
     /// Starts `program` bound to `cpu`, and waits until it listens.
     pub(super) async fn start(program: &Path, cpu: usize) -> Result<Self> {
-        ensure!(program.exists(), "no program at {}; build it with cargo build --profile bench-lite", program.display());
+        ensure!(
+            program.exists(),
+            "no program at {}; build it with cargo build --profile bench-lite",
+            program.display()
+        );
         let dir = tempfile::tempdir().context("make a directory for the webhook's certificate")?;
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).context("make a certificate")?;
-        let (cert, key, log) = (dir.path().join("tls.crt"), dir.path().join("tls.key"), dir.path().join("log"));
+        let made =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).context("make a certificate")?;
+        let (cert, key, log) = (
+            dir.path().join("tls.crt"),
+            dir.path().join("tls.key"),
+            dir.path().join("log"),
+        );
         fs::write(&cert, made.cert.pem()).context("write the certificate")?;
         fs::write(&key, made.signing_key.serialize_pem()).context("write the key")?;
         let process = Command::new("taskset")
@@ -81,34 +93,61 @@ impl Webhook {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let address = listening(&log).await?;
-        Ok(Self { process, address, tls: TlsConnector::from(Arc::new(config)), _dir: dir })
+        Ok(Self {
+            process,
+            address,
+            tls: TlsConnector::from(Arc::new(config)),
+            _dir: dir,
+        })
     }
 
     pub(super) async fn connect(&self) -> Result<TlsStream<TcpStream>> {
-        let socket = TcpStream::connect(self.address).await.context("connect to the webhook")?;
+        let socket = TcpStream::connect(self.address)
+            .await
+            .context("connect to the webhook")?;
         socket.set_nodelay(true)?;
-        self.tls.connect("localhost".try_into()?, socket).await.context("talk TLS to the webhook")
+        self.tls
+            .connect("localhost".try_into()?, socket)
+            .await
+            .context("talk TLS to the webhook")
     }
 
     pub(super) fn cpu(&self) -> Result<Cpu> {
         let stat = self.proc("stat")?;
         // The second field is the program's name in brackets, which may hold anything; see proc_pid_stat(5).
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         let ticks = |at: usize| -> Result<Duration> {
-            let ticks: u32 = fields.get(at).context("the stat of the webhook is short")?.parse()?;
+            let ticks: u32 = fields
+                .get(at)
+                .context("the stat of the webhook is short")?
+                .parse()?;
             Ok(TICK * ticks)
         };
-        Ok(Cpu { user: ticks(11)?, system: ticks(12)? })
+        Ok(Cpu {
+            user: ticks(11)?,
+            system: ticks(12)?,
+        })
     }
 
     pub(super) fn memory(&self) -> Result<Memory> {
         let status = self.proc("status")?;
         let mib = |key: &str| -> Result<f64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(key)).with_context(|| format!("no {key}"))?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(key))
+                .with_context(|| format!("no {key}"))?;
             let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
             Ok(f64::from(kib) / 1024.0)
         };
-        Ok(Memory { now_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
+        Ok(Memory {
+            now_mib: mib("VmRSS:")?,
+            peak_mib: mib("VmHWM:")?,
+        })
     }
 
     fn proc(&self, file: &str) -> Result<String> {
@@ -120,7 +159,9 @@ impl Webhook {
     pub(super) async fn stop(mut self) -> Result<()> {
         let pid = i32::try_from(self.process.id().context("the webhook has ended by itself")?)?;
         kill(Pid::from_raw(pid), Signal::SIGTERM).context("stop the webhook")?;
-        let ended = tokio::time::timeout(PATIENCE, self.process.wait()).await.context("the webhook doesn't stop")??;
+        let ended = tokio::time::timeout(PATIENCE, self.process.wait())
+            .await
+            .context("the webhook doesn't stop")??;
         ensure!(ended.success(), "the webhook ended with {ended}");
         Ok(())
     }
@@ -131,9 +172,15 @@ async fn listening(log: &Path) -> Result<SocketAddr> {
     let end = Instant::now() + PATIENCE;
     loop {
         let text = fs::read_to_string(log).context("read the webhook's log")?;
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let events = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         if let Some(event) = events.into_iter().find(|event| event["message"] == "listening") {
-            return event["tls"].as_str().context("no address in the log")?.parse().context("the address in the log");
+            return event["tls"]
+                .as_str()
+                .context("no address in the log")?
+                .parse()
+                .context("the address in the log");
         }
         if Instant::now() > end {
             bail!("the webhook doesn't listen after {PATIENCE:?}; its log says:\n{text}");

@@ -1,0 +1,181 @@
+//! No body, whatever it holds, is left without a valid answer.
+
+use std::sync::LazyLock;
+
+use hyper::StatusCode;
+use podward_core::keys::Stage;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::reviews::{UID, pod, review};
+use crate::{ask, post, service};
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap()
+});
+
+static WHOLE: LazyLock<String> = LazyLock::new(|| {
+    let (operating, kind) = (Stage::Operating.key("a"), Stage::OperationType.key("a"));
+    review("UPDATE", pod(&[]), pod(&[(&operating, "1"), (&kind, "update")])).to_string()
+});
+
+/// Sends `body`, and checks all that holds of any answer. Returns the response if it was judged.
+fn answer(path: &str, body: &[u8]) -> Option<Value> {
+    let (status, answer) = RUNTIME.block_on(ask(&service(false), post(path, body.to_vec())));
+    if status != StatusCode::OK {
+        assert!(status.is_client_error(), "{status}");
+        let text = std::str::from_utf8(&answer).unwrap();
+        assert!(
+            text.trim().len() > 10 && text.len() < 20_000 && text.lines().count() == 1,
+            "{text}"
+        );
+        return None;
+    }
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(
+        (&answer["apiVersion"], &answer["kind"]),
+        (&json!("admission.k8s.io/v1"), &json!("AdmissionReview"))
+    );
+    let response = &answer["response"];
+    // What is skipped is not read closely: a number out of range there, or a byte that is no text, is nobody's concern.
+    match serde_json::from_slice::<Value>(body) {
+        Ok(asked) => assert_eq!(response["uid"], asked["request"]["uid"]),
+        Err(_) => assert!(response["uid"].is_string()),
+    }
+    match response["allowed"].as_bool().unwrap() {
+        true => assert!(response.get("status").is_none()),
+        false => {
+            assert!(response.get("patch").is_none());
+            assert!(!response["status"]["message"].as_str().unwrap().is_empty());
+            assert!([400, 403].contains(&response["status"]["code"].as_u64().unwrap()));
+        }
+    }
+    assert_eq!(
+        response.get("patch").is_some(),
+        response.get("patchType").is_some()
+    );
+    Some(response.clone())
+}
+
+/// Any JSON at all.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+        Just(json!("True")),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            vec((".{0,8}", inner), 0..4).prop_map(|pairs| pairs.into_iter().collect::<Value>()),
+        ]
+    })
+}
+
+/// All places in `value`, as JSON pointers.
+fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    found.push(at.to_owned());
+    let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(key, value)| places(value, &format!("{at}/{}", escaped(key)), found)),
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .for_each(|(i, value)| places(value, &format!("{at}/{i}"), found)),
+        _ => {}
+    }
+}
+
+/// Text that upsets parsers, put in place of a value.
+fn nasty() -> impl Strategy<Value = String> {
+    prop_oneof![
+        (1..200_usize).prop_map(|depth| "[".repeat(depth) + &"]".repeat(depth)),
+        (1..10_000_usize).prop_map(|depth| "{\"a\":".repeat(depth)),
+        (1..400_usize).prop_map(|digits| "9".repeat(digits)),
+        Just("1e99999".to_owned()),
+        Just("-0".to_owned()),
+        Just("\"\\ud800\"".to_owned()),
+        Just("\"\\u0000\"".to_owned()),
+        Just("\"\u{202e}\u{feff}\"".to_owned()),
+        Just("NaN".to_owned()),
+        Just("{\"a\":1,\"a\":2}".to_owned()),
+        Just("{\"labels\":{},\"labels\":null}".to_owned()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
+
+    #[test]
+    fn any_bytes(body in vec(any::<u8>(), 0..400)) {
+        prop_assert!(answer("/mutate", &body).is_none());
+    }
+
+    #[test]
+    fn any_document(body in any_json()) {
+        prop_assert!(answer("/inject", body.to_string().as_bytes()).is_none());
+    }
+
+    #[test]
+    fn a_review_cut_short(at in 0..WHOLE.len()) {
+        prop_assert!(answer("/mutate", &WHOLE.as_bytes()[..at]).is_none());
+    }
+
+    #[test]
+    fn a_review_with_bytes_flipped(flips in vec((0..WHOLE.len(), any::<u8>()), 1..4)) {
+        let mut body = WHOLE.clone().into_bytes();
+        for (at, mask) in flips {
+            body[at] ^= mask;
+        }
+        answer("/mutate", &body);
+    }
+
+    #[test]
+    fn a_review_with_another_value_somewhere(at in any::<prop::sample::Index>(), value in any_json()) {
+        let mut review: Value = serde_json::from_str(&WHOLE).unwrap();
+        let mut found = Vec::new();
+        places(&review, "", &mut found);
+        let place = at.get(&found);
+        *review.pointer_mut(place).unwrap() = value;
+        let judged = answer("/mutate", review.to_string().as_bytes());
+        let keeps_its_uid = review["request"]["uid"] == UID && review["kind"] == "AdmissionReview"
+            && review["apiVersion"] == "admission.k8s.io/v1";
+        if keeps_its_uid {
+            prop_assert!(judged.is_some(), "a review with a uid was left without a judgement: {}", place);
+        }
+    }
+
+    #[test]
+    fn a_review_with_something_nasty_in_it(text in nasty(), at in 0..4_usize) {
+        let place = ["\"web:1\"", "\"update\"", "\"7\"", "\"kubelet\""][at];
+        answer("/mutate", WHOLE.replace(place, &text).as_bytes());
+    }
+
+    #[test]
+    fn a_review_with_a_key_twice(at in 0..4_usize) {
+        let key = ["\"uid\"", "\"object\"", "\"request\"", "\"labels\""][at];
+        let twice = WHOLE.replacen(key, &format!("{key}:null,{key}"), 1);
+        let judged = answer("/mutate", twice.as_bytes());
+        prop_assert!(judged.is_none_or(|response| response["allowed"] == false));
+    }
+
+    #[test]
+    fn invalid_utf8_in_a_string_that_is_read(at in 0..3_usize, byte in 0x80..=0xff_u8) {
+        let place = ["shop", "update", "system:auth"][at];
+        let start = WHOLE.find(place).unwrap();
+        let mut body = WHOLE.clone().into_bytes();
+        body[start] = byte;
+        let judged = answer("/mutate", &body);
+        prop_assert!(judged.is_none_or(|response| response["allowed"] == false));
+    }
+}

@@ -1,0 +1,23 @@
+//! Admission webhooks, admission.k8s.io/v1: reading reviews, answering them, and the HTTP service around both.
+//!
+//! [`AdmissionService`] is the whole of a webhook but its judgement, which is a [`Webhook`]. It promises that every request gets an
+//! answer and that no input makes it panic:
+//!
+//! - what can't be tied to a review (wrong path, method or content type, too large, not JSON, another API version) gets an HTTP
+//!   status and a line of text; to the API server that is a failed call, so the hook's `failurePolicy` decides;
+//! - a review that has a uid but can't be judged (wrong resource, an object that doesn't parse) is answered as denied, with the
+//!   reason in its status.
+//!
+//! Reviews are read straight from the one buffer of the body into the few fields that are needed, with no tree of values between:
+//! two pods of 10 kB each, most of it managed fields, are skipped over rather than built.
+
+mod body;
+mod decode;
+mod metrics;
+mod response;
+mod service;
+
+pub use decode::{AdmissionRequest, Operation, Resource, UserInfo};
+pub use metrics::AdmissionMetrics;
+pub use response::AdmissionResponse;
+pub use service::{AdmissionService, Limits, Route, Webhook};

@@ -1,0 +1,288 @@
+//! Answers to reviews.
+
+use std::collections::BTreeMap;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use k8s_openapi::ByteString;
+use serde::Serialize;
+
+use super::decode::{API_VERSION, KIND};
+
+/// The API server passes on 256 characters of a warning for certain, and 4096 of all together.
+const WARNING_CHARS: usize = 1024;
+const WARNINGS_CHARS: usize = 4096;
+/// Texts of denials end up in status objects, events and terminals.
+const MESSAGE_CHARS: usize = 4096;
+
+/// The answer to one review.
+#[derive(Clone, Debug, Default)]
+pub struct AdmissionResponse {
+    /// Whether the write may go on.
+    pub allowed: bool,
+    /// HTTP status that the caller of the API server gets when it may not.
+    pub code: u16,
+    /// One CamelCase word that says why it may not; see `metav1.StatusReason`.
+    pub reason: &'static str,
+    /// The same for people.
+    pub message: String,
+    /// Lines that the caller is shown, whether allowed or not. Long ones are cut.
+    pub warnings: Vec<String>,
+    /// Changes to the object; only for mutating webhooks, and only when allowed.
+    pub patch: Option<json_patch::Patch>,
+    /// Go to the audit log; the API server puts the webhook's name before each key.
+    pub audit_annotations: BTreeMap<&'static str, String>,
+}
+
+impl AdmissionResponse {
+    /// The write may go on, unchanged.
+    #[must_use]
+    pub fn allow() -> Self {
+        Self {
+            allowed: true,
+            ..Self::default()
+        }
+    }
+
+    /// The write may go on with `patch`; an empty one is none.
+    #[must_use]
+    pub fn allow_with(patch: json_patch::Patch) -> Self {
+        Self {
+            patch: (!patch.0.is_empty()).then_some(patch),
+            ..Self::allow()
+        }
+    }
+
+    /// The write is forbidden: 403.
+    #[must_use]
+    pub fn forbid(message: String) -> Self {
+        Self {
+            code: 403,
+            reason: "Forbidden",
+            message,
+            ..Self::default()
+        }
+    }
+
+    /// The review can't be judged: 400.
+    #[must_use]
+    pub fn bad_request(message: String) -> Self {
+        Self {
+            code: 400,
+            reason: "BadRequest",
+            message,
+            ..Self::default()
+        }
+    }
+
+    /// Adds warnings.
+    #[must_use]
+    pub fn warn(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+
+    /// The AdmissionReview that carries the answer to the review with this `uid`.
+    pub(super) fn encode(&self, uid: &str) -> Response<Full<Bytes>> {
+        let patch = self.patch.as_ref().filter(|_| self.allowed);
+        let patch = patch.map(serde_json::to_vec).transpose();
+        let body = patch.and_then(|patch| {
+            let body = Review {
+                api_version: API_VERSION,
+                kind: KIND,
+                response: Body {
+                    uid,
+                    allowed: self.allowed,
+                    status: self.status(),
+                    patch_type: patch.as_ref().map(|_| "JSONPatch"),
+                    patch: patch.map(ByteString),
+                    warnings: self.short_warnings(),
+                    audit_annotations: &self.audit_annotations,
+                },
+            };
+            let mut buffer = Vec::with_capacity(1024);
+            serde_json::to_writer(&mut buffer, &body)?;
+            Ok(buffer)
+        });
+        match body {
+            Ok(body) => http(StatusCode::OK, "application/json", body),
+            Err(error) => Refusal::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the answer could not be written: {error}"),
+            )
+            .encode(),
+        }
+    }
+
+    fn status(&self) -> Option<Status<'_>> {
+        (!self.allowed).then(|| Status {
+            status: "Failure",
+            code: self.code,
+            reason: self.reason,
+            message: plain(&self.message, MESSAGE_CHARS),
+        })
+    }
+
+    fn short_warnings(&self) -> Vec<String> {
+        let mut left = WARNINGS_CHARS;
+        let mut lines = Vec::with_capacity(self.warnings.len());
+        for warning in &self.warnings {
+            if left == 0 {
+                break;
+            }
+            let line = plain(warning, WARNING_CHARS.min(left));
+            left -= line.chars().count();
+            lines.push(line);
+        }
+        lines
+    }
+}
+
+/// The first `most` characters of `text`, without control characters: those would void the header that carries a warning.
+fn plain(text: &str, most: usize) -> String {
+    let mut characters = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut short: String = characters.by_ref().take(most).collect();
+    if characters.next().is_some() && short.pop().is_some() {
+        short.push('…');
+    }
+    short
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Body<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<ByteString>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    audit_annotations: &'a BTreeMap<&'static str, String>,
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    status: &'static str,
+    code: u16,
+    reason: &'a str,
+    message: String,
+}
+
+/// An answer below the level of reviews: an HTTP status and a line of text.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(super) fn encode(&self) -> Response<Full<Bytes>> {
+        let mut text = plain(&self.message, MESSAGE_CHARS);
+        text.push('\n');
+        http(self.status, "text/plain; charset=utf-8", text.into_bytes())
+    }
+}
+
+fn http(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    async fn encoded(response: &AdmissionResponse) -> Value {
+        let body = response
+            .encode("u-1")
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_allowance_says_no_more_than_needed() {
+        let review = encoded(&AdmissionResponse::allow_with(json_patch::Patch(Vec::new()))).await;
+        let expected =
+            json!({"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": "u-1", "allowed": true}});
+        assert_eq!(review, expected);
+    }
+
+    #[tokio::test]
+    async fn a_patch_is_base64_of_json() {
+        let patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
+        let review = encoded(&AdmissionResponse::allow_with(patch)).await;
+        assert_eq!(review["response"]["patchType"], "JSONPatch");
+        assert_eq!(
+            review["response"]["patch"],
+            "W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL2EifV0="
+        );
+    }
+
+    #[tokio::test]
+    async fn a_denial_carries_no_patch() {
+        let patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
+        let review = encoded(&AdmissionResponse {
+            patch: Some(patch),
+            ..AdmissionResponse::forbid("no\nway".to_owned())
+        })
+        .await;
+        assert_eq!(review["response"]["patch"], Value::Null);
+        let status = json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": "no way"});
+        assert_eq!(review["response"]["status"], status);
+    }
+
+    #[tokio::test]
+    async fn warnings_are_cut_each_and_together() {
+        let long = "ä".repeat(2000);
+        let review = encoded(&AdmissionResponse::allow().warn(vec![long; 9])).await;
+        let warnings = review["response"]["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), 4);
+        assert!(
+            warnings
+                .iter()
+                .all(|w| w.as_str().unwrap().chars().count() == WARNING_CHARS)
+        );
+        assert!(warnings[0].as_str().unwrap().ends_with('…'));
+    }
+}

@@ -1,0 +1,175 @@
+//! Command line arguments that services share, to flatten into their own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::lease::LeaseParams;
+
+/// Arguments of the process itself.
+#[derive(Clone, Debug, Args)]
+pub struct ProcessArgs {
+    /// Worker threads; as many as there are CPUs when not given
+    #[arg(long, env = "PODWARD_THREADS", value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub threads: Option<u16>,
+    /// Address of the plain port with /livez, /readyz and /metrics
+    #[arg(long, env = "PODWARD_ADMIN_BIND", default_value = "0.0.0.0:8080")]
+    pub admin_bind: SocketAddr,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub log: LogArgs,
+}
+
+/// Arguments of logging.
+#[derive(Clone, Debug, Args)]
+pub struct LogArgs {
+    /// What is logged, as in `info,podward_runtime=debug`
+    #[arg(long, env = "PODWARD_LOG", default_value = "info")]
+    pub log: String,
+    /// How a line looks
+    #[arg(long, env = "PODWARD_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Arguments of an HTTPS port.
+#[derive(Clone, Debug, Args)]
+pub struct TlsArgs {
+    /// Address of the HTTPS port
+    #[arg(long, env = "PODWARD_BIND", default_value = "0.0.0.0:9443")]
+    pub bind: SocketAddr,
+    /// PEM file with the server's certificate, then its chain; read again when it changes
+    #[arg(long, env = "PODWARD_TLS_CERT", default_value = "/etc/podward/tls/tls.crt")]
+    pub tls_cert: PathBuf,
+    /// PEM file with the certificate's private key; read again when it changes
+    #[arg(long, env = "PODWARD_TLS_KEY", default_value = "/etc/podward/tls/tls.key")]
+    pub tls_key: PathBuf,
+    /// Seconds to go on accepting after the signal to stop, while clients learn that this replica is not ready any more
+    #[arg(long, env = "PODWARD_DRAIN_DELAY", default_value = "0", value_parser = seconds)]
+    pub drain_delay: Duration,
+    /// Seconds that requests in flight get to finish once nothing more is accepted
+    #[arg(long, env = "PODWARD_DRAIN_TIMEOUT", default_value = "10", value_parser = seconds)]
+    pub drain_timeout: Duration,
+    /// Connections at a time
+    #[arg(long, env = "PODWARD_MAX_CONNECTIONS", default_value_t = 4096)]
+    pub max_connections: usize,
+}
+
+/// Arguments of the connection to the API server.
+#[derive(Clone, Debug, Default, Args)]
+pub struct KubeArgs {
+    /// Kubeconfig file; when not given: KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// Arguments of leader election.
+#[derive(Clone, Debug, Args)]
+pub struct LeaseArgs {
+    /// Namespace of the Lease
+    #[arg(long, env = "PODWARD_LEASE_NAMESPACE", default_value = "podward-system")]
+    pub lease_namespace: String,
+    /// Name of the Lease; the service's own name when not given
+    #[arg(long, env = "PODWARD_LEASE_NAME")]
+    pub lease_name: Option<String>,
+    /// Who this replica is; made of the host name and a random part when not given
+    #[arg(long, env = "PODWARD_IDENTITY")]
+    pub identity: Option<String>,
+    /// Seconds after which a leader that is not heard of is replaced
+    #[arg(long, env = "PODWARD_LEASE_DURATION", default_value = "10", value_parser = seconds)]
+    pub lease_duration: Duration,
+}
+
+impl LeaseArgs {
+    /// The parameters of the election for `service`.
+    #[must_use]
+    pub fn params(&self, service: &str) -> LeaseParams {
+        LeaseParams {
+            namespace: self.lease_namespace.clone(),
+            name: self.lease_name.clone().unwrap_or_else(|| service.to_owned()),
+            identity: self.identity(),
+            duration: self.lease_duration,
+        }
+    }
+
+    /// Who this replica is. The random part makes a restarted process another one, so that it doesn't take a lease for its own
+    /// whose work it knows nothing of.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.identity.clone().unwrap_or_else(|| {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            let host = host.trim();
+            format!(
+                "{}_{:08x}",
+                if host.is_empty() { "podward" } else { host },
+                fastrand::u32(..)
+            )
+        })
+    }
+}
+
+/// Reads seconds, which may have a fraction: `0.5`.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct All {
+        #[command(flatten)]
+        process: ProcessArgs,
+        #[command(flatten)]
+        tls: TlsArgs,
+        #[command(flatten)]
+        kube: KubeArgs,
+        #[command(flatten)]
+        lease: LeaseArgs,
+    }
+
+    #[test]
+    fn arguments_go_together() {
+        All::command().debug_assert();
+        let args = All::parse_from(["x", "--drain-delay", "0.5", "--lease-duration", "3"]);
+        assert_eq!(args.tls.drain_delay, Duration::from_millis(500));
+        let params = args.lease.params("service");
+        assert_eq!(
+            (params.name.as_str(), params.duration),
+            ("service", Duration::from_secs(3))
+        );
+        assert_eq!(args.process.threads, None);
+        assert!(All::try_parse_from(["x", "--drain-delay", "soon"]).is_err());
+        assert!(All::try_parse_from(["x", "--drain-delay", "-1"]).is_err());
+    }
+
+    #[test]
+    fn identities_differ_from_process_to_process() {
+        let args = All::parse_from(["x"]).lease;
+        assert_ne!(args.identity(), args.identity());
+        assert_eq!(
+            LeaseArgs {
+                identity: Some("me".to_owned()),
+                ..args
+            }
+            .identity(),
+            "me"
+        );
+    }
+}

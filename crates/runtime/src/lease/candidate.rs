@@ -1,0 +1,289 @@
+//! The candidate: watches the lease, and writes it when [`decide`] says so.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::LeaseParams;
+use super::decide::{Action, Observed, Write, decide};
+
+/// Pause after a write that failed; the watch may end it sooner.
+const RETRY: Duration = Duration::from_millis(500);
+/// What letting go may take of the time that a process has to end.
+const RELEASE: Duration = Duration::from_secs(2);
+
+pub(super) struct Candidate {
+    leases: Api<Lease>,
+    params: LeaseParams,
+    leads: watch::Sender<bool>,
+    observed: Option<Observed>,
+    /// Whether `observed` is known: before the first list, no lease seen doesn't mean that there is none.
+    synced: bool,
+    /// Whether the list that is coming in has shown the lease.
+    listed: bool,
+    renewed: Option<Instant>,
+    retry_at: Option<Instant>,
+}
+
+impl Candidate {
+    pub(super) fn new(leases: Api<Lease>, params: LeaseParams, leads: watch::Sender<bool>) -> Self {
+        Self {
+            leases,
+            params,
+            leads,
+            observed: None,
+            synced: false,
+            listed: false,
+            renewed: None,
+            retry_at: None,
+        }
+    }
+
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let ours = watcher::Config::default().fields(&format!("metadata.name={}", self.params.name));
+        let mut events = watcher(self.leases.clone(), ours).default_backoff().boxed();
+        while !stop.is_cancelled() {
+            let wake = match self.next() {
+                Action::StepDown => {
+                    self.step_down("the lease was not renewed in time, or is not ours any more");
+                    continue;
+                }
+                Action::Write(write) => {
+                    self.write(&write).await;
+                    continue;
+                }
+                Action::Wait(until) => until,
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep_until(wake) => {}
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.saw(event),
+                    Some(Err(error)) => {
+                        tracing::warn!(lease = self.params.name, "could not watch the lease, trying again: {error}");
+                    }
+                    None => break,
+                },
+            }
+        }
+        self.release().await;
+    }
+
+    fn next(&self) -> Action {
+        let now = Instant::now();
+        if !self.synced {
+            return Action::Wait(now + self.params.duration);
+        }
+        let action = decide(self.observed.as_ref(), self.renewed, now, &self.params);
+        match (action, self.retry_at) {
+            // A write that failed waits a little; stepping down never does.
+            (Action::Write(_), Some(retry_at)) if now < retry_at => Action::Wait(retry_at),
+            (action, _) => action,
+        }
+    }
+
+    fn saw(&mut self, event: watcher::Event<Lease>) {
+        match event {
+            watcher::Event::Init => self.listed = false,
+            watcher::Event::InitApply(lease) => {
+                self.listed = true;
+                self.observe(&lease);
+            }
+            watcher::Event::InitDone => {
+                if !self.listed {
+                    self.observed = None;
+                }
+                self.synced = true;
+            }
+            watcher::Event::Apply(lease) => self.observe(&lease),
+            watcher::Event::Delete(_) => self.observed = None,
+        }
+    }
+
+    fn observe(&mut self, lease: &Lease) {
+        let spec = lease.spec.as_ref();
+        let seconds = spec
+            .and_then(|spec| spec.lease_duration_seconds)
+            .and_then(|seconds| u64::try_from(seconds).ok());
+        let seen = Observed {
+            holder: spec
+                .and_then(|spec| spec.holder_identity.clone())
+                .unwrap_or_default(),
+            version: lease.metadata.resource_version.clone().unwrap_or_default(),
+            duration: seconds.map_or(self.params.duration, Duration::from_secs),
+            transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or_default(),
+            at: Instant::now(),
+        };
+        // The watch also brings what our own writes have already answered, maybe late.
+        let known = self.observed.as_ref();
+        if known.is_some_and(|known| seen.is_older_than(known) || seen.version == known.version) {
+            return;
+        }
+        if known.is_none_or(|known| known.holder != seen.holder) {
+            // Whatever made the last write fail, this is a new situation.
+            self.retry_at = None;
+        }
+        self.observed = Some(seen);
+    }
+
+    async fn write(&mut self, write: &Write) {
+        let started = Instant::now();
+        // The leader must not wait for an answer longer than it may lead.
+        let patience = match self.renewed {
+            Some(renewed) => (renewed + self.params.renew_deadline()).saturating_duration_since(started),
+            None => self.params.renew_every(),
+        };
+        let result = timeout(patience.min(self.params.renew_every()), self.call(write)).await;
+        self.retry_at = Some(Instant::now() + RETRY.min(self.params.renew_every() / 4));
+        match result {
+            Ok(Ok(lease)) => {
+                self.observe(&lease);
+                self.retry_at = None;
+                self.renewed = Some(started);
+                if !self.leads.send_replace(true) {
+                    tracing::info!(
+                        lease = self.params.name,
+                        identity = self.params.identity,
+                        "leading"
+                    );
+                }
+            }
+            // Somebody was faster, or has only touched the object: read it, in case that the watch is late.
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_already_exists() => {
+                self.read_again().await;
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    lease = self.params.name,
+                    "could not write the lease, trying again: {error}"
+                );
+            }
+            Err(_) => tracing::warn!(
+                lease = self.params.name,
+                "no answer to a write of the lease, trying again"
+            ),
+        }
+    }
+
+    async fn read_again(&mut self) {
+        match timeout(
+            self.params.renew_every() / 2,
+            self.leases.get_opt(&self.params.name),
+        )
+        .await
+        {
+            Ok(Ok(Some(lease))) => self.observe(&lease),
+            Ok(Ok(None)) => self.observed = None,
+            Ok(Err(error)) => tracing::warn!(lease = self.params.name, "could not read the lease: {error}"),
+            Err(_) => tracing::warn!(lease = self.params.name, "no answer to a read of the lease"),
+        }
+    }
+
+    async fn call(&self, write: &Write) -> kube::Result<Lease> {
+        let (now, seconds) = (MicroTime(Timestamp::now()), self.params.wire_seconds());
+        let (version, transitions) = match &self.observed {
+            Some(observed) => (observed.version.as_str(), observed.transitions),
+            None => ("", 0),
+        };
+        match write {
+            Write::Create => {
+                let spec = LeaseSpec {
+                    holder_identity: Some(self.params.identity.clone()),
+                    lease_duration_seconds: Some(seconds),
+                    acquire_time: Some(now.clone()),
+                    renew_time: Some(now),
+                    lease_transitions: Some(0),
+                    ..LeaseSpec::default()
+                };
+                let metadata = ObjectMeta {
+                    name: Some(self.params.name.clone()),
+                    ..ObjectMeta::default()
+                };
+                self.leases
+                    .create(
+                        &PostParams::default(),
+                        &Lease {
+                            metadata,
+                            spec: Some(spec),
+                        },
+                    )
+                    .await
+            }
+            Write::Acquire => {
+                let spec = json!({
+                    "holderIdentity": self.params.identity, "leaseDurationSeconds": seconds,
+                    "acquireTime": now, "renewTime": now, "leaseTransitions": transitions.saturating_add(1),
+                });
+                self.patch(version, spec).await
+            }
+            Write::Renew => {
+                self.patch(
+                    version,
+                    json!({"renewTime": now, "leaseDurationSeconds": seconds}),
+                )
+                .await
+            }
+        }
+    }
+
+    async fn patch(&self, version: &str, spec: Value) -> kube::Result<Lease> {
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        self.leases
+            .patch(&self.params.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+    }
+
+    fn step_down(&mut self, why: &str) {
+        self.renewed = None;
+        if self.leads.send_replace(false) {
+            tracing::warn!(lease = self.params.name, "leading no more: {why}");
+        }
+    }
+
+    async fn release(mut self) {
+        self.leads.send_replace(false);
+        match timeout(RELEASE, self.empty_holder()).await {
+            Ok(Ok(true)) => tracing::info!(lease = self.params.name, "let go of the lease"),
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    lease = self.params.name,
+                    "could not let go of the lease, it runs out by itself: {error}"
+                );
+            }
+            Err(_) => {
+                tracing::warn!(
+                    lease = self.params.name,
+                    "no answer to letting go of the lease, it runs out by itself"
+                );
+            }
+        }
+    }
+
+    /// Whether there was something to let go of.
+    async fn empty_holder(&mut self) -> kube::Result<bool> {
+        loop {
+            let Some(held) = self
+                .observed
+                .as_ref()
+                .filter(|lease| lease.holder == self.params.identity)
+            else {
+                return Ok(false);
+            };
+            match self.patch(&held.version, json!({"holderIdentity": ""})).await {
+                Ok(_) => return Ok(true),
+                Err(kube::Error::Api(status)) if status.is_conflict() => self.read_again().await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

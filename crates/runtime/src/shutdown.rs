@@ -1,0 +1,61 @@
+//! The wish to stop, and the runtime that everything runs on.
+
+use std::future::Future;
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A token that is cancelled by SIGTERM or SIGINT. A second signal ends the process at once, for a person who won't wait.
+///
+/// # Errors
+///
+/// When the handlers can't be installed.
+pub fn on_signal() -> io::Result<CancellationToken> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let token = CancellationToken::new();
+    let stop = token.clone();
+    tokio::spawn(async move {
+        for first in [true, false] {
+            let name = tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            };
+            if first {
+                tracing::info!(signal = name, "stopping");
+                stop.cancel();
+            } else {
+                tracing::warn!(signal = name, "stopping at once");
+                std::process::exit(1);
+            }
+        }
+    });
+    Ok(token)
+}
+
+/// Runs `main` on a runtime with `threads` worker threads, by default one for each CPU that the process may use.
+///
+/// One thread means the runtime that never hands work from thread to thread, which is the cheaper one for each request.
+///
+/// # Errors
+///
+/// What `main` returns, or that the runtime can't be made.
+pub fn block_on<F>(threads: Option<usize>, main: F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let available = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.unwrap_or_else(available);
+    let mut builder = if threads <= 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(threads);
+        builder
+    };
+    let runtime = builder.enable_all().build()?;
+    let result = runtime.block_on(main);
+    // Whatever still runs has had its time.
+    runtime.shutdown_background();
+    result
+}

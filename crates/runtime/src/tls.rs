@@ -1,0 +1,10 @@
+//! HTTPS by rustls: a certificate that may be rotated while serving, HTTP/1.1 keep-alive and HTTP/2 by ALPN, bounds on what a
+//! client can hold, and a shutdown that loses no request.
+
+mod certificates;
+mod self_check;
+mod server;
+
+pub use certificates::{Certificates, CertificatesError, TlsMetrics};
+pub use self_check::{SelfCheckError, self_check};
+pub use server::{BindError, ServeReport, ServerLimits, TlsServer};

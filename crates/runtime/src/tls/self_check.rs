@@ -1,0 +1,150 @@
+//! Asks a TLS server of our own whether it serves.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::Certificates;
+
+/// The server did not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfCheckError {
+    /// No TCP connection, no handshake, or it broke off.
+    #[error("could not talk to our own TLS port {address}: {source}")]
+    Talk {
+        /// The port.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It took too long.
+    #[error("our own TLS port {address} did not answer within {patience:?}")]
+    Slow {
+        /// The port.
+        address: SocketAddr,
+        /// The time that it had.
+        patience: Duration,
+    },
+    /// Something else listens there.
+    #[error("our own TLS port {address} answers with something that is not HTTP/1.1")]
+    NotHttp {
+        /// The port.
+        address: SocketAddr,
+    },
+    /// TLS could not be set up.
+    #[error("could not set up a TLS client: {0}")]
+    Setup(#[from] rustls::Error),
+}
+
+/// Makes a TLS connection to the server at `bound`, which must show the certificate of `certificates`, and gets any HTTP answer.
+///
+/// # Errors
+///
+/// When one of these fails, or all of it takes longer than `patience`.
+pub async fn self_check(
+    bound: SocketAddr,
+    certificates: &Arc<Certificates>,
+    patience: Duration,
+) -> Result<(), SelfCheckError> {
+    let address = reachable(bound);
+    match tokio::time::timeout(patience, ask(address, certificates)).await {
+        Ok(result) => result,
+        Err(_) => Err(SelfCheckError::Slow { address, patience }),
+    }
+}
+
+/// A server bound to all addresses is asked over loopback.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
+}
+
+async fn ask(address: SocketAddr, certificates: &Arc<Certificates>) -> Result<(), SelfCheckError> {
+    let talk = |source| SelfCheckError::Talk { address, source };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = OwnCertificate {
+        certificates: Arc::clone(certificates),
+        algorithms: provider.signature_verification_algorithms,
+    };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    let socket = TcpStream::connect(address).await.map_err(talk)?;
+    let name = ServerName::IpAddress(address.ip().into());
+    let mut stream = TlsConnector::from(Arc::new(config))
+        .connect(name, socket)
+        .await
+        .map_err(talk)?;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: self-check\r\nconnection: close\r\n\r\n")
+        .await
+        .map_err(talk)?;
+    let mut head = [0; 8];
+    stream.read_exact(&mut head).await.map_err(talk)?;
+    if &head == b"HTTP/1.1" {
+        Ok(())
+    } else {
+        Err(SelfCheckError::NotHttp { address })
+    }
+}
+
+/// Trusts one certificate: the one that we serve ourselves. Names and dates are the callers' to judge.
+#[derive(Debug)]
+struct OwnCertificate {
+    certificates: Arc<Certificates>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for OwnCertificate {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if *shown == self.certificates.leaf() {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(rustls::Error::General(
+            "the port shows a certificate that is not ours".to_owned(),
+        ))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

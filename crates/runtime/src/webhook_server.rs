@@ -1,0 +1,167 @@
+//! A whole webhook process but its judgement.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{AdminServer, Condition, Readiness};
+use crate::admission::{AdmissionMetrics, AdmissionService, Limits, Webhook};
+use crate::args::{ProcessArgs, TlsArgs};
+use crate::tls::{Certificates, ServerLimits, TlsMetrics, TlsServer, self_check};
+use crate::{shutdown, telemetry};
+
+const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+const SELF_CHECK_RETRY: Duration = Duration::from_millis(200);
+const SELF_CHECK_PATIENCE: Duration = Duration::from_secs(2);
+/// A replica under full load may miss a check; one that misses this many in a row doesn't serve.
+const SELF_CHECK_FAILURES: u32 = 3;
+
+/// Arguments of a webhook process.
+#[derive(Clone, Debug, Args)]
+pub struct WebhookArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub process: ProcessArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub tls: TlsArgs,
+}
+
+/// Where a webhook process listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Listening {
+    /// HTTPS.
+    pub tls: SocketAddr,
+    /// Probes and metrics.
+    pub admin: SocketAddr,
+}
+
+/// Runs `webhook` as the process `service` until a signal: what a webhook's `main` does.
+///
+/// # Errors
+///
+/// When logging, certificate or ports can't be set up.
+pub fn run_webhook<W: Webhook>(
+    args: &WebhookArgs,
+    service: &'static str,
+    version: &'static str,
+    webhook: W,
+) -> anyhow::Result<()> {
+    telemetry::init(&args.process.log)?;
+    shutdown::block_on(args.process.threads.map(usize::from), async {
+        let stop = shutdown::on_signal().context("could not listen for signals")?;
+        serve_webhook(args, service, version, webhook, stop, None).await
+    })
+}
+
+/// Serves `webhook` until `stop`, without logging or signals of its own, so several can share a process. `listening` is told where.
+///
+/// # Errors
+///
+/// When certificate or ports can't be set up.
+pub async fn serve_webhook<W: Webhook>(
+    args: &WebhookArgs,
+    service: &'static str,
+    version: &'static str,
+    webhook: W,
+    stop: CancellationToken,
+    listening: Option<oneshot::Sender<Listening>>,
+) -> anyhow::Result<()> {
+    let WebhookArgs { process, tls } = args;
+    let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
+    let mut registry = telemetry::registry(service, version);
+    admission_metrics.register(&mut registry);
+    tls_metrics.register(&mut registry);
+
+    let certificates = Arc::new(Certificates::load(&tls.tls_cert, &tls.tls_key, tls_metrics)?);
+    let limits = ServerLimits {
+        connections: tls.max_connections,
+        drain: tls.drain_timeout,
+        ..ServerLimits::default()
+    };
+    let server = TlsServer::bind(tls.bind, Arc::clone(&certificates), limits).await?;
+    let admin = AdminServer::bind(process.admin_bind).await?;
+    let at = Listening {
+        tls: server.address(),
+        admin: admin.address(),
+    };
+    tracing::info!(service, version, tls = %at.tls, admin = %at.admin, "listening");
+
+    let readiness = Readiness::default();
+    let (serves, running) = (readiness.condition("tls"), readiness.condition("running"));
+    running.set(true);
+    // The admin port and the self-check outlive the HTTPS port; what is left of them goes with the runtime.
+    let (end, last) = (CancellationToken::new(), CancellationToken::new());
+    let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
+    let admin = tokio::spawn(admin.serve(readiness, registry, last.clone()));
+    let checks = tokio::spawn(keep_checking(at.tls, certificates, serves, end.clone()));
+    let stop_accepting = CancellationToken::new();
+    let delay = tls.drain_delay;
+    let stopper = tokio::spawn({
+        let stop_accepting = stop_accepting.clone();
+        async move {
+            stop.cancelled().await;
+            running.set(false);
+            tokio::time::sleep(delay).await;
+            stop_accepting.cancel();
+        }
+    });
+    if let Some(listening) = listening {
+        // A caller that doesn't want to know any more is none of our business.
+        let _ = listening.send(at);
+    }
+
+    let service = AdmissionService::new(webhook, admission_metrics, Limits::default());
+    let report = server.serve(service, stop_accepting).await;
+    stopper.abort();
+    end.cancel();
+    checks.await.context("the self-check ended badly")?;
+    last.cancel();
+    admin
+        .await
+        .context("the admin server ended badly")?
+        .context("the admin server failed")?;
+    tracing::info!(drained = report.drained, "stopped");
+    Ok(())
+}
+
+/// Keeps `serves` true to what the TLS port does.
+async fn keep_checking(
+    address: SocketAddr,
+    certificates: Arc<Certificates>,
+    serves: Condition,
+    end: CancellationToken,
+) {
+    let mut failures = 0;
+    loop {
+        let checked = tokio::select! {
+            () = end.cancelled() => return,
+            checked = self_check(address, &certificates, SELF_CHECK_PATIENCE) => checked,
+        };
+        let pause = match checked {
+            Ok(()) => {
+                failures = 0;
+                if serves.set(true) {
+                    tracing::info!("the TLS port serves");
+                }
+                SELF_CHECK_INTERVAL
+            }
+            Err(error) => {
+                failures += 1;
+                if failures >= SELF_CHECK_FAILURES && serves.set(false) {
+                    tracing::error!("not ready: {error}");
+                }
+                SELF_CHECK_RETRY
+            }
+        };
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

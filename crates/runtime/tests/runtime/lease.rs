@@ -1,0 +1,173 @@
+//! Who leads, and when.
+
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use podward_runtime::lease::{Candidacy, LeaseParams, stand};
+use serde_json::json;
+
+use crate::api_server::{ApiServer, Link};
+use crate::support::within;
+
+const DURATION: Duration = Duration::from_secs(3);
+
+fn candidate(server: &ApiServer, identity: &str) -> (Link, Candidacy) {
+    let link = server.link();
+    let [namespace, name, identity] = ["n", "l", identity].map(str::to_owned);
+    let candidacy = stand(
+        link.client.clone(),
+        LeaseParams {
+            namespace,
+            name,
+            identity,
+            duration: DURATION,
+        },
+    );
+    (link, candidacy)
+}
+
+async fn leads(candidacy: &mut Candidacy, leads: bool) {
+    within(
+        Duration::from_secs(10),
+        candidacy.leading.wait_for(|leading| *leading == leads),
+    )
+    .await
+    .unwrap();
+}
+
+async fn holder_is(server: &ApiServer, holder: &str) {
+    let held = || {
+        server
+            .lease()
+            .is_some_and(|lease| lease["spec"]["holderIdentity"] == holder)
+    };
+    within(Duration::from_secs(10), async {
+        while !held() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_standby_takes_over_as_soon_as_the_leader_lets_go() {
+    let server = ApiServer::new();
+    let (_a, mut first) = candidate(&server, "a");
+    leads(&mut first, true).await;
+    let (_b, mut second) = candidate(&server, "b");
+    // It renews once with the standby looking on, which must not move.
+    let renewals = server.writes(&Method::PATCH);
+    within(DURATION, async {
+        while server.writes(&Method::PATCH) == renewals {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(!*second.leading.borrow());
+
+    let start = Instant::now();
+    first.release().await;
+    leads(&mut second, true).await;
+    let took = start.elapsed();
+    assert!(
+        took < DURATION / 6,
+        "the standby took {took:?}, as if it had polled"
+    );
+    let lease = server.lease().unwrap();
+    assert_eq!(
+        (
+            &lease["spec"]["holderIdentity"],
+            &lease["spec"]["leaseTransitions"]
+        ),
+        (&json!("b"), &json!(1))
+    );
+    second.release().await;
+    assert_eq!(server.lease().unwrap()["spec"]["holderIdentity"], "");
+}
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_steps_down_before_another_leads() {
+    let server = ApiServer::new();
+    let (a, mut first) = candidate(&server, "a");
+    leads(&mut first, true).await;
+    let (_b, mut second) = candidate(&server, "b");
+    let start = Instant::now();
+    a.cut();
+    leads(&mut first, false).await;
+    assert!(!*second.leading.borrow(), "two lead at once");
+    leads(&mut second, true).await;
+    let took = start.elapsed();
+    assert!(
+        took < DURATION + Duration::from_millis(500),
+        "took over only after {took:?}"
+    );
+    assert!(!*first.leading.borrow());
+}
+
+#[tokio::test]
+async fn of_many_one_leads() {
+    let server = ApiServer::new();
+    let mut candidates: Vec<(Link, Candidacy)> = (0..8)
+        .map(|number| candidate(&server, &format!("c{number}")))
+        .collect();
+    for _ in 0..4 {
+        let leader = within(Duration::from_secs(10), async {
+            loop {
+                let leading = candidates
+                    .iter()
+                    .position(|(_, candidacy)| *candidacy.leading.borrow());
+                if let Some(leader) = leading {
+                    return leader;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let leaders = candidates
+            .iter()
+            .filter(|(_, candidacy)| *candidacy.leading.borrow())
+            .count();
+        assert_eq!(leaders, 1);
+        let (_link, candidacy) = candidates.remove(leader);
+        candidacy.release().await;
+    }
+}
+
+#[tokio::test]
+async fn a_leader_whose_lease_is_taken_away_steps_down() {
+    let server = ApiServer::new();
+    let (_a, mut first) = candidate(&server, "a");
+    leads(&mut first, true).await;
+    server.meddle(json!({"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 1}}));
+    leads(&mut first, false).await;
+    // Somebody never renews, so it comes back.
+    leads(&mut first, true).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_others_only_touch_stays_and_is_let_go_of() {
+    let server = ApiServer::new();
+    let (_a, mut first) = candidate(&server, "a");
+    leads(&mut first, true).await;
+    for number in 0..3 {
+        server.meddle(json!({"metadata": {"annotations": {"note": number.to_string()}}}));
+    }
+    first.release().await;
+    let lease = server.lease().unwrap();
+    assert_eq!(
+        (
+            &lease["spec"]["holderIdentity"],
+            &lease["metadata"]["annotations"]["note"]
+        ),
+        (&json!(""), &json!("2"))
+    );
+}
+
+#[tokio::test]
+async fn dropping_a_candidacy_lets_go_too() {
+    let server = ApiServer::new();
+    let (_a, mut first) = candidate(&server, "a");
+    leads(&mut first, true).await;
+    drop(first);
+    holder_is(&server, "").await;
+}

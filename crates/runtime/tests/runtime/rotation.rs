@@ -1,0 +1,177 @@
+//! A whole webhook process in the test's own: ready, rotated under load, stopped.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Parser;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Operation, Route, Webhook};
+use podward_runtime::{WebhookArgs, serve_webhook};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Secret, connect, http1, post, text, within};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    webhook: WebhookArgs,
+}
+
+struct AllowAll;
+
+static ROUTES: [Route; 1] = [Route {
+    path: "/allow",
+    resources: &[("pods", "")],
+    operations: &[Operation::Create],
+}];
+
+impl Webhook for AllowAll {
+    type Object = Value;
+
+    fn routes(&self) -> &'static [Route] {
+        &ROUTES
+    }
+
+    fn decide(&self, _: &'static Route, _: &AdmissionRequest<'_, Value>) -> AdmissionResponse {
+        AdmissionResponse::allow()
+    }
+}
+
+async fn admin(address: SocketAddr, path: &str) -> (StatusCode, String) {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let request = Request::get(format!("http://{address}{path}"))
+        .body(Empty::new())
+        .unwrap();
+    let response = client.request(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+async fn until_ready(address: SocketAddr) {
+    within(SOON, async {
+        while admin(address, "/readyz").await.0 != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_rotated_secret_is_served_without_a_restart() {
+    let (mut secret, old) = Secret::new();
+    let (cert, key) = (secret.cert(), secret.key());
+    let args = Args::parse_from([
+        "test",
+        "--bind=127.0.0.1:0",
+        "--admin-bind=127.0.0.1:0",
+        "--tls-cert",
+        cert.to_str().unwrap(),
+        "--tls-key",
+        key.to_str().unwrap(),
+    ]);
+    let stop = CancellationToken::new();
+    let (tell, told) = oneshot::channel();
+    let process = tokio::spawn({
+        let stop = stop.clone();
+        async move { serve_webhook(&args.webhook, "test", "1", AllowAll, stop, Some(tell)).await }
+    });
+    let at = told.await.unwrap();
+    until_ready(at.admin).await;
+    assert_eq!(admin(at.admin, "/livez").await.0, StatusCode::OK);
+
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": "CREATE", "object": {},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+        },
+    });
+    let mut kept = http1(connect(at.tls, &old, "http/1.1").await.unwrap()).await;
+    assert_eq!(
+        kept.send_request(post("/allow", review.to_string()))
+            .await
+            .unwrap()
+            .status(),
+        StatusCode::OK
+    );
+
+    let new = secret.rotate();
+    // Connections made from now on get the new certificate after a second at most.
+    within(SOON, async {
+        while connect(at.tls, &new, "http/1.1").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(connect(at.tls, &old, "http/1.1").await.is_err());
+    // The connection that was there goes on.
+    kept.ready().await.unwrap();
+    let response = kept
+        .send_request(post("/allow", review.to_string()))
+        .await
+        .unwrap();
+    let answer: Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!(answer["response"], json!({"uid": "u", "allowed": true}));
+
+    let (_, metrics) = admin(at.admin, "/metrics").await;
+    for line in [
+        r#"podward_tls_certificate_reloads_total{outcome="success"} 1"#,
+        r#"podward_tls_certificate_reloads_total{outcome="failure"} 0"#,
+        r#"podward_admission_requests_total{webhook="/allow",operation="CREATE",outcome="allowed"} 2"#,
+        r#"podward_admission_request_duration_seconds_count{webhook="/allow"} 2"#,
+        "podward_admission_in_flight 0",
+        r#"podward_build_info{service="test",version="1"} 1"#,
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "no {line} in\n{metrics}"
+        );
+    }
+
+    stop.cancel();
+    within(SOON, process).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn it_is_unready_while_it_goes_on_serving_before_the_end() {
+    let (secret, cert) = Secret::new();
+    let (cert_file, key_file) = (secret.cert(), secret.key());
+    let args = Args::parse_from([
+        "test",
+        "--bind=127.0.0.1:0",
+        "--admin-bind=127.0.0.1:0",
+        "--drain-delay=600",
+        "--tls-cert",
+        cert_file.to_str().unwrap(),
+        "--tls-key",
+        key_file.to_str().unwrap(),
+    ]);
+    let stop = CancellationToken::new();
+    let (tell, told) = oneshot::channel();
+    let process = tokio::spawn({
+        let stop = stop.clone();
+        async move { serve_webhook(&args.webhook, "test", "1", AllowAll, stop, Some(tell)).await }
+    });
+    let at = told.await.unwrap();
+    until_ready(at.admin).await;
+    stop.cancel();
+    within(SOON, async {
+        while admin(at.admin, "/readyz").await
+            != (StatusCode::SERVICE_UNAVAILABLE, "not ready: running\n".to_owned())
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    connect(at.tls, &cert, "h2").await.unwrap();
+    process.abort();
+}

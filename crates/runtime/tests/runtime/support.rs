@@ -1,0 +1,116 @@
+//! What several tests need.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Waits for `future`, which must not take longer than `limit`.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> F::Output {
+    match tokio::time::timeout(limit, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited for {limit:?} in vain"),
+    }
+}
+
+/// A self-signed certificate and its key, in a directory laid out like a Secret volume.
+pub(crate) struct Secret {
+    dir: tempfile::TempDir,
+    versions: usize,
+}
+
+impl Secret {
+    pub(crate) fn new() -> (Self, CertificateDer<'static>) {
+        let mut secret = Self {
+            dir: tempfile::tempdir().unwrap(),
+            versions: 0,
+        };
+        let cert = secret.rotate();
+        for name in ["tls.crt", "tls.key"] {
+            symlink(format!("..data/{name}"), secret.dir.path().join(name)).unwrap();
+        }
+        (secret, cert)
+    }
+
+    /// Puts a new pair in place as the kubelet does: a new directory, and one symlink swapped.
+    pub(crate) fn rotate(&mut self) -> CertificateDer<'static> {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        self.versions += 1;
+        let version = format!("..{}", self.versions);
+        let path = self.dir.path().join(&version);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("tls.crt"), made.cert.pem()).unwrap();
+        fs::write(path.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
+        symlink(&version, self.dir.path().join("..tmp")).unwrap();
+        fs::rename(self.dir.path().join("..tmp"), self.dir.path().join("..data")).unwrap();
+        made.cert.der().clone()
+    }
+
+    pub(crate) fn cert(&self) -> PathBuf {
+        self.dir.path().join("tls.crt")
+    }
+
+    pub(crate) fn key(&self) -> PathBuf {
+        self.dir.path().join("tls.key")
+    }
+}
+
+/// Connects over TLS to `address`, trusting `cert` alone, offering `protocol`.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    cert: &CertificateDer<'static>,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.clone()).unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let socket = TcpStream::connect(address).await?;
+    TlsConnector::from(Arc::new(config))
+        .connect("localhost".try_into().unwrap(), socket)
+        .await
+}
+
+pub(crate) async fn http1(stream: TlsStream<TcpStream>) -> http1::SendRequest<Full<Bytes>> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+pub(crate) async fn http2(stream: TlsStream<TcpStream>) -> http2::SendRequest<Full<Bytes>> {
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+pub(crate) fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post(format!("https://localhost{path}"))
+        .header("content-type", "application/json")
+        .header("host", "localhost")
+        .body(Full::new(body.into()))
+        .unwrap()
+}
+
+pub(crate) async fn text(response: Response<hyper::body::Incoming>) -> String {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask bench`: the figures of `docs/benchmarks.md`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use podward_testbed::{Shape, build_program};
+use serde_json::{Map, Value};
+
+use crate::{console, prepare};
+
+/// Optimised, for what is measured and for what measures: a slow load generator would be measured instead.
+const PROFILE: &str = "bench-lite";
+
+/// Measure what Podward costs.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What to measure; everything if nothing is named
+    #[arg(value_enum)]
+    names: Vec<Name>,
+    /// Write the reports of webhook and operations to this file too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// The engine's step for one pod
+    Advance,
+    /// The mutating webhook alone: CPU, requests per second, latency, memory
+    Webhook,
+    /// Operations on a simulated cluster: time, writes, memory
+    Operations,
+}
+
+impl Bench {
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        let names = if self.names.is_empty() {
+            Name::value_variants()
+        } else {
+            &self.names
+        };
+        let mut reports = Map::new();
+        for &name in names {
+            println!("== {}", label(name));
+            match name {
+                Name::Advance => advance().await?,
+                Name::Webhook => {
+                    let program = build_program("mutating-webhook", "mutating-webhook", PROFILE).await?;
+                    reports.insert(label(name), load("webhook", &[program.into()], None).await?);
+                }
+                Name::Operations => {
+                    let keeper = prepare::bed(Shape::Simulated.parts(), false).await?.keeper;
+                    reports.insert(label(name), load("operations", &[], Some(&keeper)).await?);
+                }
+            }
+        }
+        if let Some(file) = self.json {
+            let text = serde_json::to_string_pretty(&reports)?;
+            std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn label(name: Name) -> String {
+    name.to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
+}
+
+async fn advance() -> Result<()> {
+    let mut command = console::cargo();
+    command.args([
+        "bench",
+        "--profile",
+        PROFILE,
+        "--package",
+        "podward-core",
+        "--bench",
+        "advance",
+    ]);
+    let status = console::run(&mut command, "cargo bench").await?;
+    ensure!(
+        status.success(),
+        "cargo bench ended with {status}; its messages are above"
+    );
+    Ok(())
+}
+
+/// Runs the load generator `example`, which says how it goes on the standard error and prints its report in the end.
+async fn load(example: &str, arguments: &[OsString], keeper: Option<&Path>) -> Result<Value> {
+    let mut command = console::cargo();
+    command.args([
+        "run",
+        "--quiet",
+        "--package",
+        "podward-load",
+        "--profile",
+        PROFILE,
+        "--example",
+        example,
+        "--",
+    ]);
+    command.args(arguments);
+    if let Some(keeper) = keeper {
+        command.env("PODWARD_TESTBED_BIN", keeper);
+    }
+    let child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo run")?;
+    let output = child
+        .wait_with_output()
+        .await
+        .with_context(|| format!("cannot run the benchmark {example}"))?;
+    ensure!(
+        output.status.success(),
+        "the benchmark {example} ended with {}",
+        output.status
+    );
+    let report = String::from_utf8_lossy(&output.stdout);
+    println!("{}", report.trim_end());
+    serde_json::from_str(&report).with_context(|| format!("the benchmark {example} printed no report"))
+}

@@ -1,0 +1,160 @@
+//! The clusters of a test run. Each is started when the first test wants it.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Context, Result};
+use podward_support::{Cluster, DemoImages, Options, Podward};
+use podward_testbed::{Bed, Part, Shape, ToolsError, build_program, preflight};
+use tokio::sync::{OnceCell, RwLock};
+
+/// Names the cluster to use instead of a `node` bed.
+const KUBECONFIG: &str = "PODWARD_KUBECONFIG";
+/// How long a killed controller keeps its lease. Short, since tests wait for it.
+const LEASE_SECONDS: u32 = 4;
+
+/// The cluster of the user, if the tests are to use one.
+pub(crate) fn user_cluster() -> Option<PathBuf> {
+    std::env::var_os(KUBECONFIG).map(PathBuf::from)
+}
+
+/// A cluster with Podward on it.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) cluster: Cluster,
+    pub(crate) podward: Podward,
+    pub(crate) images: DemoImages,
+    /// Held for reading by tests that share Podward, for writing by those that disturb it.
+    pub(crate) access: RwLock<()>,
+}
+
+/// What a test needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// A real node.
+    Node,
+    /// Simulated nodes, and Podward with `--strict`.
+    Simulated,
+}
+
+static NODE: Slot = Slot::new();
+static SIMULATED: Slot = Slot::new();
+
+/// Started once; a failure is remembered, so that it isn't waited for again by every test.
+struct Slot(OnceCell<Result<Arc<Environment>, String>>);
+
+impl Slot {
+    const fn new() -> Self {
+        Self(OnceCell::const_new())
+    }
+}
+
+impl Environment {
+    /// The environment, started if it wasn't.
+    pub(crate) async fn get(place: Where) -> Result<Arc<Self>> {
+        let slot = match place {
+            Where::Node => &NODE,
+            Where::Simulated => &SIMULATED,
+        };
+        let started = slot.0.get_or_init(|| async {
+            let started = match place {
+                Where::Node => Self::start_node().await,
+                Where::Simulated => Self::start_simulated().await,
+            };
+            started.map(Arc::new).map_err(|error| format!("{error:#}"))
+        });
+        started
+            .await
+            .clone()
+            .map_err(|error| anyhow::anyhow!("no cluster to test on: {error}"))
+    }
+
+    /// The environments that were started.
+    pub(crate) fn started() -> impl Iterator<Item = Arc<Self>> {
+        [&NODE, &SIMULATED]
+            .into_iter()
+            .filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
+    }
+
+    async fn start_node() -> Result<Self> {
+        let images = DemoImages::default();
+        let options = Options {
+            controllers: 2,
+            lease_seconds: LEASE_SECONDS,
+            ..Options::default()
+        };
+        let cluster = match user_cluster() {
+            Some(kubeconfig) => {
+                eprintln!("{}", images.how_to_load());
+                Cluster::existing(&kubeconfig, None).await?
+            }
+            None => {
+                require(&[Part::ControlPlane, Part::Node]).await?;
+                let built = images.build(&options.profile).await?;
+                let bed = Bed::builder(Shape::Node).name("e2e-node");
+                let bed = built.into_iter().fold(bed, podward_testbed::BedBuilder::image);
+                Cluster::of_bed(Arc::new(bed.start().await.context("start a bed of shape node")?))
+            }
+        };
+        Self::with_podward(cluster, options, images).await
+    }
+
+    async fn start_simulated() -> Result<Self> {
+        require(&[Part::ControlPlane, Part::Kwok]).await?;
+        let bed = Bed::builder(Shape::Simulated).name("e2e-simulated").start().await;
+        let cluster = Cluster::of_bed(Arc::new(bed.context("start a bed of shape simulated")?));
+        let options = Options {
+            strict: true,
+            lease_seconds: LEASE_SECONDS,
+            ..Options::default()
+        };
+        Self::with_podward(cluster, options, DemoImages::default()).await
+    }
+
+    async fn with_podward(cluster: Cluster, options: Options, images: DemoImages) -> Result<Self> {
+        let podward = Podward::start(&cluster, options).await;
+        let podward =
+            podward.with_context(|| format!("start Podward; logs are in {}", cluster.logs_dir().display()));
+        if podward.is_err()
+            && let Some(bed) = cluster.bed()
+        {
+            bed.keep_logs();
+        }
+        Ok(Self {
+            cluster,
+            podward: podward?,
+            images,
+            access: RwLock::default(),
+        })
+    }
+
+    /// Ends it. After a failure logs are kept, and said where.
+    pub(crate) async fn end(&self, failed: bool) -> Result<()> {
+        if failed && let Some(bed) = self.cluster.bed() {
+            bed.keep_logs();
+            eprintln!(
+                "logs of the bed {} are kept in {}",
+                bed.name(),
+                bed.logs_dir().display()
+            );
+        }
+        match self.cluster.bed() {
+            Some(bed) => bed
+                .down()
+                .await
+                .with_context(|| format!("end the bed {}", bed.name())),
+            None => self.podward.shutdown().await,
+        }
+    }
+}
+
+/// Everything that is missing for a bed, all of it together, and the program that keeps beds.
+async fn require(parts: &[Part]) -> Result<()> {
+    let missing = preflight(parts, true);
+    if !missing.is_empty() {
+        return Err(ToolsError::Missing(missing).into());
+    }
+    build_program("podward-testbed", "podward-testbed", "dev")
+        .await
+        .context("build the keeper of beds")?;
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Requests whose answers are seen whole, headers too: clients hide warnings.
+
+use anyhow::{Context, Result};
+use hyper::{Request, StatusCode};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, Resource, client::Body};
+use serde_json::Value;
+
+/// An answer of the API server.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The texts of its warnings (RFC 7234, 5.5, as Kubernetes writes them: `299 - "TEXT"`).
+    pub warnings: Vec<String>,
+    /// The body.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The message of a refusal.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+
+    /// Whether a warning has `text` in it.
+    #[must_use]
+    pub fn warns_of(&self, text: &str) -> bool {
+        self.warnings.iter().any(|warning| warning.contains(text))
+    }
+}
+
+/// Sends a JSON merge patch of a pod.
+///
+/// # Errors
+/// When there is no answer; a refusal is an answer.
+pub async fn raw_patch(client: &Client, namespace: &str, pod: &str, patch: &Value) -> Result<Answer> {
+    let url = format!("{}/{pod}", Pod::url_path(&(), Some(namespace)));
+    let request = Request::patch(url)
+        .header("content-type", "application/merge-patch+json")
+        .header("accept", "application/json")
+        .body(Body::from(serde_json::to_vec(patch)?))?;
+    let response = client
+        .send(request)
+        .await
+        .with_context(|| format!("patch pod {namespace}/{pod}"))?;
+    let status = response.status();
+    let warnings = response
+        .headers()
+        .get_all("warning")
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let warnings = warnings
+        .map(|value| value.trim_start_matches("299 - ").trim_matches('"').to_owned())
+        .collect();
+    let body = response
+        .into_body()
+        .collect_bytes()
+        .await
+        .context("read the answer")?;
+    Ok(Answer {
+        status,
+        warnings,
+        body: serde_json::from_slice(&body).context("understand the answer")?,
+    })
+}

@@ -1,0 +1,308 @@
+//! What a test gets: a namespace, eyes on its pods, and Podward.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use podward_core::keys;
+use podward_support::{
+    DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, pods, timeline::PodReport,
+};
+use serde_json::{Value, json};
+
+use crate::environment::Environment;
+
+/// The name of the traffic loop that pods expect to be held by.
+pub const CONSUMER: &str = "test-traffic";
+/// On every namespace of a test: its name.
+const TEST_LABEL: &str = "podward.io/test";
+
+/// A test's own place.
+#[derive(Debug)]
+pub struct Scene {
+    environment: Arc<Environment>,
+    namespace: String,
+    feed: PodFeed,
+    timeline: Timeline,
+    at_rest: AtomicBool,
+}
+
+impl Scene {
+    pub(crate) async fn open(environment: Arc<Environment>, test: &str) -> Result<Self> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let client = environment.cluster.client();
+        let namespace = format!(
+            "{}-{}-{}",
+            test.replace('_', "-"),
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::SeqCst)
+        );
+        let object: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": namespace, "labels": {TEST_LABEL: test}}}))?;
+        Api::all(client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .context("make the namespace")?;
+        let timeline = Timeline::start(client.clone(), &namespace, "").await?;
+        let feed = PodFeed::start(client.clone(), &namespace, "").await?;
+        Ok(Self {
+            environment,
+            namespace,
+            feed,
+            timeline,
+            at_rest: AtomicBool::new(true),
+        })
+    }
+
+    /// An administrator's client.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.feed.client()
+    }
+
+    /// The test's namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The pods of the namespace.
+    #[must_use]
+    pub fn api(&self) -> Api<Pod> {
+        self.feed.api()
+    }
+
+    /// Eyes on the pods of the namespace.
+    #[must_use]
+    pub fn feed(&self) -> &PodFeed {
+        &self.feed
+    }
+
+    /// The record of all versions of the pods of the namespace.
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// What happened to the pod `name` so far.
+    ///
+    /// # Errors
+    /// When there never was such a pod, or the timeline doesn't reach the present.
+    pub async fn report(&self, name: &str) -> Result<PodReport> {
+        self.timeline.catch_up().await?;
+        self.timeline
+            .report(false)
+            .pod(name)
+            .cloned()
+            .with_context(|| format!("the timeline has no pod {name}"))
+    }
+
+    /// Podward.
+    #[must_use]
+    pub fn podward(&self) -> &Podward {
+        &self.environment.podward
+    }
+
+    /// The images of pods.
+    #[must_use]
+    pub fn images(&self) -> &DemoImages {
+        &self.environment.images
+    }
+
+    /// An operator on the pods of the namespace.
+    #[must_use]
+    pub fn operator(&self, id: &str, operation_type: &str) -> Operator {
+        Operator::new(&self.feed, id, operation_type)
+    }
+
+    /// A traffic loop for the pods that opted in.
+    #[must_use]
+    pub fn traffic(&self) -> TrafficLoop {
+        let selector = format!("{}={}", keys::CONTROL_LABEL, keys::CONTROL_VALUE);
+        TrafficLoop::start(self.api(), &selector, CONSUMER)
+    }
+
+    /// The test ends with pods that are not in service, or have labels left, on purpose.
+    pub fn ends_in_the_middle(&self) {
+        self.at_rest.store(false, Ordering::SeqCst);
+    }
+
+    /// A pod of the demo server with these `labels` and annotations, not made yet.
+    ///
+    /// # Errors
+    /// When that is no pod.
+    pub fn pod(&self, name: &str, labels: &Value, annotations: &Value) -> Result<Pod> {
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
+            "spec": pods::server_spec(&self.environment.images.v1),
+        });
+        serde_json::from_value(pod).context("describe a pod")
+    }
+
+    /// Makes a pod that opted in and expects nobody.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn create(&self, name: &str) -> Result<Pod> {
+        self.create_with(
+            name,
+            &json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE}),
+            &json!({}),
+        )
+        .await
+    }
+
+    /// Makes a pod with these labels and annotations.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn create_with(&self, name: &str, labels: &Value, annotations: &Value) -> Result<Pod> {
+        let pod = self.pod(name, labels, annotations)?;
+        self.api()
+            .create(&PostParams::default(), &pod)
+            .await
+            .with_context(|| format!("make pod {name}"))
+    }
+
+    /// Makes pods that opted in and expect the finalizer of [`traffic`](Self::traffic), and waits until they are available.
+    ///
+    /// # Errors
+    /// When they don't become available.
+    pub async fn in_service<const N: usize>(&self, names: [&str; N]) -> Result<()> {
+        let employer = format!("Traffic/{}/{CONSUMER}", self.namespace);
+        let expected = pods::expecting(&employer, &TrafficLoop::finalizer_of(CONSUMER));
+        let labels = json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE});
+        let annotations = json!({keys::AVAILABLE_CONDITIONS: expected});
+        try_join_all(
+            names
+                .iter()
+                .map(|name| self.create_with(name, &labels, &annotations)),
+        )
+        .await?;
+        try_join_all(names.iter().map(|name| self.until_available(name)))
+            .await
+            .map(drop)
+    }
+
+    /// Waits until the pod is available.
+    ///
+    /// # Errors
+    /// When it doesn't become so in time.
+    pub async fn until_available(&self, name: &str) -> Result<Arc<Pod>> {
+        self.feed.until(name, "it is available", pods::is_available).await
+    }
+
+    /// Sets (`Some`) and removes (`None`) labels of a pod in one write.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn label(&self, name: &str, labels: &[(&str, Option<&str>)]) -> Result<Pod> {
+        let labels: serde_json::Map<_, _> = labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), json!(value)))
+            .collect();
+        self.patch(name, json!({"metadata": {"labels": labels}})).await
+    }
+
+    /// Sends a JSON merge patch of a pod.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn patch(&self, name: &str, patch: Value) -> Result<Pod> {
+        let patched = self
+            .api()
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        patched.with_context(|| format!("patch pod {name} with {patch}"))
+    }
+
+    /// The invariants over all versions, and that nothing is left.
+    pub(crate) async fn verify(&self) -> Result<()> {
+        self.timeline
+            .verify(self.at_rest.load(Ordering::SeqCst))
+            .await
+            .map(drop)
+    }
+
+    /// Everything that helps to see why a test failed.
+    pub(crate) async fn evidence(&self) -> String {
+        let pods: Vec<String> = self
+            .feed
+            .all()
+            .iter()
+            .map(|pod| format!("  {}: {}", pod.name_any(), pods::describe(pod)))
+            .collect();
+        let events = Api::<Event>::namespaced(self.client(), &self.namespace)
+            .list(&ListParams::default())
+            .await;
+        let events: Vec<String> = match events {
+            Ok(events) => events.items.iter().map(describe_event).collect(),
+            Err(error) => vec![format!("  cannot be read: {error}")],
+        };
+        let report = self.timeline.report(false);
+        let timelines: String = report
+            .pods
+            .iter()
+            .map(podward_support::timeline::render::pod)
+            .collect();
+        format!(
+            "failed in namespace {}; logs are in {}\npods:\n{}\nevents:\n{}\ntimelines:\n{timelines}\nlast lines of the services:\n{}\nwhy",
+            self.namespace,
+            self.environment.cluster.logs_dir().display(),
+            pods.join("\n"),
+            events.join("\n"),
+            self.environment.podward.last_words(),
+        )
+    }
+
+    /// Takes the namespace away. Pods are not waited for: their consumers end with the test.
+    pub(crate) async fn close(&self) -> Result<()> {
+        if std::env::var_os("PODWARD_E2E_KEEP").is_some() {
+            return Ok(());
+        }
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        namespaces
+            .delete(&self.namespace, &DeleteParams::default())
+            .await
+            .context("delete the namespace")?;
+        let params = DeleteParams::default().grace_period(0);
+        self.api()
+            .delete_collection(&params, &ListParams::default())
+            .await
+            .context("delete the pods")?;
+        for pod in self
+            .feed
+            .all()
+            .iter()
+            .filter(|pod| pods::holders(pod).next().is_some())
+        {
+            let freed = self
+                .patch(&pod.name_any(), json!({"metadata": {"finalizers": null}}))
+                .await;
+            // The pod may be gone by now.
+            drop(freed);
+        }
+        Ok(())
+    }
+}
+
+fn describe_event(event: &Event) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let name = text(&event.involved_object.name);
+    format!(
+        "  {name}: {} {}: {}",
+        text(&event.type_),
+        text(&event.reason),
+        text(&event.message)
+    )
+}

@@ -1,0 +1,134 @@
+//! Runs tests.
+
+use std::{pin::Pin, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use libtest_mimic::{Arguments, Failed, Trial};
+use podward_support::within;
+use tokio::runtime::Runtime;
+
+use crate::{
+    environment::{Environment, Where, user_cluster},
+    scene::Scene,
+};
+
+/// No test may take longer, waiting for its turn not counted.
+const DEADLINE: Duration = Duration::from_secs(150);
+/// Tests mostly wait: more at a time than there are processors.
+const AT_A_TIME: usize = 8;
+
+type Outcome = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type Body = Box<dyn FnOnce(Arc<Scene>) -> Outcome + Send>;
+
+/// A test.
+pub struct Test {
+    name: String,
+    place: Where,
+    alone: bool,
+    body: Body,
+}
+
+impl Test {
+    /// A test on a real node that leaves Podward as it is, so that others run at the same time.
+    pub fn node<F, Fut>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self::new(name, Where::Node, false, body)
+    }
+
+    /// A test on a real node that ends or starts services: no other runs there at the same time.
+    pub fn alone<F, Fut>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self::new(name, Where::Node, true, body)
+    }
+
+    /// A test on simulated nodes, where Podward is strict.
+    pub fn simulated<F, Fut>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self::new(name, Where::Simulated, false, body)
+    }
+
+    fn new<F, Fut>(name: &str, place: Where, alone: bool, body: F) -> Self
+    where
+        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self {
+            name: name.to_owned(),
+            place,
+            alone,
+            body: Box::new(move |scene| Box::pin(body(scene))),
+        }
+    }
+
+    async fn run(self) -> Result<()> {
+        let environment = Environment::get(self.place).await?;
+        // One of the two is taken.
+        let (_shared, _alone);
+        if self.alone {
+            _alone = environment.access.write().await;
+        } else {
+            _shared = environment.access.read().await;
+        }
+        let scene = Arc::new(
+            Scene::open(environment.clone(), &self.name)
+                .await
+                .context("open the test's namespace")?,
+        );
+        let (name, body) = (self.name, (self.body)(scene.clone()));
+        // A panic must not leave the others waiting for a lock, nor the namespace behind.
+        let body = async { tokio::spawn(body).await.context("the test panicked")? };
+        let outcome = match within(DEADLINE, || format!("the end of the test {name}"), body).await {
+            Ok(()) => scene.verify().await,
+            failed => failed,
+        };
+        let outcome = match outcome {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.context(scene.evidence().await)),
+        };
+        scene.close().await?;
+        outcome
+    }
+}
+
+/// Runs the tests that the command line asks for, as the standard harness does, and ends the beds.
+#[must_use]
+pub fn run(tests: Vec<Test>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_A_TIME);
+    let runtime = match Runtime::new() {
+        Ok(runtime) => Arc::new(runtime),
+        Err(error) => {
+            eprintln!("cannot start the runtime of the tests: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let trials = tests.into_iter().map(|test| {
+        // Strict webhooks and others can't be on one cluster at a time.
+        let is_left_out = test.place == Where::Simulated && user_cluster().is_some();
+        let (runtime, name) = (runtime.clone(), test.name.clone());
+        let trial = Trial::test(name, move || {
+            runtime
+                .block_on(test.run())
+                .map_err(|error| Failed::from(format!("{error:#}")))
+        });
+        trial.with_ignored_flag(is_left_out)
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let mut code = conclusion.exit_code();
+    for environment in Environment::started() {
+        if let Err(error) = runtime.block_on(environment.end(conclusion.has_failed())) {
+            eprintln!("{error:#}");
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}

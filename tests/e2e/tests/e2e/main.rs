@@ -1,0 +1,29 @@
+//! Podward on real clusters, from end to end. See `podward_e2e` for how tests are run.
+
+mod cancel;
+mod checks;
+mod controllers;
+mod creation;
+mod operations;
+mod phases;
+mod scale;
+mod strict;
+mod traffic;
+mod webhooks;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let modules = [
+        operations::tests(),
+        cancel::tests(),
+        traffic::tests(),
+        creation::tests(),
+        checks::tests(),
+        scale::tests(),
+        strict::tests(),
+        webhooks::tests(),
+        controllers::tests(),
+    ];
+    podward_e2e::run(modules.into_iter().flatten().collect())
+}

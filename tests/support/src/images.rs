@@ -1,0 +1,59 @@
+//! The images of the demo server.
+
+use anyhow::{Context, Result};
+use podward_testbed::{Image, build_static};
+
+/// The two versions between which the demo and the tests update, by their names in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DemoImages {
+    /// What pods are made with.
+    pub v1: String,
+    /// What they are updated to.
+    pub v2: String,
+}
+
+impl Default for DemoImages {
+    /// The names that [`build`](Self::build) gives, or those in `PODWARD_DEMO_V1` and `PODWARD_DEMO_V2`.
+    fn default() -> Self {
+        let name = |variable: &str, otherwise: &str| {
+            std::env::var(variable).unwrap_or_else(|_| otherwise.to_owned())
+        };
+        Self {
+            v1: name("PODWARD_DEMO_V1", "podward.local/demo-server:v1"),
+            v2: name("PODWARD_DEMO_V2", "podward.local/demo-server:v2"),
+        }
+    }
+}
+
+impl DemoImages {
+    /// Builds the demo server in the cargo profile `profile` and describes an image of it for each version. The versions differ
+    /// in their layer, so that a cluster sees two images by whatever it tells images apart.
+    ///
+    /// # Errors
+    /// When the demo server can't be built.
+    pub async fn build(&self, profile: &str) -> Result<[Image; 2]> {
+        let server = build_static("demo-server", "demo-server", profile)
+            .await
+            .context("build the demo server")?;
+        let image = |name: &str, version: &str| {
+            Image::new(name)
+                .file(&server, "/demo-server", 0o755)
+                .text("/etc/demo-server-version", version)
+                .entrypoint(["/demo-server"])
+                .env("VERSION", version)
+                .user("65532:65532")
+        };
+        Ok([image(&self.v1, "v1"), image(&self.v2, "v2")])
+    }
+
+    /// How to bring the images to the nodes of a cluster that isn't a bed.
+    #[must_use]
+    pub fn how_to_load(&self) -> String {
+        format!(
+            "the nodes need the images {} and {}: `cargo xtask images` writes them to target/images; load them with \
+             `kind load image-archive target/images/demo-server-v1.tar` (and -v2.tar), `k3d image import` or \
+             `ctr -n k8s.io images import`, or push them to a registry and set PODWARD_DEMO_V1 and PODWARD_DEMO_V2 to their names",
+            self.v1, self.v2
+        )
+    }
+}

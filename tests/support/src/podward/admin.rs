@@ -1,0 +1,32 @@
+//! The plain HTTP port of a service.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use http_body_util::{BodyExt, Empty};
+use hyper::{Request, StatusCode, body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+
+use crate::cluster::Cluster;
+
+/// Asks `path` of the service whose admin port is `at`.
+pub(super) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
+    let stream = cluster.connect(at).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .context("speak HTTP")?;
+    let request = Request::get(path)
+        .header("host", at.to_string())
+        .body(Empty::<Bytes>::new())?;
+    let exchange = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    };
+    // The connection moves the bytes, and is closed with the answer.
+    tokio::select! {
+        answer = exchange => answer,
+        ended = connection => { ended.context("speak HTTP")?; anyhow::bail!("{at} closed the connection") },
+    }
+}

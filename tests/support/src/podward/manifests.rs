@@ -1,0 +1,173 @@
+//! The manifests in `deploy/manifests`, applied with what differs when services run as processes.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+};
+use podward_testbed::workspace_dir;
+use serde_json::{Value, json};
+
+use super::Kind;
+
+const FIELD_MANAGER: &str = "podward-support";
+
+/// All objects, in the order in which they are to be made.
+#[derive(Debug)]
+pub(super) struct Manifests {
+    objects: Vec<Value>,
+    webhooks: Vec<Value>,
+}
+
+impl Manifests {
+    pub(super) fn read() -> Result<Self> {
+        let dir = workspace_dir().join("deploy/manifests");
+        let entries = std::fs::read_dir(&dir).with_context(|| format!("list {}", dir.display()))?;
+        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+        files.sort();
+        let mut objects = Vec::new();
+        for file in &files {
+            let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+            let documents = serde_saphyr::from_multiple::<Value>(&text);
+            objects.extend(documents.with_context(|| format!("understand {}", file.display()))?);
+        }
+        objects.retain(Value::is_object);
+        let is_webhook = |object: &Value| kind_of(object).ends_with("WebhookConfiguration");
+        let (webhooks, mut objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_webhook);
+        // What others live in or refer to comes first.
+        objects.sort_by_key(|object| match kind_of(object) {
+            "Namespace" => 0,
+            "CustomResourceDefinition" | "ServiceAccount" => 1,
+            _ => 2,
+        });
+        // The services run as processes here: no workloads, and nothing that leads to them.
+        objects.retain(|object| {
+            !matches!(
+                kind_of(object),
+                "Deployment" | "Service" | "PodDisruptionBudget" | "Secret"
+            )
+        });
+        Ok(Self { objects, webhooks })
+    }
+
+    pub(super) async fn install(&self, client: &Client) -> Result<()> {
+        for object in &self.objects {
+            apply(client, object).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn uninstall(&self, client: &Client) -> Result<()> {
+        for object in self.objects.iter().rev() {
+            delete(client, object).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies the webhook configurations with the addresses of processes in place of Services.
+    pub(super) async fn register_webhooks(
+        &self,
+        client: &Client,
+        at: &[(Kind, SocketAddr)],
+        ca: &str,
+    ) -> Result<()> {
+        for configuration in &self.webhooks {
+            let configuration = with_addresses(configuration.clone(), at, ca)?;
+            apply(client, &configuration).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn unregister_webhooks(&self, client: &Client) -> Result<()> {
+        for configuration in &self.webhooks {
+            delete(client, configuration).await?;
+        }
+        Ok(())
+    }
+}
+
+fn kind_of(object: &Value) -> &str {
+    object["kind"].as_str().unwrap_or_default()
+}
+
+fn with_addresses(mut configuration: Value, at: &[(Kind, SocketAddr)], ca: &str) -> Result<Value> {
+    let webhooks = configuration["webhooks"]
+        .as_array_mut()
+        .context("a webhook configuration without webhooks")?;
+    for webhook in webhooks {
+        let service = &webhook["clientConfig"]["service"];
+        let name = service["name"].as_str().unwrap_or_default().to_owned();
+        let path = service["path"].as_str().unwrap_or_default().to_owned();
+        let Some((_, address)) = at.iter().find(|(kind, _)| kind.as_str() == name) else {
+            bail!(
+                "the webhook {} asks the Service {name:?}, which is none of Podward's webhooks",
+                webhook["name"]
+            );
+        };
+        webhook["clientConfig"] =
+            json!({"url": format!("https://{address}{path}"), "caBundle": base64(ca.as_bytes())});
+    }
+    Ok(configuration)
+}
+
+fn base64(bytes: &[u8]) -> Value {
+    json!(k8s_openapi::ByteString(bytes.to_vec()))
+}
+
+fn api(client: &Client, object: &Value) -> Result<(Api<DynamicObject>, String)> {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let (group, version) = text("apiVersion")
+        .split_once('/')
+        .unwrap_or(("", text("apiVersion")));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind")));
+    let name = object["metadata"]["name"]
+        .as_str()
+        .context("a manifest without a name")?;
+    let api = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    Ok((api, name.to_owned()))
+}
+
+async fn apply(client: &Client, object: &Value) -> Result<()> {
+    let (api, name) = api(client, object)?;
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let applied = api.patch(&name, &parameters, &Patch::Apply(object)).await;
+    applied
+        .map(drop)
+        .with_context(|| format!("apply {} {name}", kind_of(object)))
+}
+
+async fn delete(client: &Client, object: &Value) -> Result<()> {
+    let (api, name) = api(client, object)?;
+    match api.delete(&name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        other => other
+            .map(drop)
+            .with_context(|| format!("delete {} {name}", kind_of(object))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn webhooks_get_the_addresses_of_processes() {
+        let configuration = json!({"webhooks": [
+            {"name": "pods", "clientConfig": {"service": {"name": "mutating-webhook", "path": "/mutate"}}},
+        ]});
+        let at = [(Kind::MutatingWebhook, "10.0.0.1:9443".parse().unwrap())];
+        let ready = with_addresses(configuration.clone(), &at, "ca").unwrap();
+        assert_eq!(
+            ready["webhooks"][0]["clientConfig"],
+            json!({"url": "https://10.0.0.1:9443/mutate", "caBundle": "Y2E="})
+        );
+        assert!(with_addresses(configuration, &[], "ca").is_err());
+    }
+}

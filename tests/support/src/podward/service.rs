@@ -1,0 +1,284 @@
+//! One service: a process that can be ended and started again at the same address.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use hyper::StatusCode;
+use podward_testbed::Programs;
+use tokio::{sync::Mutex, time::Instant};
+
+use super::{NAMESPACE, Options, admin, identity};
+use crate::{
+    cluster::{Cluster, ServiceCommand, ServiceProcess},
+    private_file,
+    wait::{WAIT, within},
+};
+
+/// How often a service is asked whether it is ready.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Podward's services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `mutating-webhook`.
+    MutatingWebhook,
+    /// `validating-webhook`.
+    ValidatingWebhook,
+    /// `lifecycle-controller`.
+    LifecycleController,
+}
+
+impl Kind {
+    /// The name of its program, its service account and its Service.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::MutatingWebhook => "mutating-webhook",
+            Kind::ValidatingWebhook => "validating-webhook",
+            Kind::LifecycleController => "lifecycle-controller",
+        }
+    }
+
+    /// Whether the API server asks it.
+    #[must_use]
+    pub const fn is_webhook(self) -> bool {
+        matches!(self, Kind::MutatingWebhook | Kind::ValidatingWebhook)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One service.
+#[derive(Debug)]
+pub struct Service {
+    cluster: Cluster,
+    kind: Kind,
+    command: ServiceCommand,
+    admin: SocketAddr,
+    serves_at: Option<SocketAddr>,
+    starts: AtomicUsize,
+    process: Mutex<Option<ServiceProcess>>,
+}
+
+impl Service {
+    /// Gives the service what it needs: an address, a certificate, an identity.
+    pub(super) async fn prepare(
+        cluster: &Cluster,
+        options: &Options,
+        programs: &Programs,
+        kind: Kind,
+        number: usize,
+    ) -> Result<Self> {
+        let name = format!("{kind}-{number}");
+        let admin = cluster.free_address().await?;
+        let mut args = vec![
+            "--admin-bind".to_owned(),
+            admin.to_string(),
+            "--log".to_owned(),
+            options.log.clone(),
+        ];
+        let mut serves_at = None;
+        if kind.is_webhook() {
+            let bind = cluster.free_address().await?;
+            serves_at = Some(bind);
+            let pem = cluster.server_certificate(&[&bind.ip().to_string(), kind.as_str()])?;
+            let file = |extension: &str| cluster.dir().join(format!("{name}.{extension}"));
+            private_file(&file("crt"), &pem.cert)?;
+            private_file(&file("key"), &pem.key)?;
+            args.extend(["--bind".to_owned(), bind.to_string()]);
+            args.extend([
+                "--tls-cert".to_owned(),
+                text(&file("crt")),
+                "--tls-key".to_owned(),
+                text(&file("key")),
+            ]);
+            args.extend(options.strict.then(|| "--strict".to_owned()));
+            args.extend(
+                options
+                    .trusted
+                    .iter()
+                    .flat_map(|user| ["--trusted-writer".to_owned(), user.clone()]),
+            );
+        } else {
+            let kubeconfig = identity::kubeconfig(cluster, kind.as_str()).await?;
+            args.extend(["--kubeconfig".to_owned(), text(&kubeconfig)]);
+            args.extend(["--lease-namespace".to_owned(), NAMESPACE.to_owned()]);
+            args.extend(["--lease-duration".to_owned(), options.lease_seconds.to_string()]);
+        }
+        let program = programs.path(kind.as_str())?;
+        let command = ServiceCommand { name, program, args };
+        Ok(Self {
+            cluster: cluster.clone(),
+            kind,
+            command,
+            admin,
+            serves_at,
+            starts: AtomicUsize::new(0),
+            process: Mutex::default(),
+        })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.command.name
+    }
+
+    /// Where it serves admission reviews.
+    #[must_use]
+    pub fn serves_at(&self) -> Option<SocketAddr> {
+        self.serves_at
+    }
+
+    /// Starts it, unless it runs, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends or isn't ready within [`WAIT`]; the text has the end of its log.
+    pub async fn start(&self) -> Result<()> {
+        let mut slot = self.process.lock().await;
+        if slot.as_mut().is_some_and(ServiceProcess::is_running) {
+            return Ok(());
+        }
+        let process = slot.insert(self.cluster.spawn(self.next_command()).await?);
+        let deadline = Instant::now() + WAIT;
+        loop {
+            if self.is_ready().await {
+                return Ok(());
+            }
+            if !process.is_running() {
+                bail!(
+                    "{} ended at once; its log says:\n{}",
+                    self.name(),
+                    process.log_tail(20)
+                );
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "{} is not ready after {} s; its log says:\n{}",
+                    self.name(),
+                    WAIT.as_secs(),
+                    process.log_tail(20)
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Every start is somebody else to the Lease: a process that was killed must not be taken for the one that follows it.
+    fn next_command(&self) -> ServiceCommand {
+        let start = self.starts.fetch_add(1, Ordering::SeqCst);
+        let mut command = self.command.clone();
+        if self.kind == Kind::LifecycleController {
+            command
+                .args
+                .extend(["--identity".to_owned(), format!("{}.{start}", self.name())]);
+        }
+        command
+    }
+
+    /// Whether it goes by the name `holder` in a Lease.
+    pub(super) fn is_known_as(&self, holder: &str) -> bool {
+        holder
+            .rsplit_once('.')
+            .is_some_and(|(name, _)| name == self.name())
+    }
+
+    async fn is_ready(&self) -> bool {
+        let asked = tokio::time::timeout(
+            Duration::from_secs(1),
+            admin::get(&self.cluster, self.admin, "/readyz"),
+        )
+        .await;
+        matches!(asked, Ok(Ok((StatusCode::OK, _))))
+    }
+
+    /// SIGTERM, and waits for the end. Nothing if it doesn't run.
+    ///
+    /// # Errors
+    /// When it doesn't end well.
+    pub async fn stop(&self) -> Result<()> {
+        match self.process.lock().await.take() {
+            Some(mut process) => process
+                .stop()
+                .await
+                .with_context(|| format!("stop {}", self.name())),
+            None => Ok(()),
+        }
+    }
+
+    /// SIGKILL, and waits for the end. Nothing if it doesn't run.
+    ///
+    /// # Errors
+    /// When it can't be killed.
+    pub async fn kill(&self) -> Result<()> {
+        match self.process.lock().await.take() {
+            Some(mut process) => process
+                .kill()
+                .await
+                .with_context(|| format!("kill {}", self.name())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it runs. A service that is just being started or stopped counts as running.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.process.try_lock().map_or(true, |mut slot| {
+            slot.as_mut().is_some_and(ServiceProcess::is_running)
+        })
+    }
+
+    /// Its metrics, as it tells them.
+    ///
+    /// # Errors
+    /// When it doesn't answer.
+    pub async fn metrics(&self) -> Result<String> {
+        let ask = async { admin::get(&self.cluster, self.admin, "/metrics").await };
+        let (status, body) = within(WAIT, || format!("the metrics of {}", self.name()), ask).await?;
+        anyhow::ensure!(
+            status == StatusCode::OK,
+            "{} answers {status} for its metrics",
+            self.name()
+        );
+        Ok(body)
+    }
+
+    /// The end of its log.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        match self.process.try_lock() {
+            Ok(slot) => match slot.as_ref() {
+                Some(process) => {
+                    format!(
+                        "--- {} ({})\n{}",
+                        self.name(),
+                        process.log_path().display(),
+                        process.log_tail(15)
+                    )
+                }
+                None => format!("--- {} does not run", self.name()),
+            },
+            Err(_) => format!("--- {} is just being started or stopped", self.name()),
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,144 @@
+//! When each operation on a pod reached what.
+
+use std::collections::BTreeMap;
+
+use podward_core::{Operation, keys::Stage};
+use serde::Serialize;
+
+use super::{History, Version};
+
+/// One operation on one pod. Times are milliseconds since the timeline started, of the version in which it was first seen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OperationRecord {
+    /// The id.
+    pub id: String,
+    /// The type, if it was ever said.
+    #[serde(rename = "type")]
+    pub operation_type: Option<String>,
+    /// `operating/<id>` was there.
+    pub began_ms: f64,
+    /// `operate/<id>` was there.
+    pub operate_ms: Option<f64>,
+    /// `operating/<id>` was gone with the operation going on.
+    pub finished_ms: Option<f64>,
+    /// Nothing of it was left.
+    pub ended_ms: Option<f64>,
+    /// `service-available` was back.
+    pub available_ms: Option<f64>,
+    /// The first version with the gate True after the end of the operator's work.
+    pub gate_on_ms: Option<f64>,
+    /// The first version that was Ready from then on.
+    pub ready_ms: Option<f64>,
+    /// Whether it ended without having been finished.
+    pub cancelled: bool,
+    /// Whether the gate was False in the version with `operate/<id>`.
+    pub gate_off_at_operate: Option<bool>,
+    /// Whether no consumer held the pod in that version.
+    pub free_at_operate: Option<bool>,
+}
+
+impl OperationRecord {
+    /// From the announcement to the permission, in milliseconds.
+    #[must_use]
+    pub fn begin_to_operate(&self) -> Option<f64> {
+        Some(self.operate_ms? - self.began_ms)
+    }
+
+    /// From the permission to the operator's finish.
+    #[must_use]
+    pub fn operate_to_finish(&self) -> Option<f64> {
+        Some(self.finished_ms? - self.operate_ms?)
+    }
+
+    /// How long the kubelet took from the gate to Ready, of [`finish_to_available`](Self::finish_to_available).
+    #[must_use]
+    pub fn kubelet(&self) -> Option<f64> {
+        self.available_ms?;
+        Some(self.ready_ms? - self.gate_on_ms?)
+    }
+
+    /// From the operator's finish to the pod being available.
+    #[must_use]
+    pub fn finish_to_available(&self) -> Option<f64> {
+        Some(self.available_ms? - self.finished_ms?)
+    }
+}
+
+/// All operations on a pod, in the order of their beginnings.
+pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
+    let mut done = Vec::new();
+    let mut open: BTreeMap<String, OperationRecord> = BTreeMap::new();
+    for version in &history.versions {
+        let now = version.operations();
+        let over: Vec<String> = open
+            .keys()
+            .filter(|id| !now.get(id).is_some_and(Operation::is_live))
+            .cloned()
+            .collect();
+        for id in over {
+            if let Some(mut record) = open.remove(&id) {
+                record.ended_ms = Some(version.at_ms);
+                record.cancelled = record.finished_ms.is_none();
+                done.push(record);
+            }
+        }
+        for (id, operation) in now.iter() {
+            let begun_again =
+                operation.is_active() && open.get(id).is_some_and(|record| record.finished_ms.is_some());
+            if begun_again && let Some(record) = open.remove(id) {
+                done.push(OperationRecord {
+                    ended_ms: Some(version.at_ms),
+                    ..record
+                });
+            }
+            if operation.is_active() && !open.contains_key(id) {
+                let record = OperationRecord {
+                    id: id.to_owned(),
+                    began_ms: version.at_ms,
+                    ..OperationRecord::default()
+                };
+                open.insert(id.to_owned(), record);
+            }
+            if let Some(record) = open.get_mut(id) {
+                note(record, operation, version);
+            }
+        }
+        for record in done.iter_mut().chain(open.values_mut()).filter(|record| record.available_ms.is_none()) {
+            note_return(record, version);
+        }
+        if version.is_available() {
+            let waiting = done.iter_mut().filter(|record| record.available_ms.is_none());
+            waiting.for_each(|record| record.available_ms = Some(version.at_ms));
+        }
+    }
+    done.extend(open.into_values());
+    done.sort_by(|a, b| a.began_ms.total_cmp(&b.began_ms));
+    done
+}
+
+/// The way back into service, once the operator has finished or cancelled.
+fn note_return(record: &mut OperationRecord, version: &Version) {
+    let is_over = record.finished_ms.is_some() || record.ended_ms.is_some();
+    if is_over && version.gate_is_on() {
+        record.gate_on_ms.get_or_insert(version.at_ms);
+        if version.ready {
+            record.ready_ms.get_or_insert(version.at_ms);
+        }
+    }
+}
+
+fn note(record: &mut OperationRecord, operation: &Operation<'_>, version: &Version) {
+    if record.operation_type.is_none() {
+        record.operation_type = operation.known_type().map(str::to_owned);
+    }
+    if operation.has(Stage::Operate) && record.operate_ms.is_none() {
+        record.operate_ms = Some(version.at_ms);
+        record.gate_off_at_operate = Some(version.gate == Some("False"));
+        record.free_at_operate = Some(version.holders.is_empty());
+    }
+    let is_finished =
+        !operation.has(Stage::Operating) && operation.has_any(&[Stage::Operate, Stage::Operated]);
+    if is_finished && record.finished_ms.is_none() {
+        record.finished_ms = Some(version.at_ms);
+    }
+}

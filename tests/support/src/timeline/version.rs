@@ -1,0 +1,81 @@
+//! What is kept of a version of a pod.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use podward_core::{ConditionStatus, Operations, keys, keys::Key};
+use serde::Serialize;
+
+use crate::pods;
+
+/// A version of a pod, reduced to what the protocol is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Version {
+    /// When it was seen, in milliseconds since the timeline started.
+    pub at_ms: f64,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// The protocol's labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether the pod has the readiness gate.
+    pub has_gate: bool,
+    /// The gate's condition: `True`, `False` or `Unknown`.
+    pub gate: Option<&'static str>,
+    /// Whether the pod is Ready.
+    pub ready: bool,
+    /// The consumers' finalizers that are there.
+    pub holders: Vec<String>,
+    /// The expected finalizers that are not there.
+    pub missing: Vec<String>,
+    /// Whether the pod is being deleted.
+    pub terminating: bool,
+    /// The image of the first container as its status has it.
+    pub image: Option<String>,
+}
+
+impl Version {
+    pub(super) fn of(pod: &Pod, at_ms: f64) -> Self {
+        let view = pods::view(pod);
+        let is_protocol = |key: &&String| !matches!(Key::parse(key), Key::Other);
+        let missing = match view.expected_finalizers() {
+            Ok(expected) => expected
+                .missing(view.finalizers)
+                .map(|(_, finalizer)| finalizer.to_owned())
+                .collect(),
+            Err(error) => vec![error.to_string()],
+        };
+        Self {
+            at_ms,
+            resource_version: pod.resource_version().unwrap_or_default(),
+            labels: view
+                .labels
+                .iter()
+                .filter(|(key, _)| is_protocol(key))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
+            has_gate: view.has_gate,
+            gate: view.gate.map(ConditionStatus::as_str),
+            ready: view.ready,
+            holders: pods::holders(pod).map(str::to_owned).collect(),
+            missing,
+            terminating: view.terminating,
+            image: pods::container(pod).map(|status| status.image.clone()),
+        }
+    }
+
+    /// Its operations.
+    pub(super) fn operations(&self) -> Operations<'_> {
+        Operations::parse(&self.labels)
+    }
+
+    /// Whether the gate is known to be on.
+    pub(super) fn gate_is_on(&self) -> bool {
+        self.gate == Some("True")
+    }
+
+    /// Whether the pod is said to be in service.
+    pub(super) fn is_available(&self) -> bool {
+        self.labels.contains_key(keys::SERVICE_AVAILABLE)
+    }
+}

@@ -1,0 +1,91 @@
+//! Writes of one finalizer that never undo another's.
+
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+/// The patch after which `finalizer` is on the pod, or isn't; `None` if that is so already. It applies only while the list of
+/// finalizers is as it is in `pod`, so that a stale view neither doubles an entry nor removes somebody else's.
+pub(super) fn set_finalizer(pod: &Pod, finalizer: &str, wanted: bool) -> Option<Patch> {
+    let finalizers = pod.finalizers();
+    let place = finalizers.iter().position(|present| present == finalizer);
+    let list = pod
+        .metadata
+        .finalizers
+        .as_ref()
+        .map_or(Value::Null, |list| json!(list));
+    let change = match (place, wanted) {
+        (Some(_), true) | (None, false) => return None,
+        (Some(place), false) => PatchOperation::Remove(RemoveOperation {
+            path: path(&[&place.to_string()]),
+        }),
+        (None, true) if list.is_null() => PatchOperation::Add(AddOperation {
+            path: path(&[]),
+            value: json!([finalizer]),
+        }),
+        (None, true) => PatchOperation::Add(AddOperation {
+            path: path(&["-"]),
+            value: json!(finalizer),
+        }),
+    };
+    let uid = TestOperation {
+        path: PointerBuf::from_tokens(["metadata", "uid"]),
+        value: json!(pod.uid()),
+    };
+    let unchanged = TestOperation {
+        path: path(&[]),
+        value: list,
+    };
+    Some(Patch(vec![
+        PatchOperation::Test(uid),
+        PatchOperation::Test(unchanged),
+        change,
+    ]))
+}
+
+fn path(rest: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(["metadata", "finalizers"].iter().chain(rest).copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(finalizers: Option<&[&str]>) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u", "finalizers": finalizers}}))
+            .unwrap()
+    }
+
+    fn after(pod: &Pod, wanted: bool) -> Value {
+        let mut document = serde_json::to_value(pod).unwrap();
+        if document["metadata"].get("finalizers").is_none() {
+            // The API server's patch library takes a missing field for null in a test; the one here doesn't.
+            document["metadata"]["finalizers"] = Value::Null;
+        }
+        if let Some(patch) = set_finalizer(pod, "mine", wanted) {
+            json_patch::patch(&mut document, &patch).unwrap();
+        }
+        document["metadata"]["finalizers"].clone()
+    }
+
+    #[test]
+    fn adds_and_removes_only_its_own() {
+        assert_eq!(after(&pod(None), true), json!(["mine"]));
+        assert_eq!(after(&pod(Some(&["x"])), true), json!(["x", "mine"]));
+        assert_eq!(after(&pod(Some(&["x", "mine", "y"])), false), json!(["x", "y"]));
+    }
+
+    #[test]
+    fn says_nothing_when_it_is_so() {
+        assert!(set_finalizer(&pod(Some(&["mine"])), "mine", true).is_none());
+        assert!(set_finalizer(&pod(None), "mine", false).is_none());
+    }
+
+    #[test]
+    fn a_stale_view_is_refused() {
+        let patch = set_finalizer(&pod(Some(&["mine", "x"])), "mine", false).unwrap();
+        let mut newer = serde_json::to_value(pod(Some(&["x", "mine"]))).unwrap();
+        assert!(json_patch::patch(&mut newer, &patch).is_err());
+    }
+}
