@@ -14,7 +14,10 @@ use crate::reconcile::now;
 use crate::story::{Story, Told};
 
 /// A wait that is over sooner is not worth a write of its own: the next write that moves the gate tells of it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Events tell of phases gone through; that a pod waits is in its condition by then. So a story is told late, and whole.
+const STORY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where one operation stood when it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +104,7 @@ impl Tracker {
         } else {
             tracked.operations.values().all(|standing| standing.phase == Phase::Operating)
         };
-        tracked.story.tell(at_rest, PATIENCE)
+        tracked.story.tell(at_rest, STORY_PATIENCE)
     }
 
     /// How long the pod must go on waiting for what `explanation` says before that is written down by itself; zero when it is

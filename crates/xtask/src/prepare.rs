@@ -27,7 +27,7 @@ pub(crate) async fn bed(parts: &[Part], node: bool) -> Result<Prepared> {
     let progress = Progress::stderr();
     let tools = Tools::ensure(parts, &progress).await?;
     let step = progress.step("build the keeper of test beds", None);
-    let keeper = build_program("podward-testbed", "podward-testbed", "dev").await?;
+    let keeper = build_program("podward-testbed", "dev").await?;
     step.done();
     Ok(Prepared { tools, keeper })
 }

@@ -153,7 +153,7 @@ async fn require(parts: &[Part]) -> Result<()> {
     if !missing.is_empty() {
         return Err(ToolsError::Missing(missing).into());
     }
-    build_program("podward-testbed", "podward-testbed", "dev")
+    build_program("podward-testbed", "dev")
         .await
         .context("build the keeper of beds")?;
     Ok(())

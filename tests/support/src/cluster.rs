@@ -140,6 +140,17 @@ impl Cluster {
         }
     }
 
+    /// Removes the files of services, logs too; those of a bed go with it.
+    pub(crate) fn clear(&self) -> Result<()> {
+        match &self.place {
+            Place::Bed(_) => Ok(()),
+            Place::Local(local) => {
+                let dir = local.dir();
+                std::fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))
+            }
+        }
+    }
+
     /// A certificate for a server at `names`.
     ///
     /// # Errors

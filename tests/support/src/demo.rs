@@ -95,7 +95,7 @@ async fn start_cluster(demo: &Demo, clock: &Clock) -> Result<Cluster> {
     }
     clock.say("build the demo server");
     let images = demo.images.build(&demo.profile).await?;
-    build_program("podward-testbed", "podward-testbed", "dev")
+    build_program("podward-testbed", "dev")
         .await
         .context("build the keeper of beds")?;
     clock.say("start a cluster with one real node");

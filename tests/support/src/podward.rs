@@ -223,6 +223,7 @@ impl Podward {
         self.manifests
             .uninstall(&client)
             .await
-            .context("remove Podward's manifests")
+            .context("remove Podward's manifests")?;
+        self.cluster.clear()
     }
 }

@@ -88,14 +88,13 @@ pub async fn build_static(package: &str, bin: &str, profile: &str) -> Result<Pat
         .path(bin)
 }
 
-/// Builds `bin` of `package` in `profile` for this machine, and tells where it is.
+/// Builds the program `bin` in `profile` for this machine, and tells where it is.
 ///
 /// # Errors
 /// When cargo can't be run or fails.
-pub async fn build_program(package: &str, bin: &str, profile: &str) -> Result<PathBuf, BuildError> {
-    cargo_build(&["--package", package, "--bin", bin, "--profile", profile], &[])
-        .await?
-        .path(bin)
+pub async fn build_program(bin: &str, profile: &str) -> Result<PathBuf, BuildError> {
+    // Of the whole workspace, as below: for one package alone dependencies would get other features, and be compiled anew.
+    cargo_build(&["--workspace", "--exclude", "xtask", "--bin", bin, "--profile", profile], &[]).await?.path(bin)
 }
 
 /// Builds every program of the workspace but the task runner (which may be what is running) in `profile`.

@@ -6,7 +6,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use podward_testbed::{Shape, build_program};
+use podward_testbed::{Programs, Shape, build_workspace};
 use serde_json::{Map, Value};
 
 use crate::{console, prepare};
@@ -48,12 +48,14 @@ impl Bench {
             match name {
                 Name::Advance => advance().await?,
                 Name::Webhook => {
-                    let program = build_program("mutating-webhook", "mutating-webhook", PROFILE).await?;
-                    reports.insert(label(name), load("webhook", &[program.into()], None).await?);
+                    let programs = build_workspace(PROFILE).await?;
+                    let webhook = programs.path("mutating-webhook")?;
+                    reports.insert(label(name), load(&programs, "webhook", &[webhook.into()], None).await?);
                 }
                 Name::Operations => {
                     let keeper = prepare::bed(Shape::Simulated.parts(), false).await?.keeper;
-                    reports.insert(label(name), load("operations", &[], Some(&keeper)).await?);
+                    let programs = build_workspace(PROFILE).await?;
+                    reports.insert(label(name), load(&programs, "operations", &[], Some(&keeper)).await?);
                 }
             }
         }
@@ -90,38 +92,27 @@ async fn advance() -> Result<()> {
     Ok(())
 }
 
-/// Runs the load generator `example`, which says how it goes on the standard error and prints its report in the end.
-async fn load(example: &str, arguments: &[OsString], keeper: Option<&Path>) -> Result<Value> {
-    let mut command = console::cargo();
-    command.args([
-        "run",
-        "--quiet",
-        "--package",
-        "podward-load",
-        "--profile",
-        PROFILE,
-        "--example",
-        example,
-        "--",
-    ]);
-    command.args(arguments);
+/// Runs the load generator for `what`, which says how it goes on the standard error and prints its report in the end.
+async fn load(programs: &Programs, what: &str, arguments: &[OsString], keeper: Option<&Path>) -> Result<Value> {
+    let mut command = tokio::process::Command::new(programs.path("podward-load")?);
+    command.arg(what).args(arguments);
     if let Some(keeper) = keeper {
         command.env("PODWARD_TESTBED_BIN", keeper);
     }
     let child = command
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start cargo run")?;
+        .context("cannot start podward-load")?;
     let output = child
         .wait_with_output()
         .await
-        .with_context(|| format!("cannot run the benchmark {example}"))?;
+        .with_context(|| format!("cannot run the benchmark {what}"))?;
     ensure!(
         output.status.success(),
-        "the benchmark {example} ended with {}",
+        "the benchmark {what} ended with {}",
         output.status
     );
     let report = String::from_utf8_lossy(&output.stdout);
     println!("{}", report.trim_end());
-    serde_json::from_str(&report).with_context(|| format!("the benchmark {example} printed no report"))
+    serde_json::from_str(&report).with_context(|| format!("the benchmark {what} printed no report"))
 }

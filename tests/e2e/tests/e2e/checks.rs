@@ -18,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ),
         Test::node("a_stranger_is_warned", a_stranger_is_warned),
         Test::node("a_malformed_label_is_denied", a_malformed_label_is_denied),
+        Test::node("metrics_count_the_operation", metrics_count_the_operation),
         Test::node(
             "events_and_condition_tell_the_story",
             events_and_condition_tell_the_story,
@@ -138,6 +139,26 @@ async fn events_and_condition_tell_the_story(scene: Arc<Scene>) -> Result<()> {
         told,
     )
     .await
+}
+
+async fn metrics_count_the_operation(scene: Arc<Scene>) -> Result<()> {
+    scene.create("web").await?;
+    scene.until_available("web").await?;
+    let operator = scene.operator("counted", "a-type-of-its-own");
+    operator.begin("web").await?;
+    operator.await_operate("web").await?;
+    let leader = scene.podward().leader().await?.context("no controller leads")?;
+    let metrics = leader.metrics().await?;
+    let lines: Vec<&str> = metrics
+        .lines()
+        .filter(|line| line.contains("a-type-of-its-own"))
+        .collect();
+    ensure!(
+        lines.iter().any(|line| line.contains("Operating")),
+        "the operation is not counted: {lines:?}"
+    );
+    operator.finish("web").await?;
+    operator.await_end("web").await
 }
 
 fn condition(pod: &Pod) -> String {

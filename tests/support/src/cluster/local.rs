@@ -32,7 +32,7 @@ pub(crate) struct Local {
     /// The cluster's entry in the kubeconfig.
     entry: Value,
     address: IpAddr,
-    dir: tempfile::TempDir,
+    dir: PathBuf,
     ca_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -67,7 +67,8 @@ impl Local {
         let dir = tempfile::Builder::new()
             .prefix("podward-")
             .tempdir()
-            .context("make a folder for services")?;
+            .context("make a folder for services")?
+            .keep();
         Ok(Self {
             client,
             entry,
@@ -91,7 +92,7 @@ impl Local {
     }
 
     pub(super) fn dir(&self) -> &Path {
-        self.dir.path()
+        &self.dir
     }
 
     pub(super) fn server_certificate(&self, names: &[&str]) -> Result<CertificatePem> {

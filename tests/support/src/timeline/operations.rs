@@ -103,7 +103,11 @@ pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
                 note(record, operation, version);
             }
         }
-        for record in done.iter_mut().chain(open.values_mut()).filter(|record| record.available_ms.is_none()) {
+        for record in done
+            .iter_mut()
+            .chain(open.values_mut())
+            .filter(|record| record.available_ms.is_none())
+        {
             note_return(record, version);
         }
         if version.is_available() {

@@ -50,6 +50,8 @@ async fn compile(work: &Path, program: &Program, output: &Path, step: &Step) -> 
         .arg(program.package)
         .current_dir(work)
         .env("GOFLAGS", "-mod=readonly")
+        // Swept with the folder if the build is killed.
+        .env("GOTMPDIR", work)
         .env("GOWORK", "off")
         .env("CGO_ENABLED", "0")
         .env_remove("GOOS")

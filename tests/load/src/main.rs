@@ -1,0 +1,47 @@
+//! `podward-load operations [SIZE..]` and `podward-load webhook PROGRAM [SECONDS]`: one benchmark; the report is JSON on the
+//! standard output. `cargo xtask bench` builds what they need and runs them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use podward_load::operations::{self, OperationsOptions};
+use podward_load::webhook::{self, WebhookOptions};
+use serde::Serialize;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match arguments.next().as_deref() {
+        Some("operations") => runtime.block_on(measure_operations(arguments.collect())),
+        Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
+        _ => bail!("say what to measure: operations [SIZE..], or webhook PROGRAM [SECONDS]"),
+    }
+}
+
+async fn measure_operations(sizes: Vec<String>) -> Result<()> {
+    let mut options = OperationsOptions::default();
+    if !sizes.is_empty() {
+        let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| size.parse()).collect();
+        options.at_once = sizes.context("give the sizes of groups as numbers")?;
+        options.bystanders = 0;
+    }
+    print(&operations::run(&options, |step| eprintln!("{step}")).await?)
+}
+
+async fn measure_webhook(arguments: Vec<String>) -> Result<()> {
+    let program = arguments.first().context("give the path of mutating-webhook")?;
+    let seconds = arguments.get(1).map_or(Ok(10), |seconds| seconds.parse()).context("give seconds as a number")?;
+    let options =
+        WebhookOptions { program: PathBuf::from(program), each: Duration::from_secs(seconds), connections: 8 };
+    let report = webhook::run(options).await?;
+    for [what, aim, found] in report.rows() {
+        eprintln!("{what:34} {aim:>10} {found:>24}");
+    }
+    print(&report)
+}
+
+fn print(report: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string_pretty(report)?);
+    Ok(())
+}
