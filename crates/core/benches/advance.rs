@@ -32,11 +32,7 @@ impl Typical {
         let mut labels = BTreeMap::from([(keys::CONTROL_LABEL.to_owned(), keys::CONTROL_VALUE.to_owned())]);
         for stage in stages {
             let is_type = matches!(stage, Stage::OperationType | Stage::DoneOperationType);
-            let value = if is_type {
-                "update".to_owned()
-            } else {
-                NOW.to_string()
-            };
+            let value = if is_type { "update".to_owned() } else { NOW.to_string() };
             labels.insert(stage.key("collaset"), value);
         }
         if stages.contains(&Stage::PreChecked) {
@@ -46,18 +42,11 @@ impl Typical {
             labels.insert(keys::SERVICE_AVAILABLE.to_owned(), NOW.to_string());
         }
         for i in labels.len()..25 {
-            labels.insert(
-                format!("team-{i}.example.com/label-number-{i}"),
-                format!("value-{i}"),
-            );
+            labels.insert(format!("team-{i}.example.com/label-number-{i}"), format!("value-{i}"));
         }
         let mut finalizers = vec!["example.com/finalizer".to_owned()];
         finalizers.extend(held.then(|| CONSUMER.to_owned()));
-        Typical {
-            labels,
-            finalizers,
-            gate,
-        }
+        Typical { labels, finalizers, gate }
     }
 
     fn without(&self, key: &str) -> Typical {
@@ -80,11 +69,8 @@ impl Typical {
 
     /// The whole document, of about 10 kB.
     fn json(&self) -> Value {
-        let fields: BTreeMap<String, Value> = self
-            .labels
-            .keys()
-            .map(|key| (format!("f:{key}"), json!({})))
-            .collect();
+        let fields: BTreeMap<String, Value> =
+            self.labels.keys().map(|key| (format!("f:{key}"), json!({}))).collect();
         let container = |i: usize| {
             let env: Vec<Value> = (0..8)
                 .map(|n| json!({"name": format!("VARIABLE_{n}"), "value": format!("value {n}")}))
@@ -140,42 +126,23 @@ fn idle() -> Typical {
 
 fn begun() -> Typical {
     let mut begun = idle();
-    begun
-        .labels
-        .insert(Stage::Operating.key("collaset"), NOW.to_string());
-    begun
-        .labels
-        .insert(Stage::OperationType.key("collaset"), "update".to_owned());
+    begun.labels.insert(Stage::Operating.key("collaset"), NOW.to_string());
+    begun.labels.insert(Stage::OperationType.key("collaset"), "update".to_owned());
     begun
 }
 
 fn preparing(gate: ConditionStatus, held: bool) -> Typical {
-    let stages = [
-        Stage::Operating,
-        Stage::OperationType,
-        Stage::PreChecked,
-        Stage::Preparing,
-    ];
+    let stages = [Stage::Operating, Stage::OperationType, Stage::PreChecked, Stage::Preparing];
     Typical::new(&stages, gate, held)
 }
 
 fn operating() -> Typical {
-    let stages = [
-        Stage::Operating,
-        Stage::OperationType,
-        Stage::PreChecked,
-        Stage::Operate,
-    ];
+    let stages = [Stage::Operating, Stage::OperationType, Stage::PreChecked, Stage::Operate];
     Typical::new(&stages, ConditionStatus::False, false)
 }
 
 fn completing(held: bool) -> Typical {
-    let stages = [
-        Stage::Operated,
-        Stage::DoneOperationType,
-        Stage::PostChecked,
-        Stage::Completing,
-    ];
+    let stages = [Stage::Operated, Stage::DoneOperationType, Stage::PostChecked, Stage::Completing];
     Typical::new(&stages, ConditionStatus::True, held)
 }
 
@@ -200,21 +167,12 @@ fn of(name: &str) -> (Typical, Typical) {
     found.map(|(_, old, new)| (old, new)).unwrap()
 }
 
-const WRITES: [&str; 5] = [
-    "idle",
-    "begin",
-    "preparing to operate",
-    "finish",
-    "completing to none",
-];
+const WRITES: [&str; 5] = ["idle", "begin", "preparing to operate", "finish", "completing to none"];
 
 #[divan::bench(args = WRITES)]
 fn advance_one_pod(bencher: Bencher<'_, '_>, name: &str) {
     let (old, new) = of(name);
-    assert_eq!(
-        advance(Some(&old.view()), &new.view(), NOW).is_empty(),
-        name == "idle"
-    );
+    assert_eq!(advance(Some(&old.view()), &new.view(), NOW).is_empty(), name == "idle");
     bencher.bench(|| advance(Some(&black_box(&old).view()), &black_box(&new).view(), NOW));
 }
 
@@ -236,10 +194,7 @@ fn review_one_write(bencher: Bencher<'_, '_>, name: &str) {
         strict: true,
         trusted: vec!["system:serviceaccount:podward:lifecycle-controller".to_owned()],
     };
-    let writer = Writer {
-        username: "system:serviceaccount:apps:operator",
-        groups: &[],
-    };
+    let writer = Writer { username: "system:serviceaccount:apps:operator", groups: &[] };
     assert!(review(Some(&old), &new, &writer, &policy).denials.is_empty());
     bencher.bench(|| review(Some(black_box(&old)), black_box(&new), &writer, &policy));
 }

@@ -38,9 +38,7 @@ pub fn on_create(pod: &Pod, inject: bool, now: UnixNanos) -> Patch {
     }
     let mut changes = clean_start(pod, now);
     if opts_in {
-        changes
-            .set
-            .insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
+        changes.set.insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
     }
     let mut operations = changes.to_json_patch(pod.metadata.labels.is_some());
     operations.extend(gate_patch(pod));
@@ -168,9 +166,7 @@ pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Review
         return review;
     }
     let before: Vec<String> = old.map(violations).unwrap_or_default();
-    let fresh = violations(new)
-        .into_iter()
-        .filter(|violation| !before.contains(violation));
+    let fresh = violations(new).into_iter().filter(|violation| !before.contains(violation));
     review
         .denials
         .extend(fresh.map(|violation| format!("failed to validate PodOpsLifecycleWebhook, {violation}")));
@@ -198,10 +194,9 @@ fn violations(pod: &Pod) -> Vec<String> {
     }));
     let operations = Operations::parse(view.labels);
     for (id, operation) in operations.iter() {
-        for (there, missing) in [
-            (Stage::Operated, Stage::DoneOperationType),
-            (Stage::DoneOperationType, Stage::Operated),
-        ] {
+        for (there, missing) in
+            [(Stage::Operated, Stage::DoneOperationType), (Stage::DoneOperationType, Stage::Operated)]
+        {
             if operation.has(there) && !operation.has(missing) {
                 found.push(format!(
                     "not found label {}: it comes and goes with {}",
@@ -211,9 +206,7 @@ fn violations(pod: &Pod) -> Vec<String> {
             }
         }
     }
-    let any_checked = operations
-        .iter()
-        .any(|(_, operation)| operation.has(Stage::PreChecked));
+    let any_checked = operations.iter().any(|(_, operation)| operation.has(Stage::PreChecked));
     if any_checked == operations.permissions.is_empty() {
         let (there, missing) = if any_checked {
             ("pre-checked", "operation-permission")
@@ -230,10 +223,7 @@ fn violations(pod: &Pod) -> Vec<String> {
 /// Pairs of `operating/<id>` and `operation-type/<id>` of which this write makes a half.
 fn half_announcements(old: Option<&Pod>, new: &Pod, policy: &ReviewPolicy, review: &mut Review) {
     let before = old.map(Pod::view);
-    let stored = before
-        .as_ref()
-        .map(|view| Operations::parse(view.labels))
-        .unwrap_or_default();
+    let stored = before.as_ref().map(|view| Operations::parse(view.labels)).unwrap_or_default();
     let view = new.view();
     for (id, operation) in Operations::parse(view.labels).iter() {
         let was_half = stored.get(id).is_some_and(|stored| stored.is_half_announced());
@@ -272,10 +262,7 @@ pub(crate) fn half_text(id: &str, has_operating: bool) -> String {
 type Protected<'a> = BTreeMap<&'a str, &'a str>;
 
 fn protected_labels(pod: Option<&Pod>) -> Protected<'_> {
-    let labels = pod
-        .and_then(|pod| pod.metadata.labels.as_ref())
-        .into_iter()
-        .flatten();
+    let labels = pod.and_then(|pod| pod.metadata.labels.as_ref()).into_iter().flatten();
     labels
         .map(|(key, value)| (key.as_str(), value.as_str()))
         .filter(|(key, _)| Key::parse(key).is_protected())
@@ -284,10 +271,7 @@ fn protected_labels(pod: Option<&Pod>) -> Protected<'_> {
 
 fn changed_keys(stored: &Protected<'_>, written: &Protected<'_>) -> BTreeSet<String> {
     let keys: BTreeSet<&str> = stored.keys().chain(written.keys()).copied().collect();
-    keys.into_iter()
-        .filter(|key| stored.get(key) != written.get(key))
-        .map(ToOwned::to_owned)
-        .collect()
+    keys.into_iter().filter(|key| stored.get(key) != written.get(key)).map(ToOwned::to_owned).collect()
 }
 
 /// Changes to protected labels that are not what [`advance`] makes of the rest of the write.
@@ -300,25 +284,15 @@ fn unearned_changes(old: Option<&Pod>, new: &Pod) -> BTreeSet<String> {
     let mut fair = new.clone();
     let labels = fair.metadata.labels.get_or_insert_default();
     labels.retain(|key, _| !Key::parse(key).is_protected());
+    labels.extend(stored.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     labels.extend(
-        stored
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
-    );
-    labels.extend(
-        vanished_ids(old, new)
-            .into_iter()
-            .map(|id| (Stage::UndoOperationType.key(&id), String::new())),
+        vanished_ids(old, new).into_iter().map(|id| (Stage::UndoOperationType.key(&id), String::new())),
     );
     let before = old.map(Pod::view);
     let earned = advance(before.as_ref(), &fair.view(), UnixNanos::default());
     changed.retain(|key| {
         let is_there = written.contains_key(key.as_str());
-        if is_there {
-            !earned.set.contains_key(key)
-        } else {
-            !earned.remove.contains(key)
-        }
+        if is_there { !earned.set.contains_key(key) } else { !earned.remove.contains(key) }
     });
     changed
 }
@@ -327,16 +301,9 @@ fn unearned_changes(old: Option<&Pod>, new: &Pod) -> BTreeSet<String> {
 /// write), and cancelling is any operator's right.
 fn vanished_ids(old: Option<&Pod>, new: &Pod) -> Vec<String> {
     let (before, after) = (old.map(Pod::view), new.view());
-    let stored = before
-        .as_ref()
-        .map(|view| Operations::parse(view.labels))
-        .unwrap_or_default();
+    let stored = before.as_ref().map(|view| Operations::parse(view.labels)).unwrap_or_default();
     let left = Operations::parse(after.labels);
-    stored
-        .iter()
-        .filter(|(id, _)| left.get(id).is_none())
-        .map(|(id, _)| id.to_owned())
-        .collect()
+    stored.iter().filter(|(id, _)| left.get(id).is_none()).map(|(id, _)| id.to_owned()).collect()
 }
 
 fn object_to<'k>(

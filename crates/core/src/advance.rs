@@ -10,13 +10,8 @@ use crate::time::UnixNanos;
 use crate::view::PodView;
 
 /// What a finished operation carries, and an operation that begins must not.
-const AFTER_OPERATE: [Stage; 5] = [
-    Stage::Operated,
-    Stage::DoneOperationType,
-    Stage::PostCheck,
-    Stage::PostChecked,
-    Stage::Completing,
-];
+const AFTER_OPERATE: [Stage; 5] =
+    [Stage::Operated, Stage::DoneOperationType, Stage::PostCheck, Stage::PostChecked, Stage::Completing];
 
 /// What was granted to an operation.
 const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate];
@@ -102,9 +97,7 @@ fn step(
             *operation = Operation::default();
             continue;
         }
-        let permitted = operation
-            .known_type()
-            .is_none_or(|known| operations.permissions.contains(known));
+        let permitted = operation.known_type().is_none_or(|known| operations.permissions.contains(known));
         if operation.has(Stage::Operating) {
             leaves_service |= step_operating(operation, permitted, may_operate);
         } else {
@@ -203,9 +196,7 @@ fn begin_anew(operations: &mut Operations<'_>, stored: &Operations<'_>) {
 /// granted leaves a type that would look like a new announcement.
 fn finish_half_removed_pairs(operations: &mut Operations<'_>, stored: &Operations<'_>) {
     for (id, operation) in &mut operations.by_id {
-        let was_operating = stored
-            .get(id)
-            .is_some_and(|operation| operation.has(Stage::Operating));
+        let was_operating = stored.get(id).is_some_and(|operation| operation.has(Stage::Operating));
         let in_hand = operation.has_any(&[Stage::Operating, Stage::Operate, Stage::Operated]);
         if was_operating && !in_hand {
             operation.take(&[Stage::OperationType]);
@@ -226,16 +217,9 @@ fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
         .map(|(id, _)| *id)
         .collect();
     for id in finished {
-        let stored_type = || {
-            stored
-                .get(id)
-                .and_then(Operation::known_type)
-                .map(|known| Cow::Owned(known.to_owned()))
-        };
-        let known = operations
-            .type_of(id)
-            .or_else(stored_type)
-            .unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
+        let stored_type =
+            || stored.get(id).and_then(Operation::known_type).map(|known| Cow::Owned(known.to_owned()));
+        let known = operations.type_of(id).or_else(stored_type).unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
         if let Some(operation) = operations.by_id.get_mut(id) {
             operation.take(&GRANTS);
             operation.take(&[Stage::PreCheck, Stage::OperationType]);
@@ -254,9 +238,7 @@ fn complete_all(operations: &mut Operations<'_>, expected_are_back: bool) {
         .filter(|operation| operation.is_live())
         .all(|operation| operation.has(Stage::Completing));
     if expected_are_back && all_completing {
-        operations
-            .by_id
-            .retain(|_, operation| !operation.has(Stage::Completing));
+        operations.by_id.retain(|_, operation| !operation.has(Stage::Completing));
     }
 }
 
@@ -271,8 +253,6 @@ fn drop_unused_permissions(operations: &mut Operations<'_>) {
     let types: Option<Vec<_>> = granted.into_iter().map(|id| operations.type_of(id)).collect();
     // With a type that can't be told every permission may be the one that is needed.
     if let Some(types) = types {
-        operations
-            .permissions
-            .retain(|permission| types.contains(permission));
+        operations.permissions.retain(|permission| types.contains(permission));
     }
 }

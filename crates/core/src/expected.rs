@@ -29,12 +29,9 @@ impl ExpectedFinalizers {
     pub fn parse(text: &str) -> Result<Self, InvalidAvailableConditions> {
         // By way of a map: a derived struct would also be read from a list.
         let members: Option<BTreeMap<String, Value>> = serde_json::from_str(text)?;
-        let expected = members
-            .and_then(|mut members| members.remove("expectedFinalizers"))
-            .unwrap_or(Value::Null);
-        Ok(ExpectedFinalizers {
-            by_employer: Option::deserialize(expected)?,
-        })
+        let expected =
+            members.and_then(|mut members| members.remove("expectedFinalizers")).unwrap_or(Value::Null);
+        Ok(ExpectedFinalizers { by_employer: Option::deserialize(expected)? })
     }
 
     /// Pairs of employer and finalizer that are not among `finalizers`.
@@ -57,10 +54,7 @@ pub fn without_employers(
     employers: &[&str],
 ) -> Result<Option<String>, InvalidAvailableConditions> {
     let mut document: Value = serde_json::from_str(text)?;
-    let Some(expected) = document
-        .get_mut("expectedFinalizers")
-        .and_then(Value::as_object_mut)
-    else {
+    let Some(expected) = document.get_mut("expectedFinalizers").and_then(Value::as_object_mut) else {
         return Ok(None);
     };
     let before = expected.len();
@@ -94,26 +88,11 @@ mod tests {
 
     #[test]
     fn empty_forms_expect_nothing() {
-        for text in [
-            "null",
-            "{}",
-            r#"{"expectedFinalizers":{}}"#,
-            r#"{"expectedFinalizers":null}"#,
-        ] {
-            assert_eq!(
-                ExpectedFinalizers::parse(text).unwrap().missing(&[]).count(),
-                0,
-                "{text}"
-            );
+        for text in ["null", "{}", r#"{"expectedFinalizers":{}}"#, r#"{"expectedFinalizers":null}"#] {
+            assert_eq!(ExpectedFinalizers::parse(text).unwrap().missing(&[]).count(), 0, "{text}");
         }
-        for text in [
-            "no",
-            "",
-            "[]",
-            "1",
-            r#"{"expectedFinalizers":{"a":1}}"#,
-            r#"{"expectedFinalizers":[]}"#,
-        ] {
+        for text in ["no", "", "[]", "1", r#"{"expectedFinalizers":{"a":1}}"#, r#"{"expectedFinalizers":[]}"#]
+        {
             assert!(ExpectedFinalizers::parse(text).is_err(), "{text}");
         }
     }

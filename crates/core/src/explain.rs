@@ -59,17 +59,9 @@ pub fn explain(pod: &PodView<'_>, checks: &dyn Checks) -> Explanation {
     }
     let operations = Operations::parse(pod.labels);
     if pod.terminating {
-        return conclude(
-            ConditionStatus::False,
-            "Terminating",
-            vec![terminating(pod, &operations)],
-        );
+        return conclude(ConditionStatus::False, "Terminating", vec![terminating(pod, &operations)]);
     }
-    let around = Around {
-        pod,
-        operations: &operations,
-        checks,
-    };
+    let around = Around { pod, operations: &operations, checks };
     let mut sentences = Vec::new();
     let mut foremost: Option<Phase> = None;
     for (id, operation) in operations.iter() {
@@ -78,16 +70,11 @@ pub fn explain(pod: &PodView<'_>, checks: &dyn Checks) -> Explanation {
         };
         sentences.push(around.sentence(id, operation, phase));
         if phase != Phase::HalfAnnounced {
-            foremost = foremost
-                .into_iter()
-                .chain([phase])
-                .max_by_key(|phase| weight(*phase));
+            foremost = foremost.into_iter().chain([phase]).max_by_key(|phase| weight(*phase));
         }
     }
     if let Err(error) = pod.expected_finalizers() {
-        sentences.push(format!(
-            "{error}; until it is corrected the pod can't become available"
-        ));
+        sentences.push(format!("{error}; until it is corrected the pod can't become available"));
     }
     match foremost {
         Some(phase) => conclude(ConditionStatus::False, phase.as_str(), sentences),
@@ -110,19 +97,14 @@ fn weight(phase: Phase) -> u8 {
 
 fn terminating(pod: &PodView<'_>, operations: &Operations<'_>) -> String {
     let mut text = "the pod is being deleted".to_owned();
-    let ids: Vec<&str> = operations
-        .iter()
-        .filter(|(_, operation)| operation.is_live())
-        .map(|(id, _)| id)
-        .collect();
+    let ids: Vec<&str> =
+        operations.iter().filter(|(_, operation)| operation.is_live()).map(|(id, _)| id).collect();
     if !ids.is_empty() {
         text.push_str(&format!(", and with it end {}", named(&ids)));
     }
     let holders = holders(pod);
     if !holders.is_empty() {
-        text.push_str(&format!(
-            "; it is gone when the owners of {holders} have let go of it"
-        ));
+        text.push_str(&format!("; it is gone when the owners of {holders} have let go of it"));
     }
     text
 }
@@ -158,19 +140,11 @@ fn at_rest(pod: &PodView<'_>, mut sentences: Vec<String>) -> Explanation {
     if !pod.has_expected_finalizers() {
         return conclude(ConditionStatus::False, "InvalidAnnotation", sentences);
     }
-    conclude(
-        ConditionStatus::True,
-        "InService",
-        rest("the pod is in service".to_owned()),
-    )
+    conclude(ConditionStatus::True, "InService", rest("the pod is in service".to_owned()))
 }
 
 fn conclude(status: ConditionStatus, reason: &'static str, sentences: Vec<String>) -> Explanation {
-    Explanation {
-        status,
-        reason,
-        message: sentences.join(". "),
-    }
+    Explanation { status, reason, message: sentences.join(". ") }
 }
 
 /// What the sentence about one operation has to know of the rest.
@@ -207,10 +181,9 @@ impl Around<'_> {
                     "{who} has its permission: Podward waits for its operator to work and remove {key}{doubt}"
                 )
             }
-            Phase::WaitingForOthers => format!(
-                "{who} is done and {}",
-                self.waits_for(&self.others(id, |other| other.is_active()))
-            ),
+            Phase::WaitingForOthers => {
+                format!("{who} is done and {}", self.waits_for(&self.others(id, |other| other.is_active())))
+            }
             Phase::PostChecking => match self.checks.post_check(id, operation_type) {
                 CheckResult::Wait(reason) => format!("{who} is done and waits for its post-checks: {reason}"),
                 CheckResult::Pass => format!("{who} is done: Podward accepts its result and ends it next"),

@@ -43,11 +43,7 @@ pub fn gate_to_write(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<C
     if !pod.is_controlled() || pod.terminating || (!pod.has_gate && pod.gate.is_none()) {
         return None;
     }
-    let wanted = if desired_gate(pod, operations)? {
-        ConditionStatus::True
-    } else {
-        ConditionStatus::False
-    };
+    let wanted = if desired_gate(pod, operations)? { ConditionStatus::True } else { ConditionStatus::False };
     (pod.gate != Some(wanted)).then_some(wanted)
 }
 

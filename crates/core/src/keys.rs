@@ -199,18 +199,12 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_the_wire() {
-        assert_eq!(
-            Stage::Operating.key("a"),
-            "operating.podopslifecycle.kusionstack.io/a"
-        );
+        assert_eq!(Stage::Operating.key("a"), "operating.podopslifecycle.kusionstack.io/a");
         assert_eq!(
             Stage::DoneOperationType.key("x.y"),
             "done-operation-type.podopslifecycle.kusionstack.io/x.y"
         );
-        assert_eq!(
-            permission_key("update"),
-            "operation-permission.podopslifecycle.kusionstack.io/update"
-        );
+        assert_eq!(permission_key("update"), "operation-permission.podopslifecycle.kusionstack.io/update");
     }
 
     #[test]
@@ -223,19 +217,10 @@ mod tests {
 
     #[test]
     fn look_alikes_are_told_apart() {
-        assert_eq!(
-            Key::parse("operating.podopslifecycle.kusionstack.io"),
-            Key::Malformed
-        );
-        assert_eq!(
-            Key::parse("operating.podopslifecycle.kusionstack.io/"),
-            Key::Malformed
-        );
+        assert_eq!(Key::parse("operating.podopslifecycle.kusionstack.io"), Key::Malformed);
+        assert_eq!(Key::parse("operating.podopslifecycle.kusionstack.io/"), Key::Malformed);
         assert_eq!(Key::parse("podopslifecycle.kusionstack.io/preparing"), Key::Other);
-        assert_eq!(
-            Key::parse("operatingx.podopslifecycle.kusionstack.io/a"),
-            Key::Other
-        );
+        assert_eq!(Key::parse("operatingx.podopslifecycle.kusionstack.io/a"), Key::Other);
         assert_eq!(Key::parse("app"), Key::Other);
         assert_eq!(Key::parse(SERVICE_AVAILABLE), Key::ServiceAvailable);
     }

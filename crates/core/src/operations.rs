@@ -56,25 +56,14 @@ impl<'a> Operation<'a> {
     /// The type that the operator gave, or that was kept when it was done. An empty value is no type.
     #[must_use]
     pub fn known_type(&self) -> Option<&str> {
-        self.operation_type
-            .as_deref()
-            .or(self.done_type.as_deref())
-            .filter(|value| !value.is_empty())
+        self.operation_type.as_deref().or(self.done_type.as_deref()).filter(|value| !value.is_empty())
     }
 
     /// Whether only one of `operating` and `operation-type` is there and nothing was granted: not an operation yet.
     #[must_use]
     pub fn is_half_announced(&self) -> bool {
-        let has_type = self
-            .operation_type
-            .as_deref()
-            .is_some_and(|value| !value.is_empty());
-        if self.has_any(&[
-            Stage::PreChecked,
-            Stage::Preparing,
-            Stage::Operate,
-            Stage::Operated,
-        ]) {
+        let has_type = self.operation_type.as_deref().is_some_and(|value| !value.is_empty());
+        if self.has_any(&[Stage::PreChecked, Stage::Preparing, Stage::Operate, Stage::Operated]) {
             return false;
         }
         self.has(Stage::Operating) != has_type
@@ -227,9 +216,7 @@ impl<'a> Operations<'a> {
             return None;
         }
         let claimed = |permission: &str| {
-            self.by_id
-                .iter()
-                .any(|(other, op)| *other != id && op.known_type() == Some(permission))
+            self.by_id.iter().any(|(other, op)| *other != id && op.known_type() == Some(permission))
         };
         let mut unclaimed = self.permissions.iter().filter(|permission| !claimed(permission));
         match (unclaimed.next(), unclaimed.next(), self.permissions.len()) {
@@ -274,9 +261,7 @@ impl<'a> Operations<'a> {
         }
         match (self.service_available, goal.service_available) {
             (false, true) => {
-                changes
-                    .set
-                    .insert(keys::SERVICE_AVAILABLE.to_owned(), now.to_string());
+                changes.set.insert(keys::SERVICE_AVAILABLE.to_owned(), now.to_string());
             }
             (true, false) => {
                 changes.remove.insert(keys::SERVICE_AVAILABLE.to_owned());
@@ -292,10 +277,7 @@ mod tests {
     use super::*;
 
     fn labels(entries: &[(String, &str)]) -> BTreeMap<String, String> {
-        entries
-            .iter()
-            .map(|(key, value)| (key.clone(), (*value).to_owned()))
-            .collect()
+        entries.iter().map(|(key, value)| (key.clone(), (*value).to_owned())).collect()
     }
 
     #[test]
@@ -306,16 +288,8 @@ mod tests {
         let lone_begin = labels(&[(Stage::Operating.key("a"), "1"), (Stage::PreCheck.key("a"), "1")]);
         let parsed = Operations::parse(&lone_begin);
         assert!(!parsed.any_live() && !parsed.any_active());
-        let empty_type = labels(&[
-            (Stage::Operating.key("a"), "1"),
-            (Stage::OperationType.key("a"), ""),
-        ]);
-        assert!(
-            Operations::parse(&empty_type)
-                .get("a")
-                .unwrap()
-                .is_half_announced()
-        );
+        let empty_type = labels(&[(Stage::Operating.key("a"), "1"), (Stage::OperationType.key("a"), "")]);
+        assert!(Operations::parse(&empty_type).get("a").unwrap().is_half_announced());
     }
 
     #[test]
@@ -333,20 +307,14 @@ mod tests {
 
     #[test]
     fn changes_lead_from_one_to_the_other() {
-        let before = labels(&[
-            (Stage::Operating.key("a"), "1"),
-            (Stage::OperationType.key("a"), "update"),
-        ]);
+        let before = labels(&[(Stage::Operating.key("a"), "1"), (Stage::OperationType.key("a"), "update")]);
         let from = Operations::parse(&before);
         let mut to = from.clone();
         let operation = to.by_id.get_mut("a").unwrap();
         operation.take(&[Stage::OperationType]);
         operation.put_done_type(Cow::Borrowed("update"));
         let changes = from.changes_to(&to, UnixNanos(7));
-        assert_eq!(
-            changes.set,
-            BTreeMap::from([(Stage::DoneOperationType.key("a"), "update".to_owned())])
-        );
+        assert_eq!(changes.set, BTreeMap::from([(Stage::DoneOperationType.key("a"), "update".to_owned())]));
         assert_eq!(changes.remove, BTreeSet::from([Stage::OperationType.key("a")]));
     }
 }

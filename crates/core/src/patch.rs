@@ -52,20 +52,12 @@ impl LabelChanges {
     #[must_use]
     pub fn to_merge_patch(&self) -> Map<String, Value> {
         let gone = self.remove.iter().map(|key| (key.clone(), Value::Null));
-        gone.chain(
-            self.set
-                .iter()
-                .map(|(key, value)| (key.clone(), Value::from(value.as_str()))),
-        )
-        .collect()
+        gone.chain(self.set.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())))).collect()
     }
 }
 
 pub(crate) fn add(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Add(AddOperation {
-        path: PointerBuf::from_tokens(path.iter().copied()),
-        value,
-    })
+    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
 #[cfg(test)]
@@ -84,15 +76,9 @@ mod tests {
     fn json_patch_escapes_keys_and_makes_the_map() {
         let mut pod = json!({"metadata": {"labels": {"b.io/y": "0", "keep": "me"}}});
         json_patch::patch(&mut pod, &changes().to_json_patch(true)).unwrap();
-        assert_eq!(
-            pod,
-            json!({"metadata": {"labels": {"a.io/x": "1", "keep": "me"}}})
-        );
+        assert_eq!(pod, json!({"metadata": {"labels": {"a.io/x": "1", "keep": "me"}}}));
 
-        let only_set = LabelChanges {
-            remove: BTreeSet::new(),
-            ..changes()
-        };
+        let only_set = LabelChanges { remove: BTreeSet::new(), ..changes() };
         let mut bare = json!({"metadata": {}});
         json_patch::patch(&mut bare, &only_set.to_json_patch(false)).unwrap();
         assert_eq!(bare, json!({"metadata": {"labels": {"a.io/x": "1"}}}));
@@ -100,10 +86,8 @@ mod tests {
 
     #[test]
     fn merge_patch_says_the_same() {
-        let mut labels = BTreeMap::from([
-            ("b.io/y".to_owned(), "0".to_owned()),
-            ("keep".to_owned(), "me".to_owned()),
-        ]);
+        let mut labels =
+            BTreeMap::from([("b.io/y".to_owned(), "0".to_owned()), ("keep".to_owned(), "me".to_owned())]);
         let mut document = json!({"labels": labels});
         json_patch::merge(&mut document, &json!({"labels": changes().to_merge_patch()}));
         changes().apply(&mut labels);

@@ -81,16 +81,11 @@ pub fn plan_labels(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> La
     settle(&mut operations, &nothing_stored, pod);
     let is_available = available(pod, &operations);
     // A pod that is not Ready is not available, whatever the reason; a gate or consumer that goes takes Ready with it.
-    operations.service_available = if pod.ready {
-        operations.service_available || is_available
-    } else {
-        false
-    };
+    operations.service_available =
+        if pod.ready { operations.service_available || is_available } else { false };
     let mut changes = before.changes_to(&operations, now);
     if is_available && !before.service_available {
-        let done = [CREATING, COMPLETING]
-            .into_iter()
-            .filter(|key| pod.labels.contains_key(*key));
+        let done = [CREATING, COMPLETING].into_iter().filter(|key| pod.labels.contains_key(*key));
         changes.remove.extend(done.map(ToOwned::to_owned));
     }
     changes
@@ -111,7 +106,5 @@ fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {
             operation.put(Stage::PostChecked);
         }
     }
-    operations
-        .permissions
-        .extend(permitted.into_iter().map(Cow::Owned));
+    operations.permissions.extend(permitted.into_iter().map(Cow::Owned));
 }

@@ -113,11 +113,7 @@ impl Pod {
     /// Whether `spec.readinessGates` names the gate.
     #[must_use]
     pub fn has_gate(&self) -> bool {
-        self.spec
-            .readiness_gates
-            .iter()
-            .flatten()
-            .any(|gate| gate.condition_type == SERVICE_READY_GATE)
+        self.spec.readiness_gates.iter().flatten().any(|gate| gate.condition_type == SERVICE_READY_GATE)
     }
 
     fn condition(&self, name: &str) -> Option<ConditionStatus> {
@@ -144,10 +140,7 @@ impl<'de> Deserialize<'de> for Annotations {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
-                let mut annotations = Annotations {
-                    present: true,
-                    ..Annotations::default()
-                };
+                let mut annotations = Annotations { present: true, ..Annotations::default() };
                 while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
                     if key == AVAILABLE_CONDITIONS {
                         annotations.available_conditions = Some(map.next_value()?);

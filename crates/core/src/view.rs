@@ -61,9 +61,7 @@ impl<'a> PodView<'a> {
     /// Whether the pod has opted in.
     #[must_use]
     pub fn is_controlled(&self) -> bool {
-        self.labels
-            .get(CONTROL_LABEL)
-            .is_some_and(|value| value == CONTROL_VALUE)
+        self.labels.get(CONTROL_LABEL).is_some_and(|value| value == CONTROL_VALUE)
     }
 
     /// The consumers' finalizers on the pod: each says that somebody still sends it traffic.
@@ -85,15 +83,13 @@ impl<'a> PodView<'a> {
     /// # Errors
     /// When the annotation can't be read.
     pub fn expected_finalizers(&self) -> Result<ExpectedFinalizers, InvalidAvailableConditions> {
-        self.available_conditions
-            .map_or_else(|| Ok(ExpectedFinalizers::default()), ExpectedFinalizers::parse)
+        self.available_conditions.map_or_else(|| Ok(ExpectedFinalizers::default()), ExpectedFinalizers::parse)
     }
 
     /// Whether every expected finalizer is there. An annotation that can't be read expects something that nobody can tell, so
     /// the answer is no; what is wrong stands in the pod's condition.
     #[must_use]
     pub fn has_expected_finalizers(&self) -> bool {
-        self.expected_finalizers()
-            .is_ok_and(|expected| expected.missing(self.finalizers).next().is_none())
+        self.expected_finalizers().is_ok_and(|expected| expected.missing(self.finalizers).next().is_none())
     }
 }

@@ -268,7 +268,8 @@ mod tests {
     #[test]
     fn a_pod_without_status_is_read() {
         let pod: CachedPod =
-            serde_json::from_value(json!({"metadata": {"name": "a", "annotations": null}, "spec": {}})).unwrap();
+            serde_json::from_value(json!({"metadata": {"name": "a", "annotations": null}, "spec": {}}))
+                .unwrap();
         assert!(!pod.view().has_gate && pod.view().gate.is_none());
     }
 

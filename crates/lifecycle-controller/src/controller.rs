@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
@@ -35,10 +35,13 @@ pub(crate) async fn run(client: Client, metrics: Arc<Metrics>, identity: &str, s
 
     let controller = Controller::new(pods, watcher::Config::default().labels(&opted_in));
     let store = controller.store();
+    let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
     let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
     let waiting = (store, context.clone());
-    controller
-        .watches(services, watcher::Config::default(), move |service| pods_that_wait_for(&service, &waiting.0, &waiting.1))
+    let work = controller
+        .watches(services, watcher::Config::default(), move |service| {
+            pods_that_wait_for(&service, &waiting.0, &waiting.1)
+        })
         // Pods queue for their write in `reconcile`, where the queue can be measured.
         .with_config(Config::default().concurrency(0))
         .graceful_shutdown_on(async move { stop.cancelled().await })
@@ -47,10 +50,22 @@ pub(crate) async fn run(client: Client, metrics: Arc<Metrics>, identity: &str, s
             if let Err(error) = result {
                 log(&error);
             }
-        })
-        .await;
+        });
+    tokio::select! {
+        () = work => {}
+        () = never_began => {}
+    }
     sweeper.abort();
     metrics.forget_operations();
+}
+
+/// Ends if `stop` comes while the first list of pods is still awaited. The controller would wait on for it; and nothing can be in
+/// flight then. Once it has the list it ends by itself, when what is in flight is done.
+async fn stopped_before_the_first_list(store: Store<CachedPod>, stop: CancellationToken) {
+    stop.cancelled().await;
+    if store.wait_until_ready().now_or_never().is_some() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// The pods that expect a finalizer of `service` and haven't got it.
@@ -60,7 +75,9 @@ fn pods_that_wait_for(
     context: &Context,
 ) -> Vec<ObjectRef<CachedPod>> {
     let wanted = (service.namespace().unwrap_or_default(), service.name_any());
-    let waits = |pod: &CachedPod| pod.view().available_conditions.is_some() && missing_services(pod).contains(&wanted);
+    let waits = |pod: &CachedPod| {
+        pod.view().available_conditions.is_some() && missing_services(pod).contains(&wanted)
+    };
     store
         .state()
         .into_iter()
@@ -87,6 +104,8 @@ fn log(error: &ControllerError<Error, watcher::Error>) {
         }
         ControllerError::ReconcilerFailed(error, pod) => tracing::warn!(%error, %pod, "reconciliation"),
         ControllerError::ObjectNotFound(pod) => tracing::debug!(%pod, "pod is gone"),
-        other => tracing::warn!(error = %other, "watch of pods or Services; it is taken up again with back-off"),
+        other => {
+            tracing::warn!(error = %other, "watch of pods or Services; it is taken up again with back-off")
+        }
     }
 }

@@ -9,15 +9,21 @@ use crate::cached_pod::PodKey;
 /// Why a reconciliation of one pod didn't get through. It is tried again; other pods are not held up.
 #[derive(Debug, Error)]
 pub(crate) enum Error {
-    #[error("could not {what} pod {pod}: somebody else wrote to it first; it is looked at again with what they wrote")]
+    #[error(
+        "could not {what} pod {pod}: somebody else wrote to it first; it is looked at again with what they wrote"
+    )]
     Conflict { what: &'static str, pod: PodKey },
     #[error("could not {what} pod {pod}: it is gone")]
     Gone { what: &'static str, pod: PodKey },
-    #[error("could not {what} pod {pod}: refused ({source}); check the RBAC of the lifecycle-controller and admission policies")]
+    #[error(
+        "could not {what} pod {pod}: refused ({source}); check the RBAC of the lifecycle-controller and admission policies"
+    )]
     Refused { what: &'static str, pod: PodKey, source: Box<kube::Error> },
     #[error("could not {what} pod {pod}: {source}; tried again with back-off")]
     Api { what: &'static str, pod: PodKey, source: Box<kube::Error> },
-    #[error("could not {what} pod {pod}: no answer from the API server within {after:?}; tried again with back-off")]
+    #[error(
+        "could not {what} pod {pod}: no answer from the API server within {after:?}; tried again with back-off"
+    )]
     TimedOut { what: &'static str, pod: PodKey, after: Duration },
 }
 

@@ -103,13 +103,16 @@ async fn send_all(client: Client, mut events: mpsc::Receiver<Event>, metrics: Ar
     let stream = futures::stream::poll_fn(move |context| events.poll_recv(context));
     stream
         .for_each_concurrent(AT_ONCE, |event| {
-            let api: Api<Event> = Api::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
+            let api: Api<Event> =
+                Api::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
             let metrics = metrics.clone();
             async move {
                 metrics.wrote(WriteKind::Event);
                 match tokio::time::timeout(DEADLINE, api.create(&PostParams::default(), &event)).await {
                     Ok(Ok(_)) => return,
-                    Ok(Err(error)) => tracing::warn!(%error, reason = event.reason, "could not send an event"),
+                    Ok(Err(error)) => {
+                        tracing::warn!(%error, reason = event.reason, "could not send an event")
+                    }
                     Err(_) => tracing::warn!(reason = event.reason, "no answer when sending an event"),
                 }
                 metrics.dropped_event();

@@ -46,7 +46,8 @@ mod tests {
     use serde_json::json;
 
     fn pod(uid: &str, version: &str) -> Arc<CachedPod> {
-        let value = json!({"metadata": {"name": "a", "namespace": "b", "uid": uid, "resourceVersion": version}});
+        let value =
+            json!({"metadata": {"name": "a", "namespace": "b", "uid": uid, "resourceVersion": version}});
         Arc::new(serde_json::from_value(value).unwrap())
     }
 
@@ -56,7 +57,11 @@ mod tests {
         latest.wrote(pod("u", "20"));
         assert_eq!(latest.newest(pod("u", "10")).resource_version(), "20");
         assert_eq!(latest.newest(pod("u", "20")).resource_version(), "20");
-        assert_eq!(latest.newest(pod("u", "10")).resource_version(), "10", "forgotten once the watch has caught up");
+        assert_eq!(
+            latest.newest(pod("u", "10")).resource_version(),
+            "10",
+            "forgotten once the watch has caught up"
+        );
     }
 
     #[test]

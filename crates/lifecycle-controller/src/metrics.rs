@@ -62,7 +62,9 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         Metrics {
             operations: Family::default(),
-            phase_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 18))),
+            phase_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.005, 2.0, 18))
+            }),
             writes: Family::default(),
             errors: Family::default(),
             events_dropped: Counter::default(),
@@ -91,8 +93,16 @@ impl Metrics {
         );
         registry.register("writes", "Writes to the API server, by what they go to", self.writes.clone());
         registry.register("errors", "Failed reconciliations, by category", self.errors.clone());
-        registry.register("events_dropped", "Events not sent because the API server was too slow", self.events_dropped.clone());
-        registry.register("queue_depth", "Pods that wait for their turn to be written", self.queue_depth.clone());
+        registry.register(
+            "events_dropped",
+            "Events not sent because the API server was too slow",
+            self.events_dropped.clone(),
+        );
+        registry.register(
+            "queue_depth",
+            "Pods that wait for their turn to be written",
+            self.queue_depth.clone(),
+        );
         registry.register("leader", "1 while this replica leads", self.leader.clone());
     }
 
@@ -121,7 +131,8 @@ impl Metrics {
 
     fn labels(&self, operation_type: &str, phase: Phase) -> OperationLabels {
         let mut types = self.types.lock();
-        let known = types.contains(operation_type) || (types.len() < MOST_TYPES && types.insert(operation_type.to_owned()));
+        let known = types.contains(operation_type)
+            || (types.len() < MOST_TYPES && types.insert(operation_type.to_owned()));
         let operation_type = if known { operation_type } else { OTHER_TYPES };
         OperationLabels { operation_type: operation_type.to_owned(), phase: phase.as_str() }
     }

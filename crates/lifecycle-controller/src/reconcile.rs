@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::latest::Latest;
 use crate::metrics::Metrics;
-use crate::story::Told;
 use crate::services::{missing_services, without_dead_services};
+use crate::story::Told;
 use crate::tracker::Tracker;
 use crate::write::{MetadataWrite, Writer};
 

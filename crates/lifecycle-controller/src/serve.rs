@@ -65,6 +65,8 @@ async fn lead_when_elected(
 ) {
     loop {
         tokio::select! {
+            // First: whoever is told to stop no more cares whether it leads.
+            biased;
             () = stop.cancelled() => return,
             elected = leading.wait_for(|leads| *leads) => if elected.is_err() { return },
         }

@@ -41,7 +41,8 @@ pub(crate) async fn without_dead_services(
             .await
             .map_err(|_| Error::TimedOut { what, pod: pod.key(), after: DEADLINE })?
             .map_err(|source| Error::api(what, pod.key(), source))?;
-        let selects = service.is_some_and(|service| namespace == pod.key().namespace && selects(&service, view.labels));
+        let selects =
+            service.is_some_and(|service| namespace == pod.key().namespace && selects(&service, view.labels));
         if !selects {
             dead.push(format!("Service/{namespace}/{name}"));
         }
@@ -65,8 +66,11 @@ mod tests {
 
     #[test]
     fn a_selector_selects_by_all_its_labels() {
-        let service = |selector| -> Service { serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap() };
-        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "front".to_owned())]);
+        let service = |selector| -> Service {
+            serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap()
+        };
+        let labels =
+            BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "front".to_owned())]);
         assert!(selects(&service(json!({"app": "web"})), &labels));
         assert!(!selects(&service(json!({"app": "web", "tier": "back"})), &labels));
         assert!(!selects(&service(json!({})), &labels), "no selector selects nothing");

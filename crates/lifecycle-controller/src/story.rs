@@ -61,9 +61,12 @@ impl Story {
         let mut sentences: Vec<String> = story
             .chapters
             .iter()
-            .map(|(id, chapter)| format!("operation {id} ({}): {}", chapter.operation_type, chapter.steps.join(", ")))
+            .map(|(id, chapter)| {
+                format!("operation {id} ({}): {}", chapter.operation_type, chapter.steps.join(", "))
+            })
             .collect();
-        let last_step = story.chapters.values().filter_map(|chapter| chapter.steps.last().copied()).next_back();
+        let last_step =
+            story.chapters.values().filter_map(|chapter| chapter.steps.last().copied()).next_back();
         if story.available {
             sentences.push("the pod is in service".to_owned());
         }
@@ -72,10 +75,10 @@ impl Story {
     }
 
     fn step(&mut self, id: &str, standing: &Standing, step: &'static str) {
-        let chapter = self
-            .chapters
-            .entry(id.to_owned())
-            .or_insert_with(|| Chapter { operation_type: standing.operation_type.clone(), steps: Vec::new() });
+        let chapter = self.chapters.entry(id.to_owned()).or_insert_with(|| Chapter {
+            operation_type: standing.operation_type.clone(),
+            steps: Vec::new(),
+        });
         chapter.operation_type.clone_from(&standing.operation_type);
         if chapter.steps.last() != Some(&step) {
             chapter.steps.push(step);

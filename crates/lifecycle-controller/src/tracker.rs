@@ -75,7 +75,8 @@ impl Tracker {
             let is = present.get(id);
             if is != Some(was) {
                 let left_at = is.map_or_else(|| Some(now().0), |is| is.since);
-                let seconds = was.since.zip(left_at).map(|(from, to)| to.saturating_sub(from).max(0) as f64 / 1e9);
+                let seconds =
+                    was.since.zip(left_at).map(|(from, to)| to.saturating_sub(from).max(0) as f64 / 1e9);
                 metrics.left(&was.operation_type, was.phase, seconds);
                 if is.is_none() {
                     tracked.story.ended(id, was);
@@ -209,7 +210,10 @@ impl Tracked {
 }
 
 fn leave_all(tracked: &Tracked, metrics: &Metrics) {
-    tracked.operations.values().for_each(|standing| metrics.left(&standing.operation_type, standing.phase, None));
+    tracked
+        .operations
+        .values()
+        .for_each(|standing| metrics.left(&standing.operation_type, standing.phase, None));
 }
 
 fn standings(labels: &BTreeMap<String, String>, operations: &Operations<'_>) -> BTreeMap<String, Standing> {
@@ -217,7 +221,8 @@ fn standings(labels: &BTreeMap<String, String>, operations: &Operations<'_>) -> 
         .iter()
         .filter_map(|(id, operation)| {
             let phase = Phase::of(operation)?;
-            let operation_type = operations.type_of(id).map_or_else(|| UNKNOWN_TYPE.to_owned(), |known| known.into_owned());
+            let operation_type =
+                operations.type_of(id).map_or_else(|| UNKNOWN_TYPE.to_owned(), |known| known.into_owned());
             Some((id.to_owned(), Standing { operation_type, phase, since: since(labels, id, phase) }))
         })
         .collect()

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{Api, Patch, PatchParams};
 use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
 use podward_core::keys::{LIFECYCLE_CONDITION, SERVICE_READY_GATE, SERVICE_READY_MESSAGE};
 use podward_core::{ConditionStatus, Explanation, LabelChanges};
 use serde_json::{Map, Value, json};
@@ -45,7 +45,11 @@ impl Writer {
     }
 
     /// Writes labels and annotations of `pod`, if it still is what it was when they were decided on.
-    pub(crate) async fn metadata(&self, pod: &CachedPod, write: MetadataWrite) -> Result<Arc<CachedPod>, Error> {
+    pub(crate) async fn metadata(
+        &self,
+        pod: &CachedPod,
+        write: MetadataWrite,
+    ) -> Result<Arc<CachedPod>, Error> {
         let mut metadata = precondition(pod);
         if !write.labels.is_empty() {
             metadata.insert("labels".to_owned(), Value::Object(write.labels.to_merge_patch()));
@@ -84,7 +88,8 @@ impl Writer {
         let patch = json!({ "metadata": precondition(pod), "status": { "conditions": conditions } });
         let key = pod.key();
         let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let call = async { api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await };
+        let call =
+            async { api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await };
         self.finish(pod, "write the status conditions of", call).await
     }
 
@@ -96,9 +101,9 @@ impl Writer {
             "message": explanation.message,
         });
         // The time says since when the pod waits for this; a new wording of the same wait does not restart it.
-        let same = pod
-            .lifecycle_condition()
-            .is_some_and(|present| present.status == explanation.status && present.reason == explanation.reason);
+        let same = pod.lifecycle_condition().is_some_and(|present| {
+            present.status == explanation.status && present.reason == explanation.reason
+        });
         if let (false, Some(fields)) = (same, condition.as_object_mut()) {
             fields.insert("lastTransitionTime".to_owned(), Value::from(whole_seconds(now)));
         }

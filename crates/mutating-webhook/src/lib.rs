@@ -48,10 +48,7 @@ impl Args {
     /// The webhook that these arguments ask for.
     #[must_use]
     pub fn hook(&self) -> Mutating {
-        Mutating::new(ReviewPolicy {
-            strict: self.strict,
-            trusted: self.trusted_writers.clone(),
-        })
+        Mutating::new(ReviewPolicy { strict: self.strict, trusted: self.trusted_writers.clone() })
     }
 
     /// Serves until a signal.

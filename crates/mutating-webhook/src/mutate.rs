@@ -13,11 +13,7 @@ static ROUTES: [Route; 2] = [
         resources: &[("pods", ""), ("pods", "status")],
         operations: &[Operation::Create, Operation::Update],
     },
-    Route {
-        path: INJECT,
-        resources: &[("pods", "")],
-        operations: &[Operation::Create],
-    },
+    Route { path: INJECT, resources: &[("pods", "")], operations: &[Operation::Create] },
 ];
 
 /// Advances pods.
@@ -49,10 +45,7 @@ impl Webhook for Mutating {
             ));
         };
         let old = request.old_object.as_ref();
-        let writer = Writer {
-            username: &request.user_info.username,
-            groups: &request.user_info.groups,
-        };
+        let writer = Writer { username: &request.user_info.username, groups: &request.user_info.groups };
         // Writes to pods/status are judged too: the API server keeps the labels that come with them.
         let review = review_raw(old, new, &writer, &self.policy);
         if !review.denials.is_empty() {

@@ -39,10 +39,7 @@ impl AdminServer {
         let failed = |source| BindError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        Ok(Self {
-            listener,
-            address: bound,
-        })
+        Ok(Self { listener, address: bound })
     }
 
     /// Where it listens.
@@ -82,22 +79,17 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
     if missing.is_empty() {
         return "ok\n".into_response();
     }
-    (
-        StatusCode::SERVICE_UNAVAILABLE,
-        format!("not ready: {}\n", missing.join(", ")),
-    )
-        .into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", missing.join(", "))).into_response()
 }
 
 async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
         Ok(()) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
-        Err(error) => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the metrics could not be written: {error}\n"),
-        )
-            .into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics could not be written: {error}\n"))
+                .into_response()
+        }
     }
 }
 
@@ -125,26 +117,14 @@ mod tests {
         let (tls, cache) = (readiness.condition("tls"), readiness.condition("cache"));
         let router = router(readiness, Registry::default());
         let unready = StatusCode::SERVICE_UNAVAILABLE;
-        assert_eq!(
-            get_text(&router, "/readyz").await,
-            (unready, "not ready: tls, cache\n".to_owned())
-        );
+        assert_eq!(get_text(&router, "/readyz").await, (unready, "not ready: tls, cache\n".to_owned()));
         tls.set(true);
-        assert_eq!(
-            get_text(&router, "/readyz").await,
-            (unready, "not ready: cache\n".to_owned())
-        );
+        assert_eq!(get_text(&router, "/readyz").await, (unready, "not ready: cache\n".to_owned()));
         cache.set(true);
-        assert_eq!(
-            get_text(&router, "/readyz").await,
-            (StatusCode::OK, "ok\n".to_owned())
-        );
+        assert_eq!(get_text(&router, "/readyz").await, (StatusCode::OK, "ok\n".to_owned()));
         tls.set(false);
         assert_eq!(get_text(&router, "/readyz").await.0, unready);
-        assert_eq!(
-            get_text(&router, "/livez").await,
-            (StatusCode::OK, "ok\n".to_owned())
-        );
+        assert_eq!(get_text(&router, "/livez").await, (StatusCode::OK, "ok\n".to_owned()));
     }
 
     #[tokio::test]
@@ -154,9 +134,6 @@ mod tests {
         counter.inc();
         let (status, text) = get_text(&router(Readiness::default(), registry), "/metrics").await;
         assert_eq!(status, StatusCode::OK);
-        assert!(
-            text.contains("podward_things_total 1") && text.ends_with("# EOF\n"),
-            "{text}"
-        );
+        assert!(text.contains("podward_things_total 1") && text.ends_with("# EOF\n"), "{text}");
     }
 }

@@ -109,20 +109,14 @@ impl LeaseArgs {
         self.identity.clone().unwrap_or_else(|| {
             let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
             let host = host.trim();
-            format!(
-                "{}_{:08x}",
-                if host.is_empty() { "podward" } else { host },
-                fastrand::u32(..)
-            )
+            format!("{}_{:08x}", if host.is_empty() { "podward" } else { host }, fastrand::u32(..))
         })
     }
 }
 
 /// Reads seconds, which may have a fraction: `0.5`.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -150,10 +144,7 @@ mod tests {
         let args = All::parse_from(["x", "--drain-delay", "0.5", "--lease-duration", "3"]);
         assert_eq!(args.tls.drain_delay, Duration::from_millis(500));
         let params = args.lease.params("service");
-        assert_eq!(
-            (params.name.as_str(), params.duration),
-            ("service", Duration::from_secs(3))
-        );
+        assert_eq!((params.name.as_str(), params.duration), ("service", Duration::from_secs(3)));
         assert_eq!(args.process.threads, None);
         assert!(All::try_parse_from(["x", "--drain-delay", "soon"]).is_err());
         assert!(All::try_parse_from(["x", "--drain-delay", "-1"]).is_err());
@@ -163,13 +154,6 @@ mod tests {
     fn identities_differ_from_process_to_process() {
         let args = All::parse_from(["x"]).lease;
         assert_ne!(args.identity(), args.identity());
-        assert_eq!(
-            LeaseArgs {
-                identity: Some("me".to_owned()),
-                ..args
-            }
-            .identity(),
-            "me"
-        );
+        assert_eq!(LeaseArgs { identity: Some("me".to_owned()), ..args }.identity(), "me");
     }
 }

@@ -51,14 +51,9 @@ pub enum ClientError {
 pub async fn connect(args: &KubeArgs, service: &str, version: &str) -> Result<Client, ClientError> {
     let mut config = match &args.kubeconfig {
         Some(path) => {
-            let failed = |source| ClientError::Kubeconfig {
-                path: path.clone(),
-                source,
-            };
+            let failed = |source| ClientError::Kubeconfig { path: path.clone(), source };
             let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .map_err(failed)?
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?
         }
         None => Config::infer().await?,
     };

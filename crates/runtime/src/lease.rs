@@ -53,9 +53,7 @@ impl LeaseParams {
     }
 
     fn wire_seconds(&self) -> i32 {
-        i32::try_from(self.duration.as_millis().div_ceil(1000))
-            .unwrap_or(i32::MAX)
-            .max(1)
+        i32::try_from(self.duration.as_millis().div_ceil(1000)).unwrap_or(i32::MAX).max(1)
     }
 }
 
@@ -86,9 +84,5 @@ pub fn stand(client: Client, params: LeaseParams) -> Candidacy {
     let stop = CancellationToken::new();
     let leases = Api::namespaced(client, &params.namespace);
     let task = tokio::spawn(Candidate::new(leases, params, leads).run(stop.clone()));
-    Candidacy {
-        leading,
-        stop: stop.drop_guard(),
-        task,
-    }
+    Candidacy { leading, stop: stop.drop_guard(), task }
 }

@@ -33,21 +33,12 @@ pub enum TelemetryError {
 ///
 /// When the filter is not understood, or logging has been set up before.
 pub fn init(args: &LogArgs) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(&args.log).map_err(|source| TelemetryError::Filter {
-        filter: args.log.clone(),
-        source,
-    })?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let filter = EnvFilter::try_new(&args.log)
+        .map_err(|source| TelemetryError::Filter { filter: args.log.clone(), source })?;
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match args.log_format {
         // The span's fields go to the top level of `span`; the list of parents would only say them again.
-        LogFormat::Json => subscriber
-            .json()
-            .flatten_event(true)
-            .with_span_list(false)
-            .finish()
-            .try_init()?,
+        LogFormat::Json => subscriber.json().flatten_event(true).with_span_list(false).finish().try_init()?,
         LogFormat::Text => subscriber.with_ansi(false).finish().try_init()?,
     }
     Ok(())
@@ -58,9 +49,7 @@ pub fn init(args: &LogArgs) -> Result<(), TelemetryError> {
 pub fn registry(service: &'static str, version: &'static str) -> Registry {
     let mut registry = Registry::with_prefix("podward");
     let build: Family<[(&'static str, &'static str); 2], Gauge> = Family::default();
-    build
-        .get_or_create(&[("service", service), ("version", version)])
-        .set(1);
+    build.get_or_create(&[("service", service), ("version", version)]).set(1);
     registry.register("build_info", "Which service of which version this is", build);
     registry
 }

@@ -86,10 +86,7 @@ pub async fn serve_webhook<W: Webhook>(
     };
     let server = TlsServer::bind(tls.bind, Arc::clone(&certificates), limits).await?;
     let admin = AdminServer::bind(process.admin_bind).await?;
-    let at = Listening {
-        tls: server.address(),
-        admin: admin.address(),
-    };
+    let at = Listening { tls: server.address(), admin: admin.address() };
     tracing::info!(service, version, tls = %at.tls, admin = %at.admin, "listening");
 
     let readiness = Readiness::default();
@@ -122,10 +119,7 @@ pub async fn serve_webhook<W: Webhook>(
     end.cancel();
     checks.await.context("the self-check ended badly")?;
     last.cancel();
-    admin
-        .await
-        .context("the admin server ended badly")?
-        .context("the admin server failed")?;
+    admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
     tracing::info!(drained = report.drained, "stopped");
     Ok(())
 }

@@ -44,10 +44,7 @@ impl Args {
     /// The webhook that these arguments ask for.
     #[must_use]
     pub fn hook(&self) -> Validating {
-        Validating::new(ReviewPolicy {
-            strict: self.strict,
-            trusted: self.trusted_writers.clone(),
-        })
+        Validating::new(ReviewPolicy { strict: self.strict, trusted: self.trusted_writers.clone() })
     }
 
     /// Serves until a signal.

@@ -37,10 +37,7 @@ impl Webhook for Validating {
                 request.operation
             ));
         };
-        let writer = Writer {
-            username: &request.user_info.username,
-            groups: &request.user_info.groups,
-        };
+        let writer = Writer { username: &request.user_info.username, groups: &request.user_info.groups };
         let found = review(request.old_object.as_ref(), new, &writer, &self.policy);
         let response = match found.denials.is_empty() {
             true => AdmissionResponse::allow(),

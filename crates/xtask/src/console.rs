@@ -9,10 +9,7 @@ use tracing_subscriber::EnvFilter;
 /// Logs of libraries go to the standard error, by default only warnings.
 pub(crate) fn start_logging() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }
 
 /// TLS clients take the process's default provider; without one the first of them would panic.
@@ -31,16 +28,11 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
 /// `cargo` of the toolchain that this program was started with.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .current_dir(podward_testbed::workspace_dir())
-        .kill_on_drop(true);
+    command.current_dir(podward_testbed::workspace_dir()).kill_on_drop(true);
     command
 }
 
 /// Runs `command` on this terminal to its end.
 pub(crate) async fn run(command: &mut Command, what: &str) -> Result<ExitStatus> {
-    command
-        .status()
-        .await
-        .with_context(|| format!("cannot start {what}"))
+    command.status().await.with_context(|| format!("cannot start {what}"))
 }

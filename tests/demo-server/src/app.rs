@@ -60,10 +60,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(settings: &Settings) -> Self {
         let greeting = format!("{} {}\n", settings.version, settings.pod);
-        Self {
-            greeting,
-            takes_requests: AtomicBool::new(true),
-        }
+        Self { greeting, takes_requests: AtomicBool::new(true) }
     }
 
     /// From now on `/readyz` says no.
@@ -90,22 +87,14 @@ impl App {
                 self.drain();
                 text(StatusCode::OK, "draining\n".to_owned())
             }
-            _ => text(
-                StatusCode::NOT_FOUND,
-                "there are /, /slow?ms=N, /readyz and /drain\n".to_owned(),
-            ),
+            _ => text(StatusCode::NOT_FOUND, "there are /, /slow?ms=N, /readyz and /drain\n".to_owned()),
         }
     }
 }
 
 fn wait_of(query: Option<&str>) -> Result<Duration, String> {
-    let mut pairs = query
-        .unwrap_or_default()
-        .split('&')
-        .filter_map(|pair| pair.split_once('='));
-    let (_, value) = pairs
-        .find(|(key, _)| *key == "ms")
-        .ok_or_else(|| "/slow needs ?ms=N\n".to_owned())?;
+    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(key, _)| *key == "ms").ok_or_else(|| "/slow needs ?ms=N\n".to_owned())?;
     let wait = value
         .parse()
         .map(Duration::from_millis)
@@ -119,10 +108,9 @@ fn wait_of(query: Option<&str>) -> Result<Duration, String> {
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(
-        CONTENT_TYPE,
-        hyper::header::HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
@@ -133,11 +121,7 @@ mod tests {
     use super::*;
 
     fn app() -> App {
-        App::new(&Settings {
-            listen: String::new(),
-            version: "v1".to_owned(),
-            pod: "web-0".to_owned(),
-        })
+        App::new(&Settings { listen: String::new(), version: "v1".to_owned(), pod: "web-0".to_owned() })
     }
 
     async fn get(app: &App, path: &str, query: Option<&str>) -> (StatusCode, String) {
@@ -149,24 +133,14 @@ mod tests {
 
     #[tokio::test]
     async fn says_who_it_is() {
-        assert_eq!(
-            get(&app(), "/", None).await,
-            (StatusCode::OK, "v1 web-0\n".to_owned())
-        );
-        assert_eq!(
-            get(&app(), "/slow", Some("a=b&ms=1")).await,
-            (StatusCode::OK, "v1 web-0\n".to_owned())
-        );
+        assert_eq!(get(&app(), "/", None).await, (StatusCode::OK, "v1 web-0\n".to_owned()));
+        assert_eq!(get(&app(), "/slow", Some("a=b&ms=1")).await, (StatusCode::OK, "v1 web-0\n".to_owned()));
     }
 
     #[tokio::test]
     async fn refuses_waits_that_make_no_sense() {
         for query in [None, Some(""), Some("ms=x"), Some("ms=-1"), Some("ms=60001")] {
-            assert_eq!(
-                get(&app(), "/slow", query).await.0,
-                StatusCode::BAD_REQUEST,
-                "{query:?}"
-            );
+            assert_eq!(get(&app(), "/slow", query).await.0, StatusCode::BAD_REQUEST, "{query:?}");
         }
     }
 
@@ -175,10 +149,7 @@ mod tests {
         let app = app();
         assert_eq!(get(&app, "/readyz", None).await.0, StatusCode::OK);
         assert_eq!(get(&app, "/drain", None).await.0, StatusCode::OK);
-        assert_eq!(
-            get(&app, "/readyz", None).await.0,
-            StatusCode::SERVICE_UNAVAILABLE
-        );
+        assert_eq!(get(&app, "/readyz", None).await.0, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(get(&app, "/", None).await.0, StatusCode::OK);
     }
 
@@ -186,10 +157,7 @@ mod tests {
     fn arguments_win_and_strange_ones_are_refused() {
         let args = ["--listen", "127.0.0.1:1", "--version-text", "v9"].map(str::to_owned);
         let settings = Settings::from_args(args.into_iter()).unwrap();
-        assert_eq!(
-            (settings.listen.as_str(), settings.version.as_str()),
-            ("127.0.0.1:1", "v9")
-        );
+        assert_eq!((settings.listen.as_str(), settings.version.as_str()), ("127.0.0.1:1", "v9"));
         assert!(Settings::from_args(["--what".to_owned()].into_iter()).is_err());
         assert!(Settings::from_args(["--listen".to_owned()].into_iter()).is_err());
     }

@@ -62,26 +62,17 @@ impl Environment {
             };
             started.map(Arc::new).map_err(|error| format!("{error:#}"))
         });
-        started
-            .await
-            .clone()
-            .map_err(|error| anyhow::anyhow!("no cluster to test on: {error}"))
+        started.await.clone().map_err(|error| anyhow::anyhow!("no cluster to test on: {error}"))
     }
 
     /// The environments that were started.
     pub(crate) fn started() -> impl Iterator<Item = Arc<Self>> {
-        [&NODE, &SIMULATED]
-            .into_iter()
-            .filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
+        [&NODE, &SIMULATED].into_iter().filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
     }
 
     async fn start_node() -> Result<Self> {
         let images = DemoImages::default();
-        let options = Options {
-            controllers: 2,
-            lease_seconds: LEASE_SECONDS,
-            ..Options::default()
-        };
+        let options = Options { controllers: 2, lease_seconds: LEASE_SECONDS, ..Options::default() };
         let cluster = match user_cluster() {
             Some(kubeconfig) => {
                 eprintln!("{}", images.how_to_load());
@@ -102,11 +93,7 @@ impl Environment {
         require(&[Part::ControlPlane, Part::Kwok]).await?;
         let bed = Bed::builder(Shape::Simulated).name("e2e-simulated").start().await;
         let cluster = Cluster::of_bed(Arc::new(bed.context("start a bed of shape simulated")?));
-        let options = Options {
-            strict: true,
-            lease_seconds: LEASE_SECONDS,
-            ..Options::default()
-        };
+        let options = Options { strict: true, lease_seconds: LEASE_SECONDS, ..Options::default() };
         Self::with_podward(cluster, options, DemoImages::default()).await
     }
 
@@ -119,29 +106,17 @@ impl Environment {
         {
             bed.keep_logs();
         }
-        Ok(Self {
-            cluster,
-            podward: podward?,
-            images,
-            access: RwLock::default(),
-        })
+        Ok(Self { cluster, podward: podward?, images, access: RwLock::default() })
     }
 
     /// Ends it. After a failure logs are kept, and said where.
     pub(crate) async fn end(&self, failed: bool) -> Result<()> {
         if failed && let Some(bed) = self.cluster.bed() {
             bed.keep_logs();
-            eprintln!(
-                "logs of the bed {} are kept in {}",
-                bed.name(),
-                bed.logs_dir().display()
-            );
+            eprintln!("logs of the bed {} are kept in {}", bed.name(), bed.logs_dir().display());
         }
         match self.cluster.bed() {
-            Some(bed) => bed
-                .down()
-                .await
-                .with_context(|| format!("end the bed {}", bed.name())),
+            Some(bed) => bed.down().await.with_context(|| format!("end the bed {}", bed.name())),
             None => self.podward.shutdown().await,
         }
     }
@@ -153,8 +128,6 @@ async fn require(parts: &[Part]) -> Result<()> {
     if !missing.is_empty() {
         return Err(ToolsError::Missing(missing).into());
     }
-    build_program("podward-testbed", "dev")
-        .await
-        .context("build the keeper of beds")?;
+    build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
     Ok(())
 }

@@ -41,27 +41,11 @@ pub async fn raw_patch(client: &Client, namespace: &str, pod: &str, patch: &Valu
         .header("content-type", "application/merge-patch+json")
         .header("accept", "application/json")
         .body(Body::from(serde_json::to_vec(patch)?))?;
-    let response = client
-        .send(request)
-        .await
-        .with_context(|| format!("patch pod {namespace}/{pod}"))?;
+    let response = client.send(request).await.with_context(|| format!("patch pod {namespace}/{pod}"))?;
     let status = response.status();
-    let warnings = response
-        .headers()
-        .get_all("warning")
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let warnings = warnings
-        .map(|value| value.trim_start_matches("299 - ").trim_matches('"').to_owned())
-        .collect();
-    let body = response
-        .into_body()
-        .collect_bytes()
-        .await
-        .context("read the answer")?;
-    Ok(Answer {
-        status,
-        warnings,
-        body: serde_json::from_slice(&body).context("understand the answer")?,
-    })
+    let warnings = response.headers().get_all("warning").iter().filter_map(|value| value.to_str().ok());
+    let warnings =
+        warnings.map(|value| value.trim_start_matches("299 - ").trim_matches('"').to_owned()).collect();
+    let body = response.into_body().collect_bytes().await.context("read the answer")?;
+    Ok(Answer { status, warnings, body: serde_json::from_slice(&body).context("understand the answer")? })
 }

@@ -53,13 +53,7 @@ impl Scene {
             .context("make the namespace")?;
         let timeline = Timeline::start(client.clone(), &namespace, "").await?;
         let feed = PodFeed::start(client.clone(), &namespace, "").await?;
-        Ok(Self {
-            environment,
-            namespace,
-            feed,
-            timeline,
-            at_rest: AtomicBool::new(true),
-        })
+        Ok(Self { environment, namespace, feed, timeline, at_rest: AtomicBool::new(true) })
     }
 
     /// An administrator's client.
@@ -154,12 +148,7 @@ impl Scene {
     /// # Errors
     /// When the API server refuses.
     pub async fn create(&self, name: &str) -> Result<Pod> {
-        self.create_with(
-            name,
-            &json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE}),
-            &json!({}),
-        )
-        .await
+        self.create_with(name, &json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE}), &json!({})).await
     }
 
     /// Makes a pod with these labels and annotations.
@@ -168,10 +157,7 @@ impl Scene {
     /// When the API server refuses.
     pub async fn create_with(&self, name: &str, labels: &Value, annotations: &Value) -> Result<Pod> {
         let pod = self.pod(name, labels, annotations)?;
-        self.api()
-            .create(&PostParams::default(), &pod)
-            .await
-            .with_context(|| format!("make pod {name}"))
+        self.api().create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}"))
     }
 
     /// Makes pods that opted in and expect the finalizer of [`traffic`](Self::traffic), and waits until they are available.
@@ -183,15 +169,8 @@ impl Scene {
         let expected = pods::expecting(&employer, &TrafficLoop::finalizer_of(CONSUMER));
         let labels = json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE});
         let annotations = json!({keys::AVAILABLE_CONDITIONS: expected});
-        try_join_all(
-            names
-                .iter()
-                .map(|name| self.create_with(name, &labels, &annotations)),
-        )
-        .await?;
-        try_join_all(names.iter().map(|name| self.until_available(name)))
-            .await
-            .map(drop)
+        try_join_all(names.iter().map(|name| self.create_with(name, &labels, &annotations))).await?;
+        try_join_all(names.iter().map(|name| self.until_available(name))).await.map(drop)
     }
 
     /// Waits until the pod is available.
@@ -207,10 +186,8 @@ impl Scene {
     /// # Errors
     /// When the API server refuses.
     pub async fn label(&self, name: &str, labels: &[(&str, Option<&str>)]) -> Result<Pod> {
-        let labels: serde_json::Map<_, _> = labels
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), json!(value)))
-            .collect();
+        let labels: serde_json::Map<_, _> =
+            labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         self.patch(name, json!({"metadata": {"labels": labels}})).await
     }
 
@@ -219,19 +196,13 @@ impl Scene {
     /// # Errors
     /// When the API server refuses.
     pub async fn patch(&self, name: &str, patch: Value) -> Result<Pod> {
-        let patched = self
-            .api()
-            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
+        let patched = self.api().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.with_context(|| format!("patch pod {name} with {patch}"))
     }
 
     /// The invariants over all versions, and that nothing is left.
     pub(crate) async fn verify(&self) -> Result<()> {
-        self.timeline
-            .verify(self.at_rest.load(Ordering::SeqCst))
-            .await
-            .map(drop)
+        self.timeline.verify(self.at_rest.load(Ordering::SeqCst)).await.map(drop)
     }
 
     /// Everything that helps to see why a test failed.
@@ -242,19 +213,14 @@ impl Scene {
             .iter()
             .map(|pod| format!("  {}: {}", pod.name_any(), pods::describe(pod)))
             .collect();
-        let events = Api::<Event>::namespaced(self.client(), &self.namespace)
-            .list(&ListParams::default())
-            .await;
+        let events =
+            Api::<Event>::namespaced(self.client(), &self.namespace).list(&ListParams::default()).await;
         let events: Vec<String> = match events {
             Ok(events) => events.items.iter().map(describe_event).collect(),
             Err(error) => vec![format!("  cannot be read: {error}")],
         };
         let report = self.timeline.report(false);
-        let timelines: String = report
-            .pods
-            .iter()
-            .map(podward_support::timeline::render::pod)
-            .collect();
+        let timelines: String = report.pods.iter().map(podward_support::timeline::render::pod).collect();
         format!(
             "failed in namespace {}; logs are in {}\npods:\n{}\nevents:\n{}\ntimelines:\n{timelines}\nlast lines of the services:\n{}\nwhy",
             self.namespace,
@@ -271,24 +237,11 @@ impl Scene {
             return Ok(());
         }
         let namespaces: Api<Namespace> = Api::all(self.client());
-        namespaces
-            .delete(&self.namespace, &DeleteParams::default())
-            .await
-            .context("delete the namespace")?;
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await.context("delete the namespace")?;
         let params = DeleteParams::default().grace_period(0);
-        self.api()
-            .delete_collection(&params, &ListParams::default())
-            .await
-            .context("delete the pods")?;
-        for pod in self
-            .feed
-            .all()
-            .iter()
-            .filter(|pod| pods::holders(pod).next().is_some())
-        {
-            let freed = self
-                .patch(&pod.name_any(), json!({"metadata": {"finalizers": null}}))
-                .await;
+        self.api().delete_collection(&params, &ListParams::default()).await.context("delete the pods")?;
+        for pod in self.feed.all().iter().filter(|pod| pods::holders(pod).next().is_some()) {
+            let freed = self.patch(&pod.name_any(), json!({"metadata": {"finalizers": null}})).await;
             // The pod may be gone by now.
             drop(freed);
         }
@@ -299,10 +252,5 @@ impl Scene {
 fn describe_event(event: &Event) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let name = text(&event.involved_object.name);
-    format!(
-        "  {name}: {} {}: {}",
-        text(&event.type_),
-        text(&event.reason),
-        text(&event.message)
-    )
+    format!("  {name}: {} {}: {}", text(&event.type_), text(&event.reason), text(&event.message))
 }

@@ -61,12 +61,7 @@ impl Test {
         F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self {
-            name: name.to_owned(),
-            place,
-            alone,
-            body: Box::new(move |scene| Box::pin(body(scene))),
-        }
+        Self { name: name.to_owned(), place, alone, body: Box::new(move |scene| Box::pin(body(scene))) }
     }
 
     async fn run(self) -> Result<()> {
@@ -79,9 +74,7 @@ impl Test {
             _shared = environment.access.read().await;
         }
         let scene = Arc::new(
-            Scene::open(environment.clone(), &self.name)
-                .await
-                .context("open the test's namespace")?,
+            Scene::open(environment.clone(), &self.name).await.context("open the test's namespace")?,
         );
         let (name, body) = (self.name, (self.body)(scene.clone()));
         // A panic must not leave the others waiting for a lock, nor the namespace behind.
@@ -116,9 +109,7 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
         let is_left_out = test.place == Where::Simulated && user_cluster().is_some();
         let (runtime, name) = (runtime.clone(), test.name.clone());
         let trial = Trial::test(name, move || {
-            runtime
-                .block_on(test.run())
-                .map_err(|error| Failed::from(format!("{error:#}")))
+            runtime.block_on(test.run()).map_err(|error| Failed::from(format!("{error:#}")))
         });
         trial.with_ignored_flag(is_left_out)
     });

@@ -31,9 +31,13 @@ async fn measure_operations(sizes: Vec<String>) -> Result<()> {
 
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {
     let program = arguments.first().context("give the path of mutating-webhook")?;
-    let seconds = arguments.get(1).map_or(Ok(10), |seconds| seconds.parse()).context("give seconds as a number")?;
-    let options =
-        WebhookOptions { program: PathBuf::from(program), each: Duration::from_secs(seconds), connections: 8 };
+    let seconds =
+        arguments.get(1).map_or(Ok(10), |seconds| seconds.parse()).context("give seconds as a number")?;
+    let options = WebhookOptions {
+        program: PathBuf::from(program),
+        each: Duration::from_secs(seconds),
+        connections: 8,
+    };
     let report = webhook::run(options).await?;
     for [what, aim, found] in report.rows() {
         eprintln!("{what:34} {aim:>10} {found:>24}");

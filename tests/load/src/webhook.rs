@@ -70,38 +70,18 @@ impl WebhookReport {
     pub fn rows(&self) -> Vec<[String; 3]> {
         let row = |what: &str, aim: &str, found: String| [what.to_owned(), aim.to_owned(), found];
         vec![
-            row(
-                "CPU per request",
-                "0.16 ms",
-                format!("{:.3} ms", self.cpu_ms_per_request),
-            ),
-            row(
-                "of that in the kernel",
-                "",
-                format!("{:.3} ms", self.system_ms_per_request),
-            ),
+            row("CPU per request", "0.16 ms", format!("{:.3} ms", self.cpu_ms_per_request)),
+            row("of that in the kernel", "", format!("{:.3} ms", self.system_ms_per_request)),
             row(
                 "CPU per request without a patch",
                 "",
                 format!("{:.3} ms", self.unchanged_cpu_ms_per_request),
             ),
-            row(
-                "requests/s on one core",
-                "5,000",
-                format!("{:.0}", self.requests_per_second),
-            ),
+            row("requests/s on one core", "5,000", format!("{:.0}", self.requests_per_second)),
             row("p50 at half load", "", format!("{:.2} ms", self.p50_ms)),
             row("p99 at half load", "5 ms", format!("{:.2} ms", self.p99_ms)),
-            row(
-                "p99 at 2,500 requests/s",
-                "5 ms",
-                format!("{:.2} ms", self.p99_at_aim_ms),
-            ),
-            row(
-                "RSS",
-                "20 MiB",
-                format!("{:.1} MiB (peak {:.1})", self.rss_mib, self.peak_rss_mib),
-            ),
+            row("p99 at 2,500 requests/s", "5 ms", format!("{:.2} ms", self.p99_at_aim_ms)),
+            row("RSS", "20 MiB", format!("{:.1} MiB (peak {:.1})", self.rss_mib, self.peak_rss_mib)),
         ]
     }
 }
@@ -114,10 +94,7 @@ impl WebhookReport {
 pub async fn run(options: WebhookOptions) -> Result<WebhookReport> {
     // A runtime and a thread of its own: it is bound to a CPU, and spins until a request is due.
     let run = std::thread::spawn(move || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?
-            .block_on(measure(&options))
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(&options))
     });
     tokio::task::spawn_blocking(move || run.join())
         .await?
@@ -143,12 +120,8 @@ async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
     let idle_reviews = unchanged.saturate(options.connections, options.each).await?;
     let unchanged_cpu = webhook.cpu()? - before;
     let half_load = saturated.per_second() / 2.0;
-    let mut latency = patched
-        .at_rate(options.connections, half_load, options.each)
-        .await?;
-    let mut aim_latency = patched
-        .at_rate(options.connections, AIM_HALF, options.each)
-        .await?;
+    let mut latency = patched.at_rate(options.connections, half_load, options.each).await?;
+    let mut aim_latency = patched.at_rate(options.connections, AIM_HALF, options.each).await?;
     let memory = webhook.memory()?;
     webhook.stop().await?;
 
@@ -177,10 +150,7 @@ fn cpus() -> Result<(usize, usize)> {
     let mut usable = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
     let (first, second) = (usable.next(), usable.next());
     let first = first.context("no CPU may be used")?;
-    Ok((
-        first,
-        second.context("two CPUs are needed: one for the webhook, one for the load")?,
-    ))
+    Ok((first, second.context("two CPUs are needed: one for the webhook, one for the load")?))
 }
 
 fn per_request_ms(cpu: Duration, requests: usize) -> Result<f64> {
@@ -192,7 +162,5 @@ fn per_request_ms(cpu: Duration, requests: usize) -> Result<f64> {
 fn percentile_ms(latencies: &mut [Duration], percent: usize) -> f64 {
     latencies.sort_unstable();
     let at = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
-    latencies
-        .get(at)
-        .map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
+    latencies.get(at).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
 }

@@ -68,10 +68,7 @@ impl Cluster {
     }
 
     fn new(place: Place) -> Self {
-        Self {
-            place,
-            next_port: Arc::new(AtomicU16::new(FIRST_PORT)),
-        }
+        Self { place, next_port: Arc::new(AtomicU16::new(FIRST_PORT)) }
     }
 
     /// The bed, if it is one.
@@ -178,10 +175,7 @@ impl Cluster {
     pub async fn free_address(&self) -> Result<SocketAddr> {
         let address = self.service_address();
         if self.is_ours() {
-            return Ok(SocketAddr::new(
-                address,
-                self.next_port.fetch_add(1, Ordering::SeqCst),
-            ));
+            return Ok(SocketAddr::new(address, self.next_port.fetch_add(1, Ordering::SeqCst)));
         }
         let listener = tokio::net::TcpListener::bind((address, 0)).await;
         let listener = listener.with_context(|| format!("find a free port at {address}"))?;
@@ -197,10 +191,7 @@ impl Cluster {
         let started = match &self.place {
             Place::Bed(bed) => {
                 let of_bed = Command::new(command.name, command.program).args(command.args);
-                bed.spawn(of_bed)
-                    .await
-                    .map(ServiceProcess::Bed)
-                    .map_err(Into::into)
+                bed.spawn(of_bed).await.map(ServiceProcess::Bed).map_err(Into::into)
             }
             Place::Local(local) => LocalProcess::start(command, local.dir()).map(ServiceProcess::Local),
         };

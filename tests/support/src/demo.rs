@@ -55,24 +55,13 @@ pub async fn run(demo: Demo) -> Result<()> {
     let clock = Clock(Instant::now());
     let cluster = start_cluster(&demo, &clock).await?;
     let podward = async {
-        clock.say(&format!(
-            "start Podward's services (cargo profile {})",
-            demo.profile
-        ));
-        Podward::start(
-            &cluster,
-            Options {
-                profile: demo.profile.clone(),
-                ..Options::default()
-            },
-        )
-        .await
+        clock.say(&format!("start Podward's services (cargo profile {})", demo.profile));
+        Podward::start(&cluster, Options { profile: demo.profile.clone(), ..Options::default() }).await
     };
     let outcome = match podward.await {
         Ok(podward) => {
-            let shown = show(&demo, &cluster, &clock)
-                .await
-                .map_err(|error| error.context(podward.last_words()));
+            let shown =
+                show(&demo, &cluster, &clock).await.map_err(|error| error.context(podward.last_words()));
             finish(&demo, &cluster, &podward).await.and(shown)
         }
         Err(error) => Err(error),
@@ -95,33 +84,17 @@ async fn start_cluster(demo: &Demo, clock: &Clock) -> Result<Cluster> {
     }
     clock.say("build the demo server");
     let images = demo.images.build(&demo.profile).await?;
-    build_program("podward-testbed", "dev")
-        .await
-        .context("build the keeper of beds")?;
+    build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
     clock.say("start a cluster with one real node");
-    let builder = images
-        .into_iter()
-        .fold(Bed::builder(Shape::Node).name(BED), |builder, image| {
-            builder.image(image)
-        });
-    let bed = if demo.keep {
-        Bed::up_detached(builder).await
-    } else {
-        builder.start().await
-    };
+    let builder =
+        images.into_iter().fold(Bed::builder(Shape::Node).name(BED), |builder, image| builder.image(image));
+    let bed = if demo.keep { Bed::up_detached(builder).await } else { builder.start().await };
     Ok(Cluster::of_bed(Arc::new(bed.context("start the demo's bed")?)))
 }
 
 async fn show(demo: &Demo, cluster: &Cluster, clock: &Clock) -> Result<()> {
-    let workload = Workload {
-        client: cluster.client(),
-        image: demo.images.v1.clone(),
-    };
-    clock.say(&format!(
-        "deploy {} pods of {} behind a Service",
-        workload::REPLICAS,
-        demo.images.v1
-    ));
+    let workload = Workload { client: cluster.client(), image: demo.images.v1.clone() };
+    clock.say(&format!("deploy {} pods of {} behind a Service", workload::REPLICAS, demo.images.v1));
     workload.create_namespace().await?;
     let timeline = Timeline::start(cluster.client(), workload::NAMESPACE, workload::SELECTOR).await?;
     let feed = PodFeed::start(cluster.client(), workload::NAMESPACE, workload::SELECTOR).await?;
@@ -140,10 +113,7 @@ async fn show(demo: &Demo, cluster: &Cluster, clock: &Clock) -> Result<()> {
         timeline.catch_up().await?;
         timeline.come_to_rest().await;
         let report = timeline.report(true);
-        report
-            .pods
-            .iter()
-            .for_each(|pod| println!("\n{}", render::pod(pod)));
+        report.pods.iter().for_each(|pod| println!("\n{}", render::pod(pod)));
         println!("{}", render::table(&report));
         let verdict = Verdict::of(report, &feed.all(), &pods, &demo.images, took);
         if let Some(file) = &demo.json {
@@ -151,11 +121,7 @@ async fn show(demo: &Demo, cluster: &Cluster, clock: &Clock) -> Result<()> {
             std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
         }
         println!("{verdict}");
-        if verdict.is_right() {
-            Ok(())
-        } else {
-            bail!("the demo shows that something is wrong")
-        }
+        if verdict.is_right() { Ok(()) } else { bail!("the demo shows that something is wrong") }
     };
     let shown = shown.await;
     if !demo.keep && !cluster.is_ours() {
@@ -190,10 +156,7 @@ async fn finish(demo: &Demo, cluster: &Cluster, podward: &Podward) -> Result<()>
                 println!("Podward's services run until you press Ctrl-C. Look at the pods:");
                 println!("  kubectl get pods -n {} --show-labels", workload::NAMESPACE);
                 tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
-                let workload = Workload {
-                    client: cluster.client(),
-                    image: demo.images.v1.clone(),
-                };
+                let workload = Workload { client: cluster.client(), image: demo.images.v1.clone() };
                 let feed = PodFeed::start(cluster.client(), workload::NAMESPACE, workload::SELECTOR).await?;
                 let _traffic = TrafficLoop::start(feed.api(), workload::SELECTOR, workload::CONSUMER);
                 workload.remove(&feed).await?;

@@ -73,10 +73,7 @@ pub async fn observe(
     };
     let watching = Watching(tokio::spawn(work));
     let what = || format!("the first list of pods in namespace {namespace}");
-    within(WAIT, what, async {
-        first_list.await.context("the watch on pods ended")
-    })
-    .await?;
+    within(WAIT, what, async { first_list.await.context("the watch on pods ended") }).await?;
     Ok(watching)
 }
 
@@ -107,12 +104,7 @@ impl PodFeed {
         });
         let watching = Arc::new(watching.await?);
         let api = Api::namespaced(client, namespace);
-        Ok(Self {
-            api,
-            namespace: namespace.to_owned(),
-            latest,
-            _watching: watching,
-        })
+        Ok(Self { api, namespace: namespace.to_owned(), latest, _watching: watching })
     }
 
     /// A client of the same cluster.
@@ -167,14 +159,8 @@ impl PodFeed {
         let mut latest = self.latest.clone();
         let found = latest.wait_for(|latest| latest.get(name).is_some_and(|pod| test(pod)));
         match tokio::time::timeout(deadline, found).await {
-            Ok(Ok(latest)) => latest
-                .get(name)
-                .cloned()
-                .ok_or_else(|| anyhow!("pod {name} is gone")),
-            Ok(Err(_)) => Err(anyhow!(
-                "the watch on the pods of namespace {} has ended",
-                self.namespace
-            )),
+            Ok(Ok(latest)) => latest.get(name).cloned().ok_or_else(|| anyhow!("pod {name} is gone")),
+            Ok(Err(_)) => Err(anyhow!("the watch on the pods of namespace {} has ended", self.namespace)),
             Err(_) => {
                 let last = self
                     .get(name)
@@ -204,10 +190,7 @@ impl PodFeed {
         });
         match tokio::time::timeout(WAIT, found).await {
             Ok(Ok(latest)) => Ok(latest.values().cloned().collect()),
-            Ok(Err(_)) => Err(anyhow!(
-                "the watch on the pods of namespace {} has ended",
-                self.namespace
-            )),
+            Ok(Err(_)) => Err(anyhow!("the watch on the pods of namespace {} has ended", self.namespace)),
             Err(_) => {
                 let seen: Vec<String> = self
                     .all()

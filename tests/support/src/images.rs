@@ -32,9 +32,8 @@ impl DemoImages {
     /// # Errors
     /// When the demo server can't be built.
     pub async fn build(&self, profile: &str) -> Result<[Image; 2]> {
-        let server = build_static("demo-server", "demo-server", profile)
-            .await
-            .context("build the demo server")?;
+        let server =
+            build_static("demo-server", "demo-server", profile).await.context("build the demo server")?;
         let image = |name: &str, version: &str| {
             Image::new(name)
                 .file(&server, "/demo-server", 0o755)

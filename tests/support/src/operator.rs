@@ -38,12 +38,7 @@ impl Operator {
     /// An operator on the pods that `feed` sees.
     pub fn new(feed: &PodFeed, id: impl Into<String>, operation_type: impl Into<String>) -> Self {
         let finish_style = FinishStyle::default();
-        Self {
-            feed: feed.clone(),
-            id: id.into(),
-            operation_type: operation_type.into(),
-            finish_style,
-        }
+        Self { feed: feed.clone(), id: id.into(), operation_type: operation_type.into(), finish_style }
     }
 
     /// The same operator with another way of finishing.
@@ -104,11 +99,7 @@ impl Operator {
     /// When it doesn't come in time.
     pub async fn await_stage(&self, pod: &str, stage: Stage) -> Result<Arc<Pod>> {
         let key = self.key(stage);
-        self.feed
-            .until(pod, &format!("the label {key} is there"), |pod| {
-                pods::has_label(pod, &key)
-            })
-            .await
+        self.feed.until(pod, &format!("the label {key} is there"), |pod| pods::has_label(pod, &key)).await
     }
 
     /// Says that it is done, in this operator's style.
@@ -129,10 +120,7 @@ impl Operator {
     /// # Errors
     /// When the API server refuses.
     pub async fn undo(&self, pod: &str) -> Result<Pod> {
-        let undo = (
-            self.key(Stage::UndoOperationType),
-            Some(self.operation_type.clone()),
-        );
+        let undo = (self.key(Stage::UndoOperationType), Some(self.operation_type.clone()));
         self.write_labels(pod, "undo", [undo]).await
     }
 
@@ -141,10 +129,8 @@ impl Operator {
     /// # Errors
     /// When the API server refuses, or there is no such pod.
     pub async fn set_image(&self, pod: &str, image: &str) -> Result<Pod> {
-        let name = self
-            .feed
-            .get(pod)
-            .and_then(|pod| Some(pod.spec.as_ref()?.containers.first()?.name.clone()));
+        let name =
+            self.feed.get(pod).and_then(|pod| Some(pod.spec.as_ref()?.containers.first()?.name.clone()));
         let name = name.with_context(|| format!("set the image of pod {pod}: it isn't there"))?;
         let change = json!({"spec": {"containers": [{"name": name, "image": image}]}});
         let patch = Patch::Strategic(change);
@@ -167,13 +153,7 @@ impl Operator {
                     && status.ready
             })
         };
-        self.feed
-            .until(
-                &name,
-                &format!("its container runs {image} and is ready"),
-                changed,
-            )
-            .await
+        self.feed.until(&name, &format!("its container runs {image} and is ready"), changed).await
     }
 
     async fn write_labels(
@@ -188,17 +168,12 @@ impl Operator {
     }
 
     async fn write(&self, pod: &str, what: &str, patch: &Patch<Value>) -> Result<Pod> {
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let written = self.feed.api().patch(pod, &parameters, patch).await;
         let place = self.feed.namespace();
         written.with_context(|| {
-            format!(
-                "{what} operation {} ({}) on pod {place}/{pod}",
-                self.id, self.operation_type
-            )
+            format!("{what} operation {} ({}) on pod {place}/{pod}", self.id, self.operation_type)
         })
     }
 }

@@ -13,10 +13,7 @@ pub fn view(pod: &Pod) -> PodView<'_> {
     static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
     PodView {
         labels: pod.metadata.labels.as_ref().unwrap_or(&NO_LABELS),
-        available_conditions: pod
-            .annotations()
-            .get(keys::AVAILABLE_CONDITIONS)
-            .map(String::as_str),
+        available_conditions: pod.annotations().get(keys::AVAILABLE_CONDITIONS).map(String::as_str),
         finalizers: pod.finalizers(),
         has_gate: has_gate(pod),
         gate: condition(pod, keys::SERVICE_READY_GATE),
@@ -28,10 +25,7 @@ pub fn view(pod: &Pod) -> PodView<'_> {
 /// The status of the condition `name`.
 #[must_use]
 pub fn condition(pod: &Pod, name: &str) -> Option<ConditionStatus> {
-    let mut conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions
         .find(|condition| condition.type_ == name)
         .map(|condition| ConditionStatus::parse(&condition.status))
@@ -46,10 +40,7 @@ pub fn is_ready(pod: &Pod) -> bool {
 /// Whether the pod was made with Podward's readiness gate.
 #[must_use]
 pub fn has_gate(pod: &Pod) -> bool {
-    let mut gates = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let mut gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
     gates.any(|gate| gate.condition_type == keys::SERVICE_READY_GATE)
 }
 
@@ -86,49 +77,28 @@ pub fn describe(pod: &Pod) -> String {
         .labels()
         .keys()
         .filter(|key| !matches!(keys::Key::parse(key), keys::Key::Other))
-        .map(|key| {
-            key.split_once(".podopslifecycle.kusionstack.io")
-                .map_or(key.as_str(), |(word, _)| word)
-        })
+        .map(|key| key.split_once(".podopslifecycle.kusionstack.io").map_or(key.as_str(), |(word, _)| word))
         .collect();
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or("unknown");
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");
     let gate = condition(pod, keys::SERVICE_READY_GATE).map_or("absent", ConditionStatus::as_str);
-    let waits = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
+    let waits = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let waits = waits.filter(|condition| condition.type_ == keys::LIFECYCLE_CONDITION);
-    let waits: Vec<&str> = waits
-        .filter_map(|condition| condition.message.as_deref())
-        .collect();
+    let waits: Vec<&str> = waits.filter_map(|condition| condition.message.as_deref()).collect();
     format!(
         "{phase}, gate {gate}, Ready {}, labels {labels:?}, finalizers {:?}, container {}, waits: {}",
         is_ready(pod),
         pod.finalizers(),
         container(pod).map_or_else(|| "none".to_owned(), describe_container),
-        if waits.is_empty() {
-            "nothing said".to_owned()
-        } else {
-            waits.join("; ")
-        },
+        if waits.is_empty() { "nothing said".to_owned() } else { waits.join("; ") },
     )
 }
 
 fn describe_container(status: &ContainerStatus) -> String {
     let state = status.state.as_ref();
-    let waiting = state
-        .and_then(|state| state.waiting.as_ref())
-        .and_then(|waiting| waiting.reason.as_deref());
+    let waiting =
+        state.and_then(|state| state.waiting.as_ref()).and_then(|waiting| waiting.reason.as_deref());
     let is_running = state.is_some_and(|state| state.running.is_some());
-    let what = if is_running {
-        "running"
-    } else {
-        waiting.unwrap_or("not running")
-    };
+    let what = if is_running { "running" } else { waiting.unwrap_or("not running") };
     format!("{} {what}, ready {}", status.image, status.ready)
 }
 

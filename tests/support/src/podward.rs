@@ -69,27 +69,14 @@ impl Podward {
     /// # Errors
     /// When any of it fails; the text has the end of the log of a service that isn't ready.
     pub async fn start(cluster: &Cluster, options: Options) -> Result<Self> {
-        let programs = build_workspace(&options.profile)
-            .await
-            .context("build Podward's services")?;
+        let programs = build_workspace(&options.profile).await.context("build Podward's services")?;
         let manifests = Manifests::read().context("read Podward's manifests")?;
         let client = cluster.client();
-        manifests
-            .install(&client)
-            .await
-            .context("install Podward's manifests")?;
-        let podward = Self {
-            cluster: cluster.clone(),
-            options,
-            manifests,
-            programs,
-            services: Mutex::default(),
-        };
+        manifests.install(&client).await.context("install Podward's manifests")?;
+        let podward =
+            Self { cluster: cluster.clone(), options, manifests, programs, services: Mutex::default() };
         let webhooks = async {
-            tokio::try_join!(
-                podward.add(Kind::MutatingWebhook),
-                podward.add(Kind::ValidatingWebhook)
-            )
+            tokio::try_join!(podward.add(Kind::MutatingWebhook), podward.add(Kind::ValidatingWebhook))
         };
         let controllers = async {
             for _ in 0..podward.options.controllers {
@@ -105,23 +92,14 @@ impl Podward {
     /// Tells the API server to ask these webhooks, and waits until it does.
     async fn register(&self, webhooks: &[&Service]) -> Result<()> {
         let client = self.cluster.client();
-        let addresses: Vec<(Kind, SocketAddr)> = webhooks
-            .iter()
-            .filter_map(|service| Some((service.kind(), service.serves_at()?)))
-            .collect();
+        let addresses: Vec<(Kind, SocketAddr)> =
+            webhooks.iter().filter_map(|service| Some((service.kind(), service.serves_at()?))).collect();
         let ca = self.cluster.server_ca();
-        self.manifests
-            .register_webhooks(&client, &addresses, &ca)
-            .await
-            .context("register the webhooks")?;
+        self.manifests.register_webhooks(&client, &addresses, &ca).await.context("register the webhooks")?;
         let canary = Canary::new(client);
         let waited = canary.until_asked(WAIT).await;
         waited.with_context(|| {
-            webhooks
-                .iter()
-                .map(|service| service.last_words())
-                .collect::<Vec<_>>()
-                .join("\n")
+            webhooks.iter().map(|service| service.last_words()).collect::<Vec<_>>().join("\n")
         })
     }
 
@@ -130,12 +108,7 @@ impl Podward {
     /// # Errors
     /// When it doesn't become ready.
     pub async fn add(&self, kind: Kind) -> Result<Arc<Service>> {
-        let number = self
-            .services
-            .lock()
-            .iter()
-            .filter(|service| service.kind() == kind)
-            .count();
+        let number = self.services.lock().iter().filter(|service| service.kind() == kind).count();
         let service = Service::prepare(&self.cluster, &self.options, &self.programs, kind, number).await;
         let service = Arc::new(service.with_context(|| format!("prepare {kind}"))?);
         self.services.lock().push(service.clone());
@@ -146,12 +119,7 @@ impl Podward {
     /// All services of this kind, in the order of their starts.
     #[must_use]
     pub fn services(&self, kind: Kind) -> Vec<Arc<Service>> {
-        self.services
-            .lock()
-            .iter()
-            .filter(|service| service.kind() == kind)
-            .cloned()
-            .collect()
+        self.services.lock().iter().filter(|service| service.kind() == kind).cloned().collect()
     }
 
     /// Both webhooks.
@@ -177,13 +145,9 @@ impl Podward {
     /// When the Lease can't be read.
     pub async fn leader(&self) -> Result<Option<Arc<Service>>> {
         let leases: Api<Lease> = Api::namespaced(self.cluster.client(), NAMESPACE);
-        let lease = leases
-            .get_opt(LEASE)
-            .await
-            .with_context(|| format!("read the lease {NAMESPACE}/{LEASE}"))?;
-        let holder = lease
-            .and_then(|lease| lease.spec?.holder_identity)
-            .unwrap_or_default();
+        let lease =
+            leases.get_opt(LEASE).await.with_context(|| format!("read the lease {NAMESPACE}/{LEASE}"))?;
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
         let mut controllers = self.services(Kind::LifecycleController).into_iter();
         Ok(controllers.find(|service| service.is_known_as(&holder) && service.is_running()))
     }
@@ -197,12 +161,7 @@ impl Podward {
     /// The last lines of every service's log, for the text of a failure.
     #[must_use]
     pub fn last_words(&self) -> String {
-        self.services
-            .lock()
-            .iter()
-            .map(|service| service.last_words())
-            .collect::<Vec<_>>()
-            .join("\n")
+        self.services.lock().iter().map(|service| service.last_words()).collect::<Vec<_>>().join("\n")
     }
 
     /// Takes the webhook configurations away, ends the services and removes the manifests: a cluster that isn't ours must not go
@@ -212,18 +171,12 @@ impl Podward {
     /// When something can't be removed.
     pub async fn shutdown(&self) -> Result<()> {
         let client = self.cluster.client();
-        self.manifests
-            .unregister_webhooks(&client)
-            .await
-            .context("remove the webhook configurations")?;
+        self.manifests.unregister_webhooks(&client).await.context("remove the webhook configurations")?;
         let services = std::mem::take(&mut *self.services.lock());
         for service in services {
             service.stop().await?;
         }
-        self.manifests
-            .uninstall(&client)
-            .await
-            .context("remove Podward's manifests")?;
+        self.manifests.uninstall(&client).await.context("remove Podward's manifests")?;
         self.cluster.clear()
     }
 }

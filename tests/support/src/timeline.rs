@@ -72,12 +72,7 @@ impl Timeline {
         let watching = observe(client, namespace, selector, move |seen| {
             writer.send_modify(|record| record.note(&seen, start.elapsed()));
         });
-        Ok(Self {
-            _watching: watching.await?,
-            record,
-            api,
-            selector: selector.to_owned(),
-        })
+        Ok(Self { _watching: watching.await?, record, api, selector: selector.to_owned() })
     }
 
     /// All that was seen so far, in the order of the pods' names.
@@ -105,22 +100,13 @@ impl Timeline {
     /// # Errors
     /// When the pods can't be listed, or it takes longer than [`WAIT`].
     pub async fn catch_up(&self) -> Result<()> {
-        let stored = self
-            .api
-            .list(&ListParams::default().labels(&self.selector))
-            .await
-            .context("list the pods")?;
-        let goal: Vec<(String, String)> = stored
-            .items
-            .iter()
-            .filter_map(|pod| Some((pod.uid()?, pod.resource_version()?)))
-            .collect();
+        let stored =
+            self.api.list(&ListParams::default().labels(&self.selector)).await.context("list the pods")?;
+        let goal: Vec<(String, String)> =
+            stored.items.iter().filter_map(|pod| Some((pod.uid()?, pod.resource_version()?))).collect();
         self.until("the timeline to reach the present", |record| {
             goal.iter().all(|(uid, version)| {
-                record
-                    .by_uid
-                    .get(uid)
-                    .is_some_and(|history| history.has_reached(version))
+                record.by_uid.get(uid).is_some_and(|history| history.has_reached(version))
             })
         })
         .await
@@ -150,13 +136,8 @@ impl Timeline {
 
     async fn until(&self, what: &str, mut test: impl FnMut(&Record) -> bool) -> Result<()> {
         let mut record = self.record.clone();
-        let reached = async {
-            record
-                .wait_for(|record| test(record))
-                .await
-                .map(drop)
-                .context("the watch has ended")
-        };
+        let reached =
+            async { record.wait_for(|record| test(record)).await.map(drop).context("the watch has ended") };
         within(WAIT, || what.to_owned(), reached).await
     }
 }
@@ -164,12 +145,7 @@ impl Timeline {
 impl History {
     /// Versions of one pod come in order, and every version that is stored comes: the one that is looked for, or it is gone.
     fn has_reached(&self, version: &str) -> bool {
-        self.gone_ms.is_some()
-            || self
-                .versions
-                .iter()
-                .rev()
-                .any(|seen| seen.resource_version == version)
+        self.gone_ms.is_some() || self.versions.iter().rev().any(|seen| seen.resource_version == version)
     }
 }
 

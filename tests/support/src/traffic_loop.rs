@@ -53,20 +53,11 @@ pub struct Behaviour {
 
 impl Behaviour {
     /// Does at once what it should.
-    pub const PROMPT: Self = Self {
-        let_go: Pace::AtOnce,
-        take_in: Pace::AtOnce,
-    };
+    pub const PROMPT: Self = Self { let_go: Pace::AtOnce, take_in: Pace::AtOnce };
     /// Doesn't let go.
-    pub const HOLDS: Self = Self {
-        let_go: Pace::Hold,
-        take_in: Pace::AtOnce,
-    };
+    pub const HOLDS: Self = Self { let_go: Pace::Hold, take_in: Pace::AtOnce };
     /// Doesn't take in.
-    pub const KEEPS_OUT: Self = Self {
-        let_go: Pace::AtOnce,
-        take_in: Pace::Hold,
-    };
+    pub const KEEPS_OUT: Self = Self { let_go: Pace::AtOnce, take_in: Pace::Hold };
 }
 
 /// The loop. It ends when this is dropped; finalizers that it has put then stay.
@@ -116,21 +107,13 @@ impl TrafficLoop {
         });
         let rounds = Controller::new(api, watcher::Config::default().labels(selector))
             .reconcile_all_on(changes)
-            .run(
-                Shared::reconcile,
-                |_, _, _| Action::requeue(RETRY),
-                shared.clone(),
-            );
+            .run(Shared::reconcile, |_, _, _| Action::requeue(RETRY), shared.clone());
         let task = tokio::spawn(rounds.for_each(|round| async move {
             if let Err(error) = round {
                 tracing::debug!(error = %error, "a round of the traffic loop failed and will be tried again");
             }
         }));
-        Self {
-            finalizer,
-            shared,
-            task,
-        }
+        Self { finalizer, shared, task }
     }
 
     /// The finalizer of a loop with this name.
@@ -147,9 +130,7 @@ impl TrafficLoop {
 
     /// From now on the loop behaves so towards all pods that it wasn't told otherwise for.
     pub fn behave(&self, behaviour: Behaviour) {
-        self.shared
-            .rules
-            .send_modify(|rules| rules.towards_all = behaviour);
+        self.shared.rules.send_modify(|rules| rules.towards_all = behaviour);
     }
 
     /// From now on the loop behaves so towards the pod `name`.
@@ -204,11 +185,7 @@ impl Shared {
             return Ok(Action::await_change());
         }
         let behaviour = self.rules.borrow().of(&name);
-        let pace = if wanted {
-            behaviour.take_in
-        } else {
-            behaviour.let_go
-        };
+        let pace = if wanted { behaviour.take_in } else { behaviour.let_go };
         let since = self.since(&name, wanted);
         match pace {
             Pace::Hold => return Ok(Action::await_change()),
@@ -224,14 +201,9 @@ impl Shared {
             self.state.lock().routes.remove(&name);
         }
         if let Some(patch) = patch::set_finalizer(pod, &self.finalizer, wanted) {
-            let parameters = PatchParams {
-                field_manager: Some(FIELD_MANAGER.to_owned()),
-                ..PatchParams::default()
-            };
-            let written = self
-                .api
-                .patch(&name, &parameters, &Patch::<()>::Json(patch))
-                .await;
+            let parameters =
+                PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            let written = self.api.patch(&name, &parameters, &Patch::<()>::Json(patch)).await;
             match written {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 other => drop(other.with_context(|| {
@@ -244,10 +216,7 @@ impl Shared {
 
     fn since(&self, name: &str, wanted: bool) -> Instant {
         let mut state = self.state.lock();
-        let wish = state
-            .wishes
-            .entry(name.to_owned())
-            .or_insert_with(|| (wanted, Instant::now()));
+        let wish = state.wishes.entry(name.to_owned()).or_insert_with(|| (wanted, Instant::now()));
         if wish.0 != wanted {
             *wish = (wanted, Instant::now());
         }

@@ -18,10 +18,6 @@ pub async fn within<T>(
 ) -> Result<T> {
     match tokio::time::timeout(deadline, work).await {
         Ok(result) => result,
-        Err(_) => Err(anyhow!(
-            "waited {:.1} s in vain for {}",
-            deadline.as_secs_f64(),
-            what()
-        )),
+        Err(_) => Err(anyhow!("waited {:.1} s in vain for {}", deadline.as_secs_f64(), what())),
     }
 }

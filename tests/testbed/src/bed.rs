@@ -68,10 +68,7 @@ impl Bed {
         owned: Option<Owned>,
     ) -> Self {
         let tools = Tools::at(record.tools.clone());
-        let (control, keeper) = (
-            Control::new(layout.control_socket()),
-            Control::new(layout.keeper_socket()),
-        );
+        let (control, keeper) = (Control::new(layout.control_socket()), Control::new(layout.keeper_socket()));
         let (authority, components, owned) = (Arc::new(authority), Mutex::default(), Mutex::new(owned));
         let kubeconfig = layout.dir.join("admin.kubeconfig");
         Self {
@@ -142,10 +139,7 @@ impl Bed {
 
     /// Writes a kubeconfig for a program inside that is `user` in `groups` (at most two) by a client certificate.
     pub fn client_kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf, BedError> {
-        let file: String = user
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-            .collect();
+        let file: String = user.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let file = format!("client-{file}");
         pki::store(&self.layout.pki(), &file, &self.authority.client(user, groups)?)?;
         let path = self.layout.dir.join(format!("{file}.kubeconfig"));
@@ -180,64 +174,36 @@ impl Bed {
     /// Makes an image known to the node.
     pub async fn import_image(&self, image: &Image) -> Result<(), BedError> {
         if self.record.shape != Shape::Node {
-            let message = format!(
-                "a bed of shape {} has no node that could take an image",
-                self.record.shape
-            );
+            let message =
+                format!("a bed of shape {} has no node that could take an image", self.record.shape);
             return Err(BedError::Unsupported(message));
         }
-        let archive = tempfile::Builder::new()
-            .prefix("image-")
-            .suffix(".tar")
-            .tempfile_in(&self.layout.dir);
-        let archive = archive
-            .during(|| "make a file for an image".to_owned())?
-            .into_temp_path();
+        let archive = tempfile::Builder::new().prefix("image-").suffix(".tar").tempfile_in(&self.layout.dir);
+        let archive = archive.during(|| "make a file for an image".to_owned())?.into_temp_path();
         image.write(&archive)?;
         let import = self.spawn(node::import(self.context(), &archive)).await?;
         let exit = import.wait().await?;
-        if exit.success() {
-            Ok(())
-        } else {
-            Err(died(&import, exit))
-        }
+        if exit.success() { Ok(()) } else { Err(died(&import, exit)) }
     }
 
     /// Starts a program inside; it ends with the bed.
     pub async fn spawn(&self, command: Command) -> Result<Process, BedError> {
-        let Command {
-            name,
-            program,
-            args,
-            env,
-            cwd,
-        } = command;
+        let Command { name, program, args, env, cwd } = command;
         let log = self.record.logs.join(format!("{name}.log"));
         let path = self.tools.bin_path_env().to_string_lossy().into_owned();
         let spawn = Spawn {
-            argv: std::iter::once(program.display().to_string())
-                .chain(args)
-                .collect(),
+            argv: std::iter::once(program.display().to_string()).chain(args).collect(),
             env: std::iter::once(("PATH".to_owned(), path)).chain(env).collect(),
             cwd: cwd.unwrap_or_else(|| self.layout.dir.clone()),
             log: log.clone(),
         };
         let pid = self.control.spawn(spawn).await?;
-        Ok(Process {
-            name,
-            pid,
-            log,
-            control: self.control.clone(),
-        })
+        Ok(Process { name, pid, log, control: self.control.clone() })
     }
 
     /// A component that this process has started, such as `kube-proxy`.
     pub fn component(&self, name: &str) -> Option<Process> {
-        self.components
-            .lock()
-            .iter()
-            .find(|process| process.name == name)
-            .cloned()
+        self.components.lock().iter().find(|process| process.name == name).cloned()
     }
 
     /// Opens a TCP connection inside.
@@ -259,9 +225,7 @@ impl Bed {
             command.args(["-U", "--preserve-credentials"]);
         }
         command.args(["-n", "--"]).args(argv);
-        command
-            .env("KUBECONFIG", self.inner_kubeconfig())
-            .env("PATH", self.tools.bin_path_env());
+        command.env("KUBECONFIG", self.inner_kubeconfig()).env("PATH", self.tools.bin_path_env());
         command
     }
 
@@ -282,17 +246,11 @@ impl Bed {
 
     /// The bed of that name or id, started by another process.
     pub async fn attach(name: &str) -> Result<Bed, BedError> {
-        let mut beds = Bed::list()?
-            .into_iter()
-            .filter(|bed| bed.name == name || bed.id == name);
-        let bed = beds
-            .next_back()
-            .ok_or_else(|| BedError::Name(format!("no bed called {name:?} runs")))?;
+        let mut beds = Bed::list()?.into_iter().filter(|bed| bed.name == name || bed.id == name);
+        let bed = beds.next_back().ok_or_else(|| BedError::Name(format!("no bed called {name:?} runs")))?;
         let layout = Layout::new(bed.dir);
         let record = layout.read()?;
-        let live = record
-            .live
-            .ok_or_else(|| BedError::Name(format!("bed {name:?} is still starting")))?;
+        let live = record.live.ok_or_else(|| BedError::Name(format!("bed {name:?} is still starting")))?;
         let authority = Authority::load(&layout.pki(), pki::name::CA)?;
         let clients = Clients::from_kubeconfig(&layout.dir.join("admin.kubeconfig")).await?;
         Ok(Bed::new(record, live, layout, authority, clients, None))
@@ -317,11 +275,7 @@ impl Bed {
     }
 
     pub(crate) fn context(&self) -> Context<'_> {
-        Context {
-            record: &self.record,
-            tools: &self.tools,
-            dir: &self.layout.dir,
-        }
+        Context { record: &self.record, tools: &self.tools, dir: &self.layout.dir }
     }
 }
 
@@ -367,9 +321,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, BedError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| {
-        Err(BedError::Io {
-            what: "run a blocking step".to_owned(),
-            source: error.into(),
-        })
+        Err(BedError::Io { what: "run a blocking step".to_owned(), source: error.into() })
     })
 }

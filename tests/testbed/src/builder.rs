@@ -32,15 +32,7 @@ pub struct BedBuilder {
 impl BedBuilder {
     pub(crate) fn new(shape: Shape) -> Self {
         let (name, images) = ("bed".to_owned(), Vec::new());
-        Self {
-            shape,
-            name,
-            tools: None,
-            images,
-            audit_log: false,
-            simulated_nodes: 3,
-            detached: false,
-        }
+        Self { shape, name, tools: None, images, audit_log: false, simulated_nodes: 3, detached: false }
     }
 
     /// A name for people; beds of the same name get ids that differ. Lower-case letters, digits and dashes, at most 20.
@@ -84,24 +76,10 @@ impl BedBuilder {
         self.check_rights()?;
         let builder = self.clone();
         let prepared = blocking(move || builder.prepare(&tools)).await?;
-        let Prepared {
-            record,
-            layout,
-            live,
-            owned,
-            authority,
-        } = prepared;
-        let mut guard = Guard {
-            layout: layout.clone(),
-            owned: Some(owned),
-        };
+        let Prepared { record, layout, live, owned, authority } = prepared;
+        let mut guard = Guard { layout: layout.clone(), owned: Some(owned) };
         let host = layout.dir.join("admin.kubeconfig");
-        kubeconfig::write(
-            &layout.pki(),
-            &host,
-            &format!("https://{}", live.host_api),
-            name::ADMIN,
-        )?;
+        kubeconfig::write(&layout.pki(), &host, &format!("https://{}", live.host_api), name::ADMIN)?;
         let clients = Clients::from_kubeconfig(&host).await?;
         let bed = Bed::new(record, live, layout, authority, clients, guard.owned.take());
         on_panic::remember(&bed.layout, bed.record.logs.clone());
@@ -125,10 +103,7 @@ impl BedBuilder {
     fn check_name(&self) -> Result<(), BedError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(plain) {
-            let message = format!(
-                "a bed can't be called {:?}: use a-z, 0-9 and -, at most 20",
-                self.name
-            );
+            let message = format!("a bed can't be called {:?}: use a-z, 0-9 and -, at most 20", self.name);
             return Err(BedError::Name(message));
         }
         Ok(())
@@ -146,12 +121,7 @@ impl BedBuilder {
     fn prepare(&self, tools: &Tools) -> Result<Prepared, BedError> {
         let base = base()?;
         let (layout, logs) = launch::make_folders(&base, &self.name)?;
-        let id = layout
-            .dir
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let id = layout.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let record = Record {
             id,
             name: self.name.clone(),
@@ -169,13 +139,7 @@ impl BedBuilder {
             Ok((authority, owned, live))
         });
         match started {
-            Ok((authority, owned, live)) => Ok(Prepared {
-                record,
-                layout,
-                live,
-                owned,
-                authority,
-            }),
+            Ok((authority, owned, live)) => Ok(Prepared { record, layout, live, owned, authority }),
             Err(error) => {
                 // Whatever the keeper got as far as making, it has removed; what it never saw is left to us.
                 let _ = std::fs::remove_dir_all(&layout.dir);
@@ -190,22 +154,14 @@ impl Bed {
     /// Starts a bed that goes on when this process ends, until `Bed::attach(name)` and [`Bed::down`]. Names of detached beds
     /// are unique.
     pub async fn up_detached(builder: BedBuilder) -> Result<Bed, BedError> {
-        if let Some(bed) = Bed::list()?
-            .into_iter()
-            .find(|bed| bed.detached && bed.name == builder.name)
-        {
+        if let Some(bed) = Bed::list()?.into_iter().find(|bed| bed.detached && bed.name == builder.name) {
             return Err(BedError::Name(format!(
                 "a bed called {:?} runs already, in {}",
                 bed.name,
                 bed.dir.display()
             )));
         }
-        let bed = BedBuilder {
-            detached: true,
-            ..builder
-        }
-        .start()
-        .await?;
+        let bed = BedBuilder { detached: true, ..builder }.start().await?;
         bed.keeper.detach().await?;
         on_panic::forget(&bed.layout);
         if let Some(owned) = bed.owned.lock().take() {
@@ -242,21 +198,9 @@ impl Drop for Guard {
 fn write_pki(layout: &Layout) -> Result<Authority, BedError> {
     let dir: PathBuf = layout.pki();
     let authority = pki::create(&dir, NODE_IP, SERVICE_IP)?;
-    let users = [
-        name::ADMIN,
-        name::CONTROLLER_MANAGER,
-        name::SCHEDULER,
-        name::PROXY,
-        name::NODE,
-        name::KWOK,
-    ];
+    let users = [name::ADMIN, name::CONTROLLER_MANAGER, name::SCHEDULER, name::PROXY, name::NODE, name::KWOK];
     for user in users {
-        kubeconfig::write(
-            &dir,
-            &dir.join(format!("{user}.kubeconfig")),
-            &format!("https://{API}"),
-            user,
-        )?;
+        kubeconfig::write(&dir, &dir.join(format!("{user}.kubeconfig")), &format!("https://{API}"), user)?;
     }
     Ok(authority)
 }

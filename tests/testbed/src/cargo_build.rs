@@ -52,10 +52,7 @@ impl Programs {
         self.by_name
             .get(name)
             .cloned()
-            .ok_or_else(|| BuildError::NoProgram {
-                command: self.command.clone(),
-                bin: name.to_owned(),
-            })
+            .ok_or_else(|| BuildError::NoProgram { command: self.command.clone(), bin: name.to_owned() })
     }
 }
 
@@ -70,22 +67,10 @@ impl Programs {
 pub async fn build_static(package: &str, bin: &str, profile: &str) -> Result<PathBuf, BuildError> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let flags = format!(r#"target.{target}.rustflags=["-C","target-feature=+crt-static"]"#);
-    let arguments = [
-        "--package",
-        package,
-        "--bin",
-        bin,
-        "--profile",
-        profile,
-        "--target",
-        &target,
-        "--config",
-        &flags,
-    ];
+    let arguments =
+        ["--package", package, "--bin", bin, "--profile", profile, "--target", &target, "--config", &flags];
     // An environment's flags would take the place of those that are asked for here.
-    cargo_build(&arguments, &["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"])
-        .await?
-        .path(bin)
+    cargo_build(&arguments, &["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"]).await?.path(bin)
 }
 
 /// Builds the program `bin` in `profile` for this machine, and tells where it is.
@@ -94,7 +79,9 @@ pub async fn build_static(package: &str, bin: &str, profile: &str) -> Result<Pat
 /// When cargo can't be run or fails.
 pub async fn build_program(bin: &str, profile: &str) -> Result<PathBuf, BuildError> {
     // Of the whole workspace, as below: for one package alone dependencies would get other features, and be compiled anew.
-    cargo_build(&["--workspace", "--exclude", "xtask", "--bin", bin, "--profile", profile], &[]).await?.path(bin)
+    cargo_build(&["--workspace", "--exclude", "xtask", "--bin", bin, "--profile", profile], &[])
+        .await?
+        .path(bin)
 }
 
 /// Builds every program of the workspace but the task runner (which may be what is running) in `profile`.
@@ -102,18 +89,7 @@ pub async fn build_program(bin: &str, profile: &str) -> Result<PathBuf, BuildErr
 /// # Errors
 /// When cargo can't be run or fails.
 pub async fn build_workspace(profile: &str) -> Result<Programs, BuildError> {
-    cargo_build(
-        &[
-            "--workspace",
-            "--exclude",
-            "xtask",
-            "--bins",
-            "--profile",
-            profile,
-        ],
-        &[],
-    )
-    .await
+    cargo_build(&["--workspace", "--exclude", "xtask", "--bins", "--profile", profile], &[]).await
 }
 
 /// The folder of the workspace that this crate was compiled in.
@@ -124,10 +100,7 @@ pub fn workspace_dir() -> PathBuf {
 
 async fn cargo_build(arguments: &[&str], without: &[&str]) -> Result<Programs, BuildError> {
     let shown = format!("cargo build {}", arguments.join(" "));
-    let start = |source| BuildError::Start {
-        command: shown.clone(),
-        source,
-    };
+    let start = |source| BuildError::Start { command: shown.clone(), source };
     // Set by cargo for what it runs; it is the cargo of the pinned toolchain.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -149,19 +122,10 @@ async fn cargo_build(arguments: &[&str], without: &[&str]) -> Result<Programs, B
         .await
         .map_err(start)?;
     if !output.status.success() {
-        return Err(BuildError::Failed {
-            command: shown,
-            status: output.status.to_string(),
-        });
+        return Err(BuildError::Failed { command: shown, status: output.status.to_string() });
     }
-    let by_name = String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(executable)
-        .collect();
-    Ok(Programs {
-        command: shown,
-        by_name,
-    })
+    let by_name = String::from_utf8_lossy(&output.stdout).lines().filter_map(executable).collect();
+    Ok(Programs { command: shown, by_name })
 }
 
 /// Name and path of the program that a line of cargo's messages (The Cargo Book, "External tools", "Artifact
@@ -180,10 +144,7 @@ mod tests {
     #[test]
     fn only_programs_are_taken_from_the_messages() {
         let program = r#"{"reason":"compiler-artifact","target":{"name":"server"},"executable":"/t/server"}"#;
-        assert_eq!(
-            executable(program),
-            Some(("server".to_owned(), "/t/server".into()))
-        );
+        assert_eq!(executable(program), Some(("server".to_owned(), "/t/server".into())));
         for other in [
             r#"{"reason":"compiler-artifact","target":{"name":"core"},"executable":null}"#,
             r#"{"reason":"build-finished","success":true}"#,

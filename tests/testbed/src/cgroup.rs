@@ -28,16 +28,11 @@ fn hierarchies() -> Vec<PathBuf> {
     // Names such as `cpu` may be links to `cpu,cpuacct`.
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     let real = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    real.map(|entry| entry.path())
-        .filter(|path| path.join("cgroup.procs").exists())
-        .collect()
+    real.map(|entry| entry.path()).filter(|path| path.join("cgroup.procs").exists()).collect()
 }
 
 fn folders(id: &str) -> Vec<PathBuf> {
-    hierarchies()
-        .into_iter()
-        .map(|hierarchy| hierarchy.join(&path(id)[1..]))
-        .collect()
+    hierarchies().into_iter().map(|hierarchy| hierarchy.join(&path(id)[1..])).collect()
 }
 
 /// Makes the cgroup, in every hierarchy.
@@ -83,10 +78,7 @@ fn remove_tree(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    for entry in entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-    {
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove_tree(&entry.path())?;
     }
     match fs::remove_dir(folder) {

@@ -30,9 +30,7 @@ impl Clients {
         let kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(error.into()))?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         let config = config.map_err(|error| failed(error.into()))?;
-        let connector = config
-            .rustls_https_connector()
-            .map_err(|error| failed(error.into()))?;
+        let connector = config.rustls_https_connector().map_err(|error| failed(error.into()))?;
         // The layer that adds tokens can't be shared; that it can be made is seen here.
         drop(config.auth_layer().map_err(|error| failed(error.into()))?);
         // No retries and no timeouts: a test must see every failure, and watches last.

@@ -50,9 +50,5 @@ impl Context<'_> {
 }
 
 fn local(port: u16, tls: bool, path: &'static str) -> Health {
-    Health {
-        at: (Ipv4Addr::LOCALHOST, port).into(),
-        tls,
-        path,
-    }
+    Health { at: (Ipv4Addr::LOCALHOST, port).into(), tls, path }
 }

@@ -31,9 +31,7 @@ impl Control {
             let answer = receive::<Answer>(&mut stream).await?;
             Ok::<_, std::io::Error>((stream, answer))
         };
-        exchange
-            .await
-            .during(|| format!("ask the bed at {} for {request:?}", self.socket.display()))
+        exchange.await.during(|| format!("ask the bed at {} for {request:?}", self.socket.display()))
     }
 
     async fn ask(&self, request: &Request) -> Result<Answer, BedError> {
@@ -41,10 +39,7 @@ impl Control {
     }
 
     pub(crate) async fn spawn(&self, spawn: Spawn) -> Result<i32, BedError> {
-        let what = format!(
-            "start {}",
-            spawn.argv.first().map_or("nothing", |program| program)
-        );
+        let what = format!("start {}", spawn.argv.first().map_or("nothing", |program| program));
         match self.ask(&Request::Spawn(spawn)).await? {
             Answer::Spawned { pid } => Ok(pid),
             other => Err(refused(what, other)),

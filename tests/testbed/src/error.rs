@@ -116,18 +116,12 @@ impl<T> During<T> for io::Result<T> {
 
 impl<T> During<T> for nix::Result<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T, BedError> {
-        self.map_err(|errno| BedError::Io {
-            what: what(),
-            source: errno.into(),
-        })
+        self.map_err(|errno| BedError::Io { what: what(), source: errno.into() })
     }
 }
 
 impl<T> During<T> for Result<T, kube::Error> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T, BedError> {
-        self.map_err(|source| BedError::Api {
-            what: what(),
-            source: Box::new(source),
-        })
+        self.map_err(|source| BedError::Api { what: what(), source: Box::new(source) })
     }
 }

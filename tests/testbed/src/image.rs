@@ -56,10 +56,7 @@ pub enum ImageError {
 
 impl<T> During<T> for Result<T, ImageError> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T, BedError> {
-        self.map_err(|error| BedError::Io {
-            what: what(),
-            source: std::io::Error::other(error),
-        })
+        self.map_err(|error| BedError::Io { what: what(), source: std::io::Error::other(error) })
     }
 }
 
@@ -122,13 +119,7 @@ impl Image {
     /// Puts the host's file `source` at `place`. It is read when the image is written.
     #[must_use]
     pub fn file(self, source: impl Into<PathBuf>, place: &str, mode: u32) -> Self {
-        self.entry(
-            place,
-            Entry::File {
-                source: source.into(),
-                mode,
-            },
-        )
+        self.entry(place, Entry::File { source: source.into(), mode })
     }
 
     /// Puts a readable file with `content` at `place`.
@@ -175,16 +166,9 @@ impl Image {
     /// # Errors
     /// When a file can't be read, a place is not absolute, or the archive can't be written.
     pub fn write(&self, out: &Path) -> Result<String, ImageError> {
-        let wrote = |source| ImageError::Write {
-            image: self.name.clone(),
-            path: out.to_owned(),
-            source,
-        };
+        let wrote = |source| ImageError::Write { image: self.name.clone(), path: out.to_owned(), source };
         let (archive, digest) = self.archive()?;
-        let folder = out
-            .parent()
-            .filter(|p| !p.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let folder = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(wrote)?;
         file.write_all(&archive).map_err(wrote)?;
         file.persist(out).map_err(|e| wrote(e.error))?;
@@ -199,11 +183,7 @@ impl Image {
             other => other,
         };
         let layer = self.layer()?;
-        let env: Vec<_> = self
-            .env
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        let env: Vec<_> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut container = json!({ "Entrypoint": self.entrypoint, "Env": env, "WorkingDir": "/" });
         if let Some(user) = &self.user {
             container["User"] = json!(user);
@@ -241,10 +221,8 @@ impl Image {
         .into_bytes();
 
         let mut tar = Tar::default();
-        tar.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)
-            .map_err(|e| self.memory(e))?;
-        tar.file("index.json", &index, 0o644)
-            .map_err(|e| self.memory(e))?;
+        tar.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644).map_err(|e| self.memory(e))?;
+        tar.file("index.json", &index, 0o644).map_err(|e| self.memory(e))?;
         for blob in [&config, &manifest, &layer] {
             let place = format!("blobs/{}", digest(blob).replace(':', "/"));
             tar.file(&place, blob, 0o644).map_err(|e| self.memory(e))?;
@@ -286,34 +264,22 @@ impl Image {
     fn inside<'a>(&self, place: &'a str) -> Result<&'a str, ImageError> {
         place
             .strip_prefix('/')
-            .filter(|rest| {
-                rest.split('/')
-                    .all(|piece| !piece.is_empty() && piece != "." && piece != "..")
-            })
-            .ok_or_else(|| ImageError::Place {
-                image: self.name.clone(),
-                place: place.to_owned(),
-            })
+            .filter(|rest| rest.split('/').all(|piece| !piece.is_empty() && piece != "." && piece != ".."))
+            .ok_or_else(|| ImageError::Place { image: self.name.clone(), place: place.to_owned() })
     }
 
     /// The tar writer's errors, all of which are about names that a tar can't hold.
     fn memory(&self, source: std::io::Error) -> ImageError {
-        ImageError::Write {
-            image: self.name.clone(),
-            path: "(the archive in memory)".into(),
-            source,
-        }
+        ImageError::Write { image: self.name.clone(), path: "(the archive in memory)".into(), source }
     }
 }
 
 fn digest(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    Sha256::digest(bytes)
-        .iter()
-        .fold("sha256:".to_owned(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn descriptor(media_type: &str, blob: &[u8]) -> serde_json::Value {
@@ -343,8 +309,7 @@ impl Tar {
 
     fn folder(&mut self, place: &str, mode: u32) -> std::io::Result<()> {
         let mut header = Self::header(tar::EntryType::Directory, mode, 0);
-        self.0
-            .append_data(&mut header, format!("{place}/"), std::io::empty())
+        self.0.append_data(&mut header, format!("{place}/"), std::io::empty())
     }
 
     fn file(&mut self, place: &str, content: &[u8], mode: u32) -> std::io::Result<()> {

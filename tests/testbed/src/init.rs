@@ -41,9 +41,7 @@ pub(crate) fn run(dir: &Path) -> Result<(), BedError> {
         namespaces::fixed_sysctls(&layout)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime
-        .during(|| "start the runtime of init".to_owned())?
-        .block_on(serve_until_eof(&layout))
+    runtime.during(|| "start the runtime of init".to_owned())?.block_on(serve_until_eof(&layout))
 }
 
 async fn serve_until_eof(layout: &Layout) -> Result<(), BedError> {

@@ -99,11 +99,7 @@ async fn keep(layout: &Layout, mut record: Record) -> Result<(), BedError> {
             return Err(error);
         }
     };
-    let live = Live {
-        keeper_pid: std::process::id(),
-        init_pid,
-        host_api,
-    };
+    let live = Live { keeper_pid: std::process::id(), init_pid, host_api };
     record.live = Some(live);
     let written = layout.write(&record);
     if written.is_ok() {
@@ -137,27 +133,10 @@ fn start_init(layout: &Layout, record: &Record) -> Result<Child, BedError> {
     if record.user_namespace {
         command.args(["--user", "--map-root-user"]);
     }
-    command.args([
-        "-n",
-        "-m",
-        "-p",
-        "-u",
-        "-i",
-        "--fork",
-        "--mount-proc",
-        "--propagation",
-        "private",
-        "--",
-    ]);
-    command
-        .arg(program)
-        .arg("init")
-        .arg(&layout.dir)
-        .current_dir(&layout.dir);
+    command.args(["-n", "-m", "-p", "-u", "-i", "--fork", "--mount-proc", "--propagation", "private", "--"]);
+    command.arg(program).arg("init").arg(&layout.dir).current_dir(&layout.dir);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-    command
-        .spawn()
-        .during(|| "run `unshare` (package util-linux)".to_owned())
+    command.spawn().during(|| "run `unshare` (package util-linux)".to_owned())
 }
 
 /// Waits until init serves, and gives the host's process id of it.
@@ -176,16 +155,13 @@ async fn until_ready(layout: &Layout, record: &Record, init: &mut Child) -> Resu
         } else {
             ""
         };
-        return Err(BedError::Unsupported(format!(
-            "cannot make the bed's namespaces{hint}: {said}"
-        )));
+        return Err(BedError::Unsupported(format!("cannot make the bed's namespaces{hint}: {said}")));
     }
     let socket = layout.control_socket();
     // The kernel translates the id of the process that listens into one of our own namespace.
     let peer = async { UnixStream::connect(&socket).await?.peer_cred() }.await;
     let peer = peer.during(|| format!("connect to {}", socket.display()))?;
-    peer.pid()
-        .ok_or_else(|| BedError::Unsupported("the kernel does not tell whose a socket is".to_owned()))
+    peer.pid().ok_or_else(|| BedError::Unsupported("the kernel does not tell whose a socket is".to_owned()))
 }
 
 /// Opens the API server to the host, and `keeper.sock`.
@@ -204,9 +180,7 @@ async fn serve_host(
 
 /// A free port of the host's loopback.
 async fn loopback() -> Result<TcpListener, BedError> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .await
-        .during(|| "listen on a loopback port".to_owned())
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.during(|| "listen on a loopback port".to_owned())
 }
 
 async fn end_init(init: &mut Child, hold: Option<ChildStdin>) {

@@ -34,10 +34,7 @@ impl Owned {
             return Ok(());
         }
         let message = format!("it ended with {status}: {}", keeper_log(layout));
-        Err(BedError::Keeper {
-            bed: layout.dir.display().to_string(),
-            message,
-        })
+        Err(BedError::Keeper { bed: layout.dir.display().to_string(), message })
     }
 
     /// Ends the bed without waiting.
@@ -60,13 +57,8 @@ fn keeper_log(layout: &Layout) -> String {
 
 /// Makes a new bed's folders.
 pub(crate) fn make_folders(base: &Path, name: &str) -> Result<(Layout, PathBuf), BedError> {
-    let dir = tempfile::Builder::new()
-        .prefix(&format!("{name}-"))
-        .rand_bytes(6)
-        .tempdir_in(base);
-    let dir = dir
-        .during(|| format!("make a bed's folder in {}", base.display()))?
-        .keep();
+    let dir = tempfile::Builder::new().prefix(&format!("{name}-")).rand_bytes(6).tempdir_in(base);
+    let dir = dir.during(|| format!("make a bed's folder in {}", base.display()))?.keep();
     let logs = base.join("logs").join(dir.file_name().unwrap_or_default());
     std::fs::create_dir_all(&logs).during(|| format!("make {}", logs.display()))?;
     Ok((Layout::new(dir), logs))
@@ -91,10 +83,7 @@ pub(crate) fn launch(base: &Path, layout: &Layout, record: &Record) -> Result<(O
         let read = BufReader::new(output).read_line(&mut line);
         read.during(|| "hear from the keeper".to_owned())?;
     }
-    let failed = |message| BedError::Keeper {
-        bed: record.id.clone(),
-        message,
-    };
+    let failed = |message| BedError::Keeper { bed: record.id.clone(), message };
     match (serde_json::from_str(&line), child.stdin.take()) {
         (Ok(Report::Ready(live)), Some(pipe)) => Ok((Owned { child, pipe }, live)),
         (Ok(Report::Failed(message)), _) => {
@@ -113,15 +102,9 @@ pub(crate) fn wait_gone(layout: &Layout) -> Result<(), BedError> {
     let deadline = Instant::now() + END_TIMEOUT;
     while layout.dir.exists() {
         if Instant::now() >= deadline {
-            let message = format!(
-                "it has not ended after {} s: {}",
-                END_TIMEOUT.as_secs(),
-                keeper_log(layout)
-            );
-            return Err(BedError::Keeper {
-                bed: layout.dir.display().to_string(),
-                message,
-            });
+            let message =
+                format!("it has not ended after {} s: {}", END_TIMEOUT.as_secs(), keeper_log(layout));
+            return Err(BedError::Keeper { bed: layout.dir.display().to_string(), message });
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -136,8 +119,6 @@ fn keeper_program() -> Result<PathBuf, BedError> {
     }
     let own = std::env::current_exe().during(|| "find the running program".to_owned())?;
     let folders = own.ancestors().skip(1).take(2);
-    let found = folders
-        .map(|folder| folder.join("podward-testbed"))
-        .find(|path| path.is_file());
+    let found = folders.map(|folder| folder.join("podward-testbed")).find(|path| path.is_file());
     found.ok_or(BedError::NoKeeper { searched: own })
 }

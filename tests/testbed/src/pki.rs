@@ -38,19 +38,10 @@ impl Authority {
         let make = || {
             let key = KeyPair::generate()?;
             let params = authority_params(name);
-            let pem = CertificatePem {
-                cert: params.self_signed(&key)?.pem(),
-                key: key.serialize_pem(),
-            };
-            Ok(Self {
-                issuer: Issuer::new(params, key),
-                pem,
-            })
+            let pem = CertificatePem { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
+            Ok(Self { issuer: Issuer::new(params, key), pem })
         };
-        make().map_err(|source| BedError::Certificate {
-            of: name.to_owned(),
-            source,
-        })
+        make().map_err(|source| BedError::Certificate { of: name.to_owned(), source })
     }
 
     /// Reads back one that [`store`] has written under this name.
@@ -59,19 +50,10 @@ impl Authority {
             let path = dir.join(format!("{name}.{extension}"));
             fs::read_to_string(&path).during(|| format!("read {}", path.display()))
         };
-        let pem = CertificatePem {
-            cert: read("crt")?,
-            key: read("key")?,
-        };
+        let pem = CertificatePem { cert: read("crt")?, key: read("key")? };
         let key = KeyPair::from_pem(&pem.key);
-        let key = key.map_err(|source| BedError::Certificate {
-            of: name.to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            issuer: Issuer::new(authority_params(name), key),
-            pem,
-        })
+        let key = key.map_err(|source| BedError::Certificate { of: name.to_owned(), source })?;
+        Ok(Self { issuer: Issuer::new(authority_params(name), key), pem })
     }
 
     /// Its own certificate, as PEM.
@@ -100,33 +82,19 @@ impl Authority {
             let mut params =
                 CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
             params.distinguished_name = DistinguishedName::new();
-            let kinds = [
-                DnType::OrganizationName,
-                DnType::CustomDnType(ORGANIZATION.to_vec()),
-            ];
+            let kinds = [DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.to_vec())];
             for (kind, group) in kinds.into_iter().zip(groups) {
                 params.distinguished_name.push(kind, *group);
             }
             params.distinguished_name.push(DnType::CommonName, common_name);
-            params.key_usages = vec![
-                KeyUsagePurpose::DigitalSignature,
-                KeyUsagePurpose::KeyEncipherment,
-            ];
-            params.extended_key_usages = vec![
-                ExtendedKeyUsagePurpose::ServerAuth,
-                ExtendedKeyUsagePurpose::ClientAuth,
-            ];
+            params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
             params.use_authority_key_identifier_extension = true;
             let key = KeyPair::generate()?;
-            Ok(CertificatePem {
-                cert: params.signed_by(&key, &self.issuer)?.pem(),
-                key: key.serialize_pem(),
-            })
+            Ok(CertificatePem { cert: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
         };
-        issue().map_err(|source| BedError::Certificate {
-            of: common_name.to_owned(),
-            source,
-        })
+        issue().map_err(|source| BedError::Certificate { of: common_name.to_owned(), source })
     }
 }
 
@@ -135,11 +103,8 @@ fn authority_params(name: &str) -> CertificateParams {
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::CrlSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params
 }
 
@@ -174,20 +139,12 @@ pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<
         "kubernetes.default.svc",
         "kubernetes.default.svc.cluster.local",
     ];
-    let api_names = [
-        &["localhost", "127.0.0.1", &service_ip, &node_ip][..],
-        &kubernetes[..],
-    ]
-    .concat();
+    let api_names = [&["localhost", "127.0.0.1", &service_ip, &node_ip][..], &kubernetes[..]].concat();
     store(dir, name::API_SERVER, &ca.server("kube-apiserver", &api_names)?)?;
     let masters = ["system:masters"];
     for (file, user, groups) in [
         (name::ADMIN, "admin", &masters[..]),
-        (
-            name::KUBELET_CLIENT,
-            "kube-apiserver-kubelet-client",
-            &masters[..],
-        ),
+        (name::KUBELET_CLIENT, "kube-apiserver-kubelet-client", &masters[..]),
         (name::KWOK, "kwok", &masters[..]),
         (name::PROXY, "system:kube-proxy", &[]),
     ] {
@@ -195,36 +152,16 @@ pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<
     }
     // These serve as well, on loopback.
     let own = ["localhost", "127.0.0.1"];
-    store(
-        dir,
-        name::CONTROLLER_MANAGER,
-        &ca.server("system:kube-controller-manager", &own)?,
-    )?;
+    store(dir, name::CONTROLLER_MANAGER, &ca.server("system:kube-controller-manager", &own)?)?;
     store(dir, name::SCHEDULER, &ca.server("system:kube-scheduler", &own)?)?;
     let node_names = ["node1", "localhost", "127.0.0.1", &node_ip];
-    store(
-        dir,
-        name::NODE,
-        &ca.issue("system:node:node1", &["system:nodes"], &node_names)?,
-    )?;
-    store(
-        dir,
-        name::FRONT_PROXY_CLIENT,
-        &front.client("front-proxy-client", &[])?,
-    )?;
+    store(dir, name::NODE, &ca.issue("system:node:node1", &["system:nodes"], &node_names)?)?;
+    store(dir, name::FRONT_PROXY_CLIENT, &front.client("front-proxy-client", &[])?)?;
     let tokens = KeyPair::generate();
-    let tokens = tokens.map_err(|source| BedError::Certificate {
-        of: "service accounts".to_owned(),
-        source,
-    })?;
-    write_private(
-        &dir.join(format!("{}.key", name::SERVICE_ACCOUNTS)),
-        &tokens.serialize_pem(),
-    )?;
-    write_private(
-        &dir.join(format!("{}.pub", name::SERVICE_ACCOUNTS)),
-        &tokens.public_key_pem(),
-    )?;
+    let tokens =
+        tokens.map_err(|source| BedError::Certificate { of: "service accounts".to_owned(), source })?;
+    write_private(&dir.join(format!("{}.key", name::SERVICE_ACCOUNTS)), &tokens.serialize_pem())?;
+    write_private(&dir.join(format!("{}.pub", name::SERVICE_ACCOUNTS)), &tokens.public_key_pem())?;
     Ok(ca)
 }
 
@@ -238,12 +175,6 @@ pub(crate) fn store(dir: &Path, name: &str, pem: &CertificatePem) -> Result<(Pat
 
 fn write_private(path: &Path, text: &str) -> Result<(), BedError> {
     use std::io::Write;
-    let file = fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .during(|| format!("write {}", path.display()))
+    let file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).during(|| format!("write {}", path.display()))
 }

@@ -34,22 +34,14 @@ impl Prober {
     /// `pki` is the folder with the bed's CA and the admin's certificate.
     pub(crate) fn new(control: Control, pki: &Path) -> Result<Self, BedError> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let tls = client_config(pki).map_err(|source| BedError::Kubeconfig {
-            path: pki.join("admin.crt"),
-            source,
-        })?;
-        Ok(Self {
-            control,
-            tls: TlsConnector::from(Arc::new(tls)),
-        })
+        let tls = client_config(pki)
+            .map_err(|source| BedError::Kubeconfig { path: pki.join("admin.crt"), source })?;
+        Ok(Self { control, tls: TlsConnector::from(Arc::new(tls)) })
     }
 
     /// Whether the component answers 200.
     pub(crate) async fn healthy(&self, health: &Health) -> bool {
-        matches!(
-            tokio::time::timeout(TIMEOUT, self.ask(health)).await,
-            Ok(Ok(StatusCode::OK))
-        )
+        matches!(tokio::time::timeout(TIMEOUT, self.ask(health)).await, Ok(Ok(StatusCode::OK)))
     }
 
     async fn ask(&self, health: &Health) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>> {
@@ -68,9 +60,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::get(health.path)
-        .header("host", health.at.to_string())
-        .body(Empty::<Bytes>::new())?;
+    let request =
+        Request::get(health.path).header("host", health.at.to_string()).body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request);
     // The connection moves the bytes; it is dropped with the answer, which closes it.
     tokio::select! {
@@ -86,7 +77,5 @@ fn client_config(pki: &Path) -> Result<ClientConfig, Box<dyn std::error::Error +
     let key = PrivateKeyDer::from_pem_file(pki.join("admin.key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(builder
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![certificate], key)?)
+    Ok(builder.with_root_certificates(roots).with_client_auth_cert(vec![certificate], key)?)
 }

@@ -29,13 +29,7 @@ impl Command {
     /// `name` names the process in errors and is the name of its log file; `program` is a path, or a name that is on
     /// the bed's path.
     pub fn new(name: impl Into<String>, program: impl Into<PathBuf>) -> Self {
-        Self {
-            name: name.into(),
-            program: program.into(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            cwd: None,
-        }
+        Self { name: name.into(), program: program.into(), args: Vec::new(), env: BTreeMap::new(), cwd: None }
     }
 
     /// One more argument.

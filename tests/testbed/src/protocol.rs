@@ -76,10 +76,7 @@ pub(crate) async fn receive<T: for<'a> Deserialize<'a>>(
             b'\n' => return Ok(serde_json::from_slice(&line)?),
             byte if line.len() < LONGEST_LINE => line.push(byte),
             _ => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "a message of more than 1 MiB",
-                ));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of more than 1 MiB"));
             }
         }
     }

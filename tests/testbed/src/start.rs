@@ -27,11 +27,8 @@ const INTERVAL: Duration = Duration::from_millis(25);
 
 /// Starts all components that the shape asks for.
 pub(crate) async fn components(bed: &Bed, builder: &BedBuilder) -> Result<(), BedError> {
-    let starter = Starter {
-        bed,
-        prober: Prober::new(bed.control.clone(), &bed.layout.pki())?,
-        since: Instant::now(),
-    };
+    let starter =
+        Starter { bed, prober: Prober::new(bed.control.clone(), &bed.layout.pki())?, since: Instant::now() };
     tokio::try_join!(starter.api(builder), starter.runtime(builder))?;
     tokio::try_join!(starter.controllers(), starter.nodes(builder))?;
     Ok(())
@@ -48,9 +45,7 @@ impl Starter<'_> {
         let audit_log = builder.audit_log.then(|| self.bed.record.logs.join("audit.json"));
         let context = self.bed.context();
         let etcd = self.launch(control_plane::etcd(context)).await?;
-        let api = self
-            .launch(control_plane::api_server(context, audit_log.as_ref())?)
-            .await?;
+        let api = self.launch(control_plane::api_server(context, audit_log.as_ref())?).await?;
         self.healthy(&etcd).await?;
         self.healthy(&api).await
     }
@@ -96,10 +91,7 @@ impl Starter<'_> {
                 let kwok = self.launch(simulated::kwok(context)?).await?;
                 simulated::create_nodes(self.bed.client(), builder.simulated_nodes).await?;
                 self.healthy(&kwok).await?;
-                (
-                    (0..builder.simulated_nodes).map(simulated::node_name).collect(),
-                    kwok,
-                )
+                ((0..builder.simulated_nodes).map(simulated::node_name).collect(), kwok)
             }
             Shape::Node => {
                 let (kubelet, proxy) = tokio::try_join!(
@@ -112,16 +104,9 @@ impl Starter<'_> {
         };
         let nodes: Api<Node> = Api::all(self.bed.client());
         for name in names {
-            let ready = async || {
-                nodes
-                    .get_opt(&name)
-                    .await
-                    .ok()
-                    .flatten()
-                    .is_some_and(|node| is_ready(&node))
-            };
-            self.until(format!("node {name}"), Some(&kubelet.0), ready)
-                .await?;
+            let ready =
+                async || nodes.get_opt(&name).await.ok().flatten().is_some_and(|node| is_ready(&node));
+            self.until(format!("node {name}"), Some(&kubelet.0), ready).await?;
         }
         Ok(())
     }
@@ -133,10 +118,7 @@ impl Starter<'_> {
     }
 
     async fn healthy(&self, (process, component): &(Process, Component)) -> Result<(), BedError> {
-        self.until(&process.name, Some(process), async || {
-            self.prober.healthy(&component.health).await
-        })
-        .await
+        self.until(&process.name, Some(process), async || self.prober.healthy(&component.health).await).await
     }
 
     /// Waits for a condition, and fails as soon as a component has ended: then it will not come true.
@@ -161,28 +143,16 @@ impl Starter<'_> {
                 });
                 let logs = self.bed.record.logs.clone();
                 let (what, seconds) = (what.to_string(), TIMEOUT.as_secs());
-                return Err(BedError::NotReady {
-                    what,
-                    seconds,
-                    logs,
-                    tail: tail.unwrap_or_default(),
-                });
+                return Err(BedError::NotReady { what, seconds, logs, tail: tail.unwrap_or_default() });
             }
             sleep(INTERVAL).await;
         }
-        tracing::info!(
-            bed = self.bed.id(),
-            ms = self.since.elapsed().as_millis(),
-            "{what} is ready"
-        );
+        tracing::info!(bed = self.bed.id(), ms = self.since.elapsed().as_millis(), "{what} is ready");
         Ok(())
     }
 }
 
 fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

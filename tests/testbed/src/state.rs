@@ -111,18 +111,14 @@ impl Layout {
 
     /// Whether the bed's keeper or init still runs.
     pub(crate) fn lives(&self) -> bool {
-        [self.keeper_lock(), self.init_lock()]
-            .iter()
-            .any(|path| held(path))
+        [self.keeper_lock(), self.init_lock()].iter().any(|path| held(path))
     }
 }
 
 /// Takes a lock that is held until the file is dropped or the process ends; fails if another holds it.
 pub(crate) fn lock(path: &Path) -> Result<File, BedError> {
     let file = File::create(path).during(|| format!("make the lock {}", path.display()))?;
-    file.try_lock()
-        .map_err(io::Error::from)
-        .during(|| format!("lock {}", path.display()))?;
+    file.try_lock().map_err(io::Error::from).during(|| format!("lock {}", path.display()))?;
     Ok(file)
 }
 
@@ -138,10 +134,8 @@ pub(crate) fn base() -> Result<PathBuf, BedError> {
         .unwrap_or_else(|| std::env::temp_dir().join(format!("podward-testbed-{uid}")));
     // Inside a bed these two are private, so a bed's folder must not be below them.
     if base.starts_with("/run") || base.starts_with("/var/run") || base.starts_with("/var/log") {
-        let message = format!(
-            "beds can't live in {}: set PODWARD_TESTBED_STATE to a folder elsewhere",
-            base.display()
-        );
+        let message =
+            format!("beds can't live in {}: set PODWARD_TESTBED_STATE to a folder elsewhere", base.display());
         return Err(BedError::Unsupported(message));
     }
     let make = DirBuilder::new().recursive(true).mode(0o700).create(&base);
@@ -149,10 +143,7 @@ pub(crate) fn base() -> Result<PathBuf, BedError> {
     // Other users may write in the temporary folder: a folder that somebody else has put there is not ours to use.
     let meta = std::fs::symlink_metadata(&base).during(|| format!("look at {}", base.display()))?;
     if !meta.is_dir() || meta.uid() != uid {
-        let message = format!(
-            "{} belongs to somebody else: set PODWARD_TESTBED_STATE",
-            base.display()
-        );
+        let message = format!("{} belongs to somebody else: set PODWARD_TESTBED_STATE", base.display());
         return Err(BedError::Unsupported(message));
     }
     Ok(base)
@@ -169,10 +160,7 @@ pub(crate) fn lock_base(base: &Path) -> Result<File, BedError> {
 /// All folders of beds, living or dead.
 pub(crate) fn beds(base: &Path) -> Vec<Layout> {
     let folders = entries(base).into_iter().map(|entry| entry.path());
-    folders
-        .filter(|path| path.join("bed.json").is_file())
-        .map(Layout::new)
-        .collect()
+    folders.filter(|path| path.join("bed.json").is_file()).map(Layout::new).collect()
 }
 
 /// Removes what dead beds left: cgroups, state, and logs that nobody fetched. The base must be locked.
@@ -203,11 +191,7 @@ fn entries(dir: &Path) -> Vec<DirEntry> {
 
 fn older(entry: &DirEntry, age: Duration) -> bool {
     let modified = entry.metadata().and_then(|meta| meta.modified());
-    modified.is_ok_and(|at| {
-        SystemTime::now()
-            .duration_since(at)
-            .is_ok_and(|passed| passed > age)
-    })
+    modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|passed| passed > age))
 }
 
 /// Removes a bed whose processes are gone or going: cgroups, folder, and logs unless they are to be kept.

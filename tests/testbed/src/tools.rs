@@ -85,19 +85,14 @@ impl Tools {
         sweep(&tools.dir)?;
 
         let mut steps: Vec<progress::Planned> = Vec::new();
-        let programs: Vec<_> = pins::programs(parts)
-            .filter(|p| !tools.dir.join("bin").join(p.name).exists())
-            .collect();
+        let programs: Vec<_> =
+            pins::programs(parts).filter(|p| !tools.dir.join("bin").join(p.name).exists()).collect();
         let packages =
             parts.contains(&Part::Node) && !debian::is_unpacked(&tools.dir) && !system::has_node_programs();
         if packages {
             steps.push(progress::Planned::new(debian::STEP, debian::EXPECTED));
         }
-        steps.extend(
-            programs
-                .iter()
-                .map(|p| progress::Planned::compile(p.name, p.cold_seconds)),
-        );
+        steps.extend(programs.iter().map(|p| progress::Planned::compile(p.name, p.cold_seconds)));
         progress.plan(steps);
 
         if packages {
@@ -121,32 +116,20 @@ impl Tools {
     /// Where the program `name` is: among the compiled, then among the unpacked, then on the machine. A program that
     /// is nowhere is said to be among the compiled, so that the error of starting it names the place that was meant.
     pub fn bin(&self, name: &str) -> PathBuf {
-        let ours = self
-            .program_dirs()
-            .map(|dir| dir.join(name))
-            .find(|path| path.exists());
-        ours.or_else(|| system::find(name))
-            .unwrap_or_else(|| self.dir.join("bin").join(name))
+        let ours = self.program_dirs().map(|dir| dir.join(name)).find(|path| path.exists());
+        ours.or_else(|| system::find(name)).unwrap_or_else(|| self.dir.join("bin").join(name))
     }
 
     /// The folder with the CNI plugins `bridge`, `host-local`, `portmap` and `loopback`.
     pub fn cni_dir(&self) -> PathBuf {
         let ours = self.dir.join("deb/usr/lib/cni");
-        if ours.exists() {
-            ours
-        } else {
-            system::cni_dir().unwrap_or(ours)
-        }
+        if ours.exists() { ours } else { system::cni_dir().unwrap_or(ours) }
     }
 
     /// A value for `PATH`: our folders, then the present `PATH`, then the `sbin` folders that a plain user's lacks.
     pub fn bin_path_env(&self) -> OsString {
         let mut value = OsString::new();
-        for dir in self
-            .program_dirs()
-            .filter(|dir| dir.exists())
-            .chain(system::program_dirs())
-        {
+        for dir in self.program_dirs().filter(|dir| dir.exists()).chain(system::program_dirs()) {
             if !value.is_empty() {
                 value.push(":");
             }
@@ -166,9 +149,7 @@ impl Tools {
     }
 
     fn program_dirs(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        ["bin", "deb/usr/bin", "deb/usr/sbin", "deb/bin", "deb/sbin"]
-            .into_iter()
-            .map(|d| self.dir.join(d))
+        ["bin", "deb/usr/bin", "deb/usr/sbin", "deb/bin", "deb/sbin"].into_iter().map(|d| self.dir.join(d))
     }
 }
 
@@ -186,11 +167,7 @@ fn sweep(dir: &Path) -> Result<(), ToolsError> {
 
 /// The folder that holds one cache folder for each set of pins.
 fn cache_root() -> Result<PathBuf, ToolsError> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("PODWARD_CACHE")
         .or_else(|| set("XDG_CACHE_HOME"))
         .or_else(|| set("HOME").map(|home| home.join(".cache")))

@@ -12,18 +12,9 @@ struct Client {
     operation_type: &'static str,
 }
 
-const UPDATE: Client = Client {
-    id: "collaset",
-    operation_type: "update",
-};
-const SCALE_IN: Client = Client {
-    id: "collaset",
-    operation_type: "scale-in",
-};
-const RESTART: Client = Client {
-    id: "job",
-    operation_type: "restart",
-};
+const UPDATE: Client = Client { id: "collaset", operation_type: "update" };
+const SCALE_IN: Client = Client { id: "collaset", operation_type: "scale-in" };
+const RESTART: Client = Client { id: "job", operation_type: "restart" };
 
 impl Client {
     fn is_during_ops(&self, pod: &Scene) -> bool {
@@ -47,18 +38,11 @@ impl Client {
         if !pod.labels.contains_key(&Stage::Operating.key(self.id)) {
             write.push_str(&format!("+operating/{} ", self.id));
         }
-        if pod
-            .labels
-            .get(&Stage::OperationType.key(self.id))
-            .is_none_or(|value| value != self.operation_type)
+        if pod.labels.get(&Stage::OperationType.key(self.id)).is_none_or(|value| value != self.operation_type)
         {
             write.push_str(&format!("+operation-type/{}={}", self.id, self.operation_type));
         }
-        if write.is_empty() {
-            pod.clone()
-        } else {
-            pod.written(&write)
-        }
+        if write.is_empty() { pod.clone() } else { pod.written(&write) }
     }
 
     fn begin_with_cleaning_old(&self, pod: &Scene) -> Scene {
@@ -78,10 +62,7 @@ impl Client {
     }
 
     fn undo(&self, pod: &Scene) -> Scene {
-        pod.written(&format!(
-            "+undo-operation-type/{}={}",
-            self.id, self.operation_type
-        ))
+        pod.written(&format!("+undo-operation-type/{}={}", self.id, self.operation_type))
     }
 }
 
@@ -122,10 +103,7 @@ fn begin_allow_finish() {
     let pod = settled(pod);
     assert!(UPDATE.allow_ops(&pod));
     assert_eq!(UPDATE.begin(&pod).labels, pod.labels, "nor is it one later");
-    assert!(
-        pod.labels.contains_key(&Stage::OperationType.key("collaset")),
-        "the type stays until Finish"
-    );
+    assert!(pod.labels.contains_key(&Stage::OperationType.key("collaset")), "the type stays until Finish");
     let pod = UPDATE.finish(&pod);
     pod.expect(
         "operated/collaset done-operation-type/collaset=update post-check/collaset",
@@ -138,21 +116,16 @@ fn begin_allow_finish() {
 #[test]
 fn operate_carries_the_time_that_a_delay_is_counted_from() {
     let pod = settled(UPDATE.begin(&in_service()));
-    pod.labels[&Stage::Operate.key("collaset")]
-        .parse::<i64>()
-        .unwrap();
+    pod.labels[&Stage::Operate.key("collaset")].parse::<i64>().unwrap();
 }
 
 #[test]
 fn extras_of_begin_and_finish_stay_the_operators() {
     let deleting = "podopslifecycle.kusionstack.io/preparing-to-delete";
-    let pod = settled(
-        UPDATE.begin(
-            &in_service()
-                .labelled(deleting, "1")
-                .labelled("collaset.kusionstack.io/instance-id", "7"),
-        ),
-    );
+    let pod =
+        settled(UPDATE.begin(
+            &in_service().labelled(deleting, "1").labelled("collaset.kusionstack.io/instance-id", "7"),
+        ));
     assert!(UPDATE.allow_ops(&pod));
     let pod = settled(UPDATE.undo(&pod));
     assert_eq!(pod.labels[deleting], "1");
@@ -162,9 +135,7 @@ fn extras_of_begin_and_finish_stay_the_operators() {
 #[test]
 fn undo_in_every_phase_is_carried_out_within_its_write() {
     let begun = UPDATE.begin(&in_service());
-    UPDATE
-        .undo(&begun)
-        .expect("SA", "before permission: never out of service");
+    UPDATE.undo(&begun).expect("SA", "before permission: never out of service");
     let preparing = begun.reconciled(&NoRules);
     assert!(preparing.labels.contains_key(&Stage::Preparing.key("collaset")));
     let operating = settled(begun);
@@ -186,11 +157,7 @@ fn begin_with_cleaning_old_begins_on_the_object_that_undo_returned() {
         let left: Vec<String> = again.words().into_iter().filter(|word| word != "SA").collect();
         assert_eq!(
             left,
-            [
-                "operating/collaset",
-                "operation-type/collaset=scale-in",
-                "pre-check/collaset"
-            ],
+            ["operating/collaset", "operation-type/collaset=scale-in", "pre-check/collaset"],
             "nothing of the old run is inherited from {:?}",
             pod.words()
         );
@@ -205,10 +172,7 @@ fn begin_with_cleaning_old_sends_no_undo_to_a_run_that_is_done() {
     let completing = operated.reconciled(&NoRules);
     for (pod, phase) in [(&operated, "post-check"), (&completing, "completing")] {
         let again = UPDATE.begin_with_cleaning_old(pod);
-        assert!(
-            again.labels.contains_key(&Stage::PreCheck.key("collaset")),
-            "checked anew in {phase}"
-        );
+        assert!(again.labels.contains_key(&Stage::PreCheck.key("collaset")), "checked anew in {phase}");
         assert!(!UPDATE.allow_ops(&again), "{phase}");
         let operating = settled(again);
         assert!(UPDATE.allow_ops(&operating));
@@ -218,10 +182,7 @@ fn begin_with_cleaning_old_sends_no_undo_to_a_run_that_is_done() {
 
 #[test]
 fn a_type_is_free_for_others_once_its_operation_is_done() {
-    let other = Client {
-        id: "other",
-        operation_type: "restart",
-    };
+    let other = Client { id: "other", operation_type: "restart" };
     let operating = settled(RESTART.begin(&in_service()));
     assert!(!other.may_begin(&operating));
     let done = RESTART.finish(&operating);

@@ -35,12 +35,7 @@ fn step_1_pods_that_are_being_deleted_are_left_alone() {
     ]);
     let mut left_out = on("operating/x operation-type/x=T").gate(GATE_OFF);
     left_out.labels.remove("kusionstack.io/control");
-    check(vec![(
-        "not opted in",
-        left_out,
-        "operating/x operation-type/x=T",
-        None,
-    )]);
+    check(vec![("not opted in", left_out, "operating/x operation-type/x=T", None)]);
 }
 
 #[test]
@@ -50,62 +45,17 @@ fn step_2_into_service() {
         ("the consumer is there", on("").expecting().held(), "SA", None),
         ("the consumer is not", on("").expecting(), "", None),
         ("not Ready", on("").ready(false), "", None),
-        (
-            "creating and completing end with it",
-            on("creating completing"),
-            "SA",
-            None,
-        ),
-        (
-            "creating stays until then",
-            on("creating").expecting(),
-            "creating",
-            None,
-        ),
-        (
-            "a creating pod that is not Ready",
-            on("creating").ready(false),
-            "creating",
-            None,
-        ),
-        (
-            "available already: creating is the workload's",
-            on("SA creating"),
-            "SA creating",
-            None,
-        ),
+        ("creating and completing end with it", on("creating completing"), "SA", None),
+        ("creating stays until then", on("creating").expecting(), "creating", None),
+        ("a creating pod that is not Ready", on("creating").ready(false), "creating", None),
+        ("available already: creating is the workload's", on("SA creating"), "SA creating", None),
         ("the gate is off", off(""), "", GATE_ON),
         ("the gate was never written", off("").gate(None), "", GATE_ON),
-        (
-            "the gate is unknown",
-            off("").gate(Some(ConditionStatus::Unknown)),
-            "",
-            GATE_ON,
-        ),
-        (
-            "a pod without the gate gets no condition",
-            off("").without_gate(),
-            "",
-            None,
-        ),
-        (
-            "a pod without the gate is available by the rest",
-            on("").without_gate(),
-            "SA",
-            None,
-        ),
-        (
-            "a lone type is no operation",
-            on("operation-type/x=T"),
-            "SA operation-type/x=T",
-            None,
-        ),
-        (
-            "an annotation that nobody can read",
-            on("").annotated("{"),
-            "",
-            None,
-        ),
+        ("the gate is unknown", off("").gate(Some(ConditionStatus::Unknown)), "", GATE_ON),
+        ("a pod without the gate gets no condition", off("").without_gate(), "", None),
+        ("a pod without the gate is available by the rest", on("").without_gate(), "SA", None),
+        ("a lone type is no operation", on("operation-type/x=T"), "SA operation-type/x=T", None),
+        ("an annotation that nobody can read", on("").annotated("{"), "", None),
     ]);
 }
 
@@ -114,12 +64,7 @@ fn step_2_stay_offline() {
     check(vec![
         ("not put into service", off("stay-offline"), "stay-offline", None),
         ("not called available", on("stay-offline"), "stay-offline", None),
-        (
-            "not taken out either",
-            on("SA stay-offline"),
-            "SA stay-offline",
-            None,
-        ),
+        ("not taken out either", on("SA stay-offline"), "SA stay-offline", None),
         (
             "an announcement does not put it into service",
             off("stay-offline operating/x pre-check/x"),
@@ -150,9 +95,7 @@ fn join(first: &str, second: &str) -> &'static str {
 fn step_2_expectations_that_nobody_will_meet() {
     let text = r#"{"expectedFinalizers":{"Service/d/gone":"prot.podopslifecycle.kusionstack.io/1"}}"#;
     let waiting = on("").annotated(text);
-    waiting
-        .reconciled(&NoRules)
-        .expect("", "waits for a Service that is gone");
+    waiting.reconciled(&NoRules).expect("", "waits for a Service that is gone");
     let mended = without_employers(text, &["Service/d/gone"]).unwrap().unwrap();
     waiting
         .annotated(&mended)
@@ -161,9 +104,7 @@ fn step_2_expectations_that_nobody_will_meet() {
     // The reference stops at the first key that is in order; here every one that is named goes.
     let text = r#"{"expectedFinalizers":{"Service/d/a":"1","Service/d/b":"2","Service/d/c":"3"}}"#;
     assert_eq!(
-        without_employers(text, &["Service/d/a", "Service/d/c"])
-            .unwrap()
-            .as_deref(),
+        without_employers(text, &["Service/d/a", "Service/d/c"]).unwrap().as_deref(),
         Some(r#"{"expectedFinalizers":{"Service/d/b":"2"}}"#)
     );
 }
@@ -195,12 +136,7 @@ fn step_3_checks() {
             PREPARING,
             GATE_OFF,
         ),
-        (
-            "no type, no permission",
-            on("SA operating/x pre-check/x"),
-            "SA operating/x pre-check/x",
-            None,
-        ),
+        ("no type, no permission", on("SA operating/x pre-check/x"), "SA operating/x pre-check/x", None),
         (
             "an empty type is none",
             on("SA operating/x operation-type/x= pre-check/x"),
@@ -208,52 +144,27 @@ fn step_3_checks() {
             None,
         ),
         ("PostCheck", off(OPERATED).expecting(), COMPLETING, GATE_ON),
-        (
-            "PostCheck where nobody has to come back",
-            off(OPERATED),
-            "",
-            GATE_ON,
-        ),
+        ("PostCheck where nobody has to come back", off(OPERATED), "", GATE_ON),
     ]);
     // The reference marks every id of the pod; here only those that wait for it.
-    off(&format!(
-        "{OPERATED} operating/y operation-type/y=U permission/U pre-checked/y operate/y"
-    ))
-    .reconciled(&NoRules)
-    .expect(
-        join(
-            COMPLETING,
-            "operating/y operation-type/y=U permission/U pre-checked/y operate/y",
-        ),
-        "step 3, PostCheck of one of two",
-    );
+    off(&format!("{OPERATED} operating/y operation-type/y=U permission/U pre-checked/y operate/y"))
+        .reconciled(&NoRules)
+        .expect(
+            join(COMPLETING, "operating/y operation-type/y=U permission/U pre-checked/y operate/y"),
+            "step 3, PostCheck of one of two",
+        );
 }
 
 #[test]
 fn step_3_checks_that_do_not_pass() {
-    let hold = Hold {
-        types: &["T"],
-        results: &["x"],
-    };
+    let hold = Hold { types: &["T"], results: &["x"] };
     let begun = "SA operating/x operation-type/x=T pre-check/x";
     on(begun).reconciled(&hold).expect(begun, "PreCheck");
-    assert_eq!(
-        on(begun).reconciled(&hold).gate_write(),
-        None,
-        "in service while it waits"
-    );
+    assert_eq!(on(begun).reconciled(&hold).gate_write(), None, "in service while it waits");
     let offline = off("stay-offline operating/x operation-type/x=T pre-check/x").reconciled(&hold);
-    assert_eq!(
-        offline.gate_write(),
-        None,
-        "a pod that stays offline is not put into service while it waits"
-    );
+    assert_eq!(offline.gate_write(), None, "a pod that stays offline is not put into service while it waits");
     off(OPERATED).reconciled(&hold).expect(OPERATED, "PostCheck");
-    assert_eq!(
-        off(OPERATED).reconciled(&hold).gate_write(),
-        None,
-        "out of service while it waits"
-    );
+    assert_eq!(off(OPERATED).reconciled(&hold).gate_write(), None, "out of service while it waits");
     let both = "SA operating/x operation-type/x=T pre-check/x operating/y operation-type/y=U pre-check/y";
     on(both).reconciled(&hold).expect(
         "operating/x operation-type/x=T pre-check/x operating/y operation-type/y=U permission/U pre-checked/y preparing/y",
@@ -266,41 +177,23 @@ fn step_4_the_gate() {
     check(vec![
         ("preparing", on(PREPARING), PREPARING, GATE_OFF),
         ("preparing, off already", off(PREPARING).held(), PREPARING, None),
-        (
-            "preparing without the gate",
-            on(PREPARING).without_gate().held(),
-            PREPARING,
-            None,
-        ),
+        ("preparing without the gate", on(PREPARING).without_gate().held(), PREPARING, None),
         ("completing", off(COMPLETING).expecting(), COMPLETING, GATE_ON),
-        (
-            "completing, on already",
-            on(COMPLETING).expecting(),
-            COMPLETING,
-            None,
-        ),
+        ("completing, on already", on(COMPLETING).expecting(), COMPLETING, None),
         (
             "preparing wins over completing",
             on(&format!(
                 "{COMPLETING} operating/y operation-type/y=U permission/U pre-checked/y preparing/y"
             ))
             .expecting(),
-            join(
-                COMPLETING,
-                "operating/y operation-type/y=U permission/U pre-checked/y preparing/y",
-            ),
+            join(COMPLETING, "operating/y operation-type/y=U permission/U pre-checked/y preparing/y"),
             GATE_OFF,
         ),
         (
             "so does operate, which the reference forgets",
-            off(&format!(
-                "{COMPLETING} operating/y operation-type/y=U permission/U pre-checked/y operate/y"
-            ))
-            .expecting(),
-            join(
-                COMPLETING,
-                "operating/y operation-type/y=U permission/U pre-checked/y operate/y",
-            ),
+            off(&format!("{COMPLETING} operating/y operation-type/y=U permission/U pre-checked/y operate/y"))
+                .expecting(),
+            join(COMPLETING, "operating/y operation-type/y=U permission/U pre-checked/y operate/y"),
             None,
         ),
         (
@@ -316,12 +209,7 @@ fn step_4_the_gate() {
 fn step_5_not_ready() {
     check(vec![
         ("available no more", on("SA").ready(false), "", None),
-        (
-            "nothing to take away, nothing written",
-            on("").ready(false),
-            "",
-            None,
-        ),
+        ("nothing to take away, nothing written", on("").ready(false), "", None),
         ("nor in an operation", off(OPERATING), OPERATING, None),
     ]);
 }
@@ -329,12 +217,7 @@ fn step_5_not_ready() {
 #[test]
 fn the_webhooks_steps_are_taken_without_it() {
     check(vec![
-        (
-            "undo",
-            off(&format!("{OPERATING} undo-operation-type/x=T")),
-            "",
-            GATE_ON,
-        ),
+        ("undo", off(&format!("{OPERATING} undo-operation-type/x=T")), "", GATE_ON),
         (
             "finish, with nobody to wait for",
             off("operation-type/x=T permission/T pre-checked/x operate/x"),
@@ -347,18 +230,8 @@ fn the_webhooks_steps_are_taken_without_it() {
             COMPLETING,
             GATE_ON,
         ),
-        (
-            "the consumer is back",
-            on(COMPLETING).expecting().held(),
-            "SA",
-            None,
-        ),
-        (
-            "given up",
-            off("operation-type/x=T permission/T pre-checked/x preparing/x"),
-            "",
-            GATE_ON,
-        ),
+        ("the consumer is back", on(COMPLETING).expecting().held(), "SA", None),
+        ("given up", off("operation-type/x=T permission/T pre-checked/x preparing/x"), "", GATE_ON),
         ("consumers have let go", off(PREPARING), OPERATING, None),
     ]);
 }

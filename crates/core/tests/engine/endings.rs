@@ -13,18 +13,8 @@ fn steps_3_and_5_operations_that_overlap_end_together() {
     let done =
         "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=U post-check/y";
     check(vec![
-        (
-            "3: the first finish only drops its operating",
-            off(BOTH),
-            "-operating/x",
-            waiting,
-        ),
-        (
-            "5, 6: the last finish ends all",
-            off(waiting),
-            "-operating/y",
-            done,
-        ),
+        ("3: the first finish only drops its operating", off(BOTH), "-operating/x", waiting),
+        ("5, 6: the last finish ends all", off(waiting), "-operating/y", done),
         ("5: both at once", off(BOTH), "-operating/x -operating/y", done),
     ]);
 }
@@ -33,12 +23,7 @@ fn steps_3_and_5_operations_that_overlap_end_together() {
 fn step_5_the_type_is_kept_however_the_operator_finishes() {
     check(vec![
         ("the stock Finish", off(OPERATING), "-operating/x", OPERATED),
-        (
-            "operating and operation-type together",
-            off(OPERATING),
-            "-operating/x -operation-type/x",
-            OPERATED,
-        ),
+        ("operating and operation-type together", off(OPERATING), "-operating/x -operation-type/x", OPERATED),
         (
             "two ids of one type",
             off("operating/x operation-type/x=T pre-checked/x operate/x \
@@ -69,10 +54,7 @@ fn step_4_completion() {
         ("both, satisfied", on(both).expecting(), "+held", ""),
     ]);
     // An annotation that can't be read fails the reference's request. Here the write goes through, and completion waits.
-    on(COMPLETING)
-        .annotated("no JSON")
-        .written("not-ready")
-        .expect(COMPLETING, "2.2 4, parse error");
+    on(COMPLETING).annotated("no JSON").written("not-ready").expect(COMPLETING, "2.2 4, parse error");
     // What the reference leaves behind (operation-type, pre-check, pre-checked, preparing, permission) goes too.
     let leftovers =
         format!("{COMPLETING} operation-type/x=T pre-check/x pre-checked/x preparing/x permission/T");
@@ -82,19 +64,9 @@ fn step_4_completion() {
 #[test]
 fn step_6_post_check_is_given_to_each_id_that_has_neither() {
     check(vec![
-        (
-            "neither",
-            off("operated/x done-operation-type/x=T"),
-            "not-ready",
-            OPERATED,
-        ),
+        ("neither", off("operated/x done-operation-type/x=T"), "not-ready", OPERATED),
         ("post-check is there", off(OPERATED), "not-ready", OPERATED),
-        (
-            "post-checked is there",
-            off(COMPLETING).expecting(),
-            "not-ready",
-            COMPLETING,
-        ),
+        ("post-checked is there", off(COMPLETING).expecting(), "not-ready", COMPLETING),
     ]);
 }
 
@@ -113,24 +85,9 @@ fn steps_that_the_reference_spreads_over_several_writes_are_taken_together() {
             "+permission/T +pre-checked/x",
             OPERATING,
         ),
-        (
-            "1c, 4: nobody has to come back",
-            off(OPERATED),
-            "+post-checked/x",
-            "",
-        ),
-        (
-            "1c, 4: everybody is back",
-            off(OPERATED).expecting().held(),
-            "+post-checked/x",
-            "",
-        ),
-        (
-            "5, 6, 1c, 4: finished and judged in one write",
-            off(OPERATING),
-            "-operating/x +post-checked/x",
-            "",
-        ),
+        ("1c, 4: nobody has to come back", off(OPERATED), "+post-checked/x", ""),
+        ("1c, 4: everybody is back", off(OPERATED).expecting().held(), "+post-checked/x", ""),
+        ("5, 6, 1c, 4: finished and judged in one write", off(OPERATING), "-operating/x +post-checked/x", ""),
     ]);
 }
 
@@ -150,23 +107,8 @@ fn an_operation_that_is_given_up_before_its_permission_leaves_nothing() {
             "-operating/x",
             "SA",
         ),
-        (
-            "in pre-check, both",
-            on(BEGUN),
-            "-operating/x -operation-type/x",
-            "",
-        ),
-        (
-            "in preparing, operating alone",
-            on(PREPARING).held(),
-            "-operating/x",
-            "",
-        ),
-        (
-            "in preparing, both",
-            on(PREPARING).held(),
-            "-operating/x -operation-type/x",
-            "",
-        ),
+        ("in pre-check, both", on(BEGUN), "-operating/x -operation-type/x", ""),
+        ("in preparing, operating alone", on(PREPARING).held(), "-operating/x", ""),
+        ("in preparing, both", on(PREPARING).held(), "-operating/x -operation-type/x", ""),
     ]);
 }

@@ -13,18 +13,9 @@ type Row = (&'static str, Scene, &'static str, &'static [&'static str]);
 fn check(status: ConditionStatus, rows: Vec<Row>) {
     for (name, scene, reason, parts) in rows {
         let found = explain(&scene.view(), &NoRules);
-        assert_eq!(
-            (found.status, found.reason),
-            (status, reason),
-            "{name}: {}",
-            found.message
-        );
+        assert_eq!((found.status, found.reason), (status, reason), "{name}: {}", found.message);
         assert_parts(name, &found.message, parts);
-        assert_eq!(
-            found,
-            explain(&scene.view(), &NoRules),
-            "{name}: the same each time"
-        );
+        assert_eq!(found, explain(&scene.view(), &NoRules), "{name}: the same each time");
     }
 }
 
@@ -32,10 +23,7 @@ fn check(status: ConditionStatus, rows: Vec<Row>) {
 fn assert_parts(name: &str, message: &str, parts: &[&str]) {
     for part in parts {
         match part.strip_prefix('!') {
-            Some(absent) => assert!(
-                !message.contains(absent),
-                "{name} must not say {absent:?}: {message}"
-            ),
+            Some(absent) => assert!(!message.contains(absent), "{name} must not say {absent:?}: {message}"),
             None => assert!(message.contains(part), "{name} must say {part:?}: {message}"),
         }
     }
@@ -58,10 +46,7 @@ fn one_operation_in_each_phase() {
                 "announced",
                 on(BEGUN),
                 "PreChecking",
-                &[
-                    "operation x (T) is announced",
-                    "takes the pod out of service for it next",
-                ],
+                &["operation x (T) is announced", "takes the pod out of service for it next"],
             ),
             (
                 "preparing, gate on",
@@ -137,12 +122,7 @@ fn one_operation_in_each_phase() {
                 "Operating",
                 &["operation x (T) has"],
             ),
-            (
-                "judged",
-                off(OPERATED),
-                "PostChecking",
-                &["operation x (T) is done", "accepts its result"],
-            ),
+            ("judged", off(OPERATED), "PostChecking", &["operation x (T) is done", "accepts its result"]),
             (
                 "completing, gate still off",
                 off(COMPLETING).expecting(),
@@ -189,16 +169,10 @@ fn one_operation_in_each_phase() {
 
 #[test]
 fn reasons_of_checks_are_told() {
-    let hold = Hold {
-        types: &["T"],
-        results: &["x"],
-    };
+    let hold = Hold { types: &["T"], results: &["x"] };
     let found = explain(&on(BEGUN).view(), &hold);
     assert_eq!(found.reason, "PreChecking");
-    assert_eq!(
-        found.message,
-        "operation x (T) waits for its pre-checks: the budget is used up"
-    );
+    assert_eq!(found.message, "operation x (T) waits for its pre-checks: the budget is used up");
     let found = explain(&off(OPERATED).view(), &hold);
     assert_eq!(found.reason, "PostChecking");
     assert_eq!(
@@ -219,17 +193,8 @@ fn an_operation_that_is_checked_anew_is_not_said_to_get_its_permission_next() {
             &["announced again", "keeps the pod out of service", "!permission"],
         )],
     );
-    let held = explain(
-        &again.view(),
-        &Hold {
-            types: &["T"],
-            results: &[],
-        },
-    );
-    assert_eq!(
-        held.message,
-        "operation x (T) waits for its pre-checks: the budget is used up"
-    );
+    let held = explain(&again.view(), &Hold { types: &["T"], results: &[] });
+    assert_eq!(held.message, "operation x (T) waits for its pre-checks: the budget is used up");
     let lost = again.written("-operation-type/x");
     check(
         ConditionStatus::False,
@@ -259,10 +224,7 @@ fn several_operations_are_told_one_by_one_under_the_reason_that_decides() {
                 "one completes, the other works",
                 off(&with_y(COMPLETING, Y_OPERATING)).expecting(),
                 "Operating",
-                &[
-                    "operation x (T) is done and waits for operation y to be done",
-                    "!turn True",
-                ],
+                &["operation x (T) is done and waits for operation y to be done", "!turn True"],
             ),
             (
                 "one completes, the other prepares",
@@ -284,9 +246,7 @@ fn several_operations_are_told_one_by_one_under_the_reason_that_decides() {
             ),
             (
                 "two are waited for",
-                off(&format!(
-                    "{WAITING} {Y_OPERATING} operating/z operation-type/z=V pre-check/z"
-                )),
+                off(&format!("{WAITING} {Y_OPERATING} operating/z operation-type/z=V pre-check/z")),
                 "Operating",
                 &["waits for operations y, z to be done"],
             ),
@@ -307,12 +267,7 @@ fn pods_at_rest() {
                 "InService",
                 &["the pod is in service"],
             ),
-            (
-                "in service, no gate",
-                on("SA").without_gate(),
-                "InService",
-                &["the pod is in service"],
-            ),
+            ("in service, no gate", on("SA").without_gate(), "InService", &["the pod is in service"]),
             (
                 "in service, told to stay out once it is out",
                 on("SA stay-offline"),
@@ -339,24 +294,9 @@ fn pods_at_rest() {
     check(
         False,
         vec![
-            (
-                "gate off",
-                off(""),
-                "EnteringService",
-                &[SERVICE_READY_GATE, "turns True next"],
-            ),
-            (
-                "gate never written",
-                off("").gate(None),
-                "EnteringService",
-                &["turns True next"],
-            ),
-            (
-                "not Ready",
-                on("").ready(false),
-                "NotReady",
-                &["waits for the kubelet"],
-            ),
+            ("gate off", off(""), "EnteringService", &[SERVICE_READY_GATE, "turns True next"]),
+            ("gate never written", off("").gate(None), "EnteringService", &["turns True next"]),
+            ("not Ready", on("").ready(false), "NotReady", &["waits for the kubelet"]),
             (
                 "the consumer is missing",
                 on("").expecting(),
@@ -415,11 +355,6 @@ fn pods_that_nothing_is_done_for() {
     out.labels.remove(keys::CONTROL_LABEL);
     check(
         ConditionStatus::Unknown,
-        vec![(
-            "not opted in",
-            out,
-            "NotOptedIn",
-            &["kusionstack.io/control=true", "!operation"],
-        )],
+        vec![("not opted in", out, "NotOptedIn", &["kusionstack.io/control=true", "!operation"])],
     );
 }

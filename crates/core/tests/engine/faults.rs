@@ -8,18 +8,9 @@ use podward_core::{ConditionStatus, NoRules, Operations, explain, on_update, pla
 use crate::words::{EXPECTS_CONSUMER, Hold, NOW, off, on};
 use crate::world::{Blockable, World};
 
-pub(crate) const HELD_PRE: Blockable = Blockable {
-    pre: true,
-    post: false,
-};
-pub(crate) const HELD_POST: Blockable = Blockable {
-    pre: false,
-    post: true,
-};
-pub(crate) const FREE: Blockable = Blockable {
-    pre: false,
-    post: false,
-};
+pub(crate) const HELD_PRE: Blockable = Blockable { pre: true, post: false };
+pub(crate) const HELD_POST: Blockable = Blockable { pre: false, post: true };
+pub(crate) const FREE: Blockable = Blockable { pre: false, post: false };
 
 /// A pod whose operation `a` has its permission. The pod's consumer is expected back at the end.
 pub(crate) fn operating(webhook: bool) -> World {
@@ -42,11 +33,7 @@ pub(crate) fn comes_to_rest_in_service(world: &mut World) {
 #[track_caller]
 pub(crate) fn never_on_since(world: &World, version: u64) {
     for stored in world.history.iter().filter(|stored| stored.version >= version) {
-        assert_ne!(
-            stored.gate,
-            Some(ConditionStatus::True),
-            "in service in mid-operation: {stored:?}"
-        );
+        assert_ne!(stored.gate, Some(ConditionStatus::True), "in service in mid-operation: {stored:?}");
     }
 }
 
@@ -110,10 +97,7 @@ fn a_permission_is_not_inherited_by_another_type() {
         world.settle();
         assert!(world.pod.has(Stage::Operate, "a"));
         never_on_since(&world, granted);
-        assert!(
-            !Operations::parse(&world.pod.labels).permits("update"),
-            "the old permission is gone"
-        );
+        assert!(!Operations::parse(&world.pod.labels).permits("update"), "the old permission is gone");
         world.finish("a");
         comes_to_rest_in_service(&mut world);
     }
@@ -131,10 +115,7 @@ fn a_wrong_cancel_leaves_no_orphans() {
         (false, false, false),
     ] {
         let mut world = World::in_service(true, true);
-        world.checks = Blockable {
-            pre: blocked,
-            post: false,
-        };
+        world.checks = Blockable { pre: blocked, post: false };
         world.webhook = webhook;
         world.begin("a", "update");
         world.reconcile_latest();
@@ -153,39 +134,18 @@ fn a_wrong_cancel_leaves_no_orphans() {
 fn an_announcement_without_a_type_is_told_about_and_blocks_nothing() {
     let half = on("SA operating/x pre-check/x");
     let message = explain(&half.view(), &NoRules).message;
-    assert!(
-        message.contains(&Stage::OperationType.key("x")) && message.contains("missing"),
-        "{message}"
-    );
-    let other = half
-        .written("+operating/y +operation-type/y=T")
-        .reconciled(&NoRules)
-        .written("gate=False");
-    let done = other
-        .written("-operating/y")
-        .reconciled(&NoRules)
-        .written("gate=True")
-        .reconciled(&NoRules);
+    assert!(message.contains(&Stage::OperationType.key("x")) && message.contains("missing"), "{message}");
+    let other = half.written("+operating/y +operation-type/y=T").reconciled(&NoRules).written("gate=False");
+    let done = other.written("-operating/y").reconciled(&NoRules).written("gate=True").reconciled(&NoRules);
     done.expect("SA operating/x pre-check/x", "another operation comes and goes");
 }
 
 /// 9: an annotation that can't be read fails every update, also the kubelet's.
 #[test]
 fn a_wrong_annotation_blocks_no_write() {
-    for text in [
-        "",
-        "no JSON",
-        "[]",
-        r#"{"expectedFinalizers":[]}"#,
-        r#"{"expectedFinalizers":{"a":1}}"#,
-    ] {
+    for text in ["", "no JSON", "[]", r#"{"expectedFinalizers":[]}"#, r#"{"expectedFinalizers":{"a":1}}"#] {
         let idle = on("SA").annotated(text);
-        assert!(
-            on_update(Some(&idle.pod()), &idle.after("not-ready").pod(), NOW)
-                .0
-                .is_empty(),
-            "{text}"
-        );
+        assert!(on_update(Some(&idle.pod()), &idle.after("not-ready").pod(), NOW).0.is_empty(), "{text}");
         let working =
             off("operating/x operation-type/x=T permission/T pre-checked/x operate/x").annotated(text);
         working.written("-operating/x").expect(
@@ -203,9 +163,7 @@ fn a_wrong_annotation_blocks_no_write() {
         .held()
         .reconciled(&NoRules);
     completing.annotation = Some(EXPECTS_CONSUMER.to_owned());
-    completing
-        .reconciled(&NoRules)
-        .expect("SA", "and ends once it is corrected");
+    completing.reconciled(&NoRules).expect("SA", "and ends once it is corrected");
 }
 
 /// 17: finalizers of a pod that was labelled late, or whose status was never written, are honoured.
@@ -213,31 +171,19 @@ fn a_wrong_annotation_blocks_no_write() {
 fn finalizers_count_without_a_condition() {
     let begun = on("SA operating/x operation-type/x=T");
     let late = begun.clone().without_gate().held().reconciled(&NoRules);
-    late.expect(
-        "operating/x operation-type/x=T permission/T pre-checked/x preparing/x",
-        "labelled late",
-    );
-    late.written("-held").expect(
-        "operating/x operation-type/x=T permission/T pre-checked/x operate/x",
-        "it lets go",
-    );
+    late.expect("operating/x operation-type/x=T permission/T pre-checked/x preparing/x", "labelled late");
+    late.written("-held")
+        .expect("operating/x operation-type/x=T permission/T pre-checked/x operate/x", "it lets go");
     let fresh = begun.gate(None).reconciled(&NoRules);
-    fresh.expect(
-        "operating/x operation-type/x=T permission/T pre-checked/x preparing/x",
-        "never written",
-    );
+    fresh.expect("operating/x operation-type/x=T permission/T pre-checked/x preparing/x", "never written");
     assert_eq!(fresh.gate_write(), Some(ConditionStatus::False));
 }
 
 /// 22: a pod that isn't Ready costs a write at every event.
 #[test]
 fn a_pod_that_is_not_ready_costs_no_write() {
-    let pods = [
-        on("").ready(false),
-        on("").ready(false).expecting(),
-        off("stay-offline"),
-        off("").without_gate(),
-    ];
+    let pods =
+        [on("").ready(false), on("").ready(false).expecting(), off("stay-offline"), off("").without_gate()];
     for pod in pods {
         assert!(plan_labels(&pod.view(), &NoRules, NOW).is_empty(), "{pod:?}");
         assert_eq!(pod.gate_write(), None);
@@ -258,14 +204,8 @@ fn checks_can_order_operations_by_type() {
     let begun = on(
         "SA operating/x operation-type/x=update operating/y operation-type/y=delete pre-check/x pre-check/y",
     );
-    let update_first = Hold {
-        types: &["delete"],
-        results: &[],
-    };
-    let working = begun
-        .reconciled(&update_first)
-        .written("gate=False")
-        .written("not-ready");
+    let update_first = Hold { types: &["delete"], results: &[] };
+    let working = begun.reconciled(&update_first).written("gate=False").written("not-ready");
     working.expect(
         "operating/x operation-type/x=update permission/update pre-checked/x operate/x \
          operating/y operation-type/y=delete pre-check/y",
@@ -277,9 +217,5 @@ fn checks_can_order_operations_by_type() {
         "{message}"
     );
     let handed_over = working.written("-operating/x").reconciled(&NoRules);
-    assert!(
-        handed_over.words().contains("operate/y"),
-        "{:?}",
-        handed_over.words()
-    );
+    assert!(handed_over.words().contains("operate/y"), "{:?}", handed_over.words());
 }

@@ -42,11 +42,7 @@ fn perform(world: &mut World, act: &Act) {
     match *act {
         Act::Begin(id, t) => world.begin(IDS[id], TYPES[t]),
         Act::BeginHalf(id, operating) => world.write(|pod| {
-            let stage = if operating {
-                Stage::Operating
-            } else {
-                Stage::OperationType
-            };
+            let stage = if operating { Stage::Operating } else { Stage::OperationType };
             pod.labels.insert(stage.key(IDS[id]), "update".to_owned());
         }),
         Act::Finish(id, true) => world.finish_both(IDS[id]),

@@ -85,26 +85,16 @@ fn create_opts_in_where_the_namespace_says_so() {
     without_map["metadata"].as_object_mut().unwrap().remove("labels");
     for document in [without_map, full_pod(Value::Null)] {
         let injected = created(&document, true);
-        assert_eq!(
-            at(&injected, "/metadata/labels"),
-            Some(&json!({keys::CONTROL_LABEL: "true"}))
-        );
+        assert_eq!(at(&injected, "/metadata/labels"), Some(&json!({keys::CONTROL_LABEL: "true"})));
         assert_eq!(at(&injected, gates), Some(&json!(SERVICE_READY_GATE)));
     }
 
     for value in ["false", "", "True"] {
         let out = full_pod(json!({keys::CONTROL_LABEL: value}));
-        assert!(
-            on_create(&read(&out), true, NOW).0.is_empty(),
-            "{value:?} stays out"
-        );
+        assert!(on_create(&read(&out), true, NOW).0.is_empty(), "{value:?} stays out");
     }
     let opted_in = full_pod(json!({keys::CONTROL_LABEL: "true"}));
-    assert_eq!(
-        created(&opted_in, true),
-        created(&opted_in, false),
-        "opted in by itself"
-    );
+    assert_eq!(created(&opted_in, true), created(&opted_in, false), "opted in by itself");
 }
 
 #[test]
@@ -139,10 +129,7 @@ fn create_takes_away_what_a_new_pod_cannot_have_earned() {
 /// The document without the labels of the protocol.
 fn rest_of(document: &Value) -> Value {
     let mut rest = document.clone();
-    if let Some(labels) = rest
-        .pointer_mut("/metadata/labels")
-        .and_then(Value::as_object_mut)
-    {
+    if let Some(labels) = rest.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         labels.retain(|key, _| matches!(Key::parse(key), Key::Other));
     }
     rest
@@ -158,10 +145,7 @@ fn update_touches_only_labels_of_the_protocol() {
         }
         full_pod(labels)
     };
-    let begun = [
-        (Stage::Operating.key("x"), "1"),
-        (Stage::OperationType.key("x"), "T"),
-    ];
+    let begun = [(Stage::Operating.key("x"), "1"), (Stage::OperationType.key("x"), "T")];
     let granted: Vec<_> = begun
         .iter()
         .cloned()
@@ -171,11 +155,7 @@ fn update_touches_only_labels_of_the_protocol() {
             (keys::permission_key("T"), "1"),
         ])
         .collect();
-    let undone: Vec<_> = granted
-        .iter()
-        .cloned()
-        .chain([(Stage::UndoOperationType.key("x"), "T")])
-        .collect();
+    let undone: Vec<_> = granted.iter().cloned().chain([(Stage::UndoOperationType.key("x"), "T")]).collect();
     let rows = [
         ("begin", with(&[]), with(&begun)),
         ("finish", with(&granted), with(&granted[1..])),
@@ -188,10 +168,7 @@ fn update_touches_only_labels_of_the_protocol() {
         json_patch::patch(&mut patched, &patch).unwrap();
         assert_eq!(rest_of(&patched), rest_of(&new), "{name}");
         assert_eq!(patched == new, name == "nothing of ours", "{name}: {patch:?}");
-        assert!(
-            on_update(Some(&read(&old)), &read(&patched), NOW).0.is_empty(),
-            "{name}: once is enough"
-        );
+        assert!(on_update(Some(&read(&old)), &read(&patched), NOW).0.is_empty(), "{name}: once is enough");
     }
 }
 

@@ -10,27 +10,15 @@ use crate::world::{Blockable, World};
 /// d2, e6, e9, #248, 1: `b` begins while `a` is judged or completing.
 #[test]
 fn staggered_operations_end_in_service() {
-    for (completing, webhook, both) in [
-        (false, true, true),
-        (false, false, false),
-        (true, true, false),
-        (true, false, true),
-    ] {
+    for (completing, webhook, both) in
+        [(false, true, true), (false, false, false), (true, true, false), (true, false, true)]
+    {
         let mut world = operating(webhook);
         end_a(&mut world, completing);
         world.begin("b", "restart");
         world.settle();
-        assert!(
-            world.pod.has(Stage::Operate, "b"),
-            "e9: it gets its permission: {:?}",
-            world.pod
-        );
-        let granted = world
-            .history
-            .iter()
-            .find(|stored| stored.has(Stage::Operate, "b"))
-            .unwrap()
-            .version;
+        assert!(world.pod.has(Stage::Operate, "b"), "e9: it gets its permission: {:?}", world.pod);
+        let granted = world.history.iter().find(|stored| stored.has(Stage::Operate, "b")).unwrap().version;
         for _ in 0..3 {
             world.settle();
         }
@@ -76,19 +64,11 @@ fn the_gate_does_not_flap_between_staggered_operations() {
         world.kubelet();
         world.begin(second, "restart");
         world.settle();
-        let mut flips = world
-            .history
-            .windows(2)
-            .filter(|pair| pair[0].gate != pair[1].gate)
-            .count();
+        let mut flips = world.history.windows(2).filter(|pair| pair[0].gate != pair[1].gate).count();
         for _ in 0..4 {
             world.settle();
         }
-        flips -= world
-            .history
-            .windows(2)
-            .filter(|pair| pair[0].gate != pair[1].gate)
-            .count();
+        flips -= world.history.windows(2).filter(|pair| pair[0].gate != pair[1].gate).count();
         assert_eq!(flips, 0, "at rest while {second} works");
         world.finish(second);
         comes_to_rest_in_service(&mut world);
@@ -119,14 +99,8 @@ fn the_same_id_begun_again_is_checked_again_and_leaves_nothing() {
         world.checks = HELD_PRE;
         world.begin("a", "update");
         world.settle();
-        assert!(
-            !world.pod.has(Stage::PreChecked, "a"),
-            "f2: the third time PreCheck is not skipped"
-        );
-        assert!(
-            world.pod.labels.contains_key(SERVICE_AVAILABLE),
-            "in service while it waits"
-        );
+        assert!(!world.pod.has(Stage::PreChecked, "a"), "f2: the third time PreCheck is not skipped");
+        assert!(world.pod.labels.contains_key(SERVICE_AVAILABLE), "in service while it waits");
     }
 }
 
@@ -137,10 +111,7 @@ fn a_pod_whose_result_was_not_judged_stays_out_while_its_operation_begins_again(
     let mut world = operating(true);
     let granted = world.pod.version;
     end_a(&mut world, false);
-    world.checks = Blockable {
-        pre: true,
-        post: true,
-    };
+    world.checks = Blockable { pre: true, post: true };
     world.begin("a", "update");
     world.settle();
     never_on_since(&world, granted);
@@ -181,13 +152,10 @@ fn an_id_that_waits_for_others_is_checked_again_when_it_begins_again() {
 #[test]
 fn leftovers_of_an_earlier_run_are_not_inherited() {
     let leftovers = on("SA operation-type/x=T permission/T pre-checked/x");
-    leftovers.written("+operating/x").expect(
-        "SA operating/x operation-type/x=T pre-check/x",
-        "begun in the first write that is seen",
-    );
     leftovers
-        .reconciled(&NoRules)
-        .expect("SA", "or cleaned up before");
+        .written("+operating/x")
+        .expect("SA operating/x operation-type/x=T pre-check/x", "begun in the first write that is seen");
+    leftovers.reconciled(&NoRules).expect("SA", "or cleaned up before");
 }
 
 /// e10, 2: the stages of several ids are told apart.
@@ -196,18 +164,12 @@ fn pre_and_post_checks_of_different_ids_are_told_apart() {
     let both =
         off("operating/b operation-type/b=U pre-check/b operated/a done-operation-type/a=T post-check/a")
             .expecting();
-    let hold = Hold {
-        types: &["U"],
-        results: &[],
-    };
+    let hold = Hold { types: &["U"], results: &[] };
     both.reconciled(&hold).expect(
         "operating/b operation-type/b=U pre-check/b operated/a done-operation-type/a=T post-checked/a completing/a",
         "b is not marked by a's check",
     );
-    let hold = Hold {
-        types: &[],
-        results: &["a"],
-    };
+    let hold = Hold { types: &[], results: &["a"] };
     both.reconciled(&hold).expect(
         "operating/b operation-type/b=U permission/U pre-checked/b operate/b operated/a done-operation-type/a=T post-check/a",
         "nor a by b's",
@@ -239,10 +201,8 @@ fn operations_that_were_begun_together_share_one_way_out_and_in() {
             world.settle();
         }
         comes_to_rest_in_service(&mut world);
-        let flips = world
-            .history
-            .windows(2)
-            .filter(|pair| pair[0].gate.is_some() && pair[0].gate != pair[1].gate);
+        let flips =
+            world.history.windows(2).filter(|pair| pair[0].gate.is_some() && pair[0].gate != pair[1].gate);
         assert_eq!(flips.count(), 2, "off once, on once");
     }
 }

@@ -6,20 +6,13 @@ use podward_core::{Review, ReviewPolicy, Writer, on_create, review, review_raw};
 
 use crate::words::{BEGUN, COMPLETING, NOW, OPERATED, OPERATING, PREPARING, Scene, off, on};
 
-pub(crate) const OPERATOR: Writer<'_> = Writer {
-    username: "system:serviceaccount:apps:operator",
-    groups: &[],
-};
-pub(crate) const PODWARD: Writer<'_> = Writer {
-    username: "system:serviceaccount:podward:lifecycle-controller",
-    groups: &[],
-};
+pub(crate) const OPERATOR: Writer<'_> =
+    Writer { username: "system:serviceaccount:apps:operator", groups: &[] };
+pub(crate) const PODWARD: Writer<'_> =
+    Writer { username: "system:serviceaccount:podward:lifecycle-controller", groups: &[] };
 
 pub(crate) fn policy(strict: bool) -> ReviewPolicy {
-    ReviewPolicy {
-        strict,
-        trusted: vec![PODWARD.username.to_owned()],
-    }
+    ReviewPolicy { strict, trusted: vec![PODWARD.username.to_owned()] }
 }
 
 /// Both webhooks' words on one write: the mutating one sees the caller's, the validating one the result.
@@ -40,11 +33,8 @@ pub(crate) fn assert_silent(reviews: &[Review], why: &str) {
 /// One objection, which denies under `strict` and warns otherwise.
 #[track_caller]
 pub(crate) fn assert_objection(found: &Review, strict: bool, part: &str, why: &str) {
-    let (texts, others) = if strict {
-        (&found.denials, &found.warnings)
-    } else {
-        (&found.warnings, &found.denials)
-    };
+    let (texts, others) =
+        if strict { (&found.denials, &found.warnings) } else { (&found.warnings, &found.denials) };
     assert!(
         texts.len() == 1 && texts[0].contains(part) && others.is_empty(),
         "{why}, strict {strict}: {found:?}"
@@ -104,44 +94,16 @@ fn half_announcements_are_objected_to_once_and_not_where_there_is_none() {
     let rows = [
         ("both", on("SA"), "+operating/x +operation-type/x=T"),
         ("the stock Finish", off(OPERATING), "-operating/x"),
-        (
-            "Finish by removing both",
-            off(OPERATING),
-            "-operating/x -operation-type/x",
-        ),
+        ("Finish by removing both", off(OPERATING), "-operating/x -operation-type/x"),
         ("given up before permission", on(BEGUN), "-operating/x"),
-        (
-            "given up before permission, both",
-            on(BEGUN),
-            "-operating/x -operation-type/x",
-        ),
+        ("given up before permission, both", on(BEGUN), "-operating/x -operation-type/x"),
         ("given up in preparing", on(PREPARING).held(), "-operating/x"),
-        (
-            "a half that is there already",
-            on("SA operating/x pre-check/x"),
-            "not-ready",
-        ),
-        (
-            "a lone type that is there already",
-            on("SA operation-type/x=T"),
-            "not-ready",
-        ),
-        (
-            "the other half comes",
-            on("SA operating/x pre-check/x"),
-            "+operation-type/x=T",
-        ),
-        (
-            "the other half comes first",
-            on("SA operation-type/x=T"),
-            "+operating/x",
-        ),
+        ("a half that is there already", on("SA operating/x pre-check/x"), "not-ready"),
+        ("a lone type that is there already", on("SA operation-type/x=T"), "not-ready"),
+        ("the other half comes", on("SA operating/x pre-check/x"), "+operation-type/x=T"),
+        ("the other half comes first", on("SA operation-type/x=T"), "+operating/x"),
         ("a half goes", on("SA operation-type/x=T"), "-operation-type/x"),
-        (
-            "a half is undone",
-            on("SA operating/x pre-check/x"),
-            "+undo-operation-type/x=T",
-        ),
+        ("a half is undone", on("SA operating/x pre-check/x"), "+undo-operation-type/x=T"),
     ];
     for (name, stored, write) in rows {
         assert_silent(&both(&stored, write, &OPERATOR, true), name);
@@ -172,73 +134,28 @@ fn what_operators_may_do_is_never_called_a_strangers_doing() {
     let second = "operation-type/x=T pre-checked/x operate/x permission/T operating/y operation-type/y=U pre-checked/y operate/y permission/U";
     let rows = [
         ("begin", on("SA"), "+operating/x +operation-type/x=T"),
-        (
-            "begin while another is at work",
-            off(OPERATING),
-            "+operating/y +operation-type/y=U",
-        ),
-        (
-            "begin again in post-check",
-            off(OPERATED),
-            "+operating/x +operation-type/x=T",
-        ),
-        (
-            "begin again in completing",
-            on(COMPLETING).expecting(),
-            "+operating/x +operation-type/x=T",
-        ),
-        (
-            "begin again while waiting for others",
-            off(second),
-            "+operating/x",
-        ),
+        ("begin while another is at work", off(OPERATING), "+operating/y +operation-type/y=U"),
+        ("begin again in post-check", off(OPERATED), "+operating/x +operation-type/x=T"),
+        ("begin again in completing", on(COMPLETING).expecting(), "+operating/x +operation-type/x=T"),
+        ("begin again while waiting for others", off(second), "+operating/x"),
         ("go on with another type", off(OPERATING), "+operation-type/x=U"),
         ("finish", off(OPERATING), "-operating/x"),
-        (
-            "finish, both labels",
-            off(OPERATING),
-            "-operating/x -operation-type/x",
-        ),
-        (
-            "the first of two finishes",
-            off(second).after("+operating/x"),
-            "-operating/y",
-        ),
+        ("finish, both labels", off(OPERATING), "-operating/x -operation-type/x"),
+        ("the first of two finishes", off(second).after("+operating/x"), "-operating/y"),
         ("the last of two finishes", off(second), "-operating/y"),
         ("undo in pre-check", on(BEGUN), "+undo-operation-type/x=T"),
-        (
-            "undo in preparing",
-            on(PREPARING).held(),
-            "+undo-operation-type/x=T",
-        ),
+        ("undo in preparing", on(PREPARING).held(), "+undo-operation-type/x=T"),
         ("undo with operate", off(OPERATING), "+undo-operation-type/x=T"),
         ("undo in post-check", off(OPERATED), "+undo-operation-type/x=T"),
-        (
-            "undo in completing",
-            on(COMPLETING).expecting(),
-            "+undo-operation-type/x=T",
-        ),
-        (
-            "a consumer lets go: operate comes",
-            off(PREPARING).held(),
-            "-held",
-        ),
-        (
-            "a consumer is back: all goes",
-            on(COMPLETING).expecting(),
-            "+held",
-        ),
+        ("undo in completing", on(COMPLETING).expecting(), "+undo-operation-type/x=T"),
+        ("a consumer lets go: operate comes", off(PREPARING).held(), "-held"),
+        ("a consumer is back: all goes", on(COMPLETING).expecting(), "+held"),
         ("a workload's own labels", on("SA"), "+stay-offline"),
     ];
     for (name, stored, write) in rows {
         assert_silent(&both(&stored, write, &OPERATOR, true), name);
         // With the mutating webhook away the caller's own write is the result.
-        let result = review(
-            Some(&stored.pod()),
-            &stored.after(write).pod(),
-            &OPERATOR,
-            &policy(true),
-        );
+        let result = review(Some(&stored.pod()), &stored.after(write).pod(), &OPERATOR, &policy(true));
         assert_silent(&[result], &format!("{name}, no mutating webhook"));
     }
 }
@@ -246,9 +163,7 @@ fn what_operators_may_do_is_never_called_a_strangers_doing() {
 /// Every label that only Podward writes, of an operation `x` or of the pod.
 fn protected() -> Vec<String> {
     let stages = Stage::OURS.iter().map(|stage| stage.key("x"));
-    stages
-        .chain([permission_key("T"), SERVICE_AVAILABLE.to_owned()])
-        .collect()
+    stages.chain([permission_key("T"), SERVICE_AVAILABLE.to_owned()]).collect()
 }
 
 #[test]
@@ -258,28 +173,18 @@ fn labels_that_only_podward_writes_are_protected() {
         let without = on("");
         let with = without.clone().labelled(&key, "1");
         let other = without.clone().labelled(&key, "2");
-        for (name, old, new) in [
-            ("set", &without, &with),
-            ("taken", &with, &without),
-            ("changed", &with, &other),
-        ] {
+        for (name, old, new) in
+            [("set", &without, &with), ("taken", &with, &without), ("changed", &with, &other)]
+        {
             for strict in [false, true] {
                 let found = review_raw(Some(&old.pod()), &new.pod(), &OPERATOR, &policy(strict));
                 assert_objection(&found, strict, &key, name);
                 assert!(format!("{found:?}").contains(OPERATOR.username), "{found:?}");
             }
-            assert_silent(
-                &[review_raw(Some(&old.pod()), &new.pod(), &PODWARD, &policy(true))],
-                name,
-            );
+            assert_silent(&[review_raw(Some(&old.pod()), &new.pod(), &PODWARD, &policy(true))], name);
         }
     }
-    for free in [
-        "operating/x operation-type/x=T",
-        "stay-offline",
-        "creating",
-        "completing",
-    ] {
+    for free in ["operating/x operation-type/x=T", "stay-offline", "creating", "completing"] {
         let found = review_raw(Some(&on("").pod()), &on(free).pod(), &OPERATOR, &policy(true));
         assert_silent(&[found], free);
     }
@@ -288,12 +193,7 @@ fn labels_that_only_podward_writes_are_protected() {
 #[test]
 fn a_stranger_cannot_hide_behind_the_engine() {
     let rows = [
-        (
-            "grants itself the permission",
-            on(BEGUN),
-            "+permission/T +pre-checked/x",
-            "pre-checked.",
-        ),
+        ("grants itself the permission", on(BEGUN), "+permission/T +pre-checked/x", "pre-checked."),
         (
             "begins with the permission",
             on("SA"),
@@ -301,36 +201,16 @@ fn a_stranger_cannot_hide_behind_the_engine() {
             "pre-checked.",
         ),
         ("gives itself operate", on(BEGUN), "+operate/x", "operate."),
-        (
-            "judges its own result",
-            off(OPERATED).expecting(),
-            "+post-checked/x",
-            "post-checked.",
-        ),
-        (
-            "calls the pod available",
-            on("").expecting(),
-            "+SA",
-            "service-available",
-        ),
-        (
-            "finishes and calls the pod available",
-            off(OPERATING),
-            "-operating/x +SA",
-            "service-available",
-        ),
+        ("judges its own result", off(OPERATED).expecting(), "+post-checked/x", "post-checked."),
+        ("calls the pod available", on("").expecting(), "+SA", "service-available"),
+        ("finishes and calls the pod available", off(OPERATING), "-operating/x +SA", "service-available"),
         (
             "undoes and calls the pod available",
             off(OPERATING),
             "+undo-operation-type/x=T +SA",
             "service-available",
         ),
-        (
-            "calls the pod not available",
-            on("SA"),
-            "-SA",
-            "service-available",
-        ),
+        ("calls the pod not available", on("SA"), "-SA", "service-available"),
         (
             "takes away another's permission",
             off(&format!("{OPERATING} operating/y operation-type/y=U pre-check/y")),
@@ -353,23 +233,13 @@ fn protected_labels_on_create() {
     let copied = on("SA operated/x done-operation-type/x=T permission/T").pod();
     for strict in [false, true] {
         let found = review_raw(None, &copied, &OPERATOR, &policy(strict));
-        assert_objection(
-            &found,
-            strict,
-            "service-available",
-            "copied from another pod's manifest",
-        );
+        assert_objection(&found, strict, "service-available", "copied from another pod's manifest");
     }
     let mut stored =
         on("SA operated/x done-operation-type/x=T permission/T operating/y operation-type/y=T").json();
     let patch = on_create(&serde_json::from_value(stored.clone()).unwrap(), false, NOW);
     json_patch::patch(&mut stored, &patch).unwrap();
-    let found = review(
-        None,
-        &serde_json::from_value(stored).unwrap(),
-        &OPERATOR,
-        &policy(true),
-    );
+    let found = review(None, &serde_json::from_value(stored).unwrap(), &OPERATOR, &policy(true));
     assert_silent(
         &[found],
         "none of them is left by the mutating webhook, and what is begun is the operator's",
@@ -387,29 +257,14 @@ fn leaving_podwards_care_is_warned_of() {
         found.warnings[0].contains("leaves Podward's care")
             && found.warnings[0].contains(keys::CONTROL_LABEL)
     );
-    assert_silent(
-        &[review_raw(
-            Some(&out.pod()),
-            &stored.pod(),
-            &OPERATOR,
-            &policy(true),
-        )],
-        "coming into it",
-    );
+    assert_silent(&[review_raw(Some(&out.pod()), &stored.pod(), &OPERATOR, &policy(true))], "coming into it");
 }
 
 #[test]
 fn pods_that_did_not_opt_in_are_not_judged() {
-    let mut stranger = on("SA operated/x")
-        .labelled("operating.podopslifecycle.kusionstack.io", "1")
-        .annotated("no JSON");
+    let mut stranger =
+        on("SA operated/x").labelled("operating.podopslifecycle.kusionstack.io", "1").annotated("no JSON");
     stranger.labels.remove(keys::CONTROL_LABEL);
-    assert_silent(
-        &[review_raw(None, &stranger.pod(), &OPERATOR, &policy(true))],
-        "raw",
-    );
-    assert_silent(
-        &[review(None, &stranger.pod(), &OPERATOR, &policy(true))],
-        "result",
-    );
+    assert_silent(&[review_raw(None, &stranger.pod(), &OPERATOR, &policy(true))], "raw");
+    assert_silent(&[review(None, &stranger.pod(), &OPERATOR, &policy(true))], "result");
 }

@@ -12,45 +12,17 @@ fn rule_1_an_annotation_that_is_no_json() {
         let (good, bad) = (on("SA").expecting().held(), on("SA").held().annotated(text));
         let found = review(Some(&good.pod()), &bad.pod(), &OPERATOR, &policy(false));
         assert_eq!(found.denials.len(), 1, "{text}");
-        assert!(
-            found.denials[0].starts_with("failed to validate PodOpsLifecycleWebhook, "),
-            "{found:?}"
-        );
+        assert!(found.denials[0].starts_with("failed to validate PodOpsLifecycleWebhook, "), "{found:?}");
         assert!(found.denials[0].contains(keys::AVAILABLE_CONDITIONS), "{found:?}");
-        assert_eq!(
-            review(None, &bad.pod(), &OPERATOR, &policy(false)).denials.len(),
-            1,
-            "also on CREATE"
-        );
+        assert_eq!(review(None, &bad.pod(), &OPERATOR, &policy(false)).denials.len(), 1, "also on CREATE");
         assert_silent(
-            &[review(
-                Some(&bad.pod()),
-                &bad.after("not-ready").pod(),
-                &OPERATOR,
-                &policy(true),
-            )],
+            &[review(Some(&bad.pod()), &bad.after("not-ready").pod(), &OPERATOR, &policy(true))],
             "it was there before",
         );
-        assert_silent(
-            &[review(Some(&bad.pod()), &good.pod(), &OPERATOR, &policy(true))],
-            "it is corrected",
-        );
+        assert_silent(&[review(Some(&bad.pod()), &good.pod(), &OPERATOR, &policy(true))], "it is corrected");
     }
-    for text in [
-        "{}",
-        "null",
-        r#"{"expectedFinalizers":null}"#,
-        r#"{"expectedFinalizers":{},"other":1}"#,
-    ] {
-        assert_silent(
-            &[review(
-                None,
-                &on("").annotated(text).pod(),
-                &OPERATOR,
-                &policy(true),
-            )],
-            text,
-        );
+    for text in ["{}", "null", r#"{"expectedFinalizers":null}"#, r#"{"expectedFinalizers":{},"other":1}"#] {
+        assert_silent(&[review(None, &on("").annotated(text).pod(), &OPERATOR, &policy(true))], text);
     }
 }
 
@@ -65,18 +37,10 @@ fn rule_2_labels_without_an_id() {
         for writer in [OPERATOR, PODWARD] {
             let found = review(Some(&on("SA").pod()), &bad.pod(), &writer, &policy(false));
             let text = format!("failed to validate PodOpsLifecycleWebhook, invalid label {key}");
-            assert!(
-                found.denials.len() == 1 && found.denials[0].starts_with(&text),
-                "{found:?}"
-            );
+            assert!(found.denials.len() == 1 && found.denials[0].starts_with(&text), "{found:?}");
         }
         assert_silent(
-            &[review(
-                Some(&bad.pod()),
-                &bad.after("not-ready").pod(),
-                &OPERATOR,
-                &policy(true),
-            )],
+            &[review(Some(&bad.pod()), &bad.after("not-ready").pod(), &OPERATOR, &policy(true))],
             "it was there before",
         );
     }
@@ -84,33 +48,19 @@ fn rule_2_labels_without_an_id() {
 
 #[test]
 fn rule_3_operated_and_its_type_come_together() {
-    for (alone, missing) in [
-        ("operated/x", Stage::DoneOperationType),
-        ("done-operation-type/x=T", Stage::Operated),
-    ] {
+    for (alone, missing) in
+        [("operated/x", Stage::DoneOperationType), ("done-operation-type/x=T", Stage::Operated)]
+    {
         let found = review(Some(&off("").pod()), &off(alone).pod(), &PODWARD, &policy(false));
         let text = format!("not found label {}", missing.key("x"));
-        assert!(
-            found.denials.len() == 1 && found.denials[0].contains(&text),
-            "{found:?}"
-        );
+        assert!(found.denials.len() == 1 && found.denials[0].contains(&text), "{found:?}");
         assert_silent(
-            &[review(
-                Some(&off(alone).pod()),
-                &off(alone).pod(),
-                &PODWARD,
-                &policy(true),
-            )],
+            &[review(Some(&off(alone).pod()), &off(alone).pod(), &PODWARD, &policy(true))],
             "it was there before",
         );
     }
     assert_silent(
-        &[review(
-            Some(&off(OPERATING).pod()),
-            &off(OPERATED).pod(),
-            &PODWARD,
-            &policy(true),
-        )],
+        &[review(Some(&off(OPERATING).pod()), &off(OPERATED).pod(), &PODWARD, &policy(true))],
         "both",
     );
 }
@@ -118,27 +68,16 @@ fn rule_3_operated_and_its_type_come_together() {
 #[test]
 fn rule_4_pre_checked_and_permission_come_together() {
     let begun = "operating/x operation-type/x=T";
-    for (alone, missing) in [
-        ("pre-checked/x", "operation-permission"),
-        ("permission/T", "pre-checked"),
-    ] {
+    for (alone, missing) in [("pre-checked/x", "operation-permission"), ("permission/T", "pre-checked")] {
         let new = on(&format!("{begun} {alone}"));
         let found = review(Some(&on(begun).pod()), &new.pod(), &PODWARD, &policy(false));
         let text = format!("not found the expected label prefixes: map[{missing}:");
-        assert!(
-            found.denials.len() == 1 && found.denials[0].contains(&text),
-            "{found:?}"
-        );
+        assert!(found.denials.len() == 1 && found.denials[0].contains(&text), "{found:?}");
     }
     // Only that both kinds are there, not that they fit each other.
     let mixed = on(&format!("{begun} pre-checked/x permission/U"));
     assert_silent(
-        &[review(
-            Some(&on(begun).pod()),
-            &mixed.pod(),
-            &PODWARD,
-            &policy(true),
-        )],
+        &[review(Some(&on(begun).pod()), &mixed.pod(), &PODWARD, &policy(true))],
         "another type's permission",
     );
 }
@@ -148,14 +87,8 @@ fn rules_3_and_4_cannot_be_broken_by_a_client_while_the_engine_is_there() {
     // e1, e2 of the reference: a cancel with a wrong value, a finish after the type was taken. Both are denied there.
     let cases = [
         (off(OPERATING), "+undo-operation-type/x=wrong"),
-        (
-            off("operating/x permission/T pre-checked/x operate/x"),
-            "-operating/x",
-        ),
-        (
-            off("operating/x pre-checked/x operate/x permission/T permission/U"),
-            "-operating/x",
-        ),
+        (off("operating/x permission/T pre-checked/x operate/x"), "-operating/x"),
+        (off("operating/x pre-checked/x operate/x permission/T permission/U"), "-operating/x"),
     ];
     for (stored, write) in cases {
         assert_silent(&both(&stored, write, &OPERATOR, true), write);

@@ -11,14 +11,8 @@ use crate::words::{BEGUN, COMPLETING, NOW, OPERATED, OPERATING, PREPARING, Scene
 type Row = (&'static str, Scene, &'static str, &'static str);
 
 pub(crate) fn check(rows: Vec<Row>) {
-    let policy = ReviewPolicy {
-        strict: true,
-        trusted: vec!["podward".to_owned()],
-    };
-    let writer = Writer {
-        username: "podward",
-        groups: &[],
-    };
+    let policy = ReviewPolicy { strict: true, trusted: vec!["podward".to_owned()] };
+    let writer = Writer { username: "podward", groups: &[] };
     for (source, stored, write, labels) in rows {
         let why = format!("{source}: {:?} after {write}", stored.words());
         let result = stored.written(write);
@@ -43,56 +37,16 @@ fn one_operation_from_end_to_end() {
             "+permission/T +pre-checked/x",
             PREPARING,
         ),
-        (
-            "permission, already out of service",
-            off(BEGUN),
-            "+permission/T +pre-checked/x",
-            OPERATING,
-        ),
-        (
-            "the gate's own write gives operate",
-            on(PREPARING),
-            "gate=False",
-            OPERATING,
-        ),
-        (
-            "the gate's write while a consumer holds",
-            on(PREPARING).held(),
-            "gate=False",
-            PREPARING,
-        ),
-        (
-            "the last consumer lets go",
-            off(PREPARING).held(),
-            "-held",
-            OPERATING,
-        ),
-        (
-            "a consumer lets go before the gate is off",
-            on(PREPARING).held(),
-            "-held",
-            PREPARING,
-        ),
+        ("permission, already out of service", off(BEGUN), "+permission/T +pre-checked/x", OPERATING),
+        ("the gate's own write gives operate", on(PREPARING), "gate=False", OPERATING),
+        ("the gate's write while a consumer holds", on(PREPARING).held(), "gate=False", PREPARING),
+        ("the last consumer lets go", off(PREPARING).held(), "-held", OPERATING),
+        ("a consumer lets go before the gate is off", on(PREPARING).held(), "-held", PREPARING),
         ("finish", off(OPERATING), "-operating/x", OPERATED),
-        (
-            "post-checked",
-            off(OPERATED).expecting(),
-            "+post-checked/x",
-            COMPLETING,
-        ),
+        ("post-checked", off(OPERATED).expecting(), "+post-checked/x", COMPLETING),
         ("the consumer is back", on(COMPLETING).expecting(), "+held", ""),
-        (
-            "any write once it is back",
-            off(COMPLETING).expecting().held(),
-            "ready",
-            "",
-        ),
-        (
-            "a status write before it is back",
-            on(COMPLETING).expecting().ready(false),
-            "ready",
-            COMPLETING,
-        ),
+        ("any write once it is back", off(COMPLETING).expecting().held(), "ready", ""),
+        ("a status write before it is back", on(COMPLETING).expecting().ready(false), "ready", COMPLETING),
     ]);
 }
 
@@ -121,9 +75,7 @@ fn readiness_to_operate() {
         let scene = if held { scene.held() } else { scene };
         let why = format!("gate {gate:?} (in the spec: {has_gate}), held: {held}");
         assert_eq!(may_operate(&scene.view()), expected, "{why}");
-        scene
-            .written("")
-            .expect(if expected { OPERATING } else { PREPARING }, &why);
+        scene.written("").expect(if expected { OPERATING } else { PREPARING }, &why);
     }
 }
 
@@ -132,9 +84,7 @@ fn step_0_pods_that_did_not_opt_in_are_left_alone() {
     for value in [None, Some("false"), Some("True"), Some("")] {
         let mut scene = on(BEGUN);
         scene.labels.remove(keys::CONTROL_LABEL);
-        scene
-            .labels
-            .extend(value.map(|value| (keys::CONTROL_LABEL.to_owned(), value.to_owned())));
+        scene.labels.extend(value.map(|value| (keys::CONTROL_LABEL.to_owned(), value.to_owned())));
         let changes = advance(None, &scene.after("+permission/T +pre-checked/x").view(), NOW);
         assert!(changes.is_empty(), "{value:?}: {changes:?}");
     }
@@ -177,19 +127,9 @@ fn step_1a_undo_works_whatever_it_says_and_whoever_it_names() {
     // The reference compares the undo label's value with the type, and never finds an id that has none of operating, operate and
     // operated. Here the id is enough.
     check(vec![
-        (
-            "the value is another type",
-            off(OPERATING),
-            "+undo-operation-type/x=other",
-            "",
-        ),
+        ("the value is another type", off(OPERATING), "+undo-operation-type/x=other", ""),
         ("the value is empty", on(PREPARING), "+undo-operation-type/x=", ""),
-        (
-            "an id that was never begun",
-            on("SA"),
-            "+undo-operation-type/x=T",
-            "SA",
-        ),
+        ("an id that was never begun", on("SA"), "+undo-operation-type/x=T", "SA"),
         (
             "an announcement that has only its type",
             on("SA operation-type/x=T"),
@@ -209,18 +149,8 @@ fn step_1b_an_operation_that_was_begun() {
             "SA operating/x operation-type/x=T pre-check/x",
         ),
         ("not checked: pre-check is there", on(BEGUN), "not-ready", BEGUN),
-        (
-            "checked, in service",
-            on(BEGUN),
-            "+permission/T +pre-checked/x",
-            PREPARING,
-        ),
-        (
-            "checked, preparing is there",
-            on(PREPARING),
-            "not-ready",
-            PREPARING,
-        ),
+        ("checked, in service", on(BEGUN), "+permission/T +pre-checked/x", PREPARING),
+        ("checked, preparing is there", on(PREPARING), "not-ready", PREPARING),
         ("checked, operate is there", off(OPERATING), "ready", OPERATING),
         (
             "each id for itself",
@@ -248,12 +178,7 @@ fn step_2_a_permission_goes_with_the_last_operation_of_its_type() {
                  operating/y operation-type/y=U pre-checked/y operate/y permission/U";
     check(vec![
         ("one of two of a type", off(two), "+undo-operation-type/x=T", one),
-        (
-            "both of a type",
-            off(two),
-            "+undo-operation-type/x=T +undo-operation-type/y=T",
-            "",
-        ),
+        ("both of a type", off(two), "+undo-operation-type/x=T +undo-operation-type/y=T", ""),
         (
             "one of two types",
             off(types),
@@ -266,31 +191,17 @@ fn step_2_a_permission_goes_with_the_last_operation_of_its_type() {
 #[test]
 fn ids_that_the_reference_does_not_see() {
     // 2.1: there an id exists only through operating, operate or operated; other labels of it stay for ever.
-    for orphan in [
-        "pre-check/x",
-        "preparing/x",
-        "completing/x",
-        "pre-checked/x",
-        "post-check/x",
-        "post-checked/x",
-    ] {
-        on("SA")
-            .after(&format!("+{orphan}"))
-            .written("")
-            .expect("SA", orphan);
+    for orphan in
+        ["pre-check/x", "preparing/x", "completing/x", "pre-checked/x", "post-check/x", "post-checked/x"]
+    {
+        on("SA").after(&format!("+{orphan}")).written("").expect("SA", orphan);
     }
     on(&format!("SA {}", "operation-type/x=T"))
         .written("")
         .expect("SA operation-type/x=T", "a lone type is the operator's");
     let mut malformed = on("SA");
-    malformed.labels.insert(
-        "operating.podopslifecycle.kusionstack.io".to_owned(),
-        "1".to_owned(),
-    );
-    assert!(
-        advance(None, &malformed.view(), NOW).is_empty(),
-        "a label without an id fails no request"
-    );
+    malformed.labels.insert("operating.podopslifecycle.kusionstack.io".to_owned(), "1".to_owned());
+    assert!(advance(None, &malformed.view(), NOW).is_empty(), "a label without an id fails no request");
 }
 
 #[test]
@@ -317,12 +228,6 @@ fn new_labels_carry_nanoseconds_and_types_and_old_ones_are_not_written_again() {
 fn what_an_id_may_look_like_is_up_to_its_operator() {
     for id in ["collaset", "pod-delete", "0xd96f0f85", "My.job_1"] {
         let begun = on("SA").written(&format!("+operating/{id} +operation-type/{id}=T"));
-        assert!(
-            Operations::parse(&begun.labels)
-                .get(id)
-                .unwrap()
-                .has(Stage::PreCheck),
-            "{id}"
-        );
+        assert!(Operations::parse(&begun.labels).get(id).unwrap().has(Stage::PreCheck), "{id}");
     }
 }

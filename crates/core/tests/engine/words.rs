@@ -53,11 +53,7 @@ pub(crate) fn on(words: &str) -> Scene {
 
 /// Out of service: gate False and not Ready.
 pub(crate) fn off(words: &str) -> Scene {
-    Scene {
-        gate: Some(ConditionStatus::False),
-        ready: false,
-        ..on(words)
-    }
+    Scene { gate: Some(ConditionStatus::False), ready: false, ..on(words) }
 }
 
 impl Scene {
@@ -67,11 +63,7 @@ impl Scene {
 
     /// Made without the readiness gate, so that nobody writes its condition.
     pub(crate) fn without_gate(self) -> Scene {
-        Scene {
-            has_gate: false,
-            gate: None,
-            ..self
-        }
+        Scene { has_gate: false, gate: None, ..self }
     }
 
     pub(crate) fn ready(self, ready: bool) -> Scene {
@@ -79,10 +71,7 @@ impl Scene {
     }
 
     pub(crate) fn terminating(self) -> Scene {
-        Scene {
-            terminating: true,
-            ..self
-        }
+        Scene { terminating: true, ..self }
     }
 
     /// A consumer holds the pod.
@@ -97,10 +86,7 @@ impl Scene {
     }
 
     pub(crate) fn annotated(self, text: &str) -> Scene {
-        Scene {
-            annotation: Some(text.to_owned()),
-            ..self
-        }
+        Scene { annotation: Some(text.to_owned()), ..self }
     }
 
     pub(crate) fn labelled(mut self, key: &str, value: &str) -> Scene {
@@ -123,21 +109,12 @@ impl Scene {
     pub(crate) fn json(&self) -> Value {
         let mut conditions =
             vec![json!({"type": "Ready", "status": if self.ready { "True" } else { "False" }})];
-        conditions.extend(
-            self.gate
-                .map(|gate| json!({"type": keys::SERVICE_READY_GATE, "status": gate.as_str()})),
-        );
-        let gates: Vec<Value> = self
-            .has_gate
-            .then(|| json!({"conditionType": keys::SERVICE_READY_GATE}))
-            .into_iter()
-            .collect();
-        let annotations: BTreeMap<&str, &str> = self
-            .annotation
-            .as_deref()
-            .map(|text| (keys::AVAILABLE_CONDITIONS, text))
-            .into_iter()
-            .collect();
+        conditions
+            .extend(self.gate.map(|gate| json!({"type": keys::SERVICE_READY_GATE, "status": gate.as_str()})));
+        let gates: Vec<Value> =
+            self.has_gate.then(|| json!({"conditionType": keys::SERVICE_READY_GATE})).into_iter().collect();
+        let annotations: BTreeMap<&str, &str> =
+            self.annotation.as_deref().map(|text| (keys::AVAILABLE_CONDITIONS, text)).into_iter().collect();
         json!({
             "metadata": {"labels": self.labels, "annotations": annotations, "finalizers": self.finalizers},
             "spec": {"readinessGates": gates},
@@ -205,10 +182,7 @@ impl Scene {
 
     /// The labels of the protocol, in words.
     pub(crate) fn words(&self) -> BTreeSet<String> {
-        self.labels
-            .iter()
-            .filter_map(|(key, value)| word(key, value))
-            .collect()
+        self.labels.iter().filter_map(|(key, value)| word(key, value)).collect()
     }
 
     #[track_caller]
@@ -226,9 +200,7 @@ fn key(word: &str) -> String {
         "completing" => return keys::COMPLETING.to_owned(),
         _ => {}
     }
-    let (kind, name) = word
-        .split_once('/')
-        .unwrap_or_else(|| panic!("not a word: {word}"));
+    let (kind, name) = word.split_once('/').unwrap_or_else(|| panic!("not a word: {word}"));
     if kind == "permission" {
         return keys::permission_key(name);
     }
@@ -284,9 +256,5 @@ impl Checks for Hold {
 }
 
 fn answer(is_held: bool, reason: &str) -> CheckResult {
-    if is_held {
-        CheckResult::Wait(reason.to_owned())
-    } else {
-        CheckResult::Pass
-    }
+    if is_held { CheckResult::Wait(reason.to_owned()) } else { CheckResult::Pass }
 }

@@ -42,17 +42,11 @@ impl Stored {
     }
 
     pub(crate) fn protocol_labels(&self) -> Vec<&str> {
-        self.labels
-            .keys()
-            .map(String::as_str)
-            .filter(|key| !matches!(Key::parse(key), Key::Other))
-            .collect()
+        self.labels.keys().map(String::as_str).filter(|key| !matches!(Key::parse(key), Key::Other)).collect()
     }
 
     fn holds_gate(&self) -> bool {
-        Operations::parse(&self.labels)
-            .iter()
-            .any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
+        Operations::parse(&self.labels).iter().any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
     }
 }
 
@@ -65,19 +59,11 @@ pub(crate) struct Blockable {
 
 impl Checks for Blockable {
     fn pre_check(&self, _: &str, _: &str) -> CheckResult {
-        if self.pre {
-            CheckResult::Wait("blocked".to_owned())
-        } else {
-            CheckResult::Pass
-        }
+        if self.pre { CheckResult::Wait("blocked".to_owned()) } else { CheckResult::Pass }
     }
 
     fn post_check(&self, _: &str, _: &str) -> CheckResult {
-        if self.post {
-            CheckResult::Wait("blocked".to_owned())
-        } else {
-            CheckResult::Pass
-        }
+        if self.post { CheckResult::Wait("blocked".to_owned()) } else { CheckResult::Pass }
     }
 }
 
@@ -100,17 +86,10 @@ impl World {
 
     /// A pod that was just made.
     pub(crate) fn created(has_gate: bool, expects_consumer: bool) -> World {
-        let labels = [
-            (keys::CONTROL_LABEL, "true"),
-            ("app", "web"),
-            (keys::CREATING, "1"),
-        ];
+        let labels = [(keys::CONTROL_LABEL, "true"), ("app", "web"), (keys::CREATING, "1")];
         let pod = Stored {
             version: 1,
-            labels: labels
-                .into_iter()
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
+            labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             finalizers: vec!["example.com/not-ours".to_owned()],
             has_gate,
             gate: None,
@@ -200,8 +179,7 @@ impl World {
         let now = self.now();
         self.write(|pod| {
             pod.labels.insert(Stage::Operating.key(id), now.to_string());
-            pod.labels
-                .insert(Stage::OperationType.key(id), operation_type.to_owned());
+            pod.labels.insert(Stage::OperationType.key(id), operation_type.to_owned());
         });
     }
 
@@ -221,8 +199,7 @@ impl World {
 
     pub(crate) fn undo(&mut self, id: &str, operation_type: &str) {
         self.write(|pod| {
-            pod.labels
-                .insert(Stage::UndoOperationType.key(id), operation_type.to_owned());
+            pod.labels.insert(Stage::UndoOperationType.key(id), operation_type.to_owned());
         });
     }
 
@@ -268,10 +245,7 @@ fn check_safety(old: &Stored, new: &Stored) {
             !new.has_gate || new.gate == Some(ConditionStatus::True),
             "available with the gate off: {new:?}"
         );
-        assert!(
-            new.ready && new.view().has_expected_finalizers(),
-            "available too early: {new:?}"
-        );
+        assert!(new.ready && new.view().has_expected_finalizers(), "available too early: {new:?}");
     }
     let foreign = |pod: &Stored| -> BTreeMap<String, String> {
         let is_foreign = |key: &str| matches!(Key::parse(key), Key::Other) && key != keys::CREATING;

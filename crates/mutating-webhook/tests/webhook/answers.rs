@@ -14,10 +14,7 @@ async fn judged(path: &str, strict: bool, review: &Value) -> (Value, Value) {
     let (status, body) = ask(&service(strict), post(path, review.to_string())).await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
     let answer: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(
-        (&answer["apiVersion"], &answer["kind"]),
-        (&review["apiVersion"], &review["kind"])
-    );
+    assert_eq!((&answer["apiVersion"], &answer["kind"]), (&review["apiVersion"], &review["kind"]));
     let response = answer["response"].clone();
     assert_eq!(response["uid"], UID);
     let mut object = review["request"]["object"].clone();
@@ -31,19 +28,11 @@ async fn judged(path: &str, strict: bool, review: &Value) -> (Value, Value) {
 }
 
 fn labels(object: &Value) -> Vec<&str> {
-    object["metadata"]["labels"]
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect()
+    object["metadata"]["labels"].as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 fn begun() -> Vec<(String, &'static str)> {
-    vec![
-        (Stage::Operating.key("a"), "1"),
-        (Stage::OperationType.key("a"), "update"),
-    ]
+    vec![(Stage::Operating.key("a"), "1"), (Stage::OperationType.key("a"), "update")]
 }
 
 fn as_refs<'a>(labels: &'a [(String, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -56,10 +45,7 @@ async fn a_new_pod_gets_the_gate() {
     new["spec"].as_object_mut().unwrap().remove("readinessGates");
     let (response, object) = judged("/mutate", false, &review("CREATE", Value::Null, new)).await;
     assert_eq!(response["allowed"], true);
-    assert_eq!(
-        object["spec"]["readinessGates"],
-        json!([{"conditionType": SERVICE_READY_GATE}])
-    );
+    assert_eq!(object["spec"]["readinessGates"], json!([{"conditionType": SERVICE_READY_GATE}]));
 }
 
 #[tokio::test]
@@ -70,10 +56,7 @@ async fn injection_opts_in_and_mutation_alone_does_not() {
     let review = review("CREATE", Value::Null, new.clone());
     let (_, object) = judged("/inject", false, &review).await;
     assert_eq!(object["metadata"]["labels"], json!({CONTROL_LABEL: "true"}));
-    assert_eq!(
-        object["spec"]["readinessGates"],
-        json!([{"conditionType": SERVICE_READY_GATE}])
-    );
+    assert_eq!(object["spec"]["readinessGates"], json!([{"conditionType": SERVICE_READY_GATE}]));
     let (_, object) = judged("/mutate", false, &review).await;
     assert_eq!(object, new);
 }
@@ -85,14 +68,8 @@ async fn a_begin_is_answered_with_pre_check_also_in_a_dry_run() {
     for dry_run in [false, true] {
         review["request"]["dryRun"] = json!(dry_run);
         let (response, object) = judged("/mutate", true, &review).await;
-        assert_eq!(
-            (&response["allowed"], response.get("warnings")),
-            (&json!(true), None)
-        );
-        assert!(
-            labels(&object).contains(&Stage::PreCheck.key("a").as_str()),
-            "{object}"
-        );
+        assert_eq!((&response["allowed"], response.get("warnings")), (&json!(true), None));
+        assert!(labels(&object).contains(&Stage::PreCheck.key("a").as_str()), "{object}");
     }
 }
 
@@ -130,24 +107,10 @@ async fn half_an_announcement_is_warned_of_or_denied() {
     let half = review("UPDATE", pod(&[]), pod(&[(&Stage::Operating.key("a"), "1")]));
     let (response, _) = judged("/mutate", false, &half).await;
     assert_eq!(response["allowed"], true);
-    assert!(
-        response["warnings"][0]
-            .as_str()
-            .unwrap()
-            .contains("operation-type"),
-        "{response}"
-    );
+    assert!(response["warnings"][0].as_str().unwrap().contains("operation-type"), "{response}");
     let (response, _) = judged("/mutate", true, &half).await;
-    assert_eq!(
-        (&response["allowed"], &response["status"]["code"]),
-        (&json!(false), &json!(403))
-    );
-    assert!(
-        response["status"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("operation-type")
-    );
+    assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(403)));
+    assert!(response["status"]["message"].as_str().unwrap().contains("operation-type"));
 }
 
 #[tokio::test]
@@ -159,19 +122,13 @@ async fn a_strangers_protected_label_is_warned_of_or_denied_also_by_way_of_the_s
     for sub_resource in ["", "status"] {
         review["request"]["subResource"] = json!(sub_resource);
         let (response, _) = judged("/mutate", false, &review).await;
-        assert!(
-            response["warnings"].to_string().contains("only Podward writes"),
-            "{response}"
-        );
+        assert!(response["warnings"].to_string().contains("only Podward writes"), "{response}");
         let (response, _) = judged("/mutate", true, &review).await;
         assert_eq!(response["status"]["code"], 403);
     }
     review["request"]["userInfo"]["username"] = json!(CONTROLLER);
     let (response, _) = judged("/mutate", true, &review).await;
-    assert_eq!(
-        (&response["allowed"], response.get("warnings")),
-        (&json!(true), None)
-    );
+    assert_eq!((&response["allowed"], response.get("warnings")), (&json!(true), None));
 }
 
 #[tokio::test]
@@ -179,25 +136,13 @@ async fn what_the_rules_should_not_have_sent_is_told_apart() {
     let mut deployment = review("UPDATE", pod(&[]), pod(&[]));
     deployment["request"]["resource"] = json!({"group": "apps", "version": "v1", "resource": "deployments"});
     let (response, _) = judged("/mutate", false, &deployment).await;
-    assert_eq!(
-        (&response["allowed"], &response["status"]["code"]),
-        (&json!(false), &json!(400))
-    );
+    assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(400)));
     let message = response["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("pods and pods/status of v1, not deployments of apps/v1"),
-        "{message}"
-    );
+    assert!(message.contains("pods and pods/status of v1, not deployments of apps/v1"), "{message}");
 
     let (response, _) = judged("/mutate", false, &review("DELETE", pod(&[]), Value::Null)).await;
     assert_eq!(response["allowed"], true);
-    assert!(
-        response["warnings"][0]
-            .as_str()
-            .unwrap()
-            .contains("nothing to say on DELETE"),
-        "{response}"
-    );
+    assert!(response["warnings"][0].as_str().unwrap().contains("nothing to say on DELETE"), "{response}");
 
     let (response, _) = judged("/mutate", false, &review("UPDATE", pod(&[]), Value::Null)).await;
     assert_eq!(response["status"]["code"], 400);
@@ -208,16 +153,8 @@ async fn an_object_that_cannot_be_read_is_denied_with_the_reason() {
     let mut broken = pod(&[]);
     broken["metadata"]["labels"] = json!("none");
     let (response, _) = judged("/mutate", false, &review("UPDATE", pod(&[]), broken)).await;
-    assert_eq!(
-        (&response["allowed"], &response["status"]["code"]),
-        (&json!(false), &json!(400))
-    );
-    assert!(
-        response["status"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("could not be read")
-    );
+    assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(400)));
+    assert!(response["status"]["message"].as_str().unwrap().contains("could not be read"));
 }
 
 #[tokio::test]
@@ -226,28 +163,15 @@ async fn what_is_no_review_gets_an_http_status() {
     let whole = review("UPDATE", pod(&[]), pod(&[])).to_string();
     let with = |method: Method, path: &str, content_type: &str, body: &str| {
         let body = Full::new(Bytes::from(body.to_owned()));
-        Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", content_type)
-            .body(body)
-            .unwrap()
+        Request::builder().method(method).uri(path).header("content-type", content_type).body(body).unwrap()
     };
     let json = "application/json; charset=utf-8";
     let version = whole.replace("admission.k8s.io/v1", "admission.k8s.io/v9");
     let too_large = format!("{whole}{}", " ".repeat(100_000));
     for (request, status, words) in [
         (with(Method::POST, "/mutate", json, &whole), StatusCode::OK, UID),
-        (
-            with(Method::POST, "/mutat", json, &whole),
-            StatusCode::NOT_FOUND,
-            "/mutate or /inject",
-        ),
-        (
-            with(Method::GET, "/mutate", json, ""),
-            StatusCode::METHOD_NOT_ALLOWED,
-            "POST",
-        ),
+        (with(Method::POST, "/mutat", json, &whole), StatusCode::NOT_FOUND, "/mutate or /inject"),
+        (with(Method::GET, "/mutate", json, ""), StatusCode::METHOD_NOT_ALLOWED, "POST"),
         (
             with(Method::POST, "/mutate", "text/plain", &whole),
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -258,21 +182,9 @@ async fn what_is_no_review_gets_an_http_status() {
             StatusCode::PAYLOAD_TOO_LARGE,
             "larger than 100000 bytes",
         ),
-        (
-            with(Method::POST, "/mutate", json, "{"),
-            StatusCode::BAD_REQUEST,
-            "not JSON",
-        ),
-        (
-            with(Method::POST, "/mutate", json, "{}"),
-            StatusCode::BAD_REQUEST,
-            "expected admission.k8s.io/v1",
-        ),
-        (
-            with(Method::POST, "/mutate", json, &version),
-            StatusCode::BAD_REQUEST,
-            "admissionReviewVersions",
-        ),
+        (with(Method::POST, "/mutate", json, "{"), StatusCode::BAD_REQUEST, "not JSON"),
+        (with(Method::POST, "/mutate", json, "{}"), StatusCode::BAD_REQUEST, "expected admission.k8s.io/v1"),
+        (with(Method::POST, "/mutate", json, &version), StatusCode::BAD_REQUEST, "admissionReviewVersions"),
     ] {
         let (found, body) = ask(&service, request).await;
         let body = String::from_utf8(body.to_vec()).unwrap();

@@ -12,12 +12,8 @@ use tokio::runtime::Runtime;
 use crate::reviews::{UID, pod, review};
 use crate::{ask, post, service};
 
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap()
-});
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap());
 
 static WHOLE: LazyLock<String> = LazyLock::new(|| {
     let (operating, kind) = (Stage::Operating.key("a"), Stage::OperationType.key("a"));
@@ -30,10 +26,7 @@ fn answer(path: &str, body: &[u8]) -> Option<Value> {
     if status != StatusCode::OK {
         assert!(status.is_client_error(), "{status}");
         let text = std::str::from_utf8(&answer).unwrap();
-        assert!(
-            text.trim().len() > 10 && text.len() < 20_000 && text.lines().count() == 1,
-            "{text}"
-        );
+        assert!(text.trim().len() > 10 && text.len() < 20_000 && text.lines().count() == 1, "{text}");
         return None;
     }
     let answer: Value = serde_json::from_slice(&answer).unwrap();
@@ -55,10 +48,7 @@ fn answer(path: &str, body: &[u8]) -> Option<Value> {
             assert!([400, 403].contains(&response["status"]["code"].as_u64().unwrap()));
         }
     }
-    assert_eq!(
-        response.get("patch").is_some(),
-        response.get("patchType").is_some()
-    );
+    assert_eq!(response.get("patch").is_some(), response.get("patchType").is_some());
     Some(response.clone())
 }
 
@@ -85,13 +75,12 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
     match value {
-        Value::Object(map) => map
-            .iter()
-            .for_each(|(key, value)| places(value, &format!("{at}/{}", escaped(key)), found)),
-        Value::Array(list) => list
-            .iter()
-            .enumerate()
-            .for_each(|(i, value)| places(value, &format!("{at}/{i}"), found)),
+        Value::Object(map) => {
+            map.iter().for_each(|(key, value)| places(value, &format!("{at}/{}", escaped(key)), found))
+        }
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(i, value)| places(value, &format!("{at}/{i}"), found))
+        }
         _ => {}
     }
 }

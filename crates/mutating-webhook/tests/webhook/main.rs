@@ -19,26 +19,17 @@ fn service(strict: bool) -> AdmissionService<Mutating> {
     AdmissionService::new(
         Mutating::new(ReviewPolicy { strict, trusted }),
         AdmissionMetrics::default(),
-        Limits {
-            body: 100_000,
-            ..Limits::default()
-        },
+        Limits { body: 100_000, ..Limits::default() },
     )
 }
 
 /// The answer to a request.
 async fn ask(service: &AdmissionService<Mutating>, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
     let response = service.handle(request).await;
-    (
-        response.status(),
-        response.into_body().collect().await.unwrap().to_bytes(),
-    )
+    (response.status(), response.into_body().collect().await.unwrap().to_bytes())
 }
 
 /// A review, as the API server sends it.
 fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-    Request::post(path)
-        .header("content-type", "application/json")
-        .body(Full::new(body.into()))
-        .unwrap()
+    Request::post(path).header("content-type", "application/json").body(Full::new(body.into())).unwrap()
 }

@@ -14,10 +14,7 @@ pub struct Readiness {
 impl Readiness {
     /// Adds a condition, which doesn't hold yet. Add all of them before serving.
     pub fn condition(&self, name: &'static str) -> Condition {
-        let condition = Condition {
-            name,
-            holds: Arc::default(),
-        };
+        let condition = Condition { name, holds: Arc::default() };
         self.conditions.lock().push(condition.clone());
         condition
     }

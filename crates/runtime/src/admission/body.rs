@@ -38,10 +38,7 @@ where
     let mut buffer: Vec<u8> = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
-            Refusal::new(
-                StatusCode::BAD_REQUEST,
-                format!("the body of the request broke off: {error}"),
-            )
+            Refusal::new(StatusCode::BAD_REQUEST, format!("the body of the request broke off: {error}"))
         })?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + buffer.len() + data.len() > limit {
@@ -58,11 +55,7 @@ where
         }
         buffer.extend_from_slice(&data);
     }
-    Ok(if buffer.is_empty() {
-        first
-    } else {
-        Bytes::from(buffer)
-    })
+    Ok(if buffer.is_empty() { first } else { Bytes::from(buffer) })
 }
 
 fn too_large(limit: usize) -> Refusal {
@@ -111,12 +104,7 @@ mod tests {
 
     #[tokio::test]
     async fn joins_pieces() {
-        assert_eq!(
-            read(pieces(&[b"ab", b"", b"cd", b"e"]), 5, PATIENCE)
-                .await
-                .unwrap(),
-            "abcde"
-        );
+        assert_eq!(read(pieces(&[b"ab", b"", b"cd", b"e"]), 5, PATIENCE).await.unwrap(), "abcde");
         assert_eq!(read(pieces(&[b"ab"]), 5, PATIENCE).await.unwrap(), "ab");
         assert_eq!(read(pieces(&[]), 5, PATIENCE).await.unwrap(), "");
     }
@@ -130,9 +118,6 @@ mod tests {
     #[tokio::test]
     async fn gives_up_on_a_client_that_stalls() {
         let stalled = Pieces(VecDeque::from([b"abc".as_slice()]), true);
-        assert_eq!(
-            read(stalled, 5, PATIENCE / 100).await.unwrap_err().status(),
-            StatusCode::REQUEST_TIMEOUT
-        );
+        assert_eq!(read(stalled, 5, PATIENCE / 100).await.unwrap_err().status(), StatusCode::REQUEST_TIMEOUT);
     }
 }

@@ -167,24 +167,16 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(
     body: &'a [u8],
 ) -> Result<AdmissionRequest<'a, T>, DecodeError<'a>> {
     match serde_json::from_slice::<MapOnly<Review<'a, AdmissionRequest<'a, T>>>>(body) {
-        Ok(MapOnly(Review {
-            api_version,
-            kind,
-            request,
-        })) => {
+        Ok(MapOnly(Review { api_version, kind, request })) => {
             if let Some(message) = foreign(&api_version, &kind) {
                 return Err(DecodeError { uid: None, message });
             }
             match request {
                 Some(MapOnly(request)) if !request.uid.is_empty() => Ok(request),
-                Some(_) => Err(DecodeError {
-                    uid: None,
-                    message: "the review's request has no uid".to_owned(),
-                }),
-                None => Err(DecodeError {
-                    uid: None,
-                    message: "the review has no request".to_owned(),
-                }),
+                Some(_) => {
+                    Err(DecodeError { uid: None, message: "the review's request has no uid".to_owned() })
+                }
+                None => Err(DecodeError { uid: None, message: "the review has no request".to_owned() }),
             }
         }
         Err(error) => Err(explain(body, &error)),
@@ -205,19 +197,12 @@ fn explain<'a>(body: &'a [u8], error: &serde_json::Error) -> DecodeError<'a> {
     let message = format!("the review could not be read: {error}");
     let Ok(MapOnly(review)) = serde_json::from_slice::<MapOnly<Review<'a, OnlyUid<'a>>>>(body) else {
         let is_json = serde_json::from_slice::<IgnoredAny>(body).is_ok();
-        let message = if is_json {
-            message
-        } else {
-            format!("the body is not JSON: {error}")
-        };
+        let message = if is_json { message } else { format!("the body is not JSON: {error}") };
         return DecodeError { uid: None, message };
     };
     match (foreign(&review.api_version, &review.kind), review.request) {
         (Some(message), _) => DecodeError { uid: None, message },
-        (None, Some(MapOnly(OnlyUid { uid }))) if !uid.is_empty() => DecodeError {
-            uid: Some(uid),
-            message,
-        },
+        (None, Some(MapOnly(OnlyUid { uid }))) if !uid.is_empty() => DecodeError { uid: Some(uid), message },
         (None, _) => DecodeError { uid: None, message },
     }
 }
@@ -262,21 +247,12 @@ mod tests {
             (request.uid.as_ref(), request.operation, request.dry_run),
             ("u-1", Operation::Update, true)
         );
+        assert_eq!((request.resource.resource.as_ref(), request.sub_resource.as_ref()), ("pods", "status"));
         assert_eq!(
-            (request.resource.resource.as_ref(), request.sub_resource.as_ref()),
-            ("pods", "status")
-        );
-        assert_eq!(
-            (
-                request.user_info.username.as_ref(),
-                request.user_info.groups.as_slice()
-            ),
+            (request.user_info.username.as_ref(), request.user_info.groups.as_slice()),
             ("me", &["g".to_owned()][..])
         );
-        assert_eq!(
-            (request.object.unwrap().size, request.old_object.unwrap().size),
-            (1, 2)
-        );
+        assert_eq!((request.object.unwrap().size, request.old_object.unwrap().size), (1, 2));
         assert!(matches!(request.uid, Cow::Borrowed(_)), "a copy was made");
     }
 
@@ -305,10 +281,7 @@ mod tests {
 
     #[test]
     fn other_versions_and_kinds_are_refused_even_if_they_look_alike() {
-        for (key, value) in [
-            ("apiVersion", "admission.k8s.io/v1beta1"),
-            ("kind", "ConversionReview"),
-        ] {
+        for (key, value) in [("apiVersion", "admission.k8s.io/v1beta1"), ("kind", "ConversionReview")] {
             let mut review = review();
             review[key] = json!(value);
             let (uid, message) = error_of(&review);
@@ -318,11 +291,7 @@ mod tests {
 
     #[test]
     fn no_request_no_uid() {
-        assert!(
-            error_of(&json!({"apiVersion": API_VERSION, "kind": KIND}))
-                .1
-                .contains("no request")
-        );
+        assert!(error_of(&json!({"apiVersion": API_VERSION, "kind": KIND})).1.contains("no request"));
         let mut review = review();
         review["request"]["uid"] = json!("");
         assert!(error_of(&review).1.contains("no uid"));
@@ -331,27 +300,16 @@ mod tests {
 
     #[test]
     fn an_array_is_not_taken_for_an_object() {
-        assert!(
-            error_of(&json!([API_VERSION, KIND, review()["request"]]))
-                .0
-                .is_none()
-        );
+        assert!(error_of(&json!([API_VERSION, KIND, review()["request"]])).0.is_none());
         let (uid, message) = error_of(&json!({"apiVersion": API_VERSION, "kind": KIND, "request": ["u-1"]}));
-        assert!(
-            uid.is_none() && message.contains("expected an object"),
-            "{message}"
-        );
+        assert!(uid.is_none() && message.contains("expected an object"), "{message}");
     }
 
     #[test]
     fn what_is_not_json_is_called_so() {
         for body in [b"".as_slice(), b"hello", b"{\"apiVersion\":", b"\xff\xfe"] {
             let error = decode::<Thing>(body).unwrap_err();
-            assert!(
-                error.uid.is_none() && error.message.contains("not JSON"),
-                "{}",
-                error.message
-            );
+            assert!(error.uid.is_none() && error.message.contains("not JSON"), "{}", error.message);
         }
     }
 }

@@ -82,16 +82,8 @@ impl AdmissionMetrics {
             Unit::Seconds,
             self.duration.clone(),
         );
-        registry.register(
-            "warnings",
-            "Requests answered with a warning, by path",
-            self.warnings.clone(),
-        );
-        registry.register(
-            "in_flight",
-            "Requests that are being answered",
-            self.in_flight.clone(),
-        );
+        registry.register("warnings", "Requests answered with a warning, by path", self.warnings.clone());
+        registry.register("in_flight", "Requests that are being answered", self.in_flight.clone());
     }
 
     pub(super) fn finished(
@@ -101,16 +93,8 @@ impl AdmissionMetrics {
         outcome: Outcome,
         took: Duration,
     ) {
-        self.requests
-            .get_or_create(&RequestLabels {
-                webhook,
-                operation,
-                outcome: outcome.as_str(),
-            })
-            .inc();
-        self.duration
-            .get_or_create(&DurationLabels { webhook })
-            .observe(took.as_secs_f64());
+        self.requests.get_or_create(&RequestLabels { webhook, operation, outcome: outcome.as_str() }).inc();
+        self.duration.get_or_create(&DurationLabels { webhook }).observe(took.as_secs_f64());
     }
 
     pub(super) fn warned(&self, webhook: &'static str) {

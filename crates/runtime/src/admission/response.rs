@@ -40,41 +40,25 @@ impl AdmissionResponse {
     /// The write may go on, unchanged.
     #[must_use]
     pub fn allow() -> Self {
-        Self {
-            allowed: true,
-            ..Self::default()
-        }
+        Self { allowed: true, ..Self::default() }
     }
 
     /// The write may go on with `patch`; an empty one is none.
     #[must_use]
     pub fn allow_with(patch: json_patch::Patch) -> Self {
-        Self {
-            patch: (!patch.0.is_empty()).then_some(patch),
-            ..Self::allow()
-        }
+        Self { patch: (!patch.0.is_empty()).then_some(patch), ..Self::allow() }
     }
 
     /// The write is forbidden: 403.
     #[must_use]
     pub fn forbid(message: String) -> Self {
-        Self {
-            code: 403,
-            reason: "Forbidden",
-            message,
-            ..Self::default()
-        }
+        Self { code: 403, reason: "Forbidden", message, ..Self::default() }
     }
 
     /// The review can't be judged: 400.
     #[must_use]
     pub fn bad_request(message: String) -> Self {
-        Self {
-            code: 400,
-            reason: "BadRequest",
-            message,
-            ..Self::default()
-        }
+        Self { code: 400, reason: "BadRequest", message, ..Self::default() }
     }
 
     /// Adds warnings.
@@ -192,10 +176,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            message: message.into(),
-        }
+        Self { status, message: message.into() }
     }
 
     pub(super) fn status(&self) -> StatusCode {
@@ -216,9 +197,7 @@ impl Refusal {
 fn http(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -230,13 +209,7 @@ mod tests {
     use super::*;
 
     async fn encoded(response: &AdmissionResponse) -> Value {
-        let body = response
-            .encode("u-1")
-            .into_body()
-            .collect()
-            .await
-            .unwrap()
-            .to_bytes();
+        let body = response.encode("u-1").into_body().collect().await.unwrap().to_bytes();
         serde_json::from_slice(&body).unwrap()
     }
 
@@ -253,10 +226,7 @@ mod tests {
         let patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
         let review = encoded(&AdmissionResponse::allow_with(patch)).await;
         assert_eq!(review["response"]["patchType"], "JSONPatch");
-        assert_eq!(
-            review["response"]["patch"],
-            "W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL2EifV0="
-        );
+        assert_eq!(review["response"]["patch"], "W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL2EifV0=");
     }
 
     #[tokio::test]
@@ -278,11 +248,7 @@ mod tests {
         let review = encoded(&AdmissionResponse::allow().warn(vec![long; 9])).await;
         let warnings = review["response"]["warnings"].as_array().unwrap();
         assert_eq!(warnings.len(), 4);
-        assert!(
-            warnings
-                .iter()
-                .all(|w| w.as_str().unwrap().chars().count() == WARNING_CHARS)
-        );
+        assert!(warnings.iter().all(|w| w.as_str().unwrap().chars().count() == WARNING_CHARS));
         assert!(warnings[0].as_str().unwrap().ends_with('…'));
     }
 }

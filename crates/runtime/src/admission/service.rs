@@ -60,10 +60,7 @@ impl Default for Limits {
     /// 6 MiB: an object is at most 1.5 MiB in etcd, a review holds two, and JSON may take twice the room. 10 s: the API server
     /// itself gives up sooner.
     fn default() -> Self {
-        Self {
-            body: 6 << 20,
-            patience: Duration::from_secs(10),
-        }
+        Self { body: 6 << 20, patience: Duration::from_secs(10) }
     }
 }
 
@@ -80,30 +77,20 @@ struct Inner<W> {
 
 impl<W> Clone for AdmissionService<W> {
     fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
+        Self { inner: Arc::clone(&self.inner) }
     }
 }
 
 impl<W> fmt::Debug for AdmissionService<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmissionService")
-            .field("limits", &self.inner.limits)
-            .finish_non_exhaustive()
+        f.debug_struct("AdmissionService").field("limits", &self.inner.limits).finish_non_exhaustive()
     }
 }
 
 impl<W: Webhook> AdmissionService<W> {
     /// Serves `webhook` within `limits`.
     pub fn new(webhook: W, metrics: AdmissionMetrics, limits: Limits) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                webhook,
-                metrics,
-                limits,
-            }),
-        }
+        Self { inner: Arc::new(Inner { webhook, metrics, limits }) }
     }
 
     /// Answers one request.
@@ -125,9 +112,7 @@ impl<W: Webhook> AdmissionService<W> {
             Ok(response) => response,
             Err(refusal) => {
                 let took = start.elapsed();
-                inner
-                    .metrics
-                    .finished(route.path, "unknown", Outcome::Invalid, took);
+                inner.metrics.finished(route.path, "unknown", Outcome::Invalid, took);
                 tracing::warn!(
                     path = route.path,
                     status = refusal.status().as_u16(),
@@ -136,9 +121,7 @@ impl<W: Webhook> AdmissionService<W> {
                 );
                 let mut response = refusal.encode();
                 if refusal.status() == StatusCode::METHOD_NOT_ALLOWED {
-                    response
-                        .headers_mut()
-                        .insert(ALLOW, HeaderValue::from_static("POST"));
+                    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                 }
                 response
             }
@@ -158,10 +141,7 @@ impl<W: Webhook> Inner<W> {
         B::Error: fmt::Display,
     {
         if request.method() != Method::POST {
-            return Err(Refusal::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "a review is sent by POST",
-            ));
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "a review is sent by POST"));
         }
         if !is_json(request.headers()) {
             return Err(Refusal::new(
@@ -172,12 +152,8 @@ impl<W: Webhook> Inner<W> {
         let body = body::read(request.into_body(), self.limits.body, self.limits.patience).await?;
         match decode::<W::Object>(&body) {
             Ok(request) => Ok(self.judge(route, &request, start)),
-            Err(DecodeError {
-                uid: Some(uid),
-                message,
-            }) => {
-                self.metrics
-                    .finished(route.path, "unknown", Outcome::Invalid, start.elapsed());
+            Err(DecodeError { uid: Some(uid), message }) => {
+                self.metrics.finished(route.path, "unknown", Outcome::Invalid, start.elapsed());
                 tracing::warn!(path = route.path, uid = uid.as_ref(), "{message}");
                 Ok(AdmissionResponse::bad_request(message).encode(&uid))
             }
@@ -206,8 +182,7 @@ impl<W: Webhook> Inner<W> {
             AdmissionResponse { .. } => Outcome::Allowed,
         };
         let took = start.elapsed();
-        self.metrics
-            .finished(route.path, request.operation.as_str(), outcome, took);
+        self.metrics.finished(route.path, request.operation.as_str(), outcome, took);
         if !response.warnings.is_empty() {
             self.metrics.warned(route.path);
         }
@@ -218,18 +193,10 @@ impl<W: Webhook> Inner<W> {
 
 /// What is answered to a request that the webhook configuration should not have sent here.
 fn misfit<T>(route: &Route, request: &AdmissionRequest<'_, T>) -> Option<AdmissionResponse> {
-    let Resource {
-        group,
-        version,
-        resource,
-    } = &request.resource;
+    let Resource { group, version, resource } = &request.resource;
     let asked = (resource.as_ref(), request.sub_resource.as_ref());
     if !group.is_empty() || version != "v1" || !route.resources.contains(&asked) {
-        let served: Vec<String> = route
-            .resources
-            .iter()
-            .map(|(name, sub)| slashed(name, sub))
-            .collect();
+        let served: Vec<String> = route.resources.iter().map(|(name, sub)| slashed(name, sub)).collect();
         return Some(AdmissionResponse::bad_request(format!(
             "{} judges {} of v1, not {} of {group}/{version}; mend the rules of the webhook configuration",
             route.path,
@@ -247,18 +214,11 @@ fn misfit<T>(route: &Route, request: &AdmissionRequest<'_, T>) -> Option<Admissi
 }
 
 fn slashed(resource: &str, sub_resource: &str) -> String {
-    if sub_resource.is_empty() {
-        resource.to_owned()
-    } else {
-        format!("{resource}/{sub_resource}")
-    }
+    if sub_resource.is_empty() { resource.to_owned() } else { format!("{resource}/{sub_resource}") }
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let content_type = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default();
     essence.trim().eq_ignore_ascii_case("application/json")
 }
@@ -317,17 +277,9 @@ impl fmt::Display for PatchedKeys<'_> {
             if index > 0 {
                 f.write_char(' ')?;
             }
-            f.write_char(if matches!(operation, PatchOperation::Remove(_)) {
-                '-'
-            } else {
-                '+'
-            })?;
+            f.write_char(if matches!(operation, PatchOperation::Remove(_)) { '-' } else { '+' })?;
             // The last token that is a name: an entry appended to a list has `-` there.
-            let named = operation
-                .path()
-                .tokens()
-                .filter(|token| token.encoded() != "-")
-                .last();
+            let named = operation.path().tokens().filter(|token| token.encoded() != "-").last();
             f.write_str(&named.as_ref().map(|token| token.decoded()).unwrap_or_default())?;
         }
         Ok(())

@@ -111,13 +111,10 @@ impl Candidate {
 
     fn observe(&mut self, lease: &Lease) {
         let spec = lease.spec.as_ref();
-        let seconds = spec
-            .and_then(|spec| spec.lease_duration_seconds)
-            .and_then(|seconds| u64::try_from(seconds).ok());
+        let seconds =
+            spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
         let seen = Observed {
-            holder: spec
-                .and_then(|spec| spec.holder_identity.clone())
-                .unwrap_or_default(),
+            holder: spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default(),
             version: lease.metadata.resource_version.clone().unwrap_or_default(),
             duration: seconds.map_or(self.params.duration, Duration::from_secs),
             transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or_default(),
@@ -150,11 +147,7 @@ impl Candidate {
                 self.retry_at = None;
                 self.renewed = Some(started);
                 if !self.leads.send_replace(true) {
-                    tracing::info!(
-                        lease = self.params.name,
-                        identity = self.params.identity,
-                        "leading"
-                    );
+                    tracing::info!(lease = self.params.name, identity = self.params.identity, "leading");
                 }
             }
             // Somebody was faster, or has only touched the object: read it, in case that the watch is late.
@@ -162,25 +155,16 @@ impl Candidate {
                 self.read_again().await;
             }
             Ok(Err(error)) => {
-                tracing::warn!(
-                    lease = self.params.name,
-                    "could not write the lease, trying again: {error}"
-                );
+                tracing::warn!(lease = self.params.name, "could not write the lease, trying again: {error}");
             }
-            Err(_) => tracing::warn!(
-                lease = self.params.name,
-                "no answer to a write of the lease, trying again"
-            ),
+            Err(_) => {
+                tracing::warn!(lease = self.params.name, "no answer to a write of the lease, trying again");
+            }
         }
     }
 
     async fn read_again(&mut self) {
-        match timeout(
-            self.params.renew_every() / 2,
-            self.leases.get_opt(&self.params.name),
-        )
-        .await
-        {
+        match timeout(self.params.renew_every() / 2, self.leases.get_opt(&self.params.name)).await {
             Ok(Ok(Some(lease))) => self.observe(&lease),
             Ok(Ok(None)) => self.observed = None,
             Ok(Err(error)) => tracing::warn!(lease = self.params.name, "could not read the lease: {error}"),
@@ -204,19 +188,8 @@ impl Candidate {
                     lease_transitions: Some(0),
                     ..LeaseSpec::default()
                 };
-                let metadata = ObjectMeta {
-                    name: Some(self.params.name.clone()),
-                    ..ObjectMeta::default()
-                };
-                self.leases
-                    .create(
-                        &PostParams::default(),
-                        &Lease {
-                            metadata,
-                            spec: Some(spec),
-                        },
-                    )
-                    .await
+                let metadata = ObjectMeta { name: Some(self.params.name.clone()), ..ObjectMeta::default() };
+                self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
             }
             Write::Acquire => {
                 let spec = json!({
@@ -226,20 +199,14 @@ impl Candidate {
                 self.patch(version, spec).await
             }
             Write::Renew => {
-                self.patch(
-                    version,
-                    json!({"renewTime": now, "leaseDurationSeconds": seconds}),
-                )
-                .await
+                self.patch(version, json!({"renewTime": now, "leaseDurationSeconds": seconds})).await
             }
         }
     }
 
     async fn patch(&self, version: &str, spec: Value) -> kube::Result<Lease> {
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-        self.leases
-            .patch(&self.params.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
+        self.leases.patch(&self.params.name, &PatchParams::default(), &Patch::Merge(patch)).await
     }
 
     fn step_down(&mut self, why: &str) {
@@ -272,10 +239,7 @@ impl Candidate {
     /// Whether there was something to let go of.
     async fn empty_holder(&mut self) -> kube::Result<bool> {
         loop {
-            let Some(held) = self
-                .observed
-                .as_ref()
-                .filter(|lease| lease.holder == self.params.identity)
+            let Some(held) = self.observed.as_ref().filter(|lease| lease.holder == self.params.identity)
             else {
                 return Ok(false);
             };

@@ -76,11 +76,7 @@ pub(super) fn decide(
 }
 
 fn wait_until(due: Instant, now: Instant, write: Write) -> Action {
-    if now >= due {
-        Action::Write(write)
-    } else {
-        Action::Wait(due)
-    }
+    if now >= due { Action::Write(write) } else { Action::Wait(due) }
 }
 
 #[cfg(test)]
@@ -91,12 +87,7 @@ mod tests {
 
     fn params() -> LeaseParams {
         let [namespace, name, identity] = ["n", "l", "me"].map(str::to_owned);
-        LeaseParams {
-            namespace,
-            name,
-            identity,
-            duration: 15 * SECOND,
-        }
+        LeaseParams { namespace, name, identity, duration: 15 * SECOND }
     }
 
     fn held_by(holder: &str, at: Instant) -> Observed {
@@ -113,10 +104,7 @@ mod tests {
     fn a_free_lease_is_taken_at_once() {
         let now = Instant::now();
         assert_eq!(decide(None, None, now, &params()), Action::Write(Write::Create));
-        assert_eq!(
-            decide(Some(&held_by("", now)), None, now, &params()),
-            Action::Write(Write::Acquire)
-        );
+        assert_eq!(decide(Some(&held_by("", now)), None, now, &params()), Action::Write(Write::Acquire));
     }
 
     #[test]
@@ -145,28 +133,20 @@ mod tests {
         let now = Instant::now();
         assert_eq!(decide(None, Some(now), now, &params()), Action::StepDown);
         for holder in ["other", ""] {
-            assert_eq!(
-                decide(Some(&held_by(holder, now)), Some(now), now, &params()),
-                Action::StepDown
-            );
+            assert_eq!(decide(Some(&held_by(holder, now)), Some(now), now, &params()), Action::StepDown);
         }
     }
 
     #[test]
     fn what_it_gave_up_but_still_holds_by_name_it_takes_again() {
         let now = Instant::now();
-        assert_eq!(
-            decide(Some(&held_by("me", now)), None, now, &params()),
-            Action::Write(Write::Acquire)
-        );
+        assert_eq!(decide(Some(&held_by("me", now)), None, now, &params()), Action::Write(Write::Acquire));
     }
 
     #[test]
     fn only_smaller_numbers_are_older() {
-        let version = |version: &str| Observed {
-            version: version.to_owned(),
-            ..held_by("me", Instant::now())
-        };
+        let version =
+            |version: &str| Observed { version: version.to_owned(), ..held_by("me", Instant::now()) };
         assert!(version("99").is_older_than(&version("100")));
         for (a, b) in [("100", "99"), ("7", "7"), ("x", "7"), ("7", "x")] {
             assert!(!version(a).is_older_than(&version(b)), "{a} {b}");
@@ -176,10 +156,7 @@ mod tests {
     #[test]
     fn the_wire_has_whole_seconds() {
         for (millis, seconds) in [(1, 1), (1000, 1), (1001, 2), (15_000, 15)] {
-            let params = LeaseParams {
-                duration: Duration::from_millis(millis),
-                ..params()
-            };
+            let params = LeaseParams { duration: Duration::from_millis(millis), ..params() };
             assert_eq!(params.wire_seconds(), seconds);
         }
     }

@@ -82,9 +82,7 @@ impl TlsMetrics {
     }
 
     fn reloaded(&self, success: bool) {
-        self.reloads
-            .get_or_create(&[("outcome", if success { "success" } else { "failure" })])
-            .inc();
+        self.reloads.get_or_create(&[("outcome", if success { "success" } else { "failure" })]).inc();
     }
 }
 
@@ -146,19 +144,8 @@ impl Certificates {
         let (cert, key) = (cert.into(), key.into());
         let seen = stamps(&cert, &key);
         let (config, leaf) = read(&cert, &key)?;
-        let state = Mutex::new(State {
-            config,
-            leaf,
-            seen,
-            looked: Instant::now(),
-            refused: None,
-        });
-        Ok(Self {
-            cert,
-            key,
-            metrics,
-            state,
-        })
+        let state = Mutex::new(State { config, leaf, seen, looked: Instant::now(), refused: None });
+        Ok(Self { cert, key, metrics, state })
     }
 
     /// The configuration for a new connection.
@@ -206,10 +193,7 @@ fn stamps(cert: &Path, key: &Path) -> Stamps {
 
 fn read(cert: &Path, key: &Path) -> Result<(Arc<ServerConfig>, CertificateDer<'static>), CertificatesError> {
     let content = |path: &Path| {
-        fs::read(path).map_err(|source| CertificatesError::Read {
-            path: path.to_owned(),
-            source,
-        })
+        fs::read(path).map_err(|source| CertificatesError::Read { path: path.to_owned(), source })
     };
     let (cert_pem, key_pem) = (content(cert)?, content(key)?);
     let unparsed = |path: &Path, what| {
@@ -219,9 +203,7 @@ fn read(cert: &Path, key: &Path) -> Result<(Arc<ServerConfig>, CertificateDer<'s
     let chain = CertificateDer::pem_slice_iter(&cert_pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(unparsed(cert, "certificate"))?;
-    let leaf = chain.first().cloned().ok_or_else(|| CertificatesError::Empty {
-        path: cert.to_owned(),
-    })?;
+    let leaf = chain.first().cloned().ok_or_else(|| CertificatesError::Empty { path: cert.to_owned() })?;
     let private = PrivateKeyDer::from_pem_slice(&key_pem).map_err(unparsed(key, "private key"))?;
     let config = server_config(chain, private).map_err(|source| CertificatesError::Unusable {
         cert: cert.to_owned(),
@@ -298,11 +280,7 @@ mod tests {
     }
 
     fn counted(certificates: &Certificates, outcome: &'static str) -> u64 {
-        certificates
-            .metrics
-            .reloads
-            .get_or_create(&[("outcome", outcome)])
-            .get()
+        certificates.metrics.reloads.get_or_create(&[("outcome", outcome)]).get()
     }
 
     #[test]
@@ -319,13 +297,7 @@ mod tests {
         let second = look_later(&certificates);
         assert_ne!(second, first);
         assert_eq!(look_later(&certificates), second);
-        assert_eq!(
-            (
-                counted(&certificates, "success"),
-                counted(&certificates, "failure")
-            ),
-            (1, 0)
-        );
+        assert_eq!((counted(&certificates, "success"), counted(&certificates, "failure")), (1, 0));
     }
 
     #[test]
@@ -361,15 +333,9 @@ mod tests {
             (cert.as_str(), "", "no usable PEM private key"),
         ] {
             let volume = Volume::new(cert, key);
-            let error = Certificates::load(
-                volume.path("tls.crt"),
-                volume.path("tls.key"),
-                TlsMetrics::default(),
-            );
-            assert!(
-                error.as_ref().unwrap_err().to_string().contains(words),
-                "{error:?}"
-            );
+            let error =
+                Certificates::load(volume.path("tls.crt"), volume.path("tls.key"), TlsMetrics::default());
+            assert!(error.as_ref().unwrap_err().to_string().contains(words), "{error:?}");
         }
         let error =
             Certificates::load("/nowhere/tls.crt", "/nowhere/tls.key", TlsMetrics::default()).unwrap_err();

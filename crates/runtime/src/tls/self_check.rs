@@ -85,21 +85,14 @@ async fn ask(address: SocketAddr, certificates: &Arc<Certificates>) -> Result<()
         .with_no_client_auth();
     let socket = TcpStream::connect(address).await.map_err(talk)?;
     let name = ServerName::IpAddress(address.ip().into());
-    let mut stream = TlsConnector::from(Arc::new(config))
-        .connect(name, socket)
-        .await
-        .map_err(talk)?;
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await.map_err(talk)?;
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: self-check\r\nconnection: close\r\n\r\n")
         .await
         .map_err(talk)?;
     let mut head = [0; 8];
     stream.read_exact(&mut head).await.map_err(talk)?;
-    if &head == b"HTTP/1.1" {
-        Ok(())
-    } else {
-        Err(SelfCheckError::NotHttp { address })
-    }
+    if &head == b"HTTP/1.1" { Ok(()) } else { Err(SelfCheckError::NotHttp { address }) }
 }
 
 /// Trusts one certificate: the one that we serve ourselves. Names and dates are the callers' to judge.
@@ -121,9 +114,7 @@ impl ServerCertVerifier for OwnCertificate {
         if *shown == self.certificates.leaf() {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(rustls::Error::General(
-            "the port shows a certificate that is not ours".to_owned(),
-        ))
+        Err(rustls::Error::General("the port shows a certificate that is not ours".to_owned()))
     }
 
     fn verify_tls12_signature(

@@ -88,12 +88,7 @@ impl TlsServer {
         let failed = |source| BindError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        Ok(Self {
-            listener,
-            address: bound,
-            certificates,
-            limits,
-        })
+        Ok(Self { listener, address: bound, certificates, limits })
     }
 
     /// Where it listens.
@@ -135,9 +130,7 @@ impl TlsServer {
             });
         }
         drop(self.listener);
-        let drained = tokio::time::timeout(self.limits.drain, graceful.shutdown())
-            .await
-            .is_ok();
+        let drained = tokio::time::timeout(self.limits.drain, graceful.shutdown()).await.is_ok();
         if !drained {
             tracing::warn!(after = ?self.limits.drain, "requests in flight were cut off");
         }

@@ -40,10 +40,7 @@ impl Link {
 
 impl ApiServer {
     pub(crate) fn new() -> Self {
-        Self {
-            history: Arc::new(watch::channel(Vec::new()).0),
-            writes: Arc::default(),
-        }
+        Self { history: Arc::new(watch::channel(Vec::new()).0), writes: Arc::default() }
     }
 
     pub(crate) fn link(&self) -> Link {
@@ -58,10 +55,7 @@ impl ApiServer {
                 Ok::<_, Infallible>(server.answer(request).await)
             }
         });
-        Link {
-            client: Client::new(service, "n"),
-            cut,
-        }
+        Link { client: Client::new(service, "n"), cut }
     }
 
     pub(crate) fn lease(&self) -> Option<Value> {
@@ -76,11 +70,7 @@ impl ApiServer {
     }
 
     pub(crate) fn writes(&self, method: &Method) -> usize {
-        self.writes
-            .lock()
-            .get(method.as_str())
-            .copied()
-            .unwrap_or_default()
+        self.writes.lock().get(method.as_str()).copied().unwrap_or_default()
     }
 
     fn store(&self, mut lease: Value) -> Value {
@@ -131,20 +121,14 @@ impl ApiServer {
     }
 
     fn watch(&self, query: &str) -> Answer {
-        let version = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("resourceVersion="))
-            .unwrap();
+        let version = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).unwrap();
         let seen: usize = version.parse().unwrap();
-        let events = stream::unfold(
-            (self.history.subscribe(), seen),
-            |(mut history, seen)| async move {
-                let lease = history.wait_for(|history| history.len() > seen).await.ok()?[seen].clone();
-                let kind = if seen == 0 { "ADDED" } else { "MODIFIED" };
-                let line = format!("{}\n", json!({"type": kind, "object": lease}));
-                Some((line, (history, seen + 1)))
-            },
-        );
+        let events = stream::unfold((self.history.subscribe(), seen), |(mut history, seen)| async move {
+            let lease = history.wait_for(|history| history.len() > seen).await.ok()?[seen].clone();
+            let kind = if seen == 0 { "ADDED" } else { "MODIFIED" };
+            let line = format!("{}\n", json!({"type": kind, "object": lease}));
+            Some((line, (history, seen + 1)))
+        });
         let frames = events.map(|line| Ok(Frame::data(Bytes::from(line))));
         Response::new(StreamBody::new(frames).boxed_unsync())
     }

@@ -14,33 +14,16 @@ const DURATION: Duration = Duration::from_secs(3);
 fn candidate(server: &ApiServer, identity: &str) -> (Link, Candidacy) {
     let link = server.link();
     let [namespace, name, identity] = ["n", "l", identity].map(str::to_owned);
-    let candidacy = stand(
-        link.client.clone(),
-        LeaseParams {
-            namespace,
-            name,
-            identity,
-            duration: DURATION,
-        },
-    );
+    let candidacy = stand(link.client.clone(), LeaseParams { namespace, name, identity, duration: DURATION });
     (link, candidacy)
 }
 
 async fn leads(candidacy: &mut Candidacy, leads: bool) {
-    within(
-        Duration::from_secs(10),
-        candidacy.leading.wait_for(|leading| *leading == leads),
-    )
-    .await
-    .unwrap();
+    within(Duration::from_secs(10), candidacy.leading.wait_for(|leading| *leading == leads)).await.unwrap();
 }
 
 async fn holder_is(server: &ApiServer, holder: &str) {
-    let held = || {
-        server
-            .lease()
-            .is_some_and(|lease| lease["spec"]["holderIdentity"] == holder)
-    };
+    let held = || server.lease().is_some_and(|lease| lease["spec"]["holderIdentity"] == holder);
     within(Duration::from_secs(10), async {
         while !held() {
             tokio::task::yield_now().await;
@@ -69,16 +52,10 @@ async fn a_standby_takes_over_as_soon_as_the_leader_lets_go() {
     first.release().await;
     leads(&mut second, true).await;
     let took = start.elapsed();
-    assert!(
-        took < DURATION / 6,
-        "the standby took {took:?}, as if it had polled"
-    );
+    assert!(took < DURATION / 6, "the standby took {took:?}, as if it had polled");
     let lease = server.lease().unwrap();
     assert_eq!(
-        (
-            &lease["spec"]["holderIdentity"],
-            &lease["spec"]["leaseTransitions"]
-        ),
+        (&lease["spec"]["holderIdentity"], &lease["spec"]["leaseTransitions"]),
         (&json!("b"), &json!(1))
     );
     second.release().await;
@@ -97,25 +74,19 @@ async fn a_leader_that_is_cut_off_steps_down_before_another_leads() {
     assert!(!*second.leading.borrow(), "two lead at once");
     leads(&mut second, true).await;
     let took = start.elapsed();
-    assert!(
-        took < DURATION + Duration::from_millis(500),
-        "took over only after {took:?}"
-    );
+    assert!(took < DURATION + Duration::from_millis(500), "took over only after {took:?}");
     assert!(!*first.leading.borrow());
 }
 
 #[tokio::test]
 async fn of_many_one_leads() {
     let server = ApiServer::new();
-    let mut candidates: Vec<(Link, Candidacy)> = (0..8)
-        .map(|number| candidate(&server, &format!("c{number}")))
-        .collect();
+    let mut candidates: Vec<(Link, Candidacy)> =
+        (0..8).map(|number| candidate(&server, &format!("c{number}"))).collect();
     for _ in 0..4 {
         let leader = within(Duration::from_secs(10), async {
             loop {
-                let leading = candidates
-                    .iter()
-                    .position(|(_, candidacy)| *candidacy.leading.borrow());
+                let leading = candidates.iter().position(|(_, candidacy)| *candidacy.leading.borrow());
                 if let Some(leader) = leading {
                     return leader;
                 }
@@ -123,10 +94,7 @@ async fn of_many_one_leads() {
             }
         })
         .await;
-        let leaders = candidates
-            .iter()
-            .filter(|(_, candidacy)| *candidacy.leading.borrow())
-            .count();
+        let leaders = candidates.iter().filter(|(_, candidacy)| *candidacy.leading.borrow()).count();
         assert_eq!(leaders, 1);
         let (_link, candidacy) = candidates.remove(leader);
         candidacy.release().await;
@@ -155,10 +123,7 @@ async fn a_lease_that_others_only_touch_stays_and_is_let_go_of() {
     first.release().await;
     let lease = server.lease().unwrap();
     assert_eq!(
-        (
-            &lease["spec"]["holderIdentity"],
-            &lease["metadata"]["annotations"]["note"]
-        ),
+        (&lease["spec"]["holderIdentity"], &lease["metadata"]["annotations"]["note"]),
         (&json!(""), &json!("2"))
     );
 }

@@ -27,11 +27,8 @@ struct Args {
 
 struct AllowAll;
 
-static ROUTES: [Route; 1] = [Route {
-    path: "/allow",
-    resources: &[("pods", "")],
-    operations: &[Operation::Create],
-}];
+static ROUTES: [Route; 1] =
+    [Route { path: "/allow", resources: &[("pods", "")], operations: &[Operation::Create] }];
 
 impl Webhook for AllowAll {
     type Object = Value;
@@ -47,9 +44,7 @@ impl Webhook for AllowAll {
 
 async fn admin(address: SocketAddr, path: &str) -> (StatusCode, String) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let request = Request::get(format!("http://{address}{path}"))
-        .body(Empty::new())
-        .unwrap();
+    let request = Request::get(format!("http://{address}{path}")).body(Empty::new()).unwrap();
     let response = client.request(request).await.unwrap();
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -96,13 +91,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
         },
     });
     let mut kept = http1(connect(at.tls, &old, "http/1.1").await.unwrap()).await;
-    assert_eq!(
-        kept.send_request(post("/allow", review.to_string()))
-            .await
-            .unwrap()
-            .status(),
-        StatusCode::OK
-    );
+    assert_eq!(kept.send_request(post("/allow", review.to_string())).await.unwrap().status(), StatusCode::OK);
 
     let new = secret.rotate();
     // Connections made from now on get the new certificate after a second at most.
@@ -115,10 +104,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
     assert!(connect(at.tls, &old, "http/1.1").await.is_err());
     // The connection that was there goes on.
     kept.ready().await.unwrap();
-    let response = kept
-        .send_request(post("/allow", review.to_string()))
-        .await
-        .unwrap();
+    let response = kept.send_request(post("/allow", review.to_string())).await.unwrap();
     let answer: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(answer["response"], json!({"uid": "u", "allowed": true}));
 
@@ -131,10 +117,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
         "podward_admission_in_flight 0",
         r#"podward_build_info{service="test",version="1"} 1"#,
     ] {
-        assert!(
-            metrics.lines().any(|found| found == line),
-            "no {line} in\n{metrics}"
-        );
+        assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
     }
 
     stop.cancel();

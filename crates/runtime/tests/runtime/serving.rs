@@ -32,10 +32,7 @@ struct Gated {
 
 impl Gated {
     fn new() -> Self {
-        Self {
-            arrived: Arc::new(Semaphore::new(0)),
-            may_answer: Arc::new(Semaphore::new(0)),
-        }
+        Self { arrived: Arc::new(Semaphore::new(0)), may_answer: Arc::new(Semaphore::new(0)) }
     }
 
     async fn until_arrived(&self) {
@@ -53,10 +50,7 @@ impl Service<Request<Incoming>> for Gated {
         Box::pin(async move {
             this.arrived.add_permits(1);
             this.may_answer.acquire().await.unwrap().forget();
-            Ok(Response::new(Full::new(Bytes::from(format!(
-                "{:?}",
-                request.version()
-            )))))
+            Ok(Response::new(Full::new(Bytes::from(format!("{:?}", request.version())))))
         })
     }
 }
@@ -75,19 +69,10 @@ async fn serve(service: Gated, limits: ServerLimits) -> Running {
     let certificates =
         Arc::new(Certificates::load(secret.cert(), secret.key(), TlsMetrics::default()).unwrap());
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = TlsServer::bind(any, Arc::clone(&certificates), limits)
-        .await
-        .unwrap();
+    let server = TlsServer::bind(any, Arc::clone(&certificates), limits).await.unwrap();
     let (address, stop) = (server.address(), CancellationToken::new());
     let served = tokio::spawn(server.serve(service, stop.clone()));
-    Running {
-        address,
-        cert,
-        certificates,
-        stop,
-        served,
-        _secret: secret,
-    }
+    Running { address, cert, certificates, stop, served, _secret: secret }
 }
 
 #[tokio::test]
@@ -99,18 +84,12 @@ async fn speaks_http1_and_http2_as_the_client_asks() {
     let mut sender = http1(stream).await;
     for _ in 0..2 {
         let response = sender.send_request(post("/", "")).await.unwrap();
-        assert_eq!(
-            (response.version(), text(response).await.as_str()),
-            (Version::HTTP_11, "HTTP/1.1")
-        );
+        assert_eq!((response.version(), text(response).await.as_str()), (Version::HTTP_11, "HTTP/1.1"));
         sender.ready().await.unwrap();
     }
     let stream = connect(running.address, &running.cert, "h2").await.unwrap();
     let response = http2(stream).await.send_request(post("/", "")).await.unwrap();
-    assert_eq!(
-        (response.version(), text(response).await.as_str()),
-        (Version::HTTP_2, "HTTP/2.0")
-    );
+    assert_eq!((response.version(), text(response).await.as_str()), (Version::HTTP_2, "HTTP/2.0"));
 }
 
 #[tokio::test]
@@ -130,46 +109,28 @@ async fn requests_in_flight_are_answered_when_it_stops() {
     // The idle connection is closed, and nobody is let in any more, while the two still wait for their answers.
     let mut idle = idle;
     within(SOON, idle.read(&mut [0])).await.unwrap_or_default();
-    within(SOON, async {
-        while TcpStream::connect(running.address).await.is_ok() {}
-    })
-    .await;
+    within(SOON, async { while TcpStream::connect(running.address).await.is_ok() {} }).await;
     assert!(!running.served.is_finished() && !old_answer.is_finished() && !new_answer.is_finished());
 
     service.may_answer.add_permits(2);
-    let (old_answer, new_answer) = (
-        old_answer.await.unwrap().unwrap(),
-        new_answer.await.unwrap().unwrap(),
-    );
+    let (old_answer, new_answer) = (old_answer.await.unwrap().unwrap(), new_answer.await.unwrap().unwrap());
     assert_eq!(old_answer.headers()["connection"], "close");
-    assert_eq!(
-        (text(old_answer).await.as_str(), text(new_answer).await.as_str()),
-        ("HTTP/1.1", "HTTP/2.0")
-    );
+    assert_eq!((text(old_answer).await.as_str(), text(new_answer).await.as_str()), ("HTTP/1.1", "HTTP/2.0"));
     // The HTTP/2 client was told to go away: it takes no more requests.
     within(SOON, async { while new.ready().await.is_ok() {} }).await;
-    assert_eq!(
-        within(SOON, running.served).await.unwrap(),
-        ServeReport { drained: true }
-    );
+    assert_eq!(within(SOON, running.served).await.unwrap(), ServeReport { drained: true });
 }
 
 #[tokio::test]
 async fn the_wait_for_requests_in_flight_has_an_end() {
     let service = Gated::new();
-    let limits = ServerLimits {
-        drain: Duration::from_millis(100),
-        ..ServerLimits::default()
-    };
+    let limits = ServerLimits { drain: Duration::from_millis(100), ..ServerLimits::default() };
     let running = serve(service.clone(), limits).await;
     let mut sender = http1(connect(running.address, &running.cert, "http/1.1").await.unwrap()).await;
     let answer = tokio::spawn(sender.send_request(post("/", "")));
     service.until_arrived().await;
     running.stop.cancel();
-    assert_eq!(
-        within(SOON, running.served).await.unwrap(),
-        ServeReport { drained: false }
-    );
+    assert_eq!(within(SOON, running.served).await.unwrap(), ServeReport { drained: false });
     assert!(within(SOON, answer).await.unwrap().is_err());
 }
 
@@ -178,12 +139,7 @@ async fn clients_that_say_nothing_are_dropped() {
     let service = Gated::new();
     service.may_answer.add_permits(1);
     let short = Duration::from_millis(100);
-    let limits = ServerLimits {
-        connections: 1,
-        handshake: short,
-        header: short,
-        ..ServerLimits::default()
-    };
+    let limits = ServerLimits { connections: 1, handshake: short, header: short, ..ServerLimits::default() };
     let running = serve(service, limits).await;
     // One that never starts a handshake, and one that never sends a request.
     let mut mute = TcpStream::connect(running.address).await.unwrap();
@@ -191,12 +147,8 @@ async fn clients_that_say_nothing_are_dropped() {
     let mut silent = connect(running.address, &running.cert, "http/1.1").await.unwrap();
     within(SOON, silent.read(&mut [0])).await.unwrap_or_default();
     // Their places, of which there is one, are free again.
-    let mut sender = http1(
-        within(SOON, connect(running.address, &running.cert, "http/1.1"))
-            .await
-            .unwrap(),
-    )
-    .await;
+    let mut sender =
+        http1(within(SOON, connect(running.address, &running.cert, "http/1.1")).await.unwrap()).await;
     assert!(within(SOON, sender.send_request(post("/", ""))).await.is_ok());
 }
 
@@ -206,23 +158,15 @@ async fn the_self_check_tells_whether_it_serves() {
     service.may_answer.add_permits(1);
     let running = serve(service.clone(), ServerLimits::default()).await;
     let patience = Duration::from_millis(500);
-    self_check(running.address, &running.certificates, SOON)
-        .await
-        .unwrap();
-    let slow = self_check(running.address, &running.certificates, patience)
-        .await
-        .unwrap_err();
+    self_check(running.address, &running.certificates, SOON).await.unwrap();
+    let slow = self_check(running.address, &running.certificates, patience).await.unwrap_err();
     assert!(slow.to_string().contains("did not answer within"), "{slow}");
 
     let other = serve(service, ServerLimits::default()).await;
-    let stranger = self_check(other.address, &running.certificates, SOON)
-        .await
-        .unwrap_err();
+    let stranger = self_check(other.address, &running.certificates, SOON).await.unwrap_err();
     assert!(stranger.to_string().contains("not ours"), "{stranger}");
     other.stop.cancel();
     other.served.await.unwrap();
-    let gone = self_check(other.address, &other.certificates, SOON)
-        .await
-        .unwrap_err();
+    let gone = self_check(other.address, &other.certificates, SOON).await.unwrap_err();
     assert!(gone.to_string().contains("could not talk"), "{gone}");
 }

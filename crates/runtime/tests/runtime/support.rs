@@ -34,10 +34,7 @@ pub(crate) struct Secret {
 
 impl Secret {
     pub(crate) fn new() -> (Self, CertificateDer<'static>) {
-        let mut secret = Self {
-            dir: tempfile::tempdir().unwrap(),
-            versions: 0,
-        };
+        let mut secret = Self { dir: tempfile::tempdir().unwrap(), versions: 0 };
         let cert = secret.rotate();
         for name in ["tls.crt", "tls.key"] {
             symlink(format!("..data/{name}"), secret.dir.path().join(name)).unwrap();
@@ -83,9 +80,7 @@ pub(crate) async fn connect(
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let socket = TcpStream::connect(address).await?;
-    TlsConnector::from(Arc::new(config))
-        .connect("localhost".try_into().unwrap(), socket)
-        .await
+    TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), socket).await
 }
 
 pub(crate) async fn http1(stream: TlsStream<TcpStream>) -> http1::SendRequest<Full<Bytes>> {
@@ -95,9 +90,7 @@ pub(crate) async fn http1(stream: TlsStream<TcpStream>) -> http1::SendRequest<Fu
 }
 
 pub(crate) async fn http2(stream: TlsStream<TcpStream>) -> http2::SendRequest<Full<Bytes>> {
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     sender
 }

@@ -14,31 +14,19 @@ use validating_webhook::Validating;
 const UID: &str = "u-1";
 
 async fn ask(strict: bool, body: Vec<u8>) -> (StatusCode, Vec<u8>) {
-    let policy = ReviewPolicy {
-        strict,
-        trusted: vec!["controller".to_owned()],
-    };
-    let service = AdmissionService::new(
-        Validating::new(policy),
-        AdmissionMetrics::default(),
-        Limits::default(),
-    );
+    let policy = ReviewPolicy { strict, trusted: vec!["controller".to_owned()] };
+    let service =
+        AdmissionService::new(Validating::new(policy), AdmissionMetrics::default(), Limits::default());
     let request = Request::post("/validate").header("content-type", "application/json");
     let response = service.handle(request.body(Full::from(body)).unwrap()).await;
-    (
-        response.status(),
-        response.into_body().collect().await.unwrap().to_bytes().to_vec(),
-    )
+    (response.status(), response.into_body().collect().await.unwrap().to_bytes().to_vec())
 }
 
 async fn judged(strict: bool, review: &Value) -> Value {
     let (status, body) = ask(strict, review.to_string().into_bytes()).await;
     assert_eq!(status, StatusCode::OK);
     let answer: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(
-        (&answer["response"]["uid"], answer["response"].get("patch")),
-        (&json!(UID), None)
-    );
+    assert_eq!((&answer["response"]["uid"], answer["response"].get("patch")), (&json!(UID), None));
     answer["response"].clone()
 }
 
@@ -64,11 +52,8 @@ fn update(user: &str, old: Value, new: Value) -> Value {
 
 #[tokio::test]
 async fn what_is_fine_is_allowed_without_a_word() {
-    let (operating, kind, check) = (
-        Stage::Operating.key("a"),
-        Stage::OperationType.key("a"),
-        Stage::PreCheck.key("a"),
-    );
+    let (operating, kind, check) =
+        (Stage::Operating.key("a"), Stage::OperationType.key("a"), Stage::PreCheck.key("a"));
     let begun = pod(&[(&operating, "1"), (&kind, "update"), (&check, "1")]);
     assert_eq!(
         judged(true, &update("operator", pod(&[]), begun)).await,
@@ -80,23 +65,14 @@ async fn what_is_fine_is_allowed_without_a_word() {
 async fn what_breaks_the_protocol_is_denied_in_the_known_words() {
     let operated = pod(&[(&Stage::Operated.key("a"), "1")]);
     let response = judged(false, &update("controller", pod(&[]), operated.clone())).await;
-    assert_eq!(
-        (&response["allowed"], &response["status"]["code"]),
-        (&json!(false), &json!(403))
-    );
+    assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(403)));
     assert_eq!(response["status"]["reason"], "Forbidden");
     let message = response["status"]["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("failed to validate PodOpsLifecycleWebhook, "),
-        "{message}"
-    );
+    assert!(message.starts_with("failed to validate PodOpsLifecycleWebhook, "), "{message}");
     // It is not held against the next write.
     let mut next = operated.clone();
     next["metadata"]["labels"]["app"] = json!("x");
-    assert_eq!(
-        judged(false, &update("controller", operated, next)).await["allowed"],
-        true
-    );
+    assert_eq!(judged(false, &update("controller", operated, next)).await["allowed"], true);
 }
 
 #[tokio::test]
@@ -109,11 +85,8 @@ async fn a_bad_annotation_is_denied_when_it_is_written() {
 
 #[tokio::test]
 async fn strangers_are_warned_or_denied() {
-    let forged = update(
-        "operator",
-        pod(&[]),
-        pod(&[("podopslifecycle.kusionstack.io/service-available", "1")]),
-    );
+    let forged =
+        update("operator", pod(&[]), pod(&[("podopslifecycle.kusionstack.io/service-available", "1")]));
     let response = judged(false, &forged).await;
     assert!(
         response["allowed"] == true && response["warnings"].to_string().contains("operator"),

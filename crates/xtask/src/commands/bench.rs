@@ -37,11 +37,7 @@ enum Name {
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let names = if self.names.is_empty() {
-            Name::value_variants()
-        } else {
-            &self.names
-        };
+        let names = if self.names.is_empty() { Name::value_variants() } else { &self.names };
         let mut reports = Map::new();
         for &name in names {
             println!("== {}", label(name));
@@ -68,50 +64,33 @@ impl Bench {
 }
 
 fn label(name: Name) -> String {
-    name.to_possible_value()
-        .map(|value| value.get_name().to_owned())
-        .unwrap_or_default()
+    name.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 async fn advance() -> Result<()> {
     let mut command = console::cargo();
-    command.args([
-        "bench",
-        "--profile",
-        PROFILE,
-        "--package",
-        "podward-core",
-        "--bench",
-        "advance",
-    ]);
+    command.args(["bench", "--profile", PROFILE, "--package", "podward-core", "--bench", "advance"]);
     let status = console::run(&mut command, "cargo bench").await?;
-    ensure!(
-        status.success(),
-        "cargo bench ended with {status}; its messages are above"
-    );
+    ensure!(status.success(), "cargo bench ended with {status}; its messages are above");
     Ok(())
 }
 
 /// Runs the load generator for `what`, which says how it goes on the standard error and prints its report in the end.
-async fn load(programs: &Programs, what: &str, arguments: &[OsString], keeper: Option<&Path>) -> Result<Value> {
+async fn load(
+    programs: &Programs,
+    what: &str,
+    arguments: &[OsString],
+    keeper: Option<&Path>,
+) -> Result<Value> {
     let mut command = tokio::process::Command::new(programs.path("podward-load")?);
     command.arg(what).args(arguments);
     if let Some(keeper) = keeper {
         command.env("PODWARD_TESTBED_BIN", keeper);
     }
-    let child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start podward-load")?;
-    let output = child
-        .wait_with_output()
-        .await
-        .with_context(|| format!("cannot run the benchmark {what}"))?;
-    ensure!(
-        output.status.success(),
-        "the benchmark {what} ended with {}",
-        output.status
-    );
+    let child = command.stdout(Stdio::piped()).spawn().context("cannot start podward-load")?;
+    let output =
+        child.wait_with_output().await.with_context(|| format!("cannot run the benchmark {what}"))?;
+    ensure!(output.status.success(), "the benchmark {what} ended with {}", output.status);
     let report = String::from_utf8_lossy(&output.stdout);
     println!("{}", report.trim_end());
     serde_json::from_str(&report).with_context(|| format!("the benchmark {what} printed no report"))

@@ -38,36 +38,18 @@ enum Verdict {
 impl Ci {
     /// Runs every check, also when an earlier one failed, so that one run tells everything.
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let mut outcomes = vec![
-            check("formatting", &["fmt", "--all", "--check"]).await?,
-            check("lints", &CLIPPY).await?,
-        ];
+        let mut outcomes =
+            vec![check("formatting", &["fmt", "--all", "--check"]).await?, check("lints", &CLIPPY).await?];
         outcomes.push(if has_deny().await {
             check("dependencies", &DENY).await?
         } else {
             let how = "cargo-deny is not installed: `cargo install --locked cargo-deny`";
-            Outcome {
-                name: "dependencies",
-                verdict: Verdict::Left(how),
-                took: Duration::ZERO,
-            }
+            Outcome { name: "dependencies", verdict: Verdict::Left(how), took: Duration::ZERO }
         });
         let started = Instant::now();
-        let tested = self
-            .test
-            .run()
-            .await
-            .unwrap_or_else(|error| console::failure(&error));
-        let verdict = if tested == ExitCode::SUCCESS {
-            Verdict::Passed
-        } else {
-            Verdict::Failed
-        };
-        outcomes.push(Outcome {
-            name: "tests",
-            verdict,
-            took: started.elapsed(),
-        });
+        let tested = self.test.run().await.unwrap_or_else(|error| console::failure(&error));
+        let verdict = if tested == ExitCode::SUCCESS { Verdict::Passed } else { Verdict::Failed };
+        outcomes.push(Outcome { name: "tests", verdict, took: started.elapsed() });
 
         println!();
         for Outcome { name, verdict, took } in &outcomes {
@@ -79,11 +61,7 @@ impl Ci {
             }
         }
         let failed = outcomes.iter().any(|outcome| outcome.verdict == Verdict::Failed);
-        Ok(if failed {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        })
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
@@ -91,23 +69,12 @@ async fn check(name: &'static str, arguments: &[&str]) -> Result<Outcome> {
     println!("== {name}: cargo {}", arguments.join(" "));
     let started = Instant::now();
     let status = console::run(console::cargo().args(arguments), "cargo").await?;
-    let verdict = if status.success() {
-        Verdict::Passed
-    } else {
-        Verdict::Failed
-    };
-    Ok(Outcome {
-        name,
-        verdict,
-        took: started.elapsed(),
-    })
+    let verdict = if status.success() { Verdict::Passed } else { Verdict::Failed };
+    Ok(Outcome { name, verdict, took: started.elapsed() })
 }
 
 async fn has_deny() -> bool {
     let mut command = console::cargo();
-    command
-        .args(["deny", "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().await.is_ok_and(|status| status.success())
 }

@@ -37,24 +37,10 @@ impl Demo {
         if self.kubeconfig.is_none() {
             prepare::bed(Shape::Node.parts(), true).await?;
         }
-        let Self {
-            keep,
-            json,
-            kubeconfig,
-            address,
-            profile,
-        } = self;
+        let Self { keep, json, kubeconfig, address, profile } = self;
         let default = demo::Demo::default();
         let profile = profile.unwrap_or(default.profile);
-        demo::run(demo::Demo {
-            keep,
-            json,
-            kubeconfig,
-            address,
-            profile,
-            images: default.images,
-        })
-        .await?;
+        demo::run(demo::Demo { keep, json, kubeconfig, address, profile, images: default.images }).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

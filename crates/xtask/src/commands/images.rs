@@ -18,9 +18,7 @@ pub(crate) struct Images {
 
 impl Images {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let output = self
-            .output
-            .unwrap_or_else(|| workspace_dir().join("target/images"));
+        let output = self.output.unwrap_or_else(|| workspace_dir().join("target/images"));
         std::fs::create_dir_all(&output).with_context(|| format!("cannot create {}", output.display()))?;
 
         let step = Progress::stderr().step("build the demo server as a static program", None);

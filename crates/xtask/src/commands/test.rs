@@ -28,31 +28,17 @@ impl Test {
         let mut command = console::cargo();
         if let Some(file) = &self.kubeconfig {
             // The tests run in folders of their own.
-            let file = file
-                .canonicalize()
-                .with_context(|| format!("no kubeconfig {}", file.display()))?;
+            let file = file.canonicalize().with_context(|| format!("no kubeconfig {}", file.display()))?;
             command.env("PODWARD_KUBECONFIG", file);
         } else {
-            command.env(
-                "PODWARD_TESTBED_BIN",
-                prepare::bed(&Part::ALL, true).await?.keeper,
-            );
+            command.env("PODWARD_TESTBED_BIN", prepare::bed(&Part::ALL, true).await?.keeper);
         }
-        command
-            .args(["test", "--workspace", "--no-fail-fast"])
-            .args(&self.filter);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start cargo test")?;
+        command.args(["test", "--workspace", "--no-fail-fast"]).args(&self.filter);
+        let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
         let mut report = Report::default();
         if let Some(stdout) = child.stdout.take() {
             let mut lines = BufReader::new(stdout).lines();
-            while let Some(line) = lines
-                .next_line()
-                .await
-                .context("cannot read what the tests say")?
-            {
+            while let Some(line) = lines.next_line().await.context("cannot read what the tests say")? {
                 println!("{line}");
                 report.line(&line);
             }
@@ -61,11 +47,7 @@ impl Test {
         println!("\n{report}");
         if status.success() {
             // A filter with a typing error must not look like a success.
-            ensure!(
-                !report.is_empty(),
-                "no test has {} in its name",
-                self.filter.unwrap_or_default()
-            );
+            ensure!(!report.is_empty(), "no test has {} in its name", self.filter.unwrap_or_default());
             return Ok(ExitCode::SUCCESS);
         }
         // Without this the last words would be "0 failed".

@@ -41,10 +41,7 @@ async fn cancel_while_preparing(scene: Arc<Scene>) -> Result<()> {
     operator.begin("web").await?;
     let is_out =
         |pod: &_| operator.has(pod, Stage::Preparing) && pods::view(pod).gate == Some(ConditionStatus::False);
-    scene
-        .feed()
-        .until("web", "it is out of service and held", is_out)
-        .await?;
+    scene.feed().until("web", "it is out of service and held", is_out).await?;
     let undone = operator.undo("web").await?;
     ensure!(
         !Stage::ALL.iter().any(|stage| operator.has(&undone, *stage)),
@@ -81,11 +78,7 @@ async fn cancel_while_waiting_for_others(scene: Arc<Scene>) -> Result<()> {
     tokio::try_join!(a.await_operate("web"), b.await_operate("web"))?;
     a.finish("web").await?;
     let undone = a.undo("web").await?;
-    ensure!(
-        b.has(&undone, Stage::Operate),
-        "b has lost its permission: {}",
-        pods::describe(&undone)
-    );
+    ensure!(b.has(&undone, Stage::Operate), "b has lost its permission: {}", pods::describe(&undone));
     b.undo("web").await?;
     tokio::try_join!(a.await_end("web"), b.await_end("web"))?;
     Ok(())
@@ -127,9 +120,7 @@ async fn cancel_by_removing_labels(scene: Arc<Scene>) -> Result<()> {
         operator.await_stage(pod, Stage::Preparing).await?;
     }
     let (operating, operation_type) = (operator.key(Stage::Operating), operator.key(Stage::OperationType));
-    scene
-        .label("both", &[(&operating, None), (&operation_type, None)])
-        .await?;
+    scene.label("both", &[(&operating, None), (&operation_type, None)]).await?;
     scene.label("one", &[(&operating, None)]).await?;
     tokio::try_join!(operator.await_end("one"), operator.await_end("both"))?;
     Ok(())

@@ -12,17 +12,11 @@ use serde_json::json;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::node(
-            "half_an_announcement_is_warned_of",
-            half_an_announcement_is_warned_of,
-        ),
+        Test::node("half_an_announcement_is_warned_of", half_an_announcement_is_warned_of),
         Test::node("a_stranger_is_warned", a_stranger_is_warned),
         Test::node("a_malformed_label_is_denied", a_malformed_label_is_denied),
         Test::node("metrics_count_the_operation", metrics_count_the_operation),
-        Test::node(
-            "events_and_condition_tell_the_story",
-            events_and_condition_tell_the_story,
-        ),
+        Test::node("events_and_condition_tell_the_story", events_and_condition_tell_the_story),
     ]
 }
 
@@ -34,25 +28,15 @@ async fn half_an_announcement_is_warned_of(scene: Arc<Scene>) -> Result<()> {
     let half = json!({"metadata": {"labels": {&operating: "1"}}});
     let answer = raw_patch(&scene.client(), scene.namespace(), "web", &half).await?;
     ensure!(answer.status.is_success(), "refused: {}", answer.message());
-    ensure!(
-        answer.warns_of("announced in half"),
-        "no warning: {:?}",
-        answer.warnings
-    );
+    ensure!(answer.warns_of("announced in half"), "no warning: {:?}", answer.warnings);
     let missing = Stage::OperationType.key("a");
     scene
         .feed()
-        .until("web", "its condition says what is missing", |pod| {
-            condition(pod).contains(&missing)
-        })
+        .until("web", "its condition says what is missing", |pod| condition(pod).contains(&missing))
         .await?;
     let gone = scene.label("web", &[(&operating, None)]).await?;
     ensure!(
-        !gone
-            .metadata
-            .labels
-            .unwrap_or_default()
-            .contains_key(&Stage::PreCheck.key("a")),
+        !gone.metadata.labels.unwrap_or_default().contains_key(&Stage::PreCheck.key("a")),
         "an orphan is left"
     );
     scene.operator("a", "update").await_end("web").await
@@ -63,12 +47,7 @@ async fn a_stranger_is_warned(scene: Arc<Scene>) -> Result<()> {
     scene.until_available("web").await?;
     let permission = json!({"metadata": {"labels": {keys::permission_key("update"): "1", Stage::PreChecked.key("a"): "1"}}});
     let answer = raw_patch(&scene.client(), scene.namespace(), "web", &permission).await?;
-    ensure!(
-        answer.warns_of("only Podward writes"),
-        "no warning: {:?} {}",
-        answer.warnings,
-        answer.message()
-    );
+    ensure!(answer.warns_of("only Podward writes"), "no warning: {:?} {}", answer.warnings, answer.message());
     scene.operator("a", "update").await_end("web").await
 }
 
@@ -77,10 +56,7 @@ async fn a_malformed_label_is_denied(scene: Arc<Scene>) -> Result<()> {
     scene.until_available("web").await?;
     let malformed = json!({"metadata": {"labels": {"operating.podopslifecycle.kusionstack.io": "1"}}});
     let answer = raw_patch(&scene.client(), scene.namespace(), "web", &malformed).await?;
-    ensure!(
-        !answer.status.is_success() && answer.message().contains("invalid label"),
-        "{answer:?}"
-    );
+    ensure!(!answer.status.is_success() && answer.message().contains("invalid label"), "{answer:?}");
     let malformed = json!({"metadata": {"annotations": {keys::AVAILABLE_CONDITIONS: "no JSON"}}});
     let answer = raw_patch(&scene.client(), scene.namespace(), "web", &malformed).await?;
     ensure!(
@@ -98,10 +74,7 @@ async fn events_and_condition_tell_the_story(scene: Arc<Scene>) -> Result<()> {
     let operator = scene.operator("story", "update");
     operator.begin("web").await?;
     let names_holder = |pod: &Pod| condition(pod).contains(traffic.finalizer());
-    scene
-        .feed()
-        .until("web", "its condition names who holds it", names_holder)
-        .await?;
+    scene.feed().until("web", "its condition names who holds it", names_holder).await?;
     traffic.behave(Behaviour::PROMPT);
     operator.await_operate("web").await?;
     operator.finish("web").await?;
@@ -111,15 +84,9 @@ async fn events_and_condition_tell_the_story(scene: Arc<Scene>) -> Result<()> {
     let told = async {
         loop {
             let events = events.list(&ListParams::default()).await.context("list events")?;
-            let notes: Vec<String> = events
-                .items
-                .iter()
-                .filter_map(|event| event.message.clone())
-                .collect();
-            let all: String = notes
-                .into_iter()
-                .filter(|note| note.contains("operation story (update)"))
-                .collect();
+            let notes: Vec<String> = events.items.iter().filter_map(|event| event.message.clone()).collect();
+            let all: String =
+                notes.into_iter().filter(|note| note.contains("operation story (update)")).collect();
             let phases = [
                 Phase::PreChecking,
                 Phase::Preparing,
@@ -133,12 +100,7 @@ async fn events_and_condition_tell_the_story(scene: Arc<Scene>) -> Result<()> {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    within(
-        WAIT,
-        || "events that tell of every phase of the operation".to_owned(),
-        told,
-    )
-    .await
+    within(WAIT, || "events that tell of every phase of the operation".to_owned(), told).await
 }
 
 async fn metrics_count_the_operation(scene: Arc<Scene>) -> Result<()> {
@@ -149,25 +111,14 @@ async fn metrics_count_the_operation(scene: Arc<Scene>) -> Result<()> {
     operator.await_operate("web").await?;
     let leader = scene.podward().leader().await?.context("no controller leads")?;
     let metrics = leader.metrics().await?;
-    let lines: Vec<&str> = metrics
-        .lines()
-        .filter(|line| line.contains("a-type-of-its-own"))
-        .collect();
-    ensure!(
-        lines.iter().any(|line| line.contains("Operating")),
-        "the operation is not counted: {lines:?}"
-    );
+    let lines: Vec<&str> = metrics.lines().filter(|line| line.contains("a-type-of-its-own")).collect();
+    ensure!(lines.iter().any(|line| line.contains("Operating")), "the operation is not counted: {lines:?}");
     operator.finish("web").await?;
     operator.await_end("web").await
 }
 
 fn condition(pod: &Pod) -> String {
-    let mut conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let found = conditions.find(|condition| condition.type_ == keys::LIFECYCLE_CONDITION);
-    found
-        .and_then(|condition| condition.message.clone())
-        .unwrap_or_default()
+    found.and_then(|condition| condition.message.clone()).unwrap_or_default()
 }

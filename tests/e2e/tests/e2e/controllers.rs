@@ -51,11 +51,7 @@ async fn leader_stopped(scene: Arc<Scene>) -> Result<()> {
         leader.start().await?;
         stopped?;
         let next = next?;
-        ensure!(
-            next.name() != leader.name(),
-            "{} leads though it was stopped",
-            next.name()
-        );
+        ensure!(next.name() != leader.name(), "{} leads though it was stopped", next.name());
         ensure!(took <= TAKEOVER, "the takeover took {took:?}");
         operator.finish("web").await?;
         operator.await_end("web").await?;
@@ -67,9 +63,7 @@ async fn leader_stopped(scene: Arc<Scene>) -> Result<()> {
 /// when a controller is back.
 async fn no_controller_for_a_while(scene: Arc<Scene>) -> Result<()> {
     let _traffic = scene.traffic();
-    scene
-        .in_service(["checking", "unchecked", "checked", "done"])
-        .await?;
+    scene.in_service(["checking", "unchecked", "checked", "done"]).await?;
     let operator = scene.operator("a", "update");
     for pod in ["checked", "done"] {
         operator.begin(pod).await?;
@@ -82,18 +76,12 @@ async fn no_controller_for_a_while(scene: Arc<Scene>) -> Result<()> {
     let held = async {
         for pod in ["checking", "unchecked"] {
             let begun = operator.begin(pod).await?;
-            ensure!(
-                operator.has(&begun, Stage::PreCheck),
-                "the webhook has not asked for the check"
-            );
+            ensure!(operator.has(&begun, Stage::PreCheck), "the webhook has not asked for the check");
         }
         operator.undo("unchecked").await?;
         for pod in ["checked", "done"] {
             let finished = operator.finish(pod).await?;
-            ensure!(
-                operator.has(&finished, Stage::PostCheck),
-                "the webhook has not asked for the check"
-            );
+            ensure!(operator.has(&finished, Stage::PostCheck), "the webhook has not asked for the check");
         }
         operator.undo("checked").await
     };
@@ -120,7 +108,5 @@ async fn leader(scene: &Scene) -> Result<Arc<Service>> {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    within(WAIT, || "a controller that leads".to_owned(), found)
-        .await
-        .context("ask who leads")
+    within(WAIT, || "a controller that leads".to_owned(), found).await.context("ask who leads")
 }

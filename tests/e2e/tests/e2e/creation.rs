@@ -27,48 +27,25 @@ async fn a_new_pod_gets_the_gate(scene: Arc<Scene>) -> Result<()> {
     scene.ends_in_the_middle();
     let made = scene.create("in").await?;
     ensure!(pods::has_gate(&made), "no gate on a pod that opted in");
-    for (name, labels) in [
-        ("out", json!({})),
-        ("other", json!({keys::CONTROL_LABEL: "false"})),
-    ] {
+    for (name, labels) in [("out", json!({})), ("other", json!({keys::CONTROL_LABEL: "false"}))] {
         let made = scene.create_with(name, &labels, &json!({})).await?;
-        ensure!(
-            !pods::has_gate(&made),
-            "a gate on pod {name}, which did not opt in"
-        );
+        ensure!(!pods::has_gate(&made), "a gate on pod {name}, which did not opt in");
     }
     scene.until_available("in").await.map(drop)
 }
 
 async fn a_dry_run_leaves_nothing(scene: Arc<Scene>) -> Result<()> {
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
     let pod = scene.pod("dry", &json!({keys::CONTROL_LABEL: "true"}), &json!({}))?;
-    let made = scene
-        .api()
-        .create(&dry, &pod)
-        .await
-        .context("make a pod in a dry run")?;
+    let made = scene.api().create(&dry, &pod).await.context("make a pod in a dry run")?;
     ensure!(pods::has_gate(&made), "a dry run doesn't show what would be made");
-    ensure!(
-        scene.api().get_opt("dry").await?.is_none(),
-        "the dry run made a pod"
-    );
+    ensure!(scene.api().get_opt("dry").await?.is_none(), "the dry run made a pod");
 
     scene.create("web").await?;
     let before = scene.until_available("web").await?;
-    let dry = PatchParams {
-        dry_run: true,
-        ..PatchParams::default()
-    };
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let begin = json!({"metadata": {"labels": {Stage::Operating.key("a"): "1", Stage::OperationType.key("a"): "update"}}});
-    scene
-        .api()
-        .patch("web", &dry, &Patch::Merge(begin))
-        .await
-        .context("begin in a dry run")?;
+    scene.api().patch("web", &dry, &Patch::Merge(begin)).await.context("begin in a dry run")?;
     let after = scene.api().get("web").await?;
     ensure!(
         after.metadata.labels == before.metadata.labels,
@@ -82,14 +59,9 @@ async fn a_namespace_opts_in(scene: Arc<Scene>) -> Result<()> {
     scene.ends_in_the_middle();
     let label = json!({"metadata": {"labels": {keys::INJECT_LABEL: keys::INJECT_VALUE}}});
     let namespaces: Api<Namespace> = Api::all(scene.client());
-    namespaces
-        .patch(scene.namespace(), &PatchParams::default(), &Patch::Merge(label))
-        .await?;
+    namespaces.patch(scene.namespace(), &PatchParams::default(), &Patch::Merge(label)).await?;
     // The API server learns of the label in its own time.
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
     let canary = scene.pod("canary", &json!({}), &json!({}))?;
     let seen = async {
         while !pods::has_gate(&scene.api().create(&dry, &canary).await?) {
@@ -97,18 +69,12 @@ async fn a_namespace_opts_in(scene: Arc<Scene>) -> Result<()> {
         }
         Ok(())
     };
-    podward_support::within(
-        podward_support::WAIT,
-        || "the namespace's label to be seen".to_owned(),
-        seen,
-    )
-    .await?;
+    podward_support::within(podward_support::WAIT, || "the namespace's label to be seen".to_owned(), seen)
+        .await?;
     let made = scene.create_with("web", &json!({}), &json!({})).await?;
     ensure!(pods::has_gate(&made), "no gate");
     ensure!(pods::has_label(&made, keys::CONTROL_LABEL), "no opt-in label");
-    let kept_out = scene
-        .create_with("out", &json!({keys::CONTROL_LABEL: "false"}), &json!({}))
-        .await?;
+    let kept_out = scene.create_with("out", &json!({keys::CONTROL_LABEL: "false"}), &json!({})).await?;
     ensure!(!pods::has_gate(&kept_out), "a pod that stays out was taken in");
     scene.until_available("web").await.map(drop)
 }
@@ -120,19 +86,12 @@ async fn a_pod_without_the_gate(scene: Arc<Scene>) -> Result<()> {
     scene.label("web", &[(keys::CONTROL_LABEL, Some("true"))]).await?;
     scene.until_available("web").await?;
     let holder = format!("{}/by-hand", keys::PROT_FINALIZER_PREFIX);
-    scene
-        .patch("web", json!({"metadata": {"finalizers": [holder]}}))
-        .await?;
+    scene.patch("web", json!({"metadata": {"finalizers": [holder]}})).await?;
     let operator = scene.operator("a", "update");
     operator.begin("web").await?;
     let held = operator.await_stage("web", Stage::Preparing).await?;
-    ensure!(
-        !operator.has(&held, Stage::Operate),
-        "the permission came with a consumer's finalizer there"
-    );
-    scene
-        .patch("web", json!({"metadata": {"finalizers": null}}))
-        .await?;
+    ensure!(!operator.has(&held, Stage::Operate), "the permission came with a consumer's finalizer there");
+    scene.patch("web", json!({"metadata": {"finalizers": null}})).await?;
     operator.await_operate("web").await?;
     operator.finish("web").await?;
     operator.await_end("web").await
@@ -149,10 +108,6 @@ async fn labels_copied_from_another_pod(scene: Arc<Scene>) -> Result<()> {
     });
     let made = scene.create_with("web", &labels, &json!({})).await?;
     let operator = scene.operator("a", "update");
-    ensure!(
-        !operator.has(&made, Stage::Operate) && !pods::is_available(&made),
-        "{}",
-        pods::describe(&made)
-    );
+    ensure!(!operator.has(&made, Stage::Operate) && !pods::is_available(&made), "{}", pods::describe(&made));
     operator.await_end("web").await
 }

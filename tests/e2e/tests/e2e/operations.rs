@@ -15,10 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("two_of_one_type", two_of_one_type),
         Test::node("staggered_while_operated", staggered_while_operated),
         Test::node("staggered_while_completing", staggered_while_completing),
-        Test::node(
-            "the_same_id_again_while_completing",
-            the_same_id_again_while_completing,
-        ),
+        Test::node("the_same_id_again_while_completing", the_same_id_again_while_completing),
         Test::node("a_rolling_update", a_rolling_update),
         Test::node("stay_offline", stay_offline),
     ]
@@ -37,10 +34,7 @@ async fn one_operation(scene: Arc<Scene>) -> Result<()> {
     let [operation] = &report.operations[..] else {
         anyhow::bail!("not one operation: {:?}", report.operations)
     };
-    ensure!(
-        operation.operation_type.as_deref() == Some("update") && !operation.cancelled,
-        "{operation:?}"
-    );
+    ensure!(operation.operation_type.as_deref() == Some("update") && !operation.cancelled, "{operation:?}");
     ensure!(
         operation.gate_off_at_operate == Some(true) && operation.free_at_operate == Some(true),
         "{operation:?}"
@@ -55,11 +49,7 @@ async fn finish_by_both_labels(scene: Arc<Scene>) -> Result<()> {
     let operator = scene.operator("updater", "update").finishing(FinishStyle::Both);
     operator.update("web", &scene.images().v2).await?;
     let report = scene.report("web").await?;
-    ensure!(
-        report.operations.len() == 1 && !report.operations[0].cancelled,
-        "{:?}",
-        report.operations
-    );
+    ensure!(report.operations.len() == 1 && !report.operations[0].cancelled, "{:?}", report.operations);
     Ok(())
 }
 
@@ -71,19 +61,9 @@ async fn two_overlapping(scene: Arc<Scene>) -> Result<()> {
     b.begin("web").await?;
     tokio::try_join!(a.await_operate("web"), b.await_operate("web"))?;
     a.finish("web").await?;
-    let between = scene
-        .feed()
-        .until("web", "a is finished", |pod| !a.has(pod, Stage::Operating))
-        .await?;
-    ensure!(
-        b.has(&between, Stage::Operate),
-        "b has lost its permission: {}",
-        pods::describe(&between)
-    );
-    ensure!(
-        !pods::is_available(&between),
-        "the pod is called available while b works"
-    );
+    let between = scene.feed().until("web", "a is finished", |pod| !a.has(pod, Stage::Operating)).await?;
+    ensure!(b.has(&between, Stage::Operate), "b has lost its permission: {}", pods::describe(&between));
+    ensure!(!pods::is_available(&between), "the pod is called available while b works");
     b.finish("web").await?;
     tokio::try_join!(a.await_end("web"), b.await_end("web"))?;
     Ok(())
@@ -98,14 +78,8 @@ async fn two_of_one_type(scene: Arc<Scene>) -> Result<()> {
     b.begin("web").await?;
     b.await_operate("web").await?;
     b.undo("web").await?;
-    let after = scene
-        .feed()
-        .until("web", "b is gone", |pod| !b.has(pod, Stage::Operating))
-        .await?;
-    ensure!(
-        a.has(&after, Stage::Operate),
-        "a has lost its permission by b's cancel"
-    );
+    let after = scene.feed().until("web", "b is gone", |pod| !b.has(pod, Stage::Operating)).await?;
+    ensure!(a.has(&after, Stage::Operate), "a has lost its permission by b's cancel");
     ensure!(
         pods::has_label(&after, &keys::permission_key("update")),
         "the type's permission has gone with b"
@@ -141,10 +115,7 @@ async fn staggered_while_completing(scene: Arc<Scene>) -> Result<()> {
     a.await_stage("web", Stage::Completing).await?;
     b.begin("web").await?;
     let at_work = b.await_operate("web").await?;
-    ensure!(
-        pods::view(&at_work).gate == Some(ConditionStatus::False),
-        "b works with the gate on"
-    );
+    ensure!(pods::view(&at_work).gate == Some(ConditionStatus::False), "b works with the gate on");
     b.finish("web").await?;
     traffic.behave(Behaviour::PROMPT);
     tokio::try_join!(a.await_end("web"), b.await_end("web"))?;
@@ -162,20 +133,13 @@ async fn the_same_id_again_while_completing(scene: Arc<Scene>) -> Result<()> {
     operator.finish("web").await?;
     operator.await_stage("web", Stage::Completing).await?;
     let again = operator.begin("web").await?;
-    ensure!(
-        !operator.has(&again, Stage::Operate),
-        "the old permission counts for the new operation"
-    );
+    ensure!(!operator.has(&again, Stage::Operate), "the old permission counts for the new operation");
     operator.await_operate("web").await?;
     operator.finish("web").await?;
     traffic.behave(Behaviour::PROMPT);
     operator.await_end("web").await?;
     let report = scene.report("web").await?;
-    ensure!(
-        report.operations.len() == 2,
-        "two operations were begun: {:?}",
-        report.operations
-    );
+    ensure!(report.operations.len() == 2, "two operations were begun: {:?}", report.operations);
     Ok(())
 }
 
@@ -184,35 +148,18 @@ async fn a_rolling_update(scene: Arc<Scene>) -> Result<()> {
     let names = ["a", "b", "c", "d"];
     scene.in_service(names).await?;
     let operator = scene.operator("updater", "update");
-    operator
-        .update_all(&names.map(str::to_owned), &scene.images().v2, 2)
-        .await?;
+    operator.update_all(&names.map(str::to_owned), &scene.images().v2, 2).await?;
     let report = scene.timeline().verify(true).await?;
     let spans: Vec<(f64, f64)> = report
         .pods
         .iter()
         .flat_map(|pod| &pod.operations)
-        .map(|operation| {
-            (
-                operation.began_ms,
-                operation.available_ms.unwrap_or(f64::INFINITY),
-            )
-        })
+        .map(|operation| (operation.began_ms, operation.available_ms.unwrap_or(f64::INFINITY)))
         .collect();
     ensure!(spans.len() == names.len(), "{spans:?}");
-    let most = spans
-        .iter()
-        .map(|at| {
-            spans
-                .iter()
-                .filter(|span| span.0 <= at.0 && at.0 < span.1)
-                .count()
-        })
-        .max();
-    ensure!(
-        most <= Some(2),
-        "{most:?} pods were out of service at a time: {spans:?}"
-    );
+    let most =
+        spans.iter().map(|at| spans.iter().filter(|span| span.0 <= at.0 && at.0 < span.1).count()).max();
+    ensure!(most <= Some(2), "{most:?} pods were out of service at a time: {spans:?}");
     Ok(())
 }
 

@@ -44,33 +44,12 @@ impl Phases {
     }
 
     fn pods(&self) -> [&str; 7] {
-        let Self {
-            idle,
-            cancelled,
-            preparing,
-            unprepared,
-            operating,
-            waiting,
-            completing,
-            ..
-        } = self;
-        [
-            idle, cancelled, preparing, unprepared, operating, waiting, completing,
-        ]
+        let Self { idle, cancelled, preparing, unprepared, operating, waiting, completing, .. } = self;
+        [idle, cancelled, preparing, unprepared, operating, waiting, completing]
     }
 
     async fn hold(&self, scene: &Scene) -> Result<()> {
-        let Self {
-            traffic,
-            a,
-            b,
-            preparing,
-            unprepared,
-            operating,
-            waiting,
-            completing,
-            ..
-        } = self;
+        let Self { traffic, a, b, preparing, unprepared, operating, waiting, completing, .. } = self;
         for pod in [preparing, unprepared] {
             traffic.behave_towards(pod, Behaviour::HOLDS);
             a.begin(pod).await?;
@@ -93,28 +72,15 @@ impl Phases {
             let is_out = |pod: &_| {
                 a.has(pod, Stage::Preparing) && pods::view(pod).gate == Some(ConditionStatus::False)
             };
-            scene
-                .feed()
-                .until(pod, "it is out of service and held", is_out)
-                .await?;
+            scene.feed().until(pod, "it is out of service and held", is_out).await?;
         }
         Ok(())
     }
 
     /// Everybody goes on; every operation has to come to its end.
     pub(crate) async fn go_on(&self, scene: &Scene) -> Result<()> {
-        let Self {
-            traffic,
-            a,
-            b,
-            idle,
-            cancelled,
-            preparing,
-            unprepared,
-            operating,
-            waiting,
-            completing,
-        } = self;
+        let Self { traffic, a, b, idle, cancelled, preparing, unprepared, operating, waiting, completing } =
+            self;
         a.begin(idle).await?;
         a.begin(cancelled).await?;
         a.undo(cancelled).await?;
@@ -133,10 +99,7 @@ impl Phases {
             a.await_end(pod).await?;
             b.await_end(pod).await?;
             let sends = |_: &_| traffic.sends_traffic_to(pod);
-            scene
-                .feed()
-                .until(pod, "its consumer has taken it in", sends)
-                .await?;
+            scene.feed().until(pod, "its consumer has taken it in", sends).await?;
         }
         scene.timeline().verify(true).await.map(drop)
     }

@@ -12,10 +12,7 @@ use serde_json::json;
 const PODS: usize = 50;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test::simulated(
-        "fifty_operations_at_once",
-        fifty_operations_at_once,
-    )]
+    vec![Test::simulated("fifty_operations_at_once", fifty_operations_at_once)]
 }
 
 async fn fifty_operations_at_once(scene: Arc<Scene>) -> Result<()> {
@@ -24,12 +21,7 @@ async fn fifty_operations_at_once(scene: Arc<Scene>) -> Result<()> {
     let labels = json!({keys::CONTROL_LABEL: "true"});
     let expected = pods::expecting("Traffic/test/loop", &TrafficLoop::finalizer_of(CONSUMER));
     let annotations = json!({keys::AVAILABLE_CONDITIONS: expected});
-    try_join_all(
-        names
-            .iter()
-            .map(|name| scene.create_with(name, &labels, &annotations)),
-    )
-    .await?;
+    try_join_all(names.iter().map(|name| scene.create_with(name, &labels, &annotations))).await?;
     try_join_all(names.iter().map(|name| scene.until_available(name))).await?;
     let operator = scene.operator("updater", "update");
     try_join_all(names.iter().map(|name| operator.update(name, &scene.images().v2))).await?;
@@ -39,9 +31,6 @@ async fn fifty_operations_at_once(scene: Arc<Scene>) -> Result<()> {
         .iter()
         .filter(|pod| pod.operations.len() == 1 && pod.operations[0].available_ms.is_some());
     ensure!(ended.count() == PODS, "not every pod had its operation");
-    ensure!(
-        names.iter().all(|name| traffic.sends_traffic_to(name)),
-        "not every pod has its traffic back"
-    );
+    ensure!(names.iter().all(|name| traffic.sends_traffic_to(name)), "not every pod has its traffic back");
     Ok(())
 }

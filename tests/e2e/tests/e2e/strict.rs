@@ -10,10 +10,7 @@ use serde_json::json;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::simulated(
-            "strict_denies_half_an_announcement",
-            strict_denies_half_an_announcement,
-        ),
+        Test::simulated("strict_denies_half_an_announcement", strict_denies_half_an_announcement),
         Test::simulated("strict_denies_a_stranger", strict_denies_a_stranger),
         Test::simulated("strict_lets_operators_work", strict_lets_operators_work),
     ]
@@ -34,11 +31,7 @@ async fn strict_denies_half_an_announcement(scene: Arc<Scene>) -> Result<()> {
 async fn strict_denies_a_stranger(scene: Arc<Scene>) -> Result<()> {
     scene.create("web").await?;
     scene.until_available("web").await?;
-    for key in [
-        Stage::PreChecked.key("a"),
-        Stage::Operate.key("a"),
-        keys::permission_key("update"),
-    ] {
+    for key in [Stage::PreChecked.key("a"), Stage::Operate.key("a"), keys::permission_key("update")] {
         let forged = json!({"metadata": {"labels": {&key: "1"}}});
         let answer = raw_patch(&scene.client(), scene.namespace(), "web", &forged).await?;
         ensure!(!answer.status.is_success(), "a stranger wrote {key}: {answer:?}");
@@ -46,10 +39,7 @@ async fn strict_denies_a_stranger(scene: Arc<Scene>) -> Result<()> {
     }
     let stolen = json!({"metadata": {"labels": {keys::SERVICE_AVAILABLE: null}}});
     let answer = raw_patch(&scene.client(), scene.namespace(), "web", &stolen).await?;
-    ensure!(
-        !answer.status.is_success(),
-        "a stranger removed service-available: {answer:?}"
-    );
+    ensure!(!answer.status.is_success(), "a stranger removed service-available: {answer:?}");
     Ok(())
 }
 
@@ -59,11 +49,7 @@ async fn strict_lets_operators_work(scene: Arc<Scene>) -> Result<()> {
     scene.in_service(["one", "both", "undo"]).await?;
     let operator = scene.operator("a", "update");
     operator.update("one", &scene.images().v2).await?;
-    operator
-        .clone()
-        .finishing(FinishStyle::Both)
-        .update("both", &scene.images().v2)
-        .await?;
+    operator.clone().finishing(FinishStyle::Both).update("both", &scene.images().v2).await?;
     operator.begin("undo").await?;
     operator.await_operate("undo").await?;
     operator.undo("undo").await?;

@@ -13,10 +13,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("a_consumer_that_holds_the_pod", a_consumer_that_holds_the_pod),
         Test::node("a_consumer_that_hesitates", a_consumer_that_hesitates),
         Test::node("two_consumers", two_consumers),
-        Test::node(
-            "not_available_before_it_is_taken_in",
-            not_available_before_it_is_taken_in,
-        ),
+        Test::node("not_available_before_it_is_taken_in", not_available_before_it_is_taken_in),
     ]
 }
 
@@ -30,28 +27,18 @@ async fn a_consumer_that_holds_the_pod(scene: Arc<Scene>) -> Result<()> {
     until_out_and_held(&scene, &operator).await?;
     // Each of these writes passes the webhooks and wakes the controller.
     for round in 0..20 {
-        let written = scene
-            .patch(
-                "web",
-                json!({"metadata": {"annotations": {"round": round.to_string()}}}),
-            )
-            .await?;
+        let written =
+            scene.patch("web", json!({"metadata": {"annotations": {"round": round.to_string()}}})).await?;
         ensure!(
             !operator.has(&written, Stage::Operate),
             "the permission came with the pod held: {}",
             pods::describe(&written)
         );
     }
-    ensure!(
-        traffic.sends_traffic_to("web"),
-        "the consumer was to hold the pod"
-    );
+    ensure!(traffic.sends_traffic_to("web"), "the consumer was to hold the pod");
     traffic.behave(Behaviour::PROMPT);
     operator.await_operate("web").await?;
-    ensure!(
-        !traffic.sends_traffic_to("web"),
-        "the permission came before the traffic was off"
-    );
+    ensure!(!traffic.sends_traffic_to("web"), "the permission came before the traffic was off");
     operator.finish("web").await?;
     operator.await_end("web").await?;
     ensure!(traffic.sends_traffic_to("web"), "available without traffic");
@@ -62,24 +49,15 @@ async fn a_consumer_that_hesitates(scene: Arc<Scene>) -> Result<()> {
     let traffic = scene.traffic();
     scene.in_service(["web"]).await?;
     let slowly = Pace::After(Duration::from_millis(700));
-    traffic.behave(Behaviour {
-        let_go: slowly,
-        take_in: slowly,
-    });
+    traffic.behave(Behaviour { let_go: slowly, take_in: slowly });
     let operator = scene.operator("a", "update");
     operator.begin("web").await?;
     operator.await_operate("web").await?;
     operator.finish("web").await?;
     operator.await_end("web").await?;
     let report = scene.report("web").await?;
-    let took = (
-        report.operations[0].begin_to_operate(),
-        report.operations[0].finish_to_available(),
-    );
-    ensure!(
-        took.0 >= Some(700.0) && took.1 >= Some(700.0),
-        "the consumer was not waited for: {took:?}"
-    );
+    let took = (report.operations[0].begin_to_operate(), report.operations[0].finish_to_available());
+    ensure!(took.0 >= Some(700.0) && took.1 >= Some(700.0), "the consumer was not waited for: {took:?}");
     Ok(())
 }
 
@@ -94,10 +72,7 @@ async fn two_consumers(scene: Arc<Scene>) -> Result<()> {
     let operator = scene.operator("a", "update");
     operator.begin("web").await?;
     let left = |pod: &_| pods::holders(pod).eq([other.finalizer()]);
-    let seen = scene
-        .feed()
-        .until("web", "only the other consumer holds it", left)
-        .await?;
+    let seen = scene.feed().until("web", "only the other consumer holds it", left).await?;
     ensure!(
         !operator.has(&seen, Stage::Operate),
         "the permission came while the other consumer holds the pod"
@@ -113,9 +88,7 @@ async fn not_available_before_it_is_taken_in(scene: Arc<Scene>) -> Result<()> {
     traffic.behave(Behaviour::KEEPS_OUT);
     let expected = pods::expecting("Traffic/test/loop", &TrafficLoop::finalizer_of(CONSUMER));
     let labels = json!({keys::CONTROL_LABEL: "true", keys::CREATING: "1"});
-    scene
-        .create_with("web", &labels, &json!({keys::AVAILABLE_CONDITIONS: expected}))
-        .await?;
+    scene.create_with("web", &labels, &json!({keys::AVAILABLE_CONDITIONS: expected})).await?;
     let ready = scene.feed().until("web", "it is Ready", pods::is_ready).await?;
     ensure!(
         !pods::is_available(&ready) && pods::has_label(&ready, keys::CREATING),
@@ -124,19 +97,12 @@ async fn not_available_before_it_is_taken_in(scene: Arc<Scene>) -> Result<()> {
     );
     traffic.behave(Behaviour::PROMPT);
     let available = scene.until_available("web").await?;
-    ensure!(
-        !pods::has_label(&available, keys::CREATING),
-        "the label creating stays on an available pod"
-    );
+    ensure!(!pods::has_label(&available, keys::CREATING), "the label creating stays on an available pod");
     Ok(())
 }
 
 async fn until_out_and_held(scene: &Scene, operator: &Operator) -> Result<()> {
     let is_out =
         |pod: &_| operator.has(pod, Stage::Preparing) && pods::view(pod).gate == Some(ConditionStatus::False);
-    scene
-        .feed()
-        .until("web", "it is out of service and held", is_out)
-        .await
-        .map(drop)
+    scene.feed().until("web", "it is out of service and held", is_out).await.map(drop)
 }

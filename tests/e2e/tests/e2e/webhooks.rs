@@ -24,16 +24,10 @@ async fn webhooks_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {
     let stayed_away = !webhooks.iter().any(|webhook| webhook.is_running());
     restart(&scene).await?;
     went_on?;
-    ensure!(
-        stayed_away,
-        "a webhook came back by itself: this test has shown nothing"
-    );
+    ensure!(stayed_away, "a webhook came back by itself: this test has shown nothing");
     let _traffic = scene.traffic();
     scene.in_service(["after"]).await?;
-    scene
-        .operator("c", "update")
-        .update("after", &scene.images().v2)
-        .await
+    scene.operator("c", "update").update("after", &scene.images().v2).await
 }
 
 async fn one_webhook_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {

@@ -61,7 +61,8 @@ pub(super) fn mark(log: &Path) -> Result<u64> {
 
 /// What Podward's services have written since `mark`.
 pub(super) fn since(log: &Path, mark: u64) -> Result<Writes> {
-    let mut file = std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
+    let mut file =
+        std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
     file.seek(SeekFrom::Start(mark))?;
     let mut writes = Writes::default();
     for line in BufReader::new(file).lines() {
@@ -108,7 +109,11 @@ mod tests {
             ("get", "podward-lifecycle-controller/0.1.0", "pods", "", 200),
             ("patch", "kubelet", "pods", "status", 200),
         ] {
-            let subresource = if subresource.is_empty() { String::new() } else { format!(r#","subresource":"{subresource}""#) };
+            let subresource = if subresource.is_empty() {
+                String::new()
+            } else {
+                format!(r#","subresource":"{subresource}""#)
+            };
             let text = format!(
                 r#"{{"stage":"ResponseComplete","verb":"{verb}","userAgent":"{agent}","objectRef":{{"resource":"{resource}"{subresource}}},"responseStatus":{{"code":{code}}}}}"#
             );

@@ -50,7 +50,8 @@ impl Fleet {
         let operate = Stage::Operate.key(ID);
         let watching = observe(client.clone(), namespace, OPTED_IN, move |seen| {
             let Seen::Version(pod) = seen else { return };
-            let state = State { operate: pods::has_label(&pod, &operate), available: pods::is_available(&pod) };
+            let state =
+                State { operate: pods::has_label(&pod, &operate), available: pods::is_available(&pod) };
             sender.send_modify(|states| {
                 states.insert(pod.name_any(), state);
             });
@@ -69,7 +70,13 @@ impl Fleet {
     /// Makes the pods and waits until those that take part are available, and the others are there.
     pub(super) async fn make(&self, opted_in: usize, bystanders: usize) -> Result<()> {
         let expecting = pods::expecting("LoadBalancer/load/load", &self.finalizer);
-        self.deploy("member", opted_in, json!({CONTROL_LABEL: "true"}), json!({AVAILABLE_CONDITIONS: expecting})).await?;
+        self.deploy(
+            "member",
+            opted_in,
+            json!({CONTROL_LABEL: "true"}),
+            json!({AVAILABLE_CONDITIONS: expecting}),
+        )
+        .await?;
         self.deploy("bystander", bystanders, json!({}), json!({})).await?;
         self.until("all pods are available", |states| {
             states.values().filter(|state| state.available).count() >= opted_in
@@ -77,7 +84,8 @@ impl Fleet {
         .await?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let ready = |deployment: Option<&Deployment>| {
-            let ready = deployment.and_then(|deployment| deployment.status.as_ref()?.ready_replicas).unwrap_or(0);
+            let ready =
+                deployment.and_then(|deployment| deployment.status.as_ref()?.ready_replicas).unwrap_or(0);
             usize::try_from(ready).is_ok_and(|ready| ready >= bystanders)
         };
         let waited = kube::runtime::wait::await_condition(deployments, "bystander", ready);
@@ -85,7 +93,13 @@ impl Fleet {
         Ok(())
     }
 
-    async fn deploy(&self, app: &str, replicas: usize, labels: serde_json::Value, annotations: serde_json::Value) -> Result<()> {
+    async fn deploy(
+        &self,
+        app: &str,
+        replicas: usize,
+        labels: serde_json::Value,
+        annotations: serde_json::Value,
+    ) -> Result<()> {
         let mut labels = labels;
         labels["app"] = json!(app);
         let deployment = serde_json::from_value(json!({
@@ -100,7 +114,10 @@ impl Fleet {
             },
         }))?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
-        deployments.create(&PostParams::default(), &deployment).await.with_context(|| format!("make deployment {app}"))?;
+        deployments
+            .create(&PostParams::default(), &deployment)
+            .await
+            .with_context(|| format!("make deployment {app}"))?;
         Ok(())
     }
 
@@ -121,16 +138,27 @@ impl Fleet {
     }
 
     pub(super) async fn begin_all(&self, names: &[String]) -> Result<()> {
-        futures::stream::iter(names).map(|name| self.begin(name)).buffer_unordered(AT_ONCE).try_collect().await
+        futures::stream::iter(names)
+            .map(|name| self.begin(name))
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
     }
 
     pub(super) async fn finish_all(&self, names: &[String]) -> Result<()> {
-        futures::stream::iter(names).map(|name| self.finish(name)).buffer_unordered(AT_ONCE).try_collect().await
+        futures::stream::iter(names)
+            .map(|name| self.finish(name))
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
     }
 
     async fn label(&self, name: &str, labels: serde_json::Value) -> Result<()> {
         let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
-        self.pods.patch(name, &PatchParams::default(), &patch).await.with_context(|| format!("label pod {name}"))?;
+        self.pods
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .with_context(|| format!("label pod {name}"))?;
         Ok(())
     }
 
@@ -139,7 +167,10 @@ impl Fleet {
     }
 
     pub(super) async fn until_available(&self, names: &[String]) -> Result<()> {
-        self.until("all are available", |states| of(states, names).all(|state| state.available && !state.operate)).await
+        self.until("all are available", |states| {
+            of(states, names).all(|state| state.available && !state.operate)
+        })
+        .await
     }
 
     /// Waits until no pod has changed for so long.

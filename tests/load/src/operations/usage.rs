@@ -49,7 +49,8 @@ impl Usage {
     pub(super) fn rss_mib(&self) -> Result<f64> {
         let status = self.read("status")?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-        let kib: f64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).context("VmRSS")?;
+        let kib: f64 =
+            line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).context("VmRSS")?;
         Ok(kib / 1024.0)
     }
 

@@ -42,20 +42,12 @@ impl<'a> Load<'a> {
         )
         .into_bytes();
         request.extend(review);
-        Self {
-            webhook,
-            request,
-            patched,
-        }
+        Self { webhook, request, patched }
     }
 
     async fn connections(&self, count: usize) -> Result<Vec<Connection<'_>>> {
         try_join_all((0..count).map(|_| async {
-            Ok(Connection {
-                stream: self.webhook.connect().await?,
-                load: self,
-                buffer: vec![0; 16 * 1024],
-            })
+            Ok(Connection { stream: self.webhook.connect().await?, load: self, buffer: vec![0; 16 * 1024] })
         }))
         .await
     }
@@ -73,10 +65,7 @@ impl<'a> Load<'a> {
             Ok::<_, anyhow::Error>(requests)
         }))
         .await?;
-        Ok(Answered {
-            requests: counts.into_iter().sum(),
-            took: start.elapsed(),
-        })
+        Ok(Answered { requests: counts.into_iter().sum(), took: start.elapsed() })
     }
 
     /// Requests at a steady rate, however slow the answers; the time of each from when it was due to its answer.
@@ -91,33 +80,28 @@ impl<'a> Load<'a> {
         // Whoever is free waits for the next request to be due, one at a time and in turn.
         let next_due = Mutex::new(start);
         let latencies = RefCell::new(Vec::new());
-        try_join_all(
-            self.connections(connections)
-                .await?
-                .into_iter()
-                .map(|mut connection| {
-                    let (next_due, latencies) = (&next_due, &latencies);
-                    async move {
-                        loop {
-                            let due = {
-                                let mut next = next_due.lock().await;
-                                let due = *next;
-                                if due >= start + each {
-                                    return Ok::<_, anyhow::Error>(());
-                                }
-                                *next += spacing;
-                                // A timer would be a millisecond late. The CPU is ours, so look at the clock instead.
-                                while Instant::now() < due {
-                                    tokio::task::yield_now().await;
-                                }
-                                due
-                            };
-                            connection.exchange().await?;
-                            latencies.borrow_mut().push(due.elapsed());
+        try_join_all(self.connections(connections).await?.into_iter().map(|mut connection| {
+            let (next_due, latencies) = (&next_due, &latencies);
+            async move {
+                loop {
+                    let due = {
+                        let mut next = next_due.lock().await;
+                        let due = *next;
+                        if due >= start + each {
+                            return Ok::<_, anyhow::Error>(());
                         }
-                    }
-                }),
-        )
+                        *next += spacing;
+                        // A timer would be a millisecond late. The CPU is ours, so look at the clock instead.
+                        while Instant::now() < due {
+                            tokio::task::yield_now().await;
+                        }
+                        due
+                    };
+                    connection.exchange().await?;
+                    latencies.borrow_mut().push(due.elapsed());
+                }
+            }
+        }))
         .await?;
         Ok(latencies.into_inner())
     }
@@ -131,32 +115,17 @@ struct Connection<'a> {
 
 impl Connection<'_> {
     async fn exchange(&mut self) -> Result<()> {
-        self.stream
-            .write_all(&self.load.request)
-            .await
-            .context("send a review")?;
+        self.stream.write_all(&self.load.request).await.context("send a review")?;
         self.stream.flush().await.context("send a review")?;
         let mut filled = 0;
         loop {
-            let read = self
-                .stream
-                .read(&mut self.buffer[filled..])
-                .await
-                .context("read an answer")?;
+            let read = self.stream.read(&mut self.buffer[filled..]).await.context("read an answer")?;
             ensure!(read > 0, "the webhook closed the connection");
             filled += read;
             if let Some(body) = whole_body(&self.buffer[..filled])? {
                 let patched = contains(body, b"\"patch\":");
-                ensure!(
-                    contains(body, b"\"allowed\":true"),
-                    "denied: {}",
-                    String::from_utf8_lossy(body)
-                );
-                ensure!(
-                    patched == self.load.patched,
-                    "unexpected answer: {}",
-                    String::from_utf8_lossy(body)
-                );
+                ensure!(contains(body, b"\"allowed\":true"), "denied: {}", String::from_utf8_lossy(body));
+                ensure!(patched == self.load.patched, "unexpected answer: {}", String::from_utf8_lossy(body));
                 return Ok(());
             }
             ensure!(filled < self.buffer.len(), "an answer larger than {filled} bytes");

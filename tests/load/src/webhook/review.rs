@@ -50,9 +50,8 @@ fn review(old: Value, new: Value) -> Result<Vec<u8>> {
         },
     });
     let size = serde_json::to_vec(&review)?.len();
-    let missing = REVIEW_BYTES
-        .checked_sub(size)
-        .with_context(|| format!("the review is {size} bytes already"))?;
+    let missing =
+        REVIEW_BYTES.checked_sub(size).with_context(|| format!("the review is {size} bytes already"))?;
     for (object, share) in [("object", missing / 2), ("oldObject", missing - missing / 2)] {
         // Annotations of other systems are what makes pods differ in size most.
         review["request"][object]["metadata"]["annotations"]["example.com/config"] = json!("c".repeat(share));
@@ -187,13 +186,7 @@ fn managed_fields() -> Value {
         .into_iter()
         .collect();
     let conditions: Map<String, Value> = condition_types()
-        .map(|name| {
-            keyed(
-                "type",
-                name,
-                &["lastProbeTime", "lastTransitionTime", "status", "type"],
-            )
-        })
+        .map(|name| keyed("type", name, &["lastProbeTime", "lastTransitionTime", "status", "type"]))
         .into_iter()
         .collect();
     let entry = |manager: &str, sub_resource: Option<&str>, owned: Value| {
@@ -211,11 +204,7 @@ fn managed_fields() -> Value {
                 "f:spec": {"f:containers": containers, "f:dnsPolicy": {}, "f:restartPolicy": {}, "f:schedulerName": {}},
             })
         ),
-        entry(
-            "lifecycle-controller",
-            Some("status"),
-            json!({"f:status": {"f:conditions": {}}})
-        ),
+        entry("lifecycle-controller", Some("status"), json!({"f:status": {"f:conditions": {}}})),
         entry(
             "kubelet",
             Some("status"),
@@ -238,11 +227,7 @@ mod tests {
             let filler = review["request"]["object"]["metadata"]["annotations"]["example.com/config"]
                 .as_str()
                 .unwrap();
-            assert!(
-                filler.len() < 1000,
-                "a pod of {} bytes of filler is not a usual one",
-                filler.len()
-            );
+            assert!(filler.len() < 1000, "a pod of {} bytes of filler is not a usual one", filler.len());
         }
     }
 }

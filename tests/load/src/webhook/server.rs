@@ -43,10 +43,7 @@ impl std::ops::Sub for Cpu {
     type Output = Cpu;
 
     fn sub(self, before: Cpu) -> Cpu {
-        Cpu {
-            user: self.user.saturating_sub(before.user),
-            system: self.system.saturating_sub(before.system),
-        }
+        Cpu { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
     }
 }
 
@@ -66,11 +63,8 @@ impl Webhook {
         let dir = tempfile::tempdir().context("make a directory for the webhook's certificate")?;
         let made =
             rcgen::generate_simple_self_signed(["localhost".to_owned()]).context("make a certificate")?;
-        let (cert, key, log) = (
-            dir.path().join("tls.crt"),
-            dir.path().join("tls.key"),
-            dir.path().join("log"),
-        );
+        let (cert, key, log) =
+            (dir.path().join("tls.crt"), dir.path().join("tls.key"), dir.path().join("log"));
         fs::write(&cert, made.cert.pem()).context("write the certificate")?;
         fs::write(&key, made.signing_key.serialize_pem()).context("write the key")?;
         let process = Command::new("taskset")
@@ -93,45 +87,24 @@ impl Webhook {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let address = listening(&log).await?;
-        Ok(Self {
-            process,
-            address,
-            tls: TlsConnector::from(Arc::new(config)),
-            _dir: dir,
-        })
+        Ok(Self { process, address, tls: TlsConnector::from(Arc::new(config)), _dir: dir })
     }
 
     pub(super) async fn connect(&self) -> Result<TlsStream<TcpStream>> {
-        let socket = TcpStream::connect(self.address)
-            .await
-            .context("connect to the webhook")?;
+        let socket = TcpStream::connect(self.address).await.context("connect to the webhook")?;
         socket.set_nodelay(true)?;
-        self.tls
-            .connect("localhost".try_into()?, socket)
-            .await
-            .context("talk TLS to the webhook")
+        self.tls.connect("localhost".try_into()?, socket).await.context("talk TLS to the webhook")
     }
 
     pub(super) fn cpu(&self) -> Result<Cpu> {
         let stat = self.proc("stat")?;
         // The second field is the program's name in brackets, which may hold anything; see proc_pid_stat(5).
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks = |at: usize| -> Result<Duration> {
-            let ticks: u32 = fields
-                .get(at)
-                .context("the stat of the webhook is short")?
-                .parse()?;
+            let ticks: u32 = fields.get(at).context("the stat of the webhook is short")?.parse()?;
             Ok(TICK * ticks)
         };
-        Ok(Cpu {
-            user: ticks(11)?,
-            system: ticks(12)?,
-        })
+        Ok(Cpu { user: ticks(11)?, system: ticks(12)? })
     }
 
     pub(super) fn memory(&self) -> Result<Memory> {
@@ -144,10 +117,7 @@ impl Webhook {
             let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
             Ok(f64::from(kib) / 1024.0)
         };
-        Ok(Memory {
-            now_mib: mib("VmRSS:")?,
-            peak_mib: mib("VmHWM:")?,
-        })
+        Ok(Memory { now_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
     }
 
     fn proc(&self, file: &str) -> Result<String> {
@@ -172,9 +142,7 @@ async fn listening(log: &Path) -> Result<SocketAddr> {
     let end = Instant::now() + PATIENCE;
     loop {
         let text = fs::read_to_string(log).context("read the webhook's log")?;
-        let events = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         if let Some(event) = events.into_iter().find(|event| event["message"] == "listening") {
             return event["tls"]
                 .as_str()

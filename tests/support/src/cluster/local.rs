@@ -60,23 +60,13 @@ impl Local {
         let key = KeyPair::generate().context("make the key of a certificate authority")?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca_pem = params
-            .self_signed(&key)
-            .context("make a certificate authority")?
-            .pem();
+        let ca_pem = params.self_signed(&key).context("make a certificate authority")?.pem();
         let dir = tempfile::Builder::new()
             .prefix("podward-")
             .tempdir()
             .context("make a folder for services")?
             .keep();
-        Ok(Self {
-            client,
-            entry,
-            address,
-            dir,
-            ca_pem,
-            issuer: Issuer::new(params, key),
-        })
+        Ok(Self { client, entry, address, dir, ca_pem, issuer: Issuer::new(params, key) })
     }
 
     pub(super) fn client(&self) -> Client {
@@ -101,10 +91,7 @@ impl Local {
                 CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
             let key = KeyPair::generate()?;
             let cert = params.signed_by(&key, &self.issuer)?.pem();
-            Ok::<_, rcgen::Error>(CertificatePem {
-                cert,
-                key: key.serialize_pem(),
-            })
+            Ok::<_, rcgen::Error>(CertificatePem { cert, key: key.serialize_pem() })
         };
         make().with_context(|| format!("make a certificate for {names:?}"))
     }
@@ -116,17 +103,11 @@ impl Local {
 
 /// The `cluster` of the current context, with paths made absolute by the reader.
 fn cluster_entry(kubeconfig: &Kubeconfig) -> Result<Value> {
-    let current = kubeconfig
-        .current_context
-        .as_deref()
-        .context("the kubeconfig has no current-context")?;
+    let current = kubeconfig.current_context.as_deref().context("the kubeconfig has no current-context")?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == current);
     let context = context.and_then(|context| context.context.as_ref());
     let context = context.with_context(|| format!("the kubeconfig has no context {current}"))?;
-    let cluster = kubeconfig
-        .clusters
-        .iter()
-        .find(|cluster| cluster.name == context.cluster);
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster);
     let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref());
     let cluster = cluster.with_context(|| format!("the kubeconfig has no cluster {}", context.cluster))?;
     serde_json::to_value(cluster).context("copy the kubeconfig's cluster")
@@ -135,14 +116,10 @@ fn cluster_entry(kubeconfig: &Kubeconfig) -> Result<Value> {
 /// The address of this machine that faces the cluster's first node. Nothing is sent: connecting a datagram socket only asks the
 /// routing table.
 async fn address_towards_nodes(client: Client) -> Result<IpAddr> {
-    let nodes = Api::<Node>::all(client)
-        .list(&ListParams::default().limit(1))
-        .await
-        .context("list the nodes")?;
+    let nodes =
+        Api::<Node>::all(client).list(&ListParams::default().limit(1)).await.context("list the nodes")?;
     let status = nodes.items.first().and_then(|node| node.status.as_ref());
-    let addresses = status
-        .into_iter()
-        .flat_map(|status| status.addresses.iter().flatten());
+    let addresses = status.into_iter().flat_map(|status| status.addresses.iter().flatten());
     let internal = addresses
         .filter(|address| address.type_ == "InternalIP")
         .find_map(|address| address.address.parse().ok());
@@ -151,15 +128,9 @@ async fn address_towards_nodes(client: Client) -> Result<IpAddr> {
             "the first node has no InternalIP: say at which address the API server reaches this machine (--address)"
         );
     };
-    let any: SocketAddr = if node.is_ipv4() {
-        ([0, 0, 0, 0], 0).into()
-    } else {
-        ([0_u16; 8], 0).into()
-    };
+    let any: SocketAddr = if node.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).context("make a socket")?;
-    socket
-        .connect((node, 10250))
-        .with_context(|| format!("find the way to node {node}"))?;
+    socket.connect((node, 10250)).with_context(|| format!("find the way to node {node}"))?;
     Ok(socket.local_addr().context("learn this machine's address")?.ip())
 }
 
@@ -174,15 +145,9 @@ pub struct LocalProcess {
 impl LocalProcess {
     pub(super) fn start(command: ServiceCommand, dir: &Path) -> Result<Self> {
         static STARTS: AtomicUsize = AtomicUsize::new(0);
-        let log = dir.join(format!(
-            "{}-{}.log",
-            command.name,
-            STARTS.fetch_add(1, Ordering::SeqCst)
-        ));
+        let log = dir.join(format!("{}-{}.log", command.name, STARTS.fetch_add(1, Ordering::SeqCst)));
         let file = std::fs::File::create(&log).with_context(|| format!("make the log {}", log.display()))?;
-        let errors = file
-            .try_clone()
-            .with_context(|| format!("share the log {}", log.display()))?;
+        let errors = file.try_clone().with_context(|| format!("share the log {}", log.display()))?;
         let child = Command::new(&command.program)
             .args(&command.args)
             .stdin(Stdio::null())
@@ -191,11 +156,7 @@ impl LocalProcess {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("run {}", command.program.display()))?;
-        Ok(Self {
-            name: command.name,
-            child,
-            log,
-        })
+        Ok(Self { name: command.name, child, log })
     }
 
     pub(super) async fn stop(&mut self) -> Result<()> {
@@ -204,19 +165,14 @@ impl LocalProcess {
             kill(pid, Signal::SIGTERM).with_context(|| format!("send SIGTERM to {}", self.name))?;
         }
         let what = || format!("the end of {}", self.name);
-        let status = within(WAIT, what, async {
-            self.child.wait().await.context("wait for the process")
-        })
-        .await?;
+        let status =
+            within(WAIT, what, async { self.child.wait().await.context("wait for the process") }).await?;
         anyhow::ensure!(status.success(), "{} ended with {status}", self.name);
         Ok(())
     }
 
     pub(super) async fn kill(&mut self) -> Result<()> {
-        self.child
-            .kill()
-            .await
-            .with_context(|| format!("kill {}", self.name))
+        self.child.kill().await.with_context(|| format!("kill {}", self.name))
     }
 
     pub(super) fn is_running(&mut self) -> bool {

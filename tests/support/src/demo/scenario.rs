@@ -14,11 +14,8 @@ const SETTING: &str = "demo.podward.io/log-level";
 pub(super) async fn play(feed: &PodFeed, pods: &[String], image: &str) -> Result<()> {
     let (first, last) = (pods.first().context("no pods")?, pods.last().context("no pods")?);
     let updater = Operator::new(feed, "updater", "update");
-    let (updated, adjusted, cancelled) = tokio::join!(
-        updater.update_all(pods, image, 2),
-        adjust(feed, first, &updater),
-        cancel(feed, last),
-    );
+    let (updated, adjusted, cancelled) =
+        tokio::join!(updater.update_all(pods, image, 2), adjust(feed, first, &updater), cancel(feed, last),);
     updated.and(adjusted).and(cancelled)
 }
 
@@ -31,10 +28,7 @@ async fn adjust(feed: &PodFeed, pod: &str, other: &Operator) -> Result<()> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {SETTING: "debug"}}}));
     let written = feed.api().patch(pod, &PatchParams::default(), &patch).await;
     written.with_context(|| format!("set the annotation {SETTING} on pod {pod}"))?;
-    feed.until(pod, "the other operator has finished", |pod| {
-        !other.has(pod, Stage::Operating)
-    })
-    .await?;
+    feed.until(pod, "the other operator has finished", |pod| !other.has(pod, Stage::Operating)).await?;
     operator.finish(pod).await?;
     operator.await_end(pod).await
 }

@@ -42,11 +42,8 @@ impl Verdict {
         let pods = || names.iter().map(|name| report.pod(name));
         let every = |test: &dyn Fn(&PodReport) -> bool| pods().all(|pod| pod.is_some_and(test));
         let operations = |pod: &PodReport, test: &dyn Fn(&crate::timeline::OperationRecord) -> bool| {
-            let mut granted = pod
-                .operations
-                .iter()
-                .filter(|operation| operation.operate_ms.is_some())
-                .peekable();
+            let mut granted =
+                pod.operations.iter().filter(|operation| operation.operate_ms.is_some()).peekable();
             granted.peek().is_some() && granted.all(test)
         };
         let is_updated = |pod: &Arc<Pod>| {
@@ -67,38 +64,19 @@ impl Verdict {
                 "no consumer held a pod at any permission",
                 every(&|pod| operations(pod, &|o| o.free_at_operate == Some(true))),
             ),
-            (
-                "two operations overlapped on one pod",
-                report.pods.iter().any(overlapped),
-            ),
+            ("two operations overlapped on one pod", report.pods.iter().any(overlapped)),
             (
                 "one operation was cancelled",
-                report
-                    .pods
-                    .iter()
-                    .flat_map(|pod| &pod.operations)
-                    .any(|o| o.cancelled),
+                report.pods.iter().flat_map(|pod| &pod.operations).any(|o| o.cancelled),
             ),
             (
                 "nothing but service-available is left of the protocol's labels",
                 every(&|pod| pod.labels_left.is_empty() && pod.available),
             ),
-            (
-                "no version of any pod broke an invariant",
-                report.violations.is_empty(),
-            ),
+            ("no version of any pod broke an invariant", report.violations.is_empty()),
         ];
-        let claims = claims
-            .into_iter()
-            .map(|(text, holds)| Claim { text, holds })
-            .collect();
-        Self {
-            claims,
-            took_ms: took.as_millis(),
-            from: images.v1.clone(),
-            to: images.v2.clone(),
-            report,
-        }
+        let claims = claims.into_iter().map(|(text, holds)| Claim { text, holds }).collect();
+        Self { claims, took_ms: took.as_millis(), from: images.v1.clone(), to: images.v2.clone(), report }
     }
 
     pub(super) fn is_right(&self) -> bool {
@@ -108,15 +86,9 @@ impl Verdict {
 
 /// Whether an operator had its permission while another one had.
 fn overlapped(pod: &PodReport) -> bool {
-    let spans: Vec<(f64, f64)> = pod
-        .operations
-        .iter()
-        .filter_map(|o| Some((o.operate_ms?, o.finished_ms?)))
-        .collect();
-    spans
-        .iter()
-        .enumerate()
-        .any(|(i, a)| spans[i + 1..].iter().any(|b| a.0 < b.1 && b.0 < a.1))
+    let spans: Vec<(f64, f64)> =
+        pod.operations.iter().filter_map(|o| Some((o.operate_ms?, o.finished_ms?))).collect();
+    spans.iter().enumerate().any(|(i, a)| spans[i + 1..].iter().any(|b| a.0 < b.1 && b.0 < a.1))
 }
 
 impl fmt::Display for Verdict {
@@ -133,11 +105,7 @@ impl fmt::Display for Verdict {
         }
         let versions: usize = self.report.pods.iter().map(|pod| pod.versions).sum();
         let seconds = Duration::from_millis(u64::try_from(self.took_ms).unwrap_or(u64::MAX)).as_secs_f64();
-        let verdict = if self.is_right() {
-            "All is right"
-        } else {
-            "SOMETHING IS WRONG"
-        };
+        let verdict = if self.is_right() { "All is right" } else { "SOMETHING IS WRONG" };
         write!(
             f,
             "{verdict}: {} pods in {seconds:.1} s, {versions} versions checked.",

@@ -32,8 +32,7 @@ pub(super) struct Workload {
 impl Workload {
     pub(super) async fn create_namespace(&self) -> Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        self.apply(&Api::<Namespace>::all(self.client.clone()), NAMESPACE, &namespace)
-            .await
+        self.apply(&Api::<Namespace>::all(self.client.clone()), NAMESPACE, &namespace).await
     }
 
     /// Makes Service and Deployment; its pods expect `finalizer` before they count as available.
@@ -44,12 +43,7 @@ impl Workload {
             "metadata": {"name": NAME},
             "spec": {"selector": {"app": NAME}, "ports": [{"port": 80, "targetPort": 8080}]},
         });
-        self.apply(
-            &Api::<Service>::namespaced(self.client.clone(), NAMESPACE),
-            NAME,
-            &service,
-        )
-        .await?;
+        self.apply(&Api::<Service>::namespaced(self.client.clone(), NAMESPACE), NAME, &service).await?;
         let expected = pods::expecting(&format!("Service/{NAMESPACE}/{NAME}"), finalizer);
         let deployment = json!({
             "apiVersion": "apps/v1",
@@ -67,20 +61,13 @@ impl Workload {
                 },
             },
         });
-        self.apply(
-            &Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE),
-            NAME,
-            &deployment,
-        )
-        .await
+        self.apply(&Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE), NAME, &deployment).await
     }
 
     /// Waits until all pods are available and gives their names.
     pub(super) async fn until_available(&self, feed: &PodFeed) -> Result<Vec<String>> {
         let all = |pods: &[&Pod]| pods.len() == REPLICAS && pods.iter().all(|pod| pods::is_available(pod));
-        let pods: Vec<Arc<Pod>> = feed
-            .until_pods(&format!("{REPLICAS} pods are available"), all)
-            .await?;
+        let pods: Vec<Arc<Pod>> = feed.until_pods(&format!("{REPLICAS} pods are available"), all).await?;
         Ok(pods.iter().map(|pod| pod.name_any()).collect())
     }
 
@@ -89,9 +76,7 @@ impl Workload {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let removed = namespaces.delete(NAMESPACE, &DeleteParams::default()).await;
         removed.with_context(|| format!("delete the namespace {NAMESPACE}"))?;
-        feed.until_pods("all pods are gone", |pods| pods.is_empty())
-            .await
-            .map(drop)
+        feed.until_pods("all pods are gone", |pods| pods.is_empty()).await.map(drop)
     }
 
     async fn apply<K>(&self, api: &Api<K>, name: &str, object: &Value) -> Result<()>
@@ -100,8 +85,6 @@ impl Workload {
     {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let applied = api.patch(name, &parameters, &Patch::Apply(object)).await;
-        applied
-            .map(drop)
-            .with_context(|| format!("apply {} {NAMESPACE}/{name}", object["kind"]))
+        applied.map(drop).with_context(|| format!("apply {} {NAMESPACE}/{name}", object["kind"]))
     }
 }

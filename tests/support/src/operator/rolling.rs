@@ -39,10 +39,6 @@ impl Operator {
     /// The first error; the rest is not begun.
     pub async fn update_all(&self, pods: &[String], image: &str, max_concurrent: usize) -> Result<()> {
         let updates = stream::iter(pods.to_vec()).map(|pod| async move { self.update(&pod, image).await });
-        updates
-            .buffer_unordered(max_concurrent)
-            .try_collect::<Vec<()>>()
-            .await
-            .map(drop)
+        updates.buffer_unordered(max_concurrent).try_collect::<Vec<()>>().await.map(drop)
     }
 }

@@ -12,12 +12,8 @@ use crate::cluster::Cluster;
 /// Asks `path` of the service whose admin port is `at`.
 pub(super) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
     let stream = cluster.connect(at).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .context("speak HTTP")?;
-    let request = Request::get(path)
-        .header("host", at.to_string())
-        .body(Empty::<Bytes>::new())?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("speak HTTP")?;
+    let request = Request::get(path).header("host", at.to_string()).body(Empty::<Bytes>::new())?;
     let exchange = async {
         let response = sender.send_request(request).await?;
         let status = response.status();

@@ -20,9 +20,7 @@ pub(super) struct Canary {
 
 impl Canary {
     pub(super) fn new(client: Client) -> Self {
-        Self {
-            api: Api::namespaced(client, "default"),
-        }
+        Self { api: Api::namespaced(client, "default") }
     }
 
     /// Waits until both webhooks are asked.
@@ -46,24 +44,15 @@ impl Canary {
 
     /// A pod that opts in comes back with the gate.
     async fn mutating(&self) -> Result<(), String> {
-        let made = self
-            .create(json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE}))
-            .await;
+        let made = self.create(json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE})).await;
         let pod = made.map_err(|error| error.to_string())?;
-        if pods::has_gate(&pod) {
-            Ok(())
-        } else {
-            Err("a new pod gets no readiness gate".to_owned())
-        }
+        if pods::has_gate(&pod) { Ok(()) } else { Err("a new pod gets no readiness gate".to_owned()) }
     }
 
     /// A pod with a malformed label is denied.
     async fn validating(&self) -> Result<(), String> {
         let malformed = "operating.podopslifecycle.kusionstack.io";
-        match self
-            .create(json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE, malformed: "1"}))
-            .await
-        {
+        match self.create(json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE, malformed: "1"})).await {
             Err(kube::Error::Api(status)) if status.message.contains("denied the request") => Ok(()),
             Err(error) => Err(error.to_string()),
             Ok(_) => Err(format!("a pod with the malformed label {malformed} is taken")),
@@ -78,14 +67,6 @@ impl Canary {
             "spec": {"containers": [{"name": "none", "image": "podward.local/none:1"}]},
         });
         let pod: Pod = serde_json::from_value(pod).map_err(kube::Error::SerdeError)?;
-        self.api
-            .create(
-                &PostParams {
-                    dry_run: true,
-                    ..PostParams::default()
-                },
-                &pod,
-            )
-            .await
+        self.api.create(&PostParams { dry_run: true, ..PostParams::default() }, &pod).await
     }
 }

@@ -19,22 +19,12 @@ const SECONDS: i64 = 24 * 3600;
 /// Writes a kubeconfig for the service account `name` and tells where it is.
 pub(super) async fn kubeconfig(cluster: &Cluster, name: &str) -> Result<PathBuf> {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), NAMESPACE);
-    let spec = TokenRequestSpec {
-        expiration_seconds: Some(SECONDS),
-        ..TokenRequestSpec::default()
-    };
-    let request = TokenRequest {
-        spec,
-        ..TokenRequest::default()
-    };
-    let answer = accounts
-        .create_token_request(name, &PostParams::default(), &request)
-        .await;
+    let spec = TokenRequestSpec { expiration_seconds: Some(SECONDS), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
     let answer = answer.with_context(|| format!("get a token of the service account {NAMESPACE}/{name}"))?;
-    let token = answer
-        .status
-        .with_context(|| format!("no token of the service account {NAMESPACE}/{name}"))?
-        .token;
+    let token =
+        answer.status.with_context(|| format!("no token of the service account {NAMESPACE}/{name}"))?.token;
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",

@@ -46,10 +46,7 @@ impl Manifests {
         });
         // The services run as processes here: no workloads, and nothing that leads to them.
         objects.retain(|object| {
-            !matches!(
-                kind_of(object),
-                "Deployment" | "Service" | "PodDisruptionBudget" | "Secret"
-            )
+            !matches!(kind_of(object), "Deployment" | "Service" | "PodDisruptionBudget" | "Secret")
         });
         Ok(Self { objects, webhooks })
     }
@@ -95,9 +92,8 @@ fn kind_of(object: &Value) -> &str {
 }
 
 fn with_addresses(mut configuration: Value, at: &[(Kind, SocketAddr)], ca: &str) -> Result<Value> {
-    let webhooks = configuration["webhooks"]
-        .as_array_mut()
-        .context("a webhook configuration without webhooks")?;
+    let webhooks =
+        configuration["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
     for webhook in webhooks {
         let service = &webhook["clientConfig"]["service"];
         let name = service["name"].as_str().unwrap_or_default().to_owned();
@@ -120,13 +116,9 @@ fn base64(bytes: &[u8]) -> Value {
 
 fn api(client: &Client, object: &Value) -> Result<(Api<DynamicObject>, String)> {
     let text = |key: &str| object[key].as_str().unwrap_or_default();
-    let (group, version) = text("apiVersion")
-        .split_once('/')
-        .unwrap_or(("", text("apiVersion")));
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind")));
-    let name = object["metadata"]["name"]
-        .as_str()
-        .context("a manifest without a name")?;
+    let name = object["metadata"]["name"].as_str().context("a manifest without a name")?;
     let api = match object["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -138,18 +130,14 @@ async fn apply(client: &Client, object: &Value) -> Result<()> {
     let (api, name) = api(client, object)?;
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let applied = api.patch(&name, &parameters, &Patch::Apply(object)).await;
-    applied
-        .map(drop)
-        .with_context(|| format!("apply {} {name}", kind_of(object)))
+    applied.map(drop).with_context(|| format!("apply {} {name}", kind_of(object)))
 }
 
 async fn delete(client: &Client, object: &Value) -> Result<()> {
     let (api, name) = api(client, object)?;
     match api.delete(&name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        other => other
-            .map(drop)
-            .with_context(|| format!("delete {} {name}", kind_of(object))),
+        other => other.map(drop).with_context(|| format!("delete {} {name}", kind_of(object))),
     }
 }
 

@@ -81,12 +81,8 @@ impl Service {
     ) -> Result<Self> {
         let name = format!("{kind}-{number}");
         let admin = cluster.free_address().await?;
-        let mut args = vec![
-            "--admin-bind".to_owned(),
-            admin.to_string(),
-            "--log".to_owned(),
-            options.log.clone(),
-        ];
+        let mut args =
+            vec!["--admin-bind".to_owned(), admin.to_string(), "--log".to_owned(), options.log.clone()];
         let mut serves_at = None;
         if kind.is_webhook() {
             let bind = cluster.free_address().await?;
@@ -104,10 +100,7 @@ impl Service {
             ]);
             args.extend(options.strict.then(|| "--strict".to_owned()));
             args.extend(
-                options
-                    .trusted
-                    .iter()
-                    .flat_map(|user| ["--trusted-writer".to_owned(), user.clone()]),
+                options.trusted.iter().flat_map(|user| ["--trusted-writer".to_owned(), user.clone()]),
             );
         } else {
             let kubeconfig = identity::kubeconfig(cluster, kind.as_str()).await?;
@@ -162,11 +155,7 @@ impl Service {
                 return Ok(());
             }
             if !process.is_running() {
-                bail!(
-                    "{} ended at once; its log says:\n{}",
-                    self.name(),
-                    process.log_tail(20)
-                );
+                bail!("{} ended at once; its log says:\n{}", self.name(), process.log_tail(20));
             }
             if Instant::now() > deadline {
                 bail!(
@@ -185,26 +174,20 @@ impl Service {
         let start = self.starts.fetch_add(1, Ordering::SeqCst);
         let mut command = self.command.clone();
         if self.kind == Kind::LifecycleController {
-            command
-                .args
-                .extend(["--identity".to_owned(), format!("{}.{start}", self.name())]);
+            command.args.extend(["--identity".to_owned(), format!("{}.{start}", self.name())]);
         }
         command
     }
 
     /// Whether it goes by the name `holder` in a Lease.
     pub(super) fn is_known_as(&self, holder: &str) -> bool {
-        holder
-            .rsplit_once('.')
-            .is_some_and(|(name, _)| name == self.name())
+        holder.rsplit_once('.').is_some_and(|(name, _)| name == self.name())
     }
 
     async fn is_ready(&self) -> bool {
-        let asked = tokio::time::timeout(
-            Duration::from_secs(1),
-            admin::get(&self.cluster, self.admin, "/readyz"),
-        )
-        .await;
+        let asked =
+            tokio::time::timeout(Duration::from_secs(1), admin::get(&self.cluster, self.admin, "/readyz"))
+                .await;
         matches!(asked, Ok(Ok((StatusCode::OK, _))))
     }
 
@@ -214,10 +197,7 @@ impl Service {
     /// When it doesn't end well.
     pub async fn stop(&self) -> Result<()> {
         match self.process.lock().await.take() {
-            Some(mut process) => process
-                .stop()
-                .await
-                .with_context(|| format!("stop {}", self.name())),
+            Some(mut process) => process.stop().await.with_context(|| format!("stop {}", self.name())),
             None => Ok(()),
         }
     }
@@ -228,10 +208,7 @@ impl Service {
     /// When it can't be killed.
     pub async fn kill(&self) -> Result<()> {
         match self.process.lock().await.take() {
-            Some(mut process) => process
-                .kill()
-                .await
-                .with_context(|| format!("kill {}", self.name())),
+            Some(mut process) => process.kill().await.with_context(|| format!("kill {}", self.name())),
             None => Ok(()),
         }
     }
@@ -239,9 +216,7 @@ impl Service {
     /// Whether it runs. A service that is just being started or stopped counts as running.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.process.try_lock().map_or(true, |mut slot| {
-            slot.as_mut().is_some_and(ServiceProcess::is_running)
-        })
+        self.process.try_lock().map_or(true, |mut slot| slot.as_mut().is_some_and(ServiceProcess::is_running))
     }
 
     /// Its metrics, as it tells them.
@@ -251,11 +226,7 @@ impl Service {
     pub async fn metrics(&self) -> Result<String> {
         let ask = async { admin::get(&self.cluster, self.admin, "/metrics").await };
         let (status, body) = within(WAIT, || format!("the metrics of {}", self.name()), ask).await?;
-        anyhow::ensure!(
-            status == StatusCode::OK,
-            "{} answers {status} for its metrics",
-            self.name()
-        );
+        anyhow::ensure!(status == StatusCode::OK, "{} answers {status} for its metrics", self.name());
         Ok(body)
     }
 

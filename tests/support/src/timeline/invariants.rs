@@ -37,12 +37,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     let mut before: Option<&Version> = None;
     for version in &history.versions {
         let mut object = |rule: &'static str, seen: String| {
-            found.push(Violation {
-                pod: history.name.clone(),
-                at_ms: version.at_ms,
-                rule,
-                seen,
-            });
+            found.push(Violation { pod: history.name.clone(), at_ms: version.at_ms, rule, seen });
         };
         check_operate(before, version, &mut object);
         check_gate(before, version, &mut object);
@@ -55,10 +50,7 @@ pub fn check(history: &History) -> Vec<Violation> {
 /// What is wrong with the last version of a pod on which nobody works any more.
 #[must_use]
 pub fn check_at_rest(history: &History) -> Vec<Violation> {
-    let Some(last) = history
-        .versions
-        .last()
-        .filter(|last| history.gone_ms.is_none() && !last.terminating)
+    let Some(last) = history.versions.last().filter(|last| history.gone_ms.is_none() && !last.terminating)
     else {
         return Vec::new();
     };
@@ -70,40 +62,25 @@ pub fn check_at_rest(history: &History) -> Vec<Violation> {
         (false, false) => format!("left: {}", left.join(", ")),
     };
     let rule = "at the end nothing but service-available is left of the protocol's labels";
-    vec![Violation {
-        pod: history.name.clone(),
-        at_ms: last.at_ms,
-        rule,
-        seen,
-    }]
+    vec![Violation { pod: history.name.clone(), at_ms: last.at_ms, rule, seen }]
 }
 
 /// The protocol's labels in `version` but for `service-available`.
 pub(super) fn labels_left(version: &Version) -> impl Iterator<Item = &str> {
-    version
-        .labels
-        .keys()
-        .map(String::as_str)
-        .filter(|key| *key != keys::SERVICE_AVAILABLE)
+    version.labels.keys().map(String::as_str).filter(|key| *key != keys::SERVICE_AVAILABLE)
 }
 
 fn having(version: &Version, stage: Stage) -> impl Iterator<Item = &str> {
     let operations = version.operations();
-    let ids: Vec<&str> = operations
-        .iter()
-        .filter(|(_, operation)| operation.has(stage))
-        .map(|(id, _)| id)
-        .collect();
+    let ids: Vec<&str> =
+        operations.iter().filter(|(_, operation)| operation.has(stage)).map(|(id, _)| id).collect();
     ids.into_iter()
 }
 
 fn check_operate(before: Option<&Version>, version: &Version, object: &mut impl FnMut(&'static str, String)) {
     for id in having(version, Stage::Operate) {
         if version.gate_is_on() {
-            object(
-                "operate is never there while the gate is True",
-                format!("operate/{id}, gate True"),
-            );
+            object("operate is never there while the gate is True", format!("operate/{id}, gate True"));
         }
         let is_new = before.is_none_or(|before| !before.labels.contains_key(&Stage::Operate.key(id)));
         if is_new && version.has_gate && version.gate != Some("False") {
@@ -128,15 +105,8 @@ fn check_gate(before: Option<&Version>, version: &Version, object: &mut impl FnM
         return;
     }
     for stage in [Stage::Preparing, Stage::Operate] {
-        for id in before
-            .into_iter()
-            .chain([version])
-            .flat_map(|version| having(version, stage))
-        {
-            object(
-                "the gate never turns True in the middle of an operation",
-                format!("{stage}/{id}"),
-            );
+        for id in before.into_iter().chain([version]).flat_map(|version| having(version, stage)) {
+            object("the gate never turns True in the middle of an operation", format!("{stage}/{id}"));
         }
     }
 }
@@ -150,10 +120,7 @@ fn check_available(
         return;
     }
     for id in having(version, Stage::Preparing).chain(having(version, Stage::Operate)) {
-        object(
-            "a pod under operation is never called available",
-            format!("operation {id}"),
-        );
+        object("a pod under operation is never called available", format!("operation {id}"));
     }
     if before.is_some_and(Version::is_available) {
         return;
@@ -180,10 +147,7 @@ mod tests {
         Version {
             at_ms: 0.0,
             resource_version: String::new(),
-            labels: labels
-                .iter()
-                .map(|key| (key.clone(), "1".to_owned()))
-                .collect::<BTreeMap<_, _>>(),
+            labels: labels.iter().map(|key| (key.clone(), "1".to_owned())).collect::<BTreeMap<_, _>>(),
             has_gate: true,
             gate,
             ready: true,
@@ -195,52 +159,28 @@ mod tests {
     }
 
     fn history(versions: Vec<Version>) -> History {
-        History {
-            name: "a".to_owned(),
-            uid: "u".to_owned(),
-            versions,
-            gone_ms: None,
-        }
+        History { name: "a".to_owned(), uid: "u".to_owned(), versions, gone_ms: None }
     }
 
     fn rules(versions: Vec<Version>) -> Vec<&'static str> {
-        check(&history(versions))
-            .into_iter()
-            .map(|violation| violation.rule)
-            .collect()
+        check(&history(versions)).into_iter().map(|violation| violation.rule).collect()
     }
 
     fn at_work() -> Vec<String> {
-        vec![
-            Stage::Operating.key("x"),
-            Stage::OperationType.key("x"),
-            Stage::Operate.key("x"),
-        ]
+        vec![Stage::Operating.key("x"), Stage::OperationType.key("x"), Stage::Operate.key("x")]
     }
 
     #[test]
     fn an_operation_out_of_service_is_right() {
-        let preparing = [
-            Stage::Operating.key("x"),
-            Stage::OperationType.key("x"),
-            Stage::Preparing.key("x"),
-        ];
+        let preparing = [Stage::Operating.key("x"), Stage::OperationType.key("x"), Stage::Preparing.key("x")];
         let available = [keys::SERVICE_AVAILABLE.to_owned()];
         let versions = vec![
             version(&available, Some("True"), &["prot"]),
             version(&preparing, Some("True"), &["prot"]),
             version(&preparing, Some("False"), &["prot"]),
             version(&at_work(), Some("False"), &[]),
-            version(
-                &[Stage::Operated.key("x"), Stage::PostCheck.key("x")],
-                Some("False"),
-                &[],
-            ),
-            version(
-                &[Stage::Operated.key("x"), Stage::Completing.key("x")],
-                Some("True"),
-                &[],
-            ),
+            version(&[Stage::Operated.key("x"), Stage::PostCheck.key("x")], Some("False"), &[]),
+            version(&[Stage::Operated.key("x"), Stage::Completing.key("x")], Some("True"), &[]),
             version(&available, Some("True"), &["prot"]),
         ];
         let history = history(versions);
@@ -253,10 +193,7 @@ mod tests {
         assert!(rules(vec![version(&at_work(), Some("True"), &[])])[0].contains("gate is True"));
         assert!(rules(vec![version(&at_work(), None, &[])])[0].contains("after the gate is False"));
         assert!(rules(vec![version(&at_work(), Some("False"), &["prot"])])[0].contains("consumer holds"));
-        let twice = [
-            version(&at_work(), Some("False"), &[]),
-            version(&[], Some("True"), &[]),
-        ];
+        let twice = [version(&at_work(), Some("False"), &[]), version(&[], Some("True"), &[])];
         assert!(rules(twice.to_vec())[0].contains("never turns True"));
         let available = [keys::SERVICE_AVAILABLE.to_owned()];
         assert!(

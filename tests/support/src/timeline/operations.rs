@@ -70,11 +70,8 @@ pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
     let mut open: BTreeMap<String, OperationRecord> = BTreeMap::new();
     for version in &history.versions {
         let now = version.operations();
-        let over: Vec<String> = open
-            .keys()
-            .filter(|id| !now.get(id).is_some_and(Operation::is_live))
-            .cloned()
-            .collect();
+        let over: Vec<String> =
+            open.keys().filter(|id| !now.get(id).is_some_and(Operation::is_live)).cloned().collect();
         for id in over {
             if let Some(mut record) = open.remove(&id) {
                 record.ended_ms = Some(version.at_ms);
@@ -86,10 +83,7 @@ pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
             let begun_again =
                 operation.is_active() && open.get(id).is_some_and(|record| record.finished_ms.is_some());
             if begun_again && let Some(record) = open.remove(id) {
-                done.push(OperationRecord {
-                    ended_ms: Some(version.at_ms),
-                    ..record
-                });
+                done.push(OperationRecord { ended_ms: Some(version.at_ms), ..record });
             }
             if operation.is_active() && !open.contains_key(id) {
                 let record = OperationRecord {
@@ -103,10 +97,7 @@ pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
                 note(record, operation, version);
             }
         }
-        for record in done
-            .iter_mut()
-            .chain(open.values_mut())
-            .filter(|record| record.available_ms.is_none())
+        for record in done.iter_mut().chain(open.values_mut()).filter(|record| record.available_ms.is_none())
         {
             note_return(record, version);
         }

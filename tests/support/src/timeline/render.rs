@@ -14,11 +14,8 @@ pub fn pod(report: &PodReport) -> String {
         let operation_type = event.operation_type.as_deref().unwrap_or("");
         // What concerns the pod as a whole stands apart from the phases of its operations.
         let indent = if event.id.is_none() { "    " } else { "" };
-        let _ = writeln!(
-            text,
-            "  {:>10.1}  {id:<12} {operation_type:<10} {indent}{}",
-            event.at_ms, event.what
-        );
+        let _ =
+            writeln!(text, "  {:>10.1}  {id:<12} {operation_type:<10} {indent}{}", event.at_ms, event.what);
     }
     text
 }
@@ -26,21 +23,9 @@ pub fn pod(report: &PodReport) -> String {
 /// One row an operation: how long it took, and whether it was right.
 #[must_use]
 pub fn table(report: &Report) -> String {
-    let width = report
-        .pods
-        .iter()
-        .map(|pod| pod.name.len())
-        .max()
-        .unwrap_or(0)
-        .max(3);
-    let id_width = report
-        .pods
-        .iter()
-        .flat_map(|pod| &pod.operations)
-        .map(|op| op.id.len())
-        .max()
-        .unwrap_or(0)
-        .max(2);
+    let width = report.pods.iter().map(|pod| pod.name.len()).max().unwrap_or(0).max(3);
+    let id_width =
+        report.pods.iter().flat_map(|pod| &pod.operations).map(|op| op.id.len()).max().unwrap_or(0).max(2);
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -56,11 +41,7 @@ pub fn table(report: &Report) -> String {
         "no holders",
     );
     for pod in &report.pods {
-        let left = if pod.labels_left.is_empty() {
-            "none".to_owned()
-        } else {
-            pod.labels_left.join(", ")
-        };
+        let left = if pod.labels_left.is_empty() { "none".to_owned() } else { pod.labels_left.join(", ") };
         for operation in &pod.operations {
             let _ = writeln!(
                 text,
@@ -81,11 +62,7 @@ pub fn table(report: &Report) -> String {
 }
 
 fn finish(operation: &OperationRecord) -> String {
-    if operation.cancelled {
-        "cancelled".to_owned()
-    } else {
-        number(operation.operate_to_finish())
-    }
+    if operation.cancelled { "cancelled".to_owned() } else { number(operation.operate_to_finish()) }
 }
 
 fn number(value: Option<f64>) -> String {
@@ -111,12 +88,8 @@ pub fn violations(report: &Report) -> String {
             violation.pod, violation.at_ms, violation.rule, violation.seen
         );
     }
-    let concerned = report.pods.iter().filter(|pod| {
-        report
-            .violations
-            .iter()
-            .any(|violation| violation.pod == pod.name)
-    });
+    let concerned =
+        report.pods.iter().filter(|pod| report.violations.iter().any(|violation| violation.pod == pod.name));
     for report in concerned {
         text.push_str(&pod(report));
     }

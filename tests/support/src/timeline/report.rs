@@ -55,10 +55,7 @@ impl Report {
         if at_rest {
             violations.extend(histories.iter().flat_map(invariants::check_at_rest));
         }
-        Self {
-            pods: histories.iter().map(PodReport::of).collect(),
-            violations,
-        }
+        Self { pods: histories.iter().map(PodReport::of).collect(), violations }
     }
 
     /// The report on the pod `name`.
@@ -76,11 +73,7 @@ impl PodReport {
             uid: history.uid.clone(),
             events: events(history),
             operations: operations::operations(history),
-            labels_left: last
-                .into_iter()
-                .flat_map(invariants::labels_left)
-                .map(str::to_owned)
-                .collect(),
+            labels_left: last.into_iter().flat_map(invariants::labels_left).map(str::to_owned).collect(),
             available: last.is_some_and(Version::is_available),
             versions: history.versions.len(),
         }
@@ -109,14 +102,7 @@ fn traits(version: &Version) -> Traits<'_> {
     let yes_no = |yes: bool, this: &str, other: &str| if yes { this } else { other }.to_owned();
     let mut facts = vec![
         ("ready", yes_no(version.ready, "Ready", "not Ready")),
-        (
-            "available",
-            yes_no(
-                version.is_available(),
-                "service-available",
-                "not service-available",
-            ),
-        ),
+        ("available", yes_no(version.is_available(), "service-available", "not service-available")),
     ];
     if let Some(gate) = version.gate {
         facts.push(("gate", format!("gate {gate}")));
@@ -127,11 +113,7 @@ fn traits(version: &Version) -> Traits<'_> {
     if version.terminating {
         facts.push(("terminating", "is being deleted".to_owned()));
     }
-    Traits {
-        phases: phases.collect(),
-        facts,
-        holders: version.holders.iter().map(String::as_str).collect(),
-    }
+    Traits { phases: phases.collect(), facts, holders: version.holders.iter().map(String::as_str).collect() }
 }
 
 fn events(history: &History) -> Vec<PodEvent> {
@@ -140,12 +122,7 @@ fn events(history: &History) -> Vec<PodEvent> {
     for version in &history.versions {
         let at_ms = version.at_ms;
         let now = traits(version);
-        let plain = |what: String| PodEvent {
-            at_ms,
-            id: None,
-            operation_type: None,
-            what,
-        };
+        let plain = |what: String| PodEvent { at_ms, id: None, operation_type: None, what };
         for (name, text) in &now.facts {
             let earlier = before.facts.iter().find(|(earlier, _)| earlier == name);
             // A pod starts with neither of them: that is no event.
@@ -154,50 +131,26 @@ fn events(history: &History) -> Vec<PodEvent> {
                 events.push(plain(text.clone()));
             }
         }
+        events
+            .extend(now.holders.difference(&before.holders).map(|holder| plain(format!("held by {holder}"))));
         events.extend(
-            now.holders
-                .difference(&before.holders)
-                .map(|holder| plain(format!("held by {holder}"))),
-        );
-        events.extend(
-            before
-                .holders
-                .difference(&now.holders)
-                .map(|holder| plain(format!("let go by {holder}"))),
+            before.holders.difference(&now.holders).map(|holder| plain(format!("let go by {holder}"))),
         );
         for (id, (phase, operation_type)) in &now.phases {
             if before.phases.get(id).is_none_or(|(earlier, _)| earlier != phase) {
                 let (id, operation_type) = (Some((*id).to_owned()), operation_type.clone());
-                events.push(PodEvent {
-                    at_ms,
-                    id,
-                    operation_type,
-                    what: phase.to_string(),
-                });
+                events.push(PodEvent { at_ms, id, operation_type, what: phase.to_string() });
             }
         }
-        for (id, (_, operation_type)) in before
-            .phases
-            .iter()
-            .filter(|(id, _)| !now.phases.contains_key(*id))
+        for (id, (_, operation_type)) in before.phases.iter().filter(|(id, _)| !now.phases.contains_key(*id))
         {
             let (id, operation_type) = (Some((*id).to_owned()), operation_type.clone());
-            events.push(PodEvent {
-                at_ms,
-                id,
-                operation_type,
-                what: "over".to_owned(),
-            });
+            events.push(PodEvent { at_ms, id, operation_type, what: "over".to_owned() });
         }
         before = now;
     }
     if let Some(at_ms) = history.gone_ms {
-        events.push(PodEvent {
-            at_ms,
-            id: None,
-            operation_type: None,
-            what: "is gone".to_owned(),
-        });
+        events.push(PodEvent { at_ms, id: None, operation_type: None, what: "is gone".to_owned() });
     }
     events
 }

@@ -39,10 +39,9 @@ impl Version {
         let view = pods::view(pod);
         let is_protocol = |key: &&String| !matches!(Key::parse(key), Key::Other);
         let missing = match view.expected_finalizers() {
-            Ok(expected) => expected
-                .missing(view.finalizers)
-                .map(|(_, finalizer)| finalizer.to_owned())
-                .collect(),
+            Ok(expected) => {
+                expected.missing(view.finalizers).map(|(_, finalizer)| finalizer.to_owned()).collect()
+            }
             Err(error) => vec![error.to_string()],
         };
         Self {

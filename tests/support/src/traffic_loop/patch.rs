@@ -10,38 +10,18 @@ use serde_json::{Value, json};
 pub(super) fn set_finalizer(pod: &Pod, finalizer: &str, wanted: bool) -> Option<Patch> {
     let finalizers = pod.finalizers();
     let place = finalizers.iter().position(|present| present == finalizer);
-    let list = pod
-        .metadata
-        .finalizers
-        .as_ref()
-        .map_or(Value::Null, |list| json!(list));
+    let list = pod.metadata.finalizers.as_ref().map_or(Value::Null, |list| json!(list));
     let change = match (place, wanted) {
         (Some(_), true) | (None, false) => return None,
-        (Some(place), false) => PatchOperation::Remove(RemoveOperation {
-            path: path(&[&place.to_string()]),
-        }),
-        (None, true) if list.is_null() => PatchOperation::Add(AddOperation {
-            path: path(&[]),
-            value: json!([finalizer]),
-        }),
-        (None, true) => PatchOperation::Add(AddOperation {
-            path: path(&["-"]),
-            value: json!(finalizer),
-        }),
+        (Some(place), false) => PatchOperation::Remove(RemoveOperation { path: path(&[&place.to_string()]) }),
+        (None, true) if list.is_null() => {
+            PatchOperation::Add(AddOperation { path: path(&[]), value: json!([finalizer]) })
+        }
+        (None, true) => PatchOperation::Add(AddOperation { path: path(&["-"]), value: json!(finalizer) }),
     };
-    let uid = TestOperation {
-        path: PointerBuf::from_tokens(["metadata", "uid"]),
-        value: json!(pod.uid()),
-    };
-    let unchanged = TestOperation {
-        path: path(&[]),
-        value: list,
-    };
-    Some(Patch(vec![
-        PatchOperation::Test(uid),
-        PatchOperation::Test(unchanged),
-        change,
-    ]))
+    let uid = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: json!(pod.uid()) };
+    let unchanged = TestOperation { path: path(&[]), value: list };
+    Some(Patch(vec![PatchOperation::Test(uid), PatchOperation::Test(unchanged), change]))
 }
 
 fn path(rest: &[&str]) -> PointerBuf {

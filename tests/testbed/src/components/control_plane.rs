@@ -26,15 +26,9 @@ pub(crate) fn etcd(context: Context<'_>) -> Component {
         .command("etcd")
         .arg(format!("--data-dir={}", context.path("etcd").display()))
         .arg("--unsafe-no-fsync")
-        .args([
-            format!("--listen-client-urls={ETCD}"),
-            format!("--advertise-client-urls={ETCD}"),
-        ])
+        .args([format!("--listen-client-urls={ETCD}"), format!("--advertise-client-urls={ETCD}")])
         .args(["--listen-peer-urls=http://127.0.0.1:2380", "--log-level=warn"]);
-    Component {
-        command,
-        health: local(2379, false, "/health"),
-    }
+    Component { command, health: local(2379, false, "/health") }
 }
 
 /// The API server. It waits for etcd by itself.
@@ -76,14 +70,7 @@ pub(crate) fn api_server(context: Context<'_>, audit_log: Option<&PathBuf>) -> R
             "--audit-log-maxsize=4096".to_owned(),
         ]);
     }
-    Ok(Component {
-        command,
-        health: Health {
-            at: API,
-            tls: true,
-            path: "/readyz",
-        },
-    })
+    Ok(Component { command, health: Health { at: API, tls: true, path: "/readyz" } })
 }
 
 /// The controllers, with more requests a second than the default allows so that tests don't wait for them.
@@ -98,10 +85,7 @@ pub(crate) fn controller_manager(context: Context<'_>) -> Component {
             "--use-service-account-credentials=true".to_owned(),
         ])
         .args(["--kube-api-qps=200", "--kube-api-burst=400"]);
-    Component {
-        command,
-        health: local(10257, true, "/healthz"),
-    }
+    Component { command, health: local(10257, true, "/healthz") }
 }
 
 /// The scheduler.
@@ -110,10 +94,7 @@ pub(crate) fn scheduler(context: Context<'_>) -> Component {
         .command("kube-scheduler")
         .args(serving(context, "scheduler"))
         .args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
-    Component {
-        command,
-        health: local(10259, true, "/healthz"),
-    }
+    Component { command, health: local(10259, true, "/healthz") }
 }
 
 /// What these two have in common; `user` names the kubeconfig and the certificate.

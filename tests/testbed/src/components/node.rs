@@ -26,17 +26,10 @@ pub(crate) fn sandbox(context: Context<'_>) -> Image {
 pub(crate) fn containerd(context: Context<'_>) -> Result<Component, BedError> {
     let config = containerd_config(context);
     let file = write(context, "containerd.toml", &config)?;
-    write(
-        context,
-        "cni/net.d/10-bed.conflist",
-        &format!("{:#}", cni_config(context)),
-    )?;
+    write(context, "cni/net.d/10-bed.conflist", &format!("{:#}", cni_config(context)))?;
     let command = context.command("containerd").args(["--config".to_owned(), file]);
     let metrics = local(1338, false, "/v1/metrics");
-    Ok(Component {
-        command: with_libraries(context, command),
-        health: metrics,
-    })
+    Ok(Component { command: with_libraries(context, command), health: metrics })
 }
 
 /// The format of version 2, which containerd 1.6 and later read and containerd 2 converts.
@@ -101,9 +94,7 @@ fn cni_config(context: Context<'_>) -> serde_json::Value {
 /// Loads an OCI archive into containerd.
 pub(crate) fn import(context: Context<'_>, archive: &Path) -> Command {
     let command = Command::new("import", context.tools.bin("ctr"));
-    command
-        .args(["-a", CONTAINERD, "-n", "k8s.io", "images", "import"])
-        .arg(archive.display().to_string())
+    command.args(["-a", CONTAINERD, "-n", "k8s.io", "images", "import"]).arg(archive.display().to_string())
 }
 
 /// The kubelet.
@@ -161,10 +152,7 @@ pub(crate) fn kubelet(context: Context<'_>) -> Result<Component, BedError> {
         format!("--node-ip={NODE_IP}"),
         "--v=2".to_owned(),
     ]);
-    Ok(Component {
-        command: with_libraries(context, command),
-        health: local(10248, false, "/healthz"),
-    })
+    Ok(Component { command: with_libraries(context, command), health: local(10248, false, "/healthz") })
 }
 
 /// kube-proxy in its nftables mode.
@@ -184,10 +172,7 @@ pub(crate) fn kube_proxy(context: Context<'_>) -> Result<Component, BedError> {
     });
     let config = write(context, "kube-proxy.yaml", &format!("{config:#}"))?;
     let command = context.command("kube-proxy").arg(format!("--config={config}"));
-    Ok(Component {
-        command: with_libraries(context, command),
-        health: local(10256, false, "/livez"),
-    })
+    Ok(Component { command: with_libraries(context, command), health: local(10256, false, "/livez") })
 }
 
 /// Unpacked programs find their libraries where they were unpacked.

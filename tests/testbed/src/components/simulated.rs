@@ -19,10 +19,7 @@ use crate::error::{BedError, During};
 /// kwok manages the nodes that have this annotation.
 const MANAGED: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
-const STAGES: [&str; 2] = [
-    include_str!("../../stages/nodes.yaml"),
-    include_str!("../../stages/pods.yaml"),
-];
+const STAGES: [&str; 2] = [include_str!("../../stages/nodes.yaml"), include_str!("../../stages/pods.yaml")];
 
 /// kwok.
 pub(crate) fn kwok(context: Context<'_>) -> Result<Component, BedError> {
@@ -32,20 +29,14 @@ pub(crate) fn kwok(context: Context<'_>) -> Result<Component, BedError> {
         format!("--kubeconfig={}", context.pki("kwok.kubeconfig")),
         format!("--config={}", stages.display()),
         "--manage-all-nodes=false".to_owned(),
-        format!(
-            "--manage-nodes-with-annotation-selector={}={}",
-            MANAGED.0, MANAGED.1
-        ),
+        format!("--manage-nodes-with-annotation-selector={}={}", MANAGED.0, MANAGED.1),
         format!("--node-ip={NODE_IP}"),
         "--node-lease-duration-seconds=40".to_owned(),
         // Room for a million pods, apart from the addresses of nodes and Services.
         "--cidr=10.128.0.0/12".to_owned(),
         "--server-address=127.0.0.1:10247".to_owned(),
     ]);
-    Ok(Component {
-        command,
-        health: local(10247, false, "/healthz"),
-    })
+    Ok(Component { command, health: local(10247, false, "/healthz") })
 }
 
 /// The name of a simulated node.
@@ -60,9 +51,7 @@ pub(crate) async fn create_nodes(client: Client, count: usize) -> Result<(), Bed
         let (nodes, name) = (&nodes, node_name(index));
         async move {
             let created = nodes.create(&PostParams::default(), &node(&name)).await;
-            created
-                .map(drop)
-                .during(|| format!("create the simulated node {name}"))
+            created.map(drop).during(|| format!("create the simulated node {name}"))
         }
     });
     futures::future::try_join_all(creating).await.map(drop)
@@ -72,19 +61,12 @@ fn node(name: &str) -> Node {
     let room: BTreeMap<String, Quantity> = [("cpu", "1k"), ("memory", "1Ti"), ("pods", "1000")]
         .map(|(resource, amount)| (resource.to_owned(), Quantity(amount.to_owned())))
         .into();
-    let labels = [
-        ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", "amd64"),
-    ];
+    let labels =
+        [("kubernetes.io/hostname", name), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")];
     Node {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            labels: Some(
-                labels
-                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                    .into(),
-            ),
+            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
             annotations: Some([(MANAGED.0.to_owned(), MANAGED.1.to_owned())].into()),
             ..ObjectMeta::default()
         },

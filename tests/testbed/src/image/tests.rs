@@ -31,20 +31,14 @@ fn members(archive: &[u8]) -> HashMap<String, Vec<u8>> {
             let mut entry = entry.expect("an entry");
             let mut content = Vec::new();
             entry.read_to_end(&mut content).expect("the content");
-            (
-                entry.path().expect("a path").to_string_lossy().into_owned(),
-                content,
-            )
+            (entry.path().expect("a path").to_string_lossy().into_owned(), content)
         })
         .collect()
 }
 
 #[test]
 fn the_same_content_gives_the_same_bytes() {
-    let (one, two) = (
-        tempfile::tempdir().expect("a folder"),
-        tempfile::tempdir().expect("a folder"),
-    );
+    let (one, two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let (first, second) = (program(one.path()), program(two.path()));
     // Another time and another mode of the source must not show.
     std::fs::set_permissions(&second, std::fs::Permissions::from_mode(0o600)).expect("another mode");
@@ -69,10 +63,7 @@ fn every_digest_and_size_is_that_of_its_blob() {
     let index: Value = serde_json::from_slice(&members["index.json"]).expect("an index");
     let entry = &index["manifests"][0];
     assert_eq!(entry["digest"], manifest_digest);
-    assert_eq!(
-        entry["annotations"]["io.containerd.image.name"],
-        "podward.local/hello:7"
-    );
+    assert_eq!(entry["annotations"]["io.containerd.image.name"], "podward.local/hello:7");
     assert_eq!(entry["annotations"]["org.opencontainers.image.ref.name"], "7");
     let manifest: Value = serde_json::from_slice(&blob(entry)).expect("a manifest");
     let config: Value = serde_json::from_slice(&blob(&manifest["config"])).expect("a config");
@@ -91,25 +82,13 @@ fn the_layer_unpacks_to_what_was_put_in() {
     archive.set_preserve_permissions(true);
     archive.unpack(&root).expect("an unpackable layer");
     let mode = |place: &str| root.join(place).metadata().expect(place).permissions().mode() & 0o7777;
-    assert_eq!(
-        std::fs::read(root.join("usr/local/bin/hello"))
-            .expect("the program")
-            .len(),
-        70_000
-    );
+    assert_eq!(std::fs::read(root.join("usr/local/bin/hello")).expect("the program").len(), 70_000);
     assert_eq!(mode("usr/local/bin/hello"), 0o755);
     assert_eq!(mode("tmp"), 0o1777);
-    assert_eq!(
-        std::fs::read_to_string(root.join("www/index.html")).expect("the text"),
-        "good day"
-    );
+    assert_eq!(std::fs::read_to_string(root.join("www/index.html")).expect("the text"), "good day");
     let link = std::fs::read_link(root.join("bin/hi")).expect("the link");
     assert_eq!(link, Path::new("/usr/local/bin/hello"));
-    assert!(
-        std::fs::read_to_string(root.join("etc/passwd"))
-            .expect("passwd")
-            .contains("nonroot:x:65532")
-    );
+    assert!(std::fs::read_to_string(root.join("etc/passwd")).expect("passwd").contains("nonroot:x:65532"));
 }
 
 #[test]
@@ -121,10 +100,7 @@ fn writing_replaces_an_older_archive_and_reports_what_is_wrong() {
     assert!(digest.starts_with("sha256:"));
     assert!(members(&std::fs::read(&out).expect("the archive")).contains_key("oci-layout"));
 
-    let absent = Image::new("a:1")
-        .file("/no/such/file", "/x", 0o755)
-        .write(&out)
-        .expect_err("no such file");
+    let absent = Image::new("a:1").file("/no/such/file", "/x", 0o755).write(&out).expect_err("no such file");
     assert!(absent.to_string().contains("/no/such/file"), "{absent}");
     for place in ["relative", "/a/../b", "/a//b"] {
         let wrong = Image::new("a:1").text(place, "").write(&out).expect_err(place);

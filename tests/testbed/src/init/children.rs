@@ -31,18 +31,11 @@ impl Children {
     /// Starts a process in a group of its own.
     pub(crate) fn spawn(&self, spawn: &Spawn) -> io::Result<i32> {
         let [program, args @ ..] = spawn.argv.as_slice() else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "no program was named",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program was named"));
         };
         let log = OpenOptions::new().create(true).append(true).open(&spawn.log)?;
         let mut command = Command::new(program);
-        command
-            .args(args)
-            .envs(spawn.env.iter().cloned())
-            .current_dir(&spawn.cwd)
-            .process_group(0);
+        command.args(args).envs(spawn.env.iter().cloned()).current_dir(&spawn.cwd).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // Reaping takes the same lock, so a process that ends at once is known before it is reaped.
         let mut statuses = self.statuses.lock();
@@ -57,20 +50,10 @@ impl Children {
         let statuses = self.statuses.lock();
         loop {
             let (pid, exit) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (
-                    pid,
-                    Exit {
-                        code: Some(code),
-                        signal: None,
-                    },
-                ),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (
-                    pid,
-                    Exit {
-                        code: None,
-                        signal: Some(signal as i32),
-                    },
-                ),
+                Ok(WaitStatus::Exited(pid, code)) => (pid, Exit { code: Some(code), signal: None }),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    (pid, Exit { code: None, signal: Some(signal as i32) })
+                }
                 Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return,
                 Ok(_) | Err(Errno::EINTR) => continue,
                 Err(_) => return,
@@ -84,10 +67,7 @@ impl Children {
     /// The status of a process that was asked for.
     pub(crate) fn watch(&self, pid: i32) -> io::Result<watch::Receiver<Option<Exit>>> {
         let statuses = self.statuses.lock();
-        statuses
-            .get(&pid)
-            .map(watch::Sender::subscribe)
-            .ok_or_else(|| unknown(pid))
+        statuses.get(&pid).map(watch::Sender::subscribe).ok_or_else(|| unknown(pid))
     }
 
     /// Signals a process that was asked for and has not been reaped, so its id can't be another's.
@@ -96,18 +76,12 @@ impl Children {
         let statuses = self.statuses.lock();
         let status = statuses.get(&pid).ok_or_else(|| unknown(pid))?;
         match *status.borrow() {
-            Some(exit) => Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("it has ended with {exit}"),
-            )),
+            Some(exit) => Err(io::Error::new(io::ErrorKind::NotFound, format!("it has ended with {exit}"))),
             None => Ok(kill(Pid::from_raw(pid), signal)?),
         }
     }
 }
 
 fn unknown(pid: i32) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::NotFound,
-        format!("process {pid} was not started by this bed"),
-    )
+    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} was not started by this bed"))
 }

@@ -50,32 +50,18 @@ pub(crate) fn network(node_ip: IpAddr) -> Result<(), BedError> {
 fn run_ip(batch: &str) -> std::io::Result<()> {
     // An ordinary user's path may lack the folder that has `ip`.
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let mut ip = Command::new("ip")
-        .args(["-batch", "-"])
-        .env("PATH", path)
-        .stdin(Stdio::piped())
-        .spawn()?;
+    let mut ip = Command::new("ip").args(["-batch", "-"]).env("PATH", path).stdin(Stdio::piped()).spawn()?;
     if let Some(mut input) = ip.stdin.take() {
         input.write_all(batch.as_bytes())?;
     }
     let status = ip.wait()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Error::other(format!("ip ended with {status}")))
-    }
+    if status.success() { Ok(()) } else { Err(Error::other(format!("ip ended with {status}"))) }
 }
 
 /// Private views of the places where kubelet, containerd and CNI write.
 pub(crate) fn mounts(layout: &Layout) -> Result<(), BedError> {
     let none: Option<&str> = None;
-    let run = mount(
-        Some("tmpfs"),
-        "/run",
-        Some("tmpfs"),
-        MsFlags::MS_NOSUID,
-        Some("mode=755"),
-    );
+    let run = mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::MS_NOSUID, Some("mode=755"));
     run.during(|| "mount a private /run".to_owned())?;
     for dir in ["/run/netns", "/run/lock"] {
         fs::create_dir_all(dir).during(|| format!("make {dir}"))?;

@@ -28,9 +28,7 @@ pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>) {
         Request::Wait { pid } => match children.watch(pid) {
             Ok(mut status) => match status.wait_for(Option::is_some).await.map(|exit| *exit) {
                 Ok(Some(exit)) => Answer::Exited(exit),
-                _ => Answer::Failed {
-                    message: "the bed ends".to_owned(),
-                },
+                _ => Answer::Failed { message: "the bed ends".to_owned() },
             },
             Err(error) => failed(error),
         },
@@ -38,9 +36,9 @@ pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>) {
             Ok(status) => status.borrow().map_or(Answer::Running, Answer::Exited),
             Err(error) => failed(error),
         },
-        Request::Forward { .. } | Request::Detach | Request::Stop => Answer::Failed {
-            message: "that is the keeper's business".to_owned(),
-        },
+        Request::Forward { .. } | Request::Detach | Request::Stop => {
+            Answer::Failed { message: "that is the keeper's business".to_owned() }
+        }
     };
     // A client that went away needs no answer.
     let _ = send(&mut stream, &answer).await;
@@ -54,7 +52,5 @@ async fn relay(mut stream: UnixStream, mut tcp: TcpStream) {
 }
 
 fn failed(error: io::Error) -> Answer {
-    Answer::Failed {
-        message: error.to_string(),
-    }
+    Answer::Failed { message: error.to_string() }
 }

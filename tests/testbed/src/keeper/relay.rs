@@ -13,9 +13,7 @@ use crate::{
 /// Listens on a free loopback port and relays every connection to `to` inside.
 pub(crate) async fn forward(control: Control, to: SocketAddr) -> Result<SocketAddr, BedError> {
     let listener = loopback().await?;
-    let at = listener
-        .local_addr()
-        .during(|| "learn the loopback port".to_owned())?;
+    let at = listener.local_addr().during(|| "learn the loopback port".to_owned())?;
     tokio::spawn(accept(listener, control, to));
     Ok(at)
 }

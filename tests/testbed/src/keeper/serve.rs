@@ -40,9 +40,7 @@ async fn answer(mut stream: UnixStream, control: Control, orders: Arc<Orders>) {
     let answer = match request {
         Request::Forward { to } => match forward(control, to).await {
             Ok(at) => Answer::Forwarded { at },
-            Err(error) => Answer::Failed {
-                message: crate::text_of(&error),
-            },
+            Err(error) => Answer::Failed { message: crate::text_of(&error) },
         },
         Request::Detach => {
             orders.detached.store(true, Ordering::SeqCst);
@@ -52,9 +50,7 @@ async fn answer(mut stream: UnixStream, control: Control, orders: Arc<Orders>) {
             stopping = true;
             Answer::Done
         }
-        _ => Answer::Failed {
-            message: "that is init's business".to_owned(),
-        },
+        _ => Answer::Failed { message: "that is init's business".to_owned() },
     };
     let _ = send(&mut stream, &answer).await;
     if stopping {

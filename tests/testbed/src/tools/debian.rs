@@ -15,12 +15,7 @@ pub(super) const EXPECTED: Duration = Duration::from_secs(6);
 const STAMP: &str = ".unpacked";
 
 /// Always unpacked: a bed never touches the machine's own containerd.
-const NODE: [&str; 4] = [
-    "containerd",
-    "runc",
-    "containernetworking-plugins",
-    "busybox-static",
-];
+const NODE: [&str; 4] = ["containerd", "runc", "containernetworking-plugins", "busybox-static"];
 /// nft for kube-proxy, where the machine has none, with every library that it links but the C library.
 const NFT: [&str; 11] = [
     "nftables",
@@ -52,18 +47,12 @@ struct Needs {
 
 impl Needs {
     fn of_this_machine() -> Self {
-        Self {
-            nft: system::find("nft").is_none(),
-            seccomp: !system::has_library("libseccomp.so.2"),
-        }
+        Self { nft: system::find("nft").is_none(), seccomp: !system::has_library("libseccomp.so.2") }
     }
 
     fn packages(&self) -> Vec<&'static str> {
         let nft = NFT.into_iter().filter(|_| self.nft);
-        NODE.into_iter()
-            .chain(nft)
-            .chain(self.seccomp.then_some(SECCOMP))
-            .collect()
+        NODE.into_iter().chain(nft).chain(self.seccomp.then_some(SECCOMP)).collect()
     }
 }
 
@@ -102,14 +91,7 @@ pub(super) async fn unpack(dir: &Path, progress: &Progress) -> Result<(), ToolsE
         let mut command = Command::new("dpkg-deb");
         command.arg("-x").arg(&archive).arg(&root);
         let shown = format!("dpkg-deb -x {} {}", archive.display(), root.display());
-        run(
-            command,
-            "unpacking a package",
-            &shown,
-            "is the disk full? `df -h` tells",
-            &step,
-        )
-        .await?;
+        run(command, "unpacking a package", &shown, "is the disk full? `df -h` tells", &step).await?;
     }
     let stamp = std::iter::once(system::distribution()).chain(packages.iter().map(|&p| p.to_owned()));
     let stamp = stamp.collect::<Vec<_>>().join("\n");
@@ -148,22 +130,12 @@ async fn download(dir: &Path, packages: &[&str], step: &Step) -> Result<(), Tool
 async fn update(step: &Step) -> Result<(), ToolsError> {
     let mut command = apt_get();
     command.arg("update");
-    run(
-        command,
-        "reading the package lists",
-        "apt-get update",
-        "check the network and /etc/apt",
-        step,
-    )
-    .await
+    run(command, "reading the package lists", "apt-get update", "check the network and /etc/apt", step).await
 }
 
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
-    command
-        .arg("-q")
-        .env("LC_ALL", "C")
-        .env("DEBIAN_FRONTEND", "noninteractive");
+    command.arg("-q").env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
     if nix::unistd::geteuid().is_root() {
         // Otherwise apt warns that its own user may not write into our folder, and downloads as root all the same.
         command.args(["-o", "APT::Sandbox::User=root"]);

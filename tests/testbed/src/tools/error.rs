@@ -54,18 +54,10 @@ pub enum ToolsError {
 
 impl ToolsError {
     pub(super) fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
-        Self::Io {
-            action,
-            path: path.to_owned(),
-            source,
-        }
+        Self::Io { action, path: path.to_owned(), source }
     }
 }
 
 fn list(missing: &[Missing]) -> String {
-    missing
-        .iter()
-        .map(|m| format!("  - {m}"))
-        .collect::<Vec<_>>()
-        .join("\n")
+    missing.iter().map(|m| format!("  - {m}")).collect::<Vec<_>>().join("\n")
 }

@@ -59,14 +59,7 @@ async fn compile(work: &Path, program: &Program, output: &Path, step: &Step) -> 
     let shown = format!("go build {}", program.package);
     let advice = "if a download failed, check the network and GOPROXY (`go env GOPROXY`), then run the same again: \
                   what is built already is kept";
-    run(
-        command,
-        &format!("building {}", program.name),
-        &shown,
-        advice,
-        step,
-    )
-    .await
+    run(command, &format!("building {}", program.name), &shown, advice, step).await
 }
 
 /// Runs `command` to its end, showing its latest line of output beside the step.
@@ -77,10 +70,7 @@ pub(super) async fn run(
     advice: &'static str,
     step: &Step,
 ) -> Result<(), ToolsError> {
-    let start = |source| ToolsError::Start {
-        command: shown.to_owned(),
-        source,
-    };
+    let start = |source| ToolsError::Start { command: shown.to_owned(), source };
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -31,10 +31,9 @@ pub(super) async fn acquire(path: &Path, progress: &Progress) -> Result<Lock, To
             Ok(()) => break,
             Err(TryLockError::WouldBlock) => {
                 if waiting.is_none() {
-                    waiting = Some(progress.step(
-                        &format!("wait for {}, which builds already", holder(&mut file)),
-                        None,
-                    ));
+                    waiting = Some(
+                        progress.step(&format!("wait for {}, which builds already", holder(&mut file)), None),
+                    );
                 }
                 tokio::time::sleep(POLL).await;
             }
@@ -56,9 +55,5 @@ pub(super) async fn acquire(path: &Path, progress: &Progress) -> Result<Lock, To
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-    if read.is_ok() && !text.is_empty() {
-        text
-    } else {
-        "another process".to_owned()
-    }
+    if read.is_ok() && !text.is_empty() { text } else { "another process".to_owned() }
 }

@@ -30,24 +30,14 @@ pub(super) struct Program {
 
 /// In the order of building: kube-apiserver first, since its packages are most of what the others need too.
 const PROGRAMS: [Program; 9] = [
-    program(
-        Part::ControlPlane,
-        "kube-apiserver",
-        "k8s.io/kubernetes/cmd/kube-apiserver",
-        247,
-    ),
+    program(Part::ControlPlane, "kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 247),
     program(
         Part::ControlPlane,
         "kube-controller-manager",
         "k8s.io/kubernetes/cmd/kube-controller-manager",
         84,
     ),
-    program(
-        Part::ControlPlane,
-        "kube-scheduler",
-        "k8s.io/kubernetes/cmd/kube-scheduler",
-        7,
-    ),
+    program(Part::ControlPlane, "kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", 7),
     program(Part::ControlPlane, "kubectl", "k8s.io/kubernetes/cmd/kubectl", 27),
     program(Part::ControlPlane, "etcd", "go.etcd.io/etcd/server/v3", 32),
     program(Part::Node, "kubelet", "k8s.io/kubernetes/cmd/kubelet", 34),
@@ -57,12 +47,7 @@ const PROGRAMS: [Program; 9] = [
 ];
 
 const fn program(part: Part, name: &'static str, package: &'static str, cold_seconds: u64) -> Program {
-    Program {
-        name,
-        package,
-        part,
-        cold_seconds,
-    }
+    Program { name, package, part, cold_seconds }
 }
 
 /// The programs of `parts`, in the order of building.
@@ -107,9 +92,5 @@ pub(super) fn key() -> String {
         hash.update((piece.len() as u64).to_le_bytes());
         hash.update(piece);
     }
-    hash.finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -25,11 +25,7 @@ pub struct Missing {
 
 impl Missing {
     fn new(what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            why: why.into(),
-            mend: mend.into(),
-        }
+        Self { what: what.into(), why: why.into(), mend: mend.into() }
     }
 }
 
@@ -66,10 +62,8 @@ pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
         missing.extend(space());
     }
     if parts.contains(&Part::Node) && !debian::is_unpacked(tools.dir()) && !system::has_node_programs() {
-        let lacking: Vec<_> = ["apt-get", "dpkg-deb"]
-            .into_iter()
-            .filter(|p| system::find(p).is_none())
-            .collect();
+        let lacking: Vec<_> =
+            ["apt-get", "dpkg-deb"].into_iter().filter(|p| system::find(p).is_none()).collect();
         if !lacking.is_empty() {
             missing.push(Missing::new(
                 format!("{} (or containerd, ctr, runc, nft, busybox and the CNI plugins)", lacking.join(" and ")),
@@ -98,11 +92,7 @@ fn go() -> Option<Missing> {
     // Not `go version` alone: it may download another toolchain first, and only the one at hand is of interest here.
     let env = |name: &str, toolchain: Option<&str>| {
         let mut command = Command::new(&go);
-        command
-            .args(["env", name])
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stderr(Stdio::null());
+        command.args(["env", name]).current_dir("/").stdin(Stdio::null()).stderr(Stdio::null());
         if let Some(toolchain) = toolchain {
             command.env("GOTOOLCHAIN", toolchain);
         }
@@ -118,11 +108,7 @@ fn go() -> Option<Missing> {
     if numbers(present) >= vec![1, 21] && env("GOTOOLCHAIN", None).is_some_and(|t| t != "local") {
         return None;
     }
-    Some(Missing::new(
-        format!("Go {wanted} or newer (Go {present} is installed)"),
-        why,
-        mend,
-    ))
+    Some(Missing::new(format!("Go {wanted} or newer (Go {present} is installed)"), why, mend))
 }
 
 /// `1.26.8` as numbers; what follows them, such as `rc1`, doesn't count.
@@ -145,11 +131,7 @@ fn space() -> Option<Missing> {
     let free = u64::from(stat.blocks_available()) * u64::from(stat.fragment_size());
     (free < BUILD_SPACE).then(|| {
         Missing::new(
-            format!(
-                "{} GiB of free space at {}",
-                BUILD_SPACE >> 30,
-                existing.display()
-            ),
+            format!("{} GiB of free space at {}", BUILD_SPACE >> 30, existing.display()),
             "to build the test bed's programs once",
             "free some, or set PODWARD_CACHE, GOCACHE and GOMODCACHE to folders on a larger disk",
         )
@@ -158,11 +140,7 @@ fn space() -> Option<Missing> {
 
 fn commands(node: bool) -> Vec<Missing> {
     let mut wanted = vec![
-        (
-            "cc",
-            "gcc libc6-dev",
-            "to compile the cryptography that the services use",
-        ),
+        ("cc", "gcc libc6-dev", "to compile the cryptography that the services use"),
         ("ip", "iproute2", "to make the bed's network"),
         ("unshare", "util-linux", "to make the bed's namespaces"),
         ("nsenter", "util-linux", "to run commands in the bed's network"),
@@ -190,16 +168,9 @@ fn privileges(node: bool) -> Option<Missing> {
             "sudo --preserve-env=PATH,HOME cargo xtask ..., or take the shape `simulated`, which needs no root",
         ));
     }
-    let setting = |path: &str| {
-        std::fs::read_to_string(path)
-            .ok()
-            .and_then(|s| s.trim().parse::<u64>().ok())
-    };
+    let setting = |path: &str| std::fs::read_to_string(path).ok().and_then(|s| s.trim().parse::<u64>().ok());
     let refused = [
-        (
-            setting("/proc/sys/user/max_user_namespaces") == Some(0),
-            "user.max_user_namespaces=65536",
-        ),
+        (setting("/proc/sys/user/max_user_namespaces") == Some(0), "user.max_user_namespaces=65536"),
         (
             setting("/proc/sys/kernel/unprivileged_userns_clone") == Some(0),
             "kernel.unprivileged_userns_clone=1",
@@ -209,11 +180,7 @@ fn privileges(node: bool) -> Option<Missing> {
             "kernel.apparmor_restrict_unprivileged_userns=0",
         ),
     ];
-    let mend: Vec<_> = refused
-        .into_iter()
-        .filter(|(refused, _)| *refused)
-        .map(|(_, mend)| mend)
-        .collect();
+    let mend: Vec<_> = refused.into_iter().filter(|(refused, _)| *refused).map(|(_, mend)| mend).collect();
     (!mend.is_empty()).then(|| {
         Missing::new(
             "root or user namespaces",
@@ -226,18 +193,14 @@ fn privileges(node: bool) -> Option<Missing> {
 fn has_capability(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
-        .is_some_and(|set| set & (1 << number) != 0)
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & (1 << number) != 0)
 }
 
 /// What a real node wants of the kernel, as far as it is quickly told.
 fn kernel() -> Vec<Missing> {
     let mut missing = Vec::new();
     let filesystems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    if !filesystems
-        .lines()
-        .any(|line| line.split_whitespace().last() == Some("overlay"))
-        && !loads("overlay")
+    if !filesystems.lines().any(|line| line.split_whitespace().last() == Some("overlay")) && !loads("overlay")
     {
         missing.push(Missing::new(
             "overlayfs in the kernel",
@@ -260,10 +223,7 @@ fn kernel() -> Vec<Missing> {
     if has_capability(CAP_SYS_ADMIN)
         && let (Some(unshare), Some(_)) = (system::find("unshare"), system::find("ip"))
     {
-        for (kind, arguments) in [
-            ("veth", "pw0 type veth peer name pw1"),
-            ("bridge", "pw0 type bridge"),
-        ] {
+        for (kind, arguments) in [("veth", "pw0 type veth peer name pw1"), ("bridge", "pw0 type bridge")] {
             let made = Command::new(&unshare)
                 .args(["--net", "ip", "link", "add"])
                 .args(arguments.split(' '))
@@ -286,10 +246,7 @@ fn kernel() -> Vec<Missing> {
 
 /// Whether the kernel has `module` to load.
 fn loads(module: &str) -> bool {
-    let dry = system::find("modprobe").map(|modprobe| {
-        Command::new(modprobe)
-            .args(["--dry-run", "--quiet", module])
-            .status()
-    });
+    let dry = system::find("modprobe")
+        .map(|modprobe| Command::new(modprobe).args(["--dry-run", "--quiet", module]).status());
     dry.is_some_and(|status| status.is_ok_and(|s| s.success()))
 }

@@ -55,10 +55,7 @@ impl Progress {
     }
 
     fn in_mode(mode: Mode) -> Self {
-        Self {
-            shared: Arc::default(),
-            mode,
-        }
+        Self { shared: Arc::default(), mode }
     }
 
     /// Announces the steps to come, so that what is left can be told. Replaces an earlier announcement.
@@ -87,14 +84,7 @@ impl Progress {
                 }
             })
         });
-        Step {
-            progress: self.clone(),
-            name: name.to_owned(),
-            started,
-            stop: Some(stop),
-            ticker,
-            done: false,
-        }
+        Step { progress: self.clone(), name: name.to_owned(), started, stop: Some(stop), ticker, done: false }
     }
 
     /// Says something besides the steps.
@@ -120,11 +110,7 @@ impl Progress {
     }
 
     fn print(&self, line: &str) {
-        let clear = if self.mode == Mode::Redrawn {
-            "\r\x1b[2K"
-        } else {
-            ""
-        };
+        let clear = if self.mode == Mode::Redrawn { "\r\x1b[2K" } else { "" };
         Self::write(&format!("{clear}{line}\n"));
     }
 
@@ -153,12 +139,7 @@ pub struct Step {
 impl Step {
     /// Shows `text` beside the step, until the next one.
     pub fn detail(&self, text: &str) {
-        self.progress.lock().detail = text
-            .trim()
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(DETAIL)
-            .collect();
+        self.progress.lock().detail = text.trim().chars().filter(|c| !c.is_control()).take(DETAIL).collect();
     }
 
     /// The step ended well.
@@ -181,7 +162,6 @@ impl Drop for Step {
             prefix
         };
         let word = if self.done { "done in" } else { "FAILED after" };
-        self.progress
-            .note(&format!("{prefix}{}: {word} {}", self.name, words(elapsed)));
+        self.progress.note(&format!("{prefix}{}: {word} {}", self.name, words(elapsed)));
     }
 }

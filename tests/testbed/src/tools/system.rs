@@ -8,9 +8,7 @@ const CNI_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"]
 /// The folders in which programs are looked for: `PATH`, then the usual ones that a plain user's `PATH` lacks.
 pub(super) fn program_dirs() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path)
-        .filter(|d| !d.as_os_str().is_empty())
-        .collect();
+    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).filter(|d| !d.as_os_str().is_empty()).collect();
     for extra in ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/go/bin"].map(PathBuf::from) {
         if !dirs.contains(&extra) {
             dirs.push(extra);
@@ -21,18 +19,13 @@ pub(super) fn program_dirs() -> impl Iterator<Item = PathBuf> {
 
 /// The program `name` of the machine.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
-    program_dirs()
-        .map(|dir| dir.join(name))
-        .find(|path| path.is_file())
+    program_dirs().map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
 /// The machine's folder of CNI plugins, if it has those that a bed uses.
 pub(super) fn cni_dir() -> Option<PathBuf> {
-    let complete = |dir: &PathBuf| {
-        ["bridge", "host-local", "loopback", "portmap"]
-            .iter()
-            .all(|p| dir.join(p).exists())
-    };
+    let complete =
+        |dir: &PathBuf| ["bridge", "host-local", "loopback", "portmap"].iter().all(|p| dir.join(p).exists());
     CNI_DIRS.into_iter().map(PathBuf::from).find(complete)
 }
 
@@ -40,14 +33,7 @@ pub(super) fn cni_dir() -> Option<PathBuf> {
 /// unpacked ones are those that the bed was tried with.
 pub(super) fn has_node_programs() -> bool {
     let packages = find("apt-get").is_some() && find("dpkg-deb").is_some();
-    let programs = [
-        "containerd",
-        "containerd-shim-runc-v2",
-        "ctr",
-        "runc",
-        "nft",
-        "busybox",
-    ];
+    let programs = ["containerd", "containerd-shim-runc-v2", "ctr", "runc", "nft", "busybox"];
     !packages && cni_dir().is_some() && programs.iter().all(|p| find(p).is_some())
 }
 
@@ -59,10 +45,7 @@ pub(super) fn library_dirs_under(root: &Path) -> Vec<PathBuf> {
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|dir| {
-            dir.is_dir()
-                && dir
-                    .file_name()
-                    .is_some_and(|n| n.to_string_lossy().contains("-linux-gnu"))
+            dir.is_dir() && dir.file_name().is_some_and(|n| n.to_string_lossy().contains("-linux-gnu"))
         })
         .collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
@@ -80,9 +63,7 @@ pub(super) fn has_library(name: &str) -> bool {
 pub(super) fn distribution() -> String {
     let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| {
-        let value = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         value.unwrap_or("unknown").trim_matches('"').to_owned()
     };
     format!("{} {}", field("ID"), field("VERSION_ID"))

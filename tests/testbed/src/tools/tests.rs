@@ -2,11 +2,7 @@ use super::*;
 
 #[test]
 fn the_pins_name_the_versions() {
-    assert!(
-        pins::version("k8s.io/kubernetes").starts_with("v1."),
-        "{}",
-        pins::version("k8s.io/kubernetes")
-    );
+    assert!(pins::version("k8s.io/kubernetes").starts_with("v1."), "{}", pins::version("k8s.io/kubernetes"));
     assert!(pins::version("helm.sh/helm/v4").starts_with("v4."));
     assert!(pins::go_version().starts_with("1."));
     assert!(pins::ldflags().contains(&format!("gitVersion={}", pins::version("k8s.io/kubernetes"))));
@@ -15,16 +11,10 @@ fn the_pins_name_the_versions() {
 
 #[test]
 fn each_pinned_program_is_a_tool_of_the_module() {
-    let (_, tools) = pins::GO_MOD
-        .split_once("tool (")
-        .expect("the module has tool lines");
+    let (_, tools) = pins::GO_MOD.split_once("tool (").expect("the module has tool lines");
     let tools: Vec<&str> = tools.lines().map(str::trim).collect();
     for program in pins::programs(&Part::ALL) {
-        assert!(
-            tools.contains(&program.package),
-            "no tool line for {}",
-            program.package
-        );
+        assert!(tools.contains(&program.package), "no tool line for {}", program.package);
     }
 }
 
@@ -37,10 +27,7 @@ fn programs_are_found_in_every_folder_of_the_layout() {
         std::fs::write(dir.path().join(place).join(name), "").expect("a file");
         assert_eq!(tools.bin(name), dir.path().join(place).join(name));
     }
-    assert_eq!(
-        tools.bin("no-such-program"),
-        dir.path().join("bin/no-such-program")
-    );
+    assert_eq!(tools.bin("no-such-program"), dir.path().join("bin/no-such-program"));
     let path = tools.bin_path_env();
     let dirs: Vec<_> = std::env::split_paths(&path).collect();
     assert_eq!(dirs[0], dir.path().join("bin"));
@@ -59,11 +46,8 @@ fn libraries_are_named_only_when_there_are_any() {
 
 #[test]
 fn what_is_missing_is_listed_with_what_mends_it() {
-    let missing = |what: &str| Missing {
-        what: what.into(),
-        why: "to try".into(),
-        mend: format!("get {what}"),
-    };
+    let missing =
+        |what: &str| Missing { what: what.into(), why: "to try".into(), mend: format!("get {what}") };
     let text = ToolsError::Missing(vec![missing("one"), missing("two")]).to_string();
     assert!(text.contains("one, needed to try; to mend it: get one"), "{text}");
     assert!(text.contains("get two"), "{text}");
@@ -73,14 +57,9 @@ fn what_is_missing_is_listed_with_what_mends_it() {
 async fn a_second_builder_waits_for_the_first() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("lock");
-    let first = lock::acquire(&path, &Progress::quiet())
-        .await
-        .expect("a free lock");
+    let first = lock::acquire(&path, &Progress::quiet()).await.expect("a free lock");
     let text = std::fs::read_to_string(&path).expect("the lock file");
-    assert!(
-        text.starts_with(&format!("process {} (", std::process::id())),
-        "{text}"
-    );
+    assert!(text.starts_with(&format!("process {} (", std::process::id())), "{text}");
     let quiet = Progress::quiet();
     let mut second = std::pin::pin!(lock::acquire(&path, &quiet));
     assert!(futures::poll!(second.as_mut()).is_pending());

@@ -14,12 +14,7 @@ fn config_map(name: &str) -> ConfigMap {
 
 fn kubectl(bed: &Bed, args: &[&str]) -> Output {
     let kubectl = bed.tools().bin("kubectl");
-    std::process::Command::new(kubectl)
-        .arg("--kubeconfig")
-        .arg(bed.kubeconfig())
-        .args(args)
-        .output()
-        .unwrap()
+    std::process::Command::new(kubectl).arg("--kubeconfig").arg(bed.kubeconfig()).args(args).output().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,10 +25,7 @@ async fn two_control_planes_serve_side_by_side() {
     );
     assert_ne!(one.id(), other.id());
     let maps = |bed: &Bed| Api::<ConfigMap>::default_namespaced(bed.client());
-    maps(&one)
-        .create(&PostParams::default(), &config_map("only-here"))
-        .await
-        .unwrap();
+    maps(&one).create(&PostParams::default(), &config_map("only-here")).await.unwrap();
     assert!(maps(&other).get_opt("only-here").await.unwrap().is_none());
 
     // The controllers work: a namespace that is deleted goes away.
@@ -41,34 +33,19 @@ async fn two_control_planes_serve_side_by_side() {
     let space = serde_json::from_value(json!({"metadata": {"name": "short"}})).unwrap();
     spaces.create(&PostParams::default(), &space).await.unwrap();
     spaces.delete("short", &Default::default()).await.unwrap();
-    eventually(
-        "the namespace goes",
-        async || spaces.get_opt("short").await.unwrap(),
-        Option::is_none,
-    )
-    .await;
+    eventually("the namespace goes", async || spaces.get_opt("short").await.unwrap(), Option::is_none).await;
 
     // The way to a cluster that somebody else has started.
     let cluster = Cluster::Existing(ExistingCluster::from_kubeconfig(one.kubeconfig()).await.unwrap());
     assert!(cluster.bed().is_none());
-    Api::<ConfigMap>::default_namespaced(cluster.client())
-        .get("only-here")
-        .await
-        .unwrap();
+    Api::<ConfigMap>::default_namespaced(cluster.client()).get("only-here").await.unwrap();
 
     // From the host with kubectl, and who made what is in the audit log.
     let output = kubectl(&one, &["get", "configmap", "only-here", "--output=name"]);
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "configmap/only-here\n",
-        "{output:?}"
-    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "configmap/only-here\n", "{output:?}");
     let log = one.audit_log().unwrap();
     let written = async || std::fs::read_to_string(&log).unwrap();
-    eventually("the write is logged", written, |log| {
-        log.contains(r#""name":"only-here""#)
-    })
-    .await;
+    eventually("the write is logged", written, |log| log.contains(r#""name":"only-here""#)).await;
     assert!(other.audit_log().is_none());
 
     one.down().await.unwrap();
@@ -92,10 +69,7 @@ async fn processes_run_inside_and_are_reached() {
     let said: serde_json::Value = serde_json::from_str(&whoami.log_tail(100)).unwrap();
     let user = &said["status"]["userInfo"];
     assert_eq!(user["username"], "jane");
-    assert_eq!(
-        user["groups"],
-        json!(["readers", "writers", "system:authenticated"])
-    );
+    assert_eq!(user["groups"], json!(["readers", "writers", "system:authenticated"]));
 
     // A connection made inside, and a port of the host that leads there: etcd listens on loopback inside only.
     let etcd: SocketAddr = "127.0.0.1:2379".parse().unwrap();
@@ -112,45 +86,24 @@ async fn processes_run_inside_and_are_reached() {
     for answer in [inner, outer] {
         assert!(answer.contains("etcdserver"), "{answer:?}");
     }
-    assert!(matches!(
-        bed.connect("10.200.0.1:9".parse().unwrap()).await,
-        Err(BedError::Refused { .. })
-    ));
+    assert!(matches!(bed.connect("10.200.0.1:9".parse().unwrap()).await, Err(BedError::Refused { .. })));
 
     // Ends are told apart.
-    let sleep = bed
-        .spawn(Command::new("sleep", "sleep").arg("1000"))
-        .await
-        .unwrap();
+    let sleep = bed.spawn(Command::new("sleep", "sleep").arg("1000")).await.unwrap();
     assert!(sleep.is_running());
     assert_eq!(sleep.stop().await.unwrap().signal, Some(15));
     assert!(!sleep.is_running());
-    assert_eq!(
-        sleep.stop().await.unwrap().signal,
-        Some(15),
-        "stopping twice is no error"
-    );
+    assert_eq!(sleep.stop().await.unwrap().signal, Some(15), "stopping twice is no error");
     let script = Command::new("script", "sh")
         .args(["-c", "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done"]);
     let script = bed.spawn(script).await.unwrap();
-    eventually(
-        "the trap is set",
-        async || script.log_tail(1),
-        |line| line == "up",
-    )
-    .await;
+    eventually("the trap is set", async || script.log_tail(1), |line| line == "up").await;
     assert_eq!(script.stop().await.unwrap().code, Some(7));
-    let missing = bed
-        .spawn(Command::new("missing", "/no/such/program"))
-        .await
-        .unwrap_err();
+    let missing = bed.spawn(Command::new("missing", "/no/such/program")).await.unwrap_err();
     assert!(chain(&missing).contains("/no/such/program"), "{missing}");
 
     // Any command in the bed's network, its exit code passed on.
-    let version = bed
-        .exec_command(["kubectl", "get", "--raw=/readyz"])
-        .output()
-        .unwrap();
+    let version = bed.exec_command(["kubectl", "get", "--raw=/readyz"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&version.stdout), "ok", "{version:?}");
     let status = bed.exec_command(["sh", "-c", "exit 42"]).status().unwrap();
     assert_eq!((status.code(), status.signal()), (Some(42), None));
@@ -159,9 +112,7 @@ async fn processes_run_inside_and_are_reached() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_component_that_fails_is_named_with_the_end_of_its_log() {
-    let good = Tools::ensure(Shape::ControlPlane.parts(), &Progress::stderr())
-        .await
-        .unwrap();
+    let good = Tools::ensure(Shape::ControlPlane.parts(), &Progress::stderr()).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let bin = dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -170,24 +121,16 @@ async fn a_component_that_fails_is_named_with_the_end_of_its_log() {
     }
     // A program that ends at once, with words and a code.
     let broken = bin.join("kube-apiserver");
-    std::fs::write(
-        &broken,
-        "#!/bin/sh\necho the certificate is upside down >&2\nexit 3\n",
-    )
-    .unwrap();
+    std::fs::write(&broken, "#!/bin/sh\necho the certificate is upside down >&2\nexit 3\n").unwrap();
     std::fs::set_permissions(&broken, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
 
     let tools = Tools::at(dir.path().to_owned());
     let started = builder(Shape::ControlPlane, "broken").tools(tools).start().await;
-    let Err(error @ BedError::Died { .. }) = started else {
-        panic!("started, or failed otherwise")
-    };
+    let Err(error @ BedError::Died { .. }) = started else { panic!("started, or failed otherwise") };
     let text = error.to_string();
     assert!(text.contains("kube-apiserver ended with exit code 3"), "{text}");
     assert!(text.contains("the certificate is upside down"), "{text}");
-    let BedError::Died { log, .. } = error else {
-        unreachable!()
-    };
+    let BedError::Died { log, .. } = error else { unreachable!() };
     assert!(log.is_file(), "the log is kept: {}", log.display());
     let logs = log.parent().unwrap();
     assert!(logs.join("etcd.log").is_file(), "and those of the others too");

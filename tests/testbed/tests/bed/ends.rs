@@ -30,12 +30,7 @@ const SYSCTLS: [&str; 6] = [
 
 fn sysctls() -> BTreeMap<&'static str, String> {
     SYSCTLS
-        .map(|name| {
-            (
-                name,
-                fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap_or_default(),
-            )
-        })
+        .map(|name| (name, fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap_or_default()))
         .into()
 }
 
@@ -56,22 +51,12 @@ struct Owner {
 
 fn start_owner(shape: Shape) -> Owner {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["ends::owner", "--exact", "--nocapture", "--test-threads=1"])
-        .env(SHAPE, shape.to_string());
+    command.args(["ends::owner", "--exact", "--nocapture", "--test-threads=1"]).env(SHAPE, shape.to_string());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     for line in lines {
-        if let Some((id, dir)) = line
-            .unwrap()
-            .strip_prefix("owns ")
-            .and_then(|line| line.split_once(' '))
-        {
-            return Owner {
-                child,
-                id: id.to_owned(),
-                dir: dir.into(),
-            };
+        if let Some((id, dir)) = line.unwrap().strip_prefix("owns ").and_then(|line| line.split_once(' ')) {
+            return Owner { child, id: id.to_owned(), dir: dir.into() };
         }
     }
     panic!("the owner ended without a bed: {:?}", child.wait());
@@ -88,17 +73,11 @@ struct Process {
 impl Process {
     fn read(pid: u32) -> Option<Process> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
-        let command = fs::read_to_string(folder.join("cmdline"))
-            .ok()?
-            .replace('\0', " ");
+        let command = fs::read_to_string(folder.join("cmdline")).ok()?.replace('\0', " ");
         // The name before the last bracket may have spaces; the start time is the 20th field after it, see proc(5).
         let stat = fs::read_to_string(folder.join("stat")).ok()?;
         let started = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
-        Some(Process {
-            pid,
-            started,
-            command,
-        })
+        Some(Process { pid, started, command })
     }
 
     fn runs(&self) -> bool {
@@ -121,24 +100,13 @@ fn processes(dir: &Path) -> Vec<Process> {
 
 fn cgroups(id: &str) -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
-    let parents = fs::read_dir(root)
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path())
-        .chain([root.to_owned()]);
-    parents
-        .map(|parent| parent.join(format!("podward-testbed-{id}")))
-        .filter(|path| path.exists())
-        .collect()
+    let parents = fs::read_dir(root).unwrap().flatten().map(|entry| entry.path()).chain([root.to_owned()]);
+    parents.map(|parent| parent.join(format!("podward-testbed-{id}"))).filter(|path| path.exists()).collect()
 }
 
 fn mounts(id: &str) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
-    table
-        .lines()
-        .filter(|line| line.contains(id))
-        .map(str::to_owned)
-        .collect()
+    table.lines().filter(|line| line.contains(id)).map(str::to_owned).collect()
 }
 
 fn live(dir: &Path, field: &str) -> i32 {
@@ -147,12 +115,7 @@ fn live(dir: &Path, field: &str) -> i32 {
 }
 
 async fn end(processes: &[Process]) {
-    let left = async || {
-        processes
-            .iter()
-            .filter(|process| process.runs())
-            .collect::<Vec<_>>()
-    };
+    let left = async || processes.iter().filter(|process| process.runs()).collect::<Vec<_>>();
     eventually("the processes end", left, Vec::is_empty).await;
 }
 
@@ -168,15 +131,8 @@ async fn killed_owner_leaves_nothing(shape: Shape, least: usize) {
     let before = sysctls();
     let mut owner = start_owner(shape);
     let running = processes(&owner.dir);
-    assert!(
-        running.len() >= least,
-        "the check sees the processes: {running:#?}"
-    );
-    assert_eq!(
-        shape == Shape::Node,
-        !cgroups(&owner.id).is_empty(),
-        "the check sees the cgroups"
-    );
+    assert!(running.len() >= least, "the check sees the processes: {running:#?}");
+    assert_eq!(shape == Shape::Node, !cgroups(&owner.id).is_empty(), "the check sees the cgroups");
     assert_eq!(sysctls(), before, "the machine's settings are as they were");
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();

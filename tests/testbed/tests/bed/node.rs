@@ -25,13 +25,9 @@ async fn pods_run_and_a_service_leads_to_them() {
         "metadata": {"name": "web"},
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
     });
-    let service = services
-        .create(&PostParams::default(), &serde_json::from_value(service).unwrap())
-        .await
-        .unwrap();
-    let address = format!("{}:80", service.spec.unwrap().cluster_ip.unwrap())
-        .parse()
-        .unwrap();
+    let service =
+        services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    let address = format!("{}:80", service.spec.unwrap().cluster_ip.unwrap()).parse().unwrap();
     let spec = json!({
         "containers": [{
             "name": "web",
@@ -40,14 +36,9 @@ async fn pods_run_and_a_service_leads_to_them() {
             "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
         }],
     });
-    pods.create(&PostParams::default(), &pod("web", spec))
-        .await
-        .unwrap();
+    pods.create(&PostParams::default(), &pod("web", spec)).await.unwrap();
     let running = async || pods.get("web").await.unwrap();
-    eventually("the pod is ready", running, |pod| {
-        condition(pod, "Ready") == Some("True")
-    })
-    .await;
+    eventually("the pod is ready", running, |pod| condition(pod, "Ready") == Some("True")).await;
 
     let get = async || -> std::io::Result<String> {
         let mut stream = bed.connect(address).await.map_err(std::io::Error::other)?;
@@ -57,9 +48,7 @@ async fn pods_run_and_a_service_leads_to_them() {
         Ok(answer)
     };
     let served = |answer: &std::io::Result<String>| {
-        answer
-            .as_ref()
-            .is_ok_and(|text| text.contains("served from a pod"))
+        answer.as_ref().is_ok_and(|text| text.contains("served from a pod"))
     };
     eventually("the Service answers", get, served).await.unwrap();
     bed.down().await.unwrap();

@@ -16,16 +16,8 @@ pub(crate) fn builder(shape: Shape, name: &str) -> BedBuilder {
 
 pub(crate) async fn start(builder: BedBuilder) -> Bed {
     let since = Instant::now();
-    let bed = builder
-        .start()
-        .await
-        .unwrap_or_else(|error| panic!("{}", chain(&error)));
-    println!(
-        "{} ({}) started in {} ms",
-        bed.id(),
-        bed.shape(),
-        since.elapsed().as_millis()
-    );
+    let bed = builder.start().await.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    println!("{} ({}) started in {} ms", bed.id(), bed.shape(), since.elapsed().as_millis());
     bed
 }
 
@@ -46,10 +38,7 @@ pub(crate) async fn eventually<T: Debug, F: Future<Output = T>>(
         if seen(&answer) {
             return answer;
         }
-        assert!(
-            Instant::now() < deadline,
-            "{what}: not after {PATIENCE:?}, but {answer:?}"
-        );
+        assert!(Instant::now() < deadline, "{what}: not after {PATIENCE:?}, but {answer:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -62,8 +51,5 @@ pub(crate) fn pod(name: &str, spec: Value) -> Pod {
 /// The status of a condition, if the pod has it.
 pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a str> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions
-        .iter()
-        .find(|condition| condition.type_ == kind)
-        .map(|condition| condition.status.as_str())
+    conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status.as_str())
 }

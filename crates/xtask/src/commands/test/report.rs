@@ -40,16 +40,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} tests passed, {} failed, {} left out",
-            self.passed,
-            self.failed.len(),
-            self.ignored
-        )?;
-        self.failed
-            .iter()
-            .try_for_each(|name| write!(f, "\n  FAILED {name}"))
+        write!(f, "{} tests passed, {} failed, {} left out", self.passed, self.failed.len(), self.ignored)?;
+        self.failed.iter().try_for_each(|name| write!(f, "\n  FAILED {name}"))
     }
 }
 

@@ -25,11 +25,7 @@ impl Exec {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let bed = Bed::attach(&self.name.name).await?;
         let error = bed.exec_command(&self.command).exec();
-        let what = self
-            .command
-            .first()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let what = self.command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Err(anyhow!(error).context(format!("cannot run {what} in {}", bed.id())))
     }
 }

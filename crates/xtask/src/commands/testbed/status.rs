@@ -24,11 +24,7 @@ impl Status {
             return Ok(ExitCode::SUCCESS);
         }
         for bed in beds {
-            let kind = if bed.detached {
-                "until taken down"
-            } else {
-                "as long as its owner"
-            };
+            let kind = if bed.detached { "until taken down" } else { "as long as its owner" };
             println!("{}  ({}, {}, {kind})", bed.name, bed.id, bed.shape);
             println!("  folder      {}", bed.dir.display());
             match tokio::time::timeout(PATIENCE, look(&bed)).await {
@@ -45,12 +41,8 @@ async fn look(info: &BedInfo) -> Result<Vec<String>> {
     let bed = Bed::attach(&info.id).await?;
     let client = bed.client();
     let version = client.apiserver_version().await?;
-    let nodes = Api::<Node>::all(client.clone())
-        .list(&ListParams::default())
-        .await?;
-    let pods = Api::<Pod>::all(client)
-        .list_metadata(&ListParams::default())
-        .await?;
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+    let pods = Api::<Pod>::all(client).list_metadata(&ListParams::default()).await?;
     Ok(vec![
         format!("kubeconfig  {}", bed.kubeconfig().display()),
         format!("logs        {}", bed.logs_dir().display()),

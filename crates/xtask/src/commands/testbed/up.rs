@@ -56,10 +56,7 @@ impl Up {
         step.done();
         if self.podward {
             let step = progress.step("build and start Podward's services", None);
-            let options = Options {
-                profile: self.profile,
-                ..Options::default()
-            };
+            let options = Options { profile: self.profile, ..Options::default() };
             let cluster = Cluster::of_bed(bed.clone());
             // The services are the bed's processes, so they go on when this program ends.
             let started = Podward::start(&cluster, options).await;
@@ -67,16 +64,9 @@ impl Up {
             step.done();
         }
 
-        let named = if name == "dev" {
-            String::new()
-        } else {
-            format!(" --name {name}")
-        };
+        let named = if name == "dev" { String::new() } else { format!(" --name {name}") };
         println!("{} runs after {:.1} s", bed.id(), took.as_secs_f64());
-        println!(
-            "  from this machine:   export KUBECONFIG={}",
-            bed.kubeconfig().display()
-        );
+        println!("  from this machine:   export KUBECONFIG={}", bed.kubeconfig().display());
         println!(
             "  in its network:      cargo xtask testbed exec{named} -- kubectl get pods --all-namespaces"
         );

@@ -20,11 +20,7 @@ pub(in crate::tools) struct Planned {
 impl Planned {
     /// A step that takes `expected` on any machine.
     pub(in crate::tools) fn new(name: &str, expected: Duration) -> Self {
-        Self {
-            name: name.to_owned(),
-            variable: Duration::ZERO,
-            fixed: expected,
-        }
+        Self { name: name.to_owned(), variable: Duration::ZERO, fixed: expected }
     }
 
     /// The compilation of `program`, which takes `seconds` with nothing cached on the machine of the measurement. Most
@@ -32,14 +28,8 @@ impl Planned {
     pub(in crate::tools) fn compile(program: &str, seconds: u64) -> Self {
         let cores = std::thread::available_parallelism().map_or(MEASURED_CORES, |n| n.get() as f64);
         let all = Duration::from_secs(seconds);
-        let variable = all
-            .saturating_sub(LINK)
-            .mul_f64((MEASURED_CORES / cores).min(1.0));
-        Self {
-            name: format!("build {program}"),
-            variable,
-            fixed: LINK.min(all),
-        }
+        let variable = all.saturating_sub(LINK).mul_f64((MEASURED_CORES / cores).min(1.0));
+        Self { name: format!("build {program}"), variable, fixed: LINK.min(all) }
     }
 }
 
@@ -58,10 +48,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(steps: Vec<Planned>) -> Self {
-        Self {
-            steps,
-            ..Self::default()
-        }
+        Self { steps, ..Self::default() }
     }
 
     pub(super) fn begin(&mut self, name: &str, expected: Option<Duration>) {
@@ -99,23 +86,14 @@ impl Plan {
         let time = match expected {
             Some(expected) if elapsed.is_zero() => format!(", about {}", words(*expected)),
             Some(expected) if *expected < elapsed => {
-                format!(
-                    ", {}, longer than the expected {}",
-                    words(elapsed),
-                    words(*expected)
-                )
+                format!(", {}, longer than the expected {}", words(elapsed), words(*expected))
             }
             Some(expected) => format!(", {} of about {}", words(elapsed), words(*expected)),
             None if elapsed.is_zero() => String::new(),
             None => format!(", {}", words(elapsed)),
         };
         let left = if *announced {
-            let rest: Duration = self
-                .steps
-                .iter()
-                .skip(self.ended + 1)
-                .map(|step| self.expected(step))
-                .sum();
+            let rest: Duration = self.steps.iter().skip(self.ended + 1).map(|step| self.expected(step)).sum();
             let left = rest + expected.unwrap_or_default().saturating_sub(elapsed);
             format!(", about {} left", words(left))
         } else {
@@ -125,11 +103,8 @@ impl Plan {
     }
 
     fn expected(&self, step: &Planned) -> Duration {
-        let factor = if self.should.is_zero() {
-            1.0
-        } else {
-            self.took.as_secs_f64() / self.should.as_secs_f64()
-        };
+        let factor =
+            if self.should.is_zero() { 1.0 } else { self.took.as_secs_f64() / self.should.as_secs_f64() };
         step.fixed + step.variable.mul_f64(factor)
     }
 }
@@ -153,27 +128,17 @@ mod tests {
     }
 
     fn step(name: &str, variable: u64, fixed: u64) -> Planned {
-        Planned {
-            name: name.to_owned(),
-            variable: seconds(variable),
-            fixed: seconds(fixed),
-        }
+        Planned { name: name.to_owned(), variable: seconds(variable), fixed: seconds(fixed) }
     }
 
     #[test]
     fn a_slow_first_step_lengthens_the_rest() {
         let mut plan = Plan::new(vec![step("a", 100, 10), step("b", 50, 10), step("c", 30, 10)]);
         plan.begin("a", None);
-        assert_eq!(
-            plan.line(seconds(10)),
-            "[1/3] a, 10 s of about 1 min 50 s, about 3 min 20 s left"
-        );
+        assert_eq!(plan.line(seconds(10)), "[1/3] a, 10 s of about 1 min 50 s, about 3 min 20 s left");
         plan.end(seconds(210));
         plan.begin("b", None);
-        assert_eq!(
-            plan.line(seconds(0)),
-            "[2/3] b, about 1 min 50 s, about 3 min 00 s left"
-        );
+        assert_eq!(plan.line(seconds(0)), "[2/3] b, about 1 min 50 s, about 3 min 00 s left");
     }
 
     #[test]
@@ -189,10 +154,7 @@ mod tests {
     fn a_late_step_says_so_and_an_unannounced_one_has_no_number() {
         let mut plan = Plan::new(vec![step("a", 0, 4)]);
         plan.begin("a", None);
-        assert_eq!(
-            plan.line(seconds(20)),
-            "[1/1] a, 20 s, longer than the expected 4 s, about 0 s left"
-        );
+        assert_eq!(plan.line(seconds(20)), "[1/1] a, 20 s, longer than the expected 4 s, about 0 s left");
         plan.begin("wait", None);
         assert_eq!(plan.line(seconds(75)), "wait, 1 min 15 s");
         plan.end(seconds(75));
