@@ -1,4 +1,4 @@
-//! Changes of phase, gathered so that an operation that runs smoothly costs two events and not ten.
+//! Changes of phase, gathered so that an operation that runs smoothly costs one event and not ten.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -50,11 +50,11 @@ impl Story {
         self.began.get_or_insert_with(Instant::now);
     }
 
-    /// The event, and an empty story, if there is something to tell and it is `at_rest` or older than `patience`.
-    pub(crate) fn tell(&mut self, at_rest: bool, patience: Duration) -> Told {
+    /// The event, and an empty story, if there is something to tell and it began longer than `patience` ago.
+    pub(crate) fn tell(&mut self, patience: Duration) -> Told {
         let Some(began) = self.began else { return Told::Nothing };
         let wait = patience.saturating_sub(began.elapsed());
-        if !at_rest && !wait.is_zero() {
+        if !wait.is_zero() {
             return Told::Later(wait);
         }
         let story = std::mem::take(self);
@@ -103,38 +103,35 @@ mod tests {
     }
 
     #[test]
-    fn a_smooth_operation_is_told_in_two_events() {
+    fn a_smooth_operation_is_told_in_one_event() {
         let mut story = Story::default();
         let patience = Duration::from_secs(60);
-        for phase in [Phase::PreChecking, Phase::Preparing] {
+        for phase in [Phase::PreChecking, Phase::Preparing, Phase::Operating, Phase::PostChecking] {
             story.entered("a", &at(phase));
-            assert!(matches!(story.tell(false, patience), Told::Later(_)));
+            assert!(matches!(story.tell(patience), Told::Later(_)));
         }
-        story.entered("a", &at(Phase::Operating));
-        let first = told(story.tell(true, patience));
-        assert_eq!(first.reason, "Operating");
-        assert_eq!(first.note, "operation a (update): PreChecking, Preparing, Operating");
-        story.entered("a", &at(Phase::PostChecking));
         story.ended("a", &at(Phase::Completing));
-        assert!(matches!(story.tell(false, patience), Told::Later(_)));
         story.became_available();
-        let second = told(story.tell(true, patience));
-        assert_eq!(second.reason, "ServiceAvailable");
-        assert_eq!(second.note, "operation a (update): PostChecking, Completed; the pod is in service");
-        assert_eq!(story.tell(true, patience), Told::Nothing, "told once");
+        let event = told(story.tell(Duration::ZERO));
+        assert_eq!(event.reason, "ServiceAvailable");
+        assert_eq!(
+            event.note,
+            "operation a (update): PreChecking, Preparing, Operating, PostChecking, Completed; the pod is in service"
+        );
+        assert_eq!(story.tell(Duration::ZERO), Told::Nothing, "told once");
     }
 
     #[test]
     fn a_long_wait_is_told_while_it_lasts() {
         let mut story = Story::default();
         story.entered("a", &at(Phase::Preparing));
-        assert_eq!(told(story.tell(false, Duration::ZERO)).reason, "Preparing");
+        assert_eq!(told(story.tell(Duration::ZERO)).reason, "Preparing");
     }
 
     #[test]
     fn a_cancel_is_called_so() {
         let mut story = Story::default();
         story.ended("a", &at(Phase::Preparing));
-        assert_eq!(told(story.tell(true, Duration::ZERO)).reason, "Cancelled");
+        assert_eq!(told(story.tell(Duration::ZERO)).reason, "Cancelled");
     }
 }
