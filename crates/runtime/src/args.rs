@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use podward_core::ReviewPolicy;
 
 use crate::lease::LeaseParams;
 
@@ -63,6 +64,33 @@ pub struct TlsArgs {
     /// Connections at a time
     #[arg(long, env = "PODWARD_MAX_CONNECTIONS", default_value_t = 4096)]
     pub max_connections: usize,
+}
+
+/// Arguments of the judgement of writes to pods, the same for both webhooks.
+#[derive(Clone, Debug, Args)]
+pub struct ReviewArgs {
+    /// Deny what is otherwise only warned of: half announcements, and protected labels written by strangers
+    #[arg(long, env = "PODWARD_STRICT")]
+    pub strict: bool,
+    /// User name of the lifecycle-controller, which may always write the labels that only Podward writes
+    #[arg(
+        long,
+        env = "PODWARD_CONTROLLER_USER",
+        default_value = "system:serviceaccount:podward-system:lifecycle-controller"
+    )]
+    pub controller_user: String,
+    /// Further user that may write them; may be given several times
+    #[arg(long = "trusted-writer", env = "PODWARD_TRUSTED_WRITERS", value_delimiter = ',')]
+    pub trusted_writers: Vec<String>,
+}
+
+impl ReviewArgs {
+    /// The policy that these arguments ask for.
+    #[must_use]
+    pub fn policy(&self) -> ReviewPolicy {
+        let trusted = self.trusted_writers.iter().chain([&self.controller_user]).cloned().collect();
+        ReviewPolicy { strict: self.strict, trusted }
+    }
 }
 
 /// Arguments of the connection to the API server.
@@ -136,6 +164,14 @@ mod tests {
         kube: KubeArgs,
         #[command(flatten)]
         lease: LeaseArgs,
+        #[command(flatten)]
+        review: ReviewArgs,
+    }
+
+    #[test]
+    fn trusting_others_too_leaves_the_controller_trusted() {
+        let policy = All::parse_from(["x", "--trusted-writer", "a,b", "--trusted-writer", "c"]).review.policy();
+        assert_eq!(policy.trusted, ["a", "b", "c", "system:serviceaccount:podward-system:lifecycle-controller"]);
     }
 
     #[test]

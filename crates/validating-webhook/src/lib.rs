@@ -12,7 +12,7 @@ mod validate;
 
 pub use validate::Validating;
 
-use podward_core::ReviewPolicy;
+use podward_runtime::args::ReviewArgs;
 use podward_runtime::{WebhookArgs, run_webhook};
 
 /// The name of the service.
@@ -27,24 +27,16 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub webhook: WebhookArgs,
-    /// Deny what is otherwise only warned of: half announcements, and protected labels written by strangers
-    #[arg(long, env = "PODWARD_STRICT")]
-    pub strict: bool,
-    /// User that may write the labels that only Podward writes; may be given several times
-    #[arg(
-        long = "trusted-writer",
-        env = "PODWARD_TRUSTED_WRITERS",
-        value_delimiter = ',',
-        default_value = "system:serviceaccount:podward-system:lifecycle-controller"
-    )]
-    pub trusted_writers: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub review: ReviewArgs,
 }
 
 impl Args {
     /// The webhook that these arguments ask for.
     #[must_use]
     pub fn hook(&self) -> Validating {
-        Validating::new(ReviewPolicy { strict: self.strict, trusted: self.trusted_writers.clone() })
+        Validating::new(self.review.policy())
     }
 
     /// Serves until a signal.
