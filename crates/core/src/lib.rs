@@ -96,7 +96,7 @@ pub use gate::{available, desired_gate, gate_to_write, may_operate};
 pub use operations::{Operation, Operations, UNKNOWN_TYPE};
 pub use patch::LabelChanges;
 pub use phase::Phase;
-pub use plan::{CheckResult, Checks, NoRules, plan_labels};
+pub use plan::{CheckResult, Checks, NoRules, Plan, plan, plan_labels};
 pub use pod::Pod;
 pub use time::UnixNanos;
 pub use view::{ConditionStatus, PodView};

@@ -22,6 +22,17 @@ impl LabelChanges {
         self.set.is_empty() && self.remove.is_empty()
     }
 
+    /// The changes that make `to` of `from`.
+    #[must_use]
+    pub fn between(from: &BTreeMap<String, String>, to: &BTreeMap<String, String>) -> Self {
+        let set = to.iter().filter(|(key, value)| from.get(*key) != Some(value));
+        let remove = from.keys().filter(|key| !to.contains_key(*key));
+        LabelChanges {
+            set: set.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            remove: remove.cloned().collect(),
+        }
+    }
+
     /// Applies the changes to `labels`.
     pub fn apply(&self, labels: &mut BTreeMap<String, String>) {
         labels.retain(|key, _| !self.remove.contains(key));

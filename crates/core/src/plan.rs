@@ -1,14 +1,15 @@
 //! What the controller writes: the same steps as the webhook's, and those that are the controller's alone.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use crate::advance::settle;
-use crate::gate::available;
+use crate::gate::{available, gate_to_write};
 use crate::keys::{COMPLETING, CREATING, Stage};
 use crate::operations::Operations;
 use crate::patch::LabelChanges;
 use crate::time::UnixNanos;
-use crate::view::PodView;
+use crate::view::{ConditionStatus, PodView};
 
 /// The answer of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,58 @@ impl Checks for NoRules {
 
     fn post_check(&self, _: &str, _: &str) -> CheckResult {
         CheckResult::Pass
+    }
+}
+
+/// What the controller writes to a pod, in one write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Changes of labels.
+    pub labels: LabelChanges,
+    /// The new status of the gate's condition, if it changes.
+    pub gate: Option<ConditionStatus>,
+}
+
+impl Plan {
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.gate.is_none()
+    }
+
+    /// The labels of `pod` as they will be.
+    #[must_use]
+    pub fn labels_after(&self, pod: &PodView<'_>) -> BTreeMap<String, String> {
+        let mut labels = pod.labels.clone();
+        self.labels.apply(&mut labels);
+        labels
+    }
+}
+
+/// What the controller makes of `pod`: [`plan_labels`], the gate that follows from it, and what follows from that gate.
+///
+/// All of it is to be stored together or not at all (a write to `pods/status` keeps the labels that come with it). One thing is
+/// left for the next write: the gate turns on only when no operation holds it in the *stored* pod, so that whoever watches sees
+/// the operation end first. And the pod is not called available on a `Ready` that is older than its gate.
+#[must_use]
+pub fn plan(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> Plan {
+    let labels = plan_labels(pod, checks, now);
+    let mut after = pod.labels.clone();
+    labels.apply(&mut after);
+    let holds_gate = |labels: &BTreeMap<String, String>| {
+        Operations::parse(labels)
+            .iter()
+            .any(|(_, operation)| operation.has_any(&[Stage::Preparing, Stage::Operate]))
+    };
+    let gate = gate_to_write(&PodView { labels: &after, ..*pod }, &Operations::parse(&after));
+    match gate {
+        Some(ConditionStatus::True) if holds_gate(pod.labels) => Plan { labels, gate: None },
+        Some(ConditionStatus::False) => {
+            let more = plan_labels(&PodView { labels: &after, gate, ..*pod }, checks, now);
+            more.apply(&mut after);
+            Plan { labels: LabelChanges::between(pod.labels, &after), gate }
+        }
+        gate => Plan { labels, gate },
     }
 }
 

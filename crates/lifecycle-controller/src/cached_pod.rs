@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use podward_core::keys::{AVAILABLE_CONDITIONS, LIFECYCLE_CONDITION, SERVICE_READY_GATE};
-use podward_core::{ConditionStatus, PodView};
+use podward_core::{ConditionStatus, Explanation, PodView};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A pod with everything dropped on reading that nobody here asks for: containers, volumes, managed fields, other annotations.
@@ -73,13 +73,20 @@ impl CachedPod {
         }
     }
 
-    /// The same view with the gate's condition as it will be.
-    pub(crate) fn view_with_gate(&self, gate: Option<ConditionStatus>) -> PodView<'_> {
-        PodView { gate: gate.or(self.status.conditions.gate), ..self.view() }
-    }
-
     pub(crate) fn lifecycle_condition(&self) -> Option<&LifecycleCondition> {
         self.status.conditions.lifecycle.as_ref()
+    }
+
+    /// Whether the condition for people says this already. A pod in service that never had anything to tell needs no condition.
+    pub(crate) fn tells(&self, explanation: &Explanation) -> bool {
+        match self.lifecycle_condition() {
+            Some(told) => {
+                told.status == explanation.status
+                    && told.reason == explanation.reason
+                    && told.message == explanation.message
+            }
+            None => explanation.status == ConditionStatus::True,
+        }
     }
 
     pub(crate) fn key(&self) -> PodKey {

@@ -1,9 +1,9 @@
 //! The lifecycle-controller: the one writer of lifecycle state.
 //!
 //! ```text
-//!  watch of opted-in pods ──► reconcile ──► podward-core: plan_labels, gate_to_write, explain
+//!  watch of opted-in pods ──► reconcile ──► podward-core: plan, explain
 //!  watch of Services ───────►     │
-//!                                 ├──► write: one patch of metadata, one of status
+//!                                 ├──► write: one patch for labels, gate and condition
 //!                                 ├──► tracker, story ──► events, metrics
 //!                                 └──► latest: what was just written, until the watch has it
 //! ```

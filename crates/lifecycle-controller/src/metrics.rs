@@ -15,8 +15,12 @@ use prometheus_client::registry::{Registry, Unit};
 /// What a write goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(crate) enum WriteKind {
+    /// The gate, and whatever labels and condition go with it.
+    Gate,
+    /// Labels or an annotation.
     Metadata,
-    Status,
+    /// Only the condition for people.
+    Condition,
     Event,
 }
 

@@ -1,4 +1,4 @@
-//! One look at one pod: what the engine says is written, merged into at most one write of metadata and one of status.
+//! One look at one pod: what the engine says is written, merged into one write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
-use podward_core::{NoRules, Operations, UnixNanos, explain, gate_to_write, plan_labels};
+use podward_core::{Explanation, NoRules, Plan, PodView, UnixNanos, explain, plan};
 use tokio::sync::Semaphore;
 
 use crate::cached_pod::CachedPod;
@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::services::{missing_services, without_dead_services};
 use crate::story::Told;
 use crate::tracker::Tracker;
-use crate::write::{MetadataWrite, Writer};
+use crate::write::{PodWrite, Writer};
 
 /// Pods that are written at once. Each takes a connection to the API server; more would only queue there.
 const AT_ONCE: usize = 32;
@@ -60,24 +60,18 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
     if pod.view().terminating {
         return Ok(Action::await_change());
     }
-    let labels = plan_labels(&pod.view(), &NoRules, now());
+    let plan = plan(&pod.view(), &NoRules, now());
     let (annotation, mut again) = repaired_annotation(&pod, &context).await?;
-    let write = MetadataWrite { labels, annotation };
-    if !write.is_empty() {
-        pod = in_turn(&context, context.writer.metadata(&pod, write)).await?;
-    }
-    let gate = gate_to_write(&pod.view(), &Operations::parse(pod.view().labels));
-    let explanation = explain(&pod.view_with_gate(gate), &NoRules);
-    if gate.is_some() {
-        pod = in_turn(&context, context.writer.status(&pod, gate, &explanation)).await?;
-    } else {
-        match context.tracker.time_to_tell(&pod, &explanation) {
-            Some(wait) if wait.is_zero() && context.is_calm() => {
-                pod = in_turn(&context, context.writer.status(&pod, None, &explanation)).await?;
-            }
-            Some(wait) => again = sooner(again, wait.max(Duration::from_millis(500))),
-            None => {}
-        }
+    let explanation = explain_after(&pod, &plan);
+    let told = context.tracker.time_to_tell(&pod, &explanation);
+    let has_to_write = !plan.is_empty() || annotation.is_some();
+    let has_waited = told.is_some_and(|wait| wait.is_zero()) && context.is_calm();
+    if has_to_write || has_waited {
+        let explanation = told.map(|_| &explanation);
+        let write = PodWrite { labels: plan.labels, annotation, gate: plan.gate, explanation };
+        pod = in_turn(&context, context.writer.write(&pod, write)).await?;
+    } else if let Some(wait) = told {
+        again = sooner(again, wait.max(Duration::from_millis(500)));
     }
     match context.tracker.due_event(&pod) {
         Told::Now(draft) => context.events.normal(&pod, draft),
@@ -113,6 +107,13 @@ impl Context {
     fn is_calm(&self) -> bool {
         self.slots.available_permits() > AT_ONCE / 2
     }
+}
+
+/// What the pod will wait for once `plan` is carried out.
+fn explain_after(pod: &CachedPod, plan: &Plan) -> Explanation {
+    let now = pod.view();
+    let labels = plan.labels_after(&now);
+    explain(&PodView { labels: &labels, gate: plan.gate.or(now.gate), ..now }, &NoRules)
 }
 
 async fn in_turn(

@@ -116,15 +116,7 @@ impl Tracker {
     pub(crate) fn time_to_tell(&self, pod: &CachedPod, explanation: &Explanation) -> Option<Duration> {
         let mut pods = self.pods.lock();
         let tracked = pods.get_mut(&pod.key())?;
-        let is_told = match pod.lifecycle_condition() {
-            Some(told) => {
-                told.status == explanation.status
-                    && told.reason == explanation.reason
-                    && told.message == explanation.message
-            }
-            // A pod in service that never had anything to tell needs no condition.
-            None => explanation.reason == "InService",
-        };
+        let is_told = pod.tells(explanation);
         if is_told {
             tracked.waits_for = None;
             return None;

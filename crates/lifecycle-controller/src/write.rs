@@ -25,18 +25,15 @@ pub(crate) struct Writer {
     metrics: Arc<Metrics>,
 }
 
-/// A write to a pod's metadata.
+/// Everything that one write changes on a pod.
 #[derive(Debug, Default)]
-pub(crate) struct MetadataWrite {
+pub(crate) struct PodWrite<'a> {
     pub(crate) labels: LabelChanges,
     /// New text of the annotation with this key.
     pub(crate) annotation: Option<(&'static str, String)>,
-}
-
-impl MetadataWrite {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.annotation.is_none()
-    }
+    pub(crate) gate: Option<ConditionStatus>,
+    /// The condition for people, if it is to be written.
+    pub(crate) explanation: Option<&'a Explanation>,
 }
 
 impl Writer {
@@ -44,70 +41,20 @@ impl Writer {
         Writer { client, metrics }
     }
 
-    /// Writes labels and annotations of `pod`, if it still is what it was when they were decided on.
-    pub(crate) async fn metadata(
-        &self,
-        pod: &CachedPod,
-        write: MetadataWrite,
-    ) -> Result<Arc<CachedPod>, Error> {
-        let mut metadata = precondition(pod);
-        if !write.labels.is_empty() {
-            metadata.insert("labels".to_owned(), Value::Object(write.labels.to_merge_patch()));
-        }
-        if let Some((key, text)) = write.annotation {
-            metadata.insert("annotations".to_owned(), json!({ key: text }));
-        }
-        self.metrics.wrote(WriteKind::Metadata);
-        let patch = json!({ "metadata": metadata });
+    /// Writes to `pod`, if it still is what it was when the write was decided on. Gives the pod as it is stored now.
+    ///
+    /// One request for labels, annotation and conditions: the API server keeps the metadata that comes with a write to pods/status
+    /// (all of it but owner references and the deletion time; `podStatusStrategy` in kubernetes/pkg/registry/core/pod). So a step
+    /// costs one write, and nobody sees half of it.
+    pub(crate) async fn write(&self, pod: &CachedPod, write: PodWrite<'_>) -> Result<Arc<CachedPod>, Error> {
+        self.metrics.wrote(kind(&write));
+        let patch = body(pod, write, Timestamp::now());
         let key = pod.key();
         let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let call = async { api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await };
-        self.finish(pod, "write labels of", call).await
-    }
-
-    /// Writes the gate's condition, if `gate` is given, and the condition for people.
-    pub(crate) async fn status(
-        &self,
-        pod: &CachedPod,
-        gate: Option<ConditionStatus>,
-        explanation: &Explanation,
-    ) -> Result<Arc<CachedPod>, Error> {
-        let now = Timestamp::now();
         // A strategic merge patch joins conditions by their type, so those of others stay as they are.
-        let mut conditions = Vec::with_capacity(2);
-        if let Some(gate) = gate {
-            conditions.push(json!({
-                "type": SERVICE_READY_GATE,
-                "status": gate.as_str(),
-                "message": SERVICE_READY_MESSAGE,
-                "lastTransitionTime": whole_seconds(now),
-            }));
-        }
-        conditions.push(self.lifecycle_condition(pod, explanation, now));
-        self.metrics.wrote(WriteKind::Status);
-        let patch = json!({ "metadata": precondition(pod), "status": { "conditions": conditions } });
-        let key = pod.key();
-        let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
         let call =
             async { api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await };
-        self.finish(pod, "write the status conditions of", call).await
-    }
-
-    fn lifecycle_condition(&self, pod: &CachedPod, explanation: &Explanation, now: Timestamp) -> Value {
-        let mut condition = json!({
-            "type": LIFECYCLE_CONDITION,
-            "status": explanation.status.as_str(),
-            "reason": explanation.reason,
-            "message": explanation.message,
-        });
-        // The time says since when the pod waits for this; a new wording of the same wait does not restart it.
-        let same = pod.lifecycle_condition().is_some_and(|present| {
-            present.status == explanation.status && present.reason == explanation.reason
-        });
-        if let (false, Some(fields)) = (same, condition.as_object_mut()) {
-            fields.insert("lastTransitionTime".to_owned(), Value::from(whole_seconds(now)));
-        }
-        condition
+        self.finish(pod, "write labels and conditions of", call).await
     }
 
     async fn finish(
@@ -124,11 +71,60 @@ impl Writer {
     }
 }
 
-fn precondition(pod: &CachedPod) -> Map<String, Value> {
-    Map::from_iter([
+/// What a write is for, by the weightiest thing in it.
+fn kind(write: &PodWrite<'_>) -> WriteKind {
+    if write.gate.is_some() {
+        WriteKind::Gate
+    } else if write.labels.is_empty() && write.annotation.is_none() {
+        WriteKind::Condition
+    } else {
+        WriteKind::Metadata
+    }
+}
+
+fn body(pod: &CachedPod, write: PodWrite<'_>, now: Timestamp) -> Value {
+    let mut metadata = Map::from_iter([
         ("uid".to_owned(), Value::from(pod.uid())),
         ("resourceVersion".to_owned(), Value::from(pod.resource_version())),
-    ])
+    ]);
+    if !write.labels.is_empty() {
+        metadata.insert("labels".to_owned(), Value::Object(write.labels.to_merge_patch()));
+    }
+    if let Some((key, text)) = write.annotation {
+        metadata.insert("annotations".to_owned(), json!({ key: text }));
+    }
+    let gate = write.gate.map(|gate| {
+        json!({
+            "type": SERVICE_READY_GATE,
+            "status": gate.as_str(),
+            "message": SERVICE_READY_MESSAGE,
+            "lastTransitionTime": whole_seconds(now),
+        })
+    });
+    let told = write.explanation.map(|explanation| lifecycle_condition(pod, explanation, now));
+    let conditions: Vec<Value> = gate.into_iter().chain(told).collect();
+    let mut patch = json!({ "metadata": metadata });
+    if !conditions.is_empty() {
+        patch["status"] = json!({ "conditions": conditions });
+    }
+    patch
+}
+
+fn lifecycle_condition(pod: &CachedPod, explanation: &Explanation, now: Timestamp) -> Value {
+    let mut condition = json!({
+        "type": LIFECYCLE_CONDITION,
+        "status": explanation.status.as_str(),
+        "reason": explanation.reason,
+        "message": explanation.message,
+    });
+    // The time says since when the pod waits for this; a new wording of the same wait does not restart it.
+    let same = pod
+        .lifecycle_condition()
+        .is_some_and(|present| present.status == explanation.status && present.reason == explanation.reason);
+    if !same {
+        condition["lastTransitionTime"] = Value::from(whole_seconds(now));
+    }
+    condition
 }
 
 /// `metav1.Time` has whole seconds.

@@ -170,8 +170,12 @@ mod tests {
 
     #[test]
     fn trusting_others_too_leaves_the_controller_trusted() {
-        let policy = All::parse_from(["x", "--trusted-writer", "a,b", "--trusted-writer", "c"]).review.policy();
-        assert_eq!(policy.trusted, ["a", "b", "c", "system:serviceaccount:podward-system:lifecycle-controller"]);
+        let policy =
+            All::parse_from(["x", "--trusted-writer", "a,b", "--trusted-writer", "c"]).review.policy();
+        assert_eq!(
+            policy.trusted,
+            ["a", "b", "c", "system:serviceaccount:podward-system:lifecycle-controller"]
+        );
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(crate) fn end_a(world: &mut World, completing: bool) {
         return;
     }
     world.finish("a");
+    // Without the webhook the operation ends in one write, and the gate turns in the next.
+    world.reconcile_latest();
     world.reconcile_latest();
     world.kubelet();
     assert!(world.pod.has(Stage::Completing, "a") && world.pod.gate == Some(ConditionStatus::True));

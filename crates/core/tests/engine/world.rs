@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, PodView, UnixNanos, advance,
-    gate_to_write, plan_labels,
+    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, PodView, UnixNanos, advance, plan,
 };
 
 pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
@@ -135,22 +134,14 @@ impl World {
     /// wanted to write.
     pub(crate) fn reconcile(&mut self, seen: &Stored) -> bool {
         let now = self.now();
-        let changes = plan_labels(&seen.view(), &self.checks, now);
-        let mut acted = !changes.is_empty();
-        if acted {
-            if seen.version != self.pod.version {
-                return true;
-            }
-            self.write(|pod| changes.apply(&mut pod.labels));
+        let plan = plan(&seen.view(), &self.checks, now);
+        if seen.version == self.pod.version {
+            self.write(|pod| {
+                plan.labels.apply(&mut pod.labels);
+                pod.gate = plan.gate.or(pod.gate);
+            });
         }
-        let seen = if acted { self.pod.clone() } else { seen.clone() };
-        if let Some(status) = gate_to_write(&seen.view(), &Operations::parse(&seen.labels)) {
-            acted = true;
-            if seen.version == self.pod.version {
-                self.write(|pod| pod.gate = Some(status));
-            }
-        }
-        acted
+        !plan.is_empty()
     }
 
     pub(crate) fn reconcile_latest(&mut self) -> bool {

@@ -3,6 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use podward_core::{ConditionStatus, keys, keys::Stage};
 use podward_e2e::{CONSUMER, Scene, Test};
 use podward_support::{Behaviour, Operator, Pace, TrafficLoop, pods};
@@ -14,6 +17,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("a_consumer_that_hesitates", a_consumer_that_hesitates),
         Test::node("two_consumers", two_consumers),
         Test::node("not_available_before_it_is_taken_in", not_available_before_it_is_taken_in),
+        Test::node("a_service_that_is_gone", a_service_that_is_gone),
     ]
 }
 
@@ -98,6 +102,47 @@ async fn not_available_before_it_is_taken_in(scene: Arc<Scene>) -> Result<()> {
     traffic.behave(Behaviour::PROMPT);
     let available = scene.until_available("web").await?;
     ensure!(!pods::has_label(&available, keys::CREATING), "the label creating stays on an available pod");
+    Ok(())
+}
+
+/// What a Service is expected to do stands until it is gone, or selects other pods; then nobody waits for it any more.
+async fn a_service_that_is_gone(scene: Arc<Scene>) -> Result<()> {
+    let services: Api<Service> = Api::namespaced(scene.client(), scene.namespace());
+    let service = |name: &str, selector: serde_json::Value| {
+        let ports = json!([{"port": 80}]);
+        serde_json::from_value(
+            json!({"metadata": {"name": name}, "spec": {"selector": selector, "ports": ports}}),
+        )
+    };
+    let selects = json!({keys::CONTROL_LABEL: "true"});
+    services.create(&PostParams::default(), &service("stays", selects.clone())?).await?;
+    services.create(&PostParams::default(), &service("turns-away", selects)?).await?;
+    let of = |name: &str| format!("Service/{}/{name}", scene.namespace());
+    let finalizer = TrafficLoop::finalizer_of(CONSUMER);
+    let expected = json!({"expectedFinalizers": {
+        of("stays"): finalizer, of("turns-away"): finalizer, of("never-was"): finalizer,
+    }});
+    let labels = json!({keys::CONTROL_LABEL: "true"});
+    scene.create_with("web", &labels, &json!({keys::AVAILABLE_CONDITIONS: expected.to_string()})).await?;
+    let expects = |pod: &Pod| -> Vec<String> {
+        let text = pod.annotations().get(keys::AVAILABLE_CONDITIONS).cloned().unwrap_or_default();
+        let document: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let names = document["expectedFinalizers"].as_object().into_iter().flat_map(|map| map.keys());
+        names.filter_map(|employer| employer.rsplit('/').next()).map(ToOwned::to_owned).collect()
+    };
+    let forgotten = scene.feed().until("web", "the Service that never was is forgotten", |pod| {
+        !expects(pod).contains(&"never-was".to_owned())
+    });
+    let forgotten = forgotten.await?;
+    ensure!(expects(&forgotten) == ["stays", "turns-away"], "still expected: {:?}", expects(&forgotten));
+    ensure!(!pods::is_available(&forgotten), "available without the Services that are there");
+
+    let elsewhere = Patch::Merge(json!({"spec": {"selector": {"app": "other"}}}));
+    services.patch("turns-away", &PatchParams::default(), &elsewhere).await?;
+    scene.feed().until("web", "only one Service is expected", |pod| expects(pod) == ["stays"]).await?;
+    services.delete("stays", &DeleteParams::default()).await?;
+    let available = scene.until_available("web").await?;
+    ensure!(expects(&available).is_empty(), "still expected: {:?}", expects(&available));
     Ok(())
 }
 
