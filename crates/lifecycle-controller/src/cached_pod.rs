@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
@@ -10,6 +11,9 @@ use kube::core::NamespaceResourceScope;
 use podward_core::keys::{AVAILABLE_CONDITIONS, LIFECYCLE_CONDITION, SERVICE_READY_GATE};
 use podward_core::{ConditionStatus, Explanation, PodView};
 use serde::{Deserialize, Deserializer, Serialize};
+
+/// Longer than a kubelet takes to act on a change of a readiness gate, measured at under 1 s on a busy node.
+const DOUBT: SignedDuration = SignedDuration::from_secs(5);
 
 /// A pod with everything dropped on reading that nobody here asks for: containers, volumes, managed fields, other annotations.
 /// It is never written back; writes are patches.
@@ -40,7 +44,9 @@ struct CachedStatus {
 #[derive(Clone, Debug, Default)]
 struct Conditions {
     gate: Option<ConditionStatus>,
+    gate_since: Option<Timestamp>,
     ready: bool,
+    ready_since: Option<Timestamp>,
     lifecycle: Option<LifecycleCondition>,
 }
 
@@ -75,6 +81,16 @@ impl CachedPod {
 
     pub(crate) fn lifecycle_condition(&self) -> Option<&LifecycleCondition> {
         self.status.conditions.lifecycle.as_ref()
+    }
+
+    /// How long `Ready` is not to be believed yet, because it is from before the gate's last change. After a very short operation
+    /// the kubelet may still be about to say that the pod was not Ready; if it has said nothing for so long it has missed the
+    /// change, or its clock is behind ours.
+    pub(crate) fn ready_is_in_doubt_for(&self, now: Timestamp) -> Option<SignedDuration> {
+        let Conditions { gate_since, ready_since, ready, .. } = self.status.conditions;
+        let (gate_since, ready_since) = (gate_since?, ready_since?);
+        let left = DOUBT - now.duration_since(gate_since);
+        (ready && ready_since < gate_since && left.is_positive()).then_some(left)
     }
 
     /// Whether the condition for people says this already. A pod in service that never had anything to tell needs no condition.
@@ -214,10 +230,13 @@ fn has_gate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error
 
 fn slim_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Conditions, D::Error> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Condition {
         #[serde(rename = "type")]
         type_: String,
         status: String,
+        #[serde(default)]
+        last_transition_time: Option<Time>,
         #[serde(default)]
         reason: Option<String>,
         #[serde(default)]
@@ -227,9 +246,12 @@ fn slim_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Conditi
     let mut conditions = Conditions::default();
     for condition in Option::<Vec<Condition>>::deserialize(deserializer)?.into_iter().flatten() {
         let status = ConditionStatus::parse(&condition.status);
+        let since = condition.last_transition_time.map(|time| time.0);
         match condition.type_.as_str() {
-            SERVICE_READY_GATE => conditions.gate = Some(status),
-            "Ready" => conditions.ready = status == ConditionStatus::True,
+            SERVICE_READY_GATE => (conditions.gate, conditions.gate_since) = (Some(status), since),
+            "Ready" => {
+                (conditions.ready, conditions.ready_since) = (status == ConditionStatus::True, since);
+            }
             LIFECYCLE_CONDITION => {
                 conditions.lifecycle = Some(LifecycleCondition {
                     status,
@@ -270,6 +292,24 @@ mod tests {
         assert!(pod.metadata.managed_fields.is_none());
         assert_eq!(pod.metadata.annotations.as_ref().unwrap().len(), 1);
         assert_eq!(pod.lifecycle_condition().unwrap().reason, "InService");
+    }
+
+    #[test]
+    fn a_ready_from_before_the_gate_is_doubted_for_a_while() {
+        let pod = |ready: &str, gate: &str| -> CachedPod {
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "status": {"conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": ready},
+                {"type": SERVICE_READY_GATE, "status": "True", "lastTransitionTime": gate},
+            ]}}))
+            .unwrap()
+        };
+        let at = |time: &str| time.parse().unwrap();
+        let early = pod("2026-01-01T10:00:00Z", "2026-01-01T10:00:10Z");
+        let left = early.ready_is_in_doubt_for(at("2026-01-01T10:00:12Z"));
+        assert_eq!(left, Some(SignedDuration::from_secs(3)));
+        assert_eq!(early.ready_is_in_doubt_for(at("2026-01-01T10:00:15Z")), None, "not for ever");
+        let same = pod("2026-01-01T10:00:10Z", "2026-01-01T10:00:10Z");
+        assert_eq!(same.ready_is_in_doubt_for(at("2026-01-01T10:00:10Z")), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
+use podward_core::keys::SERVICE_AVAILABLE;
 use podward_core::{Explanation, NoRules, Plan, PodView, UnixNanos, explain, plan};
 use tokio::sync::Semaphore;
 
@@ -60,9 +61,14 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
     if pod.view().terminating {
         return Ok(Action::await_change());
     }
-    let plan = plan(&pod.view(), &NoRules, now());
+    let doubt = pod.ready_is_in_doubt_for(Timestamp::now());
+    let view = believed(&pod, doubt.is_some());
+    let plan = plan(&view, &NoRules, now());
+    let explanation = explain_after(&view, &plan);
     let (annotation, mut again) = repaired_annotation(&pod, &context).await?;
-    let explanation = explain_after(&pod, &plan);
+    if let Some(left) = doubt {
+        again = sooner(again, left.unsigned_abs());
+    }
     let told = context.tracker.time_to_tell(&pod, &explanation);
     let has_to_write = !plan.is_empty() || annotation.is_some();
     let has_waited = told.is_some_and(|wait| wait.is_zero()) && context.is_calm();
@@ -109,11 +115,17 @@ impl Context {
     }
 }
 
+/// The pod as it is acted on: with its `Ready` in doubt it doesn't become available, but doesn't cease to be either.
+fn believed(pod: &CachedPod, ready_is_in_doubt: bool) -> PodView<'_> {
+    let view = pod.view();
+    let is_available = view.labels.contains_key(SERVICE_AVAILABLE);
+    PodView { ready: view.ready && (is_available || !ready_is_in_doubt), ..view }
+}
+
 /// What the pod will wait for once `plan` is carried out.
-fn explain_after(pod: &CachedPod, plan: &Plan) -> Explanation {
-    let now = pod.view();
-    let labels = plan.labels_after(&now);
-    explain(&PodView { labels: &labels, gate: plan.gate.or(now.gate), ..now }, &NoRules)
+fn explain_after(pod: &PodView<'_>, plan: &Plan) -> Explanation {
+    let labels = plan.labels_after(pod);
+    explain(&PodView { labels: &labels, gate: plan.gate.or(pod.gate), ..*pod }, &NoRules)
 }
 
 async fn in_turn(
