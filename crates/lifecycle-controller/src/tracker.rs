@@ -16,8 +16,7 @@ use crate::story::{Story, Told};
 /// A wait that is over sooner is not worth a write of its own: the next write that moves the gate tells of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Events tell of phases gone through; that a pod waits is in its condition by then. So a story that goes on is told late, and
-/// one that pauses because an operator works is told once it is clear that it takes its time.
+/// Events tell of phases gone through; that a pod waits is in its condition by then. So a story that goes on is told late.
 const STORY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where one operation stood when it was last seen.
@@ -101,13 +100,8 @@ impl Tracker {
     pub(crate) fn due_event(&self, pod: &CachedPod) -> Told {
         let mut pods = self.pods.lock();
         let Some(tracked) = pods.get_mut(&pod.key()) else { return Told::Nothing };
-        let patience = if tracked.operations.is_empty() && tracked.service_available {
-            Duration::ZERO
-        } else if tracked.operations.values().all(|standing| standing.phase == Phase::Operating) {
-            PATIENCE
-        } else {
-            STORY_PATIENCE
-        };
+        let is_over = tracked.operations.is_empty() && tracked.service_available;
+        let patience = if is_over { Duration::ZERO } else { STORY_PATIENCE };
         tracked.story.tell(patience)
     }
 
