@@ -13,9 +13,9 @@
 //!                             │                                       │
 //!       ┌─────────────────────┴──────────┬──────────────────┬─────────┴────────┐
 //!       ▼                                ▼                  ▼                  ▼
-//!  advance(old, new, now)        plan_labels(pod, checks)   desired_gate       explain(pod, checks)
-//!  steps that the state allows   advance, and what only     gate_to_write      the condition
-//!       │                        the controller may write   available          podward.io/lifecycle
+//!  advance(old, new, now)        plan(pod, checks)          desired_gate       explain(pod, checks)
+//!  steps that the state allows   plan_labels: advance, and  gate_to_write      the condition
+//!       │                        what is the controller's   available          podward.io/lifecycle
 //!       │                                │                  may_operate
 //!       └──────────▶ LabelChanges ◀──────┘
 //!                         │ JSON patch, merge patch
@@ -24,8 +24,8 @@
 //!
 //! [`advance`] is what both the mutating webhook and the controller apply: the webhook within the caller's own write, the controller
 //! level-triggered on what it sees. So the webhook is a fast path, and nothing is lost without it. What only the controller does is
-//! in [`plan_labels`] (permissions and results, by [`Checks`]; `service-available`) and [`gate_to_write`]. [`review`] judges a write
-//! with the help of [`advance`], so that the two webhooks can't disagree.
+//! in [`plan_labels`] (permissions and results, by [`Checks`]; `service-available`) and [`gate_to_write`]; [`plan`] puts them into one
+//! write. [`review`] judges a write with the help of [`advance`], so that the two webhooks can't disagree.
 //!
 //! # Guarantees
 //!

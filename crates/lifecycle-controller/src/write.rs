@@ -131,3 +131,69 @@ fn lifecycle_condition(pod: &CachedPod, explanation: &Explanation, now: Timestam
 fn whole_seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    fn pod(conditions: Value) -> CachedPod {
+        let metadata = json!({"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"});
+        serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": conditions}})).unwrap()
+    }
+
+    fn explanation() -> Explanation {
+        Explanation { status: ConditionStatus::False, reason: "Preparing", message: "waits".to_owned() }
+    }
+
+    #[test]
+    fn one_write_carries_everything_and_its_precondition() {
+        let labels = LabelChanges {
+            set: BTreeMap::from([("new".to_owned(), "1".to_owned())]),
+            remove: BTreeSet::from(["old".to_owned()]),
+        };
+        let explanation = explanation();
+        let write = PodWrite {
+            labels,
+            annotation: Some(("note", "text".to_owned())),
+            gate: Some(ConditionStatus::False),
+            explanation: Some(&explanation),
+        };
+        let now: Timestamp = "2026-01-01T10:00:00.5Z".parse().unwrap();
+        assert_eq!(kind(&write), WriteKind::Gate);
+        assert_eq!(
+            body(&pod(json!([])), write, now),
+            json!({
+                "metadata": {
+                    "uid": "u", "resourceVersion": "7",
+                    "labels": {"new": "1", "old": null}, "annotations": {"note": "text"},
+                },
+                "status": {"conditions": [
+                    {
+                        "type": SERVICE_READY_GATE, "status": "False", "message": SERVICE_READY_MESSAGE,
+                        "lastTransitionTime": "2026-01-01T10:00:00Z",
+                    },
+                    {
+                        "type": LIFECYCLE_CONDITION, "status": "False", "reason": "Preparing", "message": "waits",
+                        "lastTransitionTime": "2026-01-01T10:00:00Z",
+                    },
+                ]},
+            })
+        );
+    }
+
+    #[test]
+    fn a_new_wording_does_not_restart_the_wait() {
+        let told =
+            json!([{"type": LIFECYCLE_CONDITION, "status": "False", "reason": "Preparing", "message": "x"}]);
+        let explanation = explanation();
+        let write = PodWrite { explanation: Some(&explanation), ..PodWrite::default() };
+        assert_eq!(kind(&write), WriteKind::Condition);
+        let patch = body(&pod(told), write, Timestamp::UNIX_EPOCH);
+        let condition = &patch["status"]["conditions"][0];
+        assert_eq!(condition["message"], "waits");
+        assert!(condition.get("lastTransitionTime").is_none(), "{condition}");
+        assert!(patch["metadata"].get("labels").is_none());
+    }
+}
