@@ -1,7 +1,7 @@
 //! One look at one pod: what the engine says is written, merged into one write.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
@@ -146,14 +146,17 @@ async fn repaired_annotation(
     context: &Context,
 ) -> Result<(Option<(&'static str, String)>, Option<Duration>), Error> {
     let waits = pod.view().ready && !missing_services(pod).is_empty();
-    match context.tracker.time_to_check_services(pod, waits) {
-        Some(wait) if wait.is_zero() => {
-            let annotation = without_dead_services(&context.client, pod).await?;
-            context.tracker.checked_services(&pod.key());
-            Ok((annotation, None))
-        }
-        wait => Ok((None, wait)),
+    let Some(due) = context.tracker.service_check_due(pod, waits) else { return Ok((None, None)) };
+    let wait = due.saturating_duration_since(Instant::now());
+    if !wait.is_zero() {
+        return Ok((None, Some(wait)));
     }
+    let annotation = without_dead_services(&context.client, pod).await?;
+    // What is found dead is written next. That may be refused, so it counts as done only when there is nothing left to find.
+    if annotation.is_none() {
+        context.tracker.checked_services(&pod.key(), due);
+    }
+    Ok((annotation, None))
 }
 
 fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {

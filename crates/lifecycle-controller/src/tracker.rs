@@ -126,9 +126,9 @@ impl Tracker {
         Some(PATIENCE.saturating_sub(since.elapsed()))
     }
 
-    /// How long until somebody should look whether the Services that `pod` waits for still exist: a while after the wait
-    /// began, once, and again when such a Service has changed. `None` when there is nothing to look at, or it was looked at.
-    pub(crate) fn time_to_check_services(&self, pod: &CachedPod, waits: bool) -> Option<Duration> {
+    /// When somebody should look whether the Services that `pod` waits for still exist: a while after the wait began, once, and
+    /// again when such a Service has changed. `None` when there is nothing to look at, or it was looked at.
+    pub(crate) fn service_check_due(&self, pod: &CachedPod, waits: bool) -> Option<Instant> {
         let mut pods = self.pods.lock();
         let tracked = pods.get_mut(&pod.key())?;
         if !waits {
@@ -138,23 +138,25 @@ impl Tracker {
         if let ServiceCheck::NotNeeded = tracked.services {
             tracked.services = ServiceCheck::From(Instant::now() + PATIENCE);
         }
-        let ServiceCheck::From(due) = tracked.services else { return None };
-        Some(due.saturating_duration_since(Instant::now()))
+        match tracked.services {
+            ServiceCheck::From(due) => Some(due),
+            _ => None,
+        }
     }
 
-    /// The Services were looked at.
-    pub(crate) fn checked_services(&self, key: &PodKey) {
-        self.set_service_check(key, ServiceCheck::Done);
+    /// The look that was due then is done. If another one has become due meanwhile, that stands.
+    pub(crate) fn checked_services(&self, key: &PodKey, due: Instant) {
+        if let Some(tracked) = self.pods.lock().get_mut(key)
+            && matches!(tracked.services, ServiceCheck::From(now_due) if now_due == due)
+        {
+            tracked.services = ServiceCheck::Done;
+        }
     }
 
     /// A Service that the pod names has changed: it is worth a look now.
     pub(crate) fn renew_service_check(&self, key: &PodKey) {
-        self.set_service_check(key, ServiceCheck::From(Instant::now()));
-    }
-
-    fn set_service_check(&self, key: &PodKey, check: ServiceCheck) {
         if let Some(tracked) = self.pods.lock().get_mut(key) {
-            tracked.services = check;
+            tracked.services = ServiceCheck::From(Instant::now());
         }
     }
 
