@@ -10,7 +10,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use podward_core::keys::{AVAILABLE_CONDITIONS, LIFECYCLE_CONDITION, SERVICE_READY_GATE};
 use podward_core::{ConditionStatus, Explanation, PodView};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
 /// Longer than a kubelet takes to act on a change of a readiness gate: 0.7 s were seen on a busy node. Conditions have whole
 /// seconds, so of these two one may be lost.
@@ -168,13 +168,6 @@ impl Resource for CachedPod {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
-    }
-}
-
-// What a patch may return where the type must be serialisable; never sent.
-impl Serialize for CachedPod {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.metadata.serialize(serializer)
     }
 }
 

@@ -52,21 +52,13 @@ impl Writer {
         let key = pod.key();
         let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
         // A strategic merge patch joins conditions by their type, so those of others stay as they are.
-        let call =
-            async { api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await };
-        self.finish(pod, "write labels and conditions of", call).await
-    }
-
-    async fn finish(
-        &self,
-        pod: &CachedPod,
-        what: &'static str,
-        call: impl Future<Output = kube::Result<CachedPod>>,
-    ) -> Result<Arc<CachedPod>, Error> {
-        match tokio::time::timeout(DEADLINE, call).await {
+        let what = "write labels and conditions of";
+        let params = PatchParams::default();
+        let patch = Patch::Strategic(&patch);
+        match tokio::time::timeout(DEADLINE, api.patch_status(&key.name, &params, &patch)).await {
             Ok(Ok(written)) => Ok(Arc::new(written)),
-            Ok(Err(source)) => Err(Error::api(what, pod.key(), source)),
-            Err(_) => Err(Error::TimedOut { what, pod: pod.key(), after: DEADLINE }),
+            Ok(Err(source)) => Err(Error::api(what, key, source)),
+            Err(_) => Err(Error::TimedOut { what, pod: key, after: DEADLINE }),
         }
     }
 }
