@@ -30,6 +30,25 @@ pub const INJECT_LABEL: &str = "podward.io/inject";
 /// The value of [`INJECT_LABEL`] that turns it on.
 pub const INJECT_VALUE: &str = "enabled";
 
+/// Label: the pod is to be deleted when everybody has let go of it, whatever its workload. Value: nanoseconds.
+pub const TO_DELETE: &str = "collaset.kusionstack.io/to-delete";
+/// Label: the operation that goes on ends with the pod's deletion. Value: nanoseconds.
+pub const PREPARING_TO_DELETE: &str = "podopslifecycle.kusionstack.io/preparing-to-delete";
+/// Annotation: when a deletion was last asked for. Value: nanoseconds.
+pub const DELETE_TIMESTAMP: &str = "gracedelete.kusionstack.io/delete-timestamp";
+/// Annotation: the wish to delete the pod, as JSON; see [`crate::wish`].
+pub const DELETION_WISH: &str = "podward.io/deletion-wish";
+/// Annotation: lets the pod be deleted at once. Value: why.
+pub const BREAK_GLASS: &str = "podward.io/break-glass";
+/// Annotation: what stood behind the answers of the consumers that have let go of the pod, as JSON; see [`crate::hooks`].
+pub const EVIDENCE: &str = "podward.io/evidence";
+/// The id of the operation that ends with the pod's deletion.
+pub const DELETE_OPERATION: &str = "pod-delete";
+/// The type of that operation.
+pub const DELETE_TYPE: &str = "delete";
+/// Annotation of ReplicaSet's: pods with a lower cost are deleted first.
+pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
 const DOMAIN: &str = ".podopslifecycle.kusionstack.io";
 const PERMISSION: &str = "operation-permission.podopslifecycle.kusionstack.io";
 

@@ -1,0 +1,200 @@
+//! Label selectors, as in Kubernetes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+/// Why a selector can't be right.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InvalidSelector {
+    /// An operator that there is not.
+    #[error("operator {operator:?} of key {key:?} must be In, NotIn, Exists or DoesNotExist")]
+    Operator {
+        /// The requirement's key.
+        key: String,
+        /// What stands there.
+        operator: String,
+    },
+    /// In or NotIn without values, Exists or DoesNotExist with some.
+    #[error("operator {operator} of key {key:?} needs {}", if *wants_values { "at least one value" } else { "no values" })]
+    Values {
+        /// The requirement's key.
+        key: String,
+        /// Its operator.
+        operator: String,
+        /// Whether values are missing, or too many.
+        wants_values: bool,
+    },
+    /// Requirements that exclude each other.
+    #[error("nothing can match: {0}")]
+    MatchesNothing(String),
+}
+
+/// A compiled selector. All of it has to match; an empty one matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    requirements: Vec<(String, Requirement)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Requirement {
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
+    Exists,
+    DoesNotExist,
+}
+
+impl Selector {
+    /// Matches everything.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Compiles `matchLabels` and `matchExpressions` (key, operator, values).
+    ///
+    /// # Errors
+    /// When an expression is malformed, or no labels can match all of them.
+    pub fn new(
+        equal: BTreeMap<String, String>,
+        expressions: impl IntoIterator<Item = (String, String, Vec<String>)>,
+    ) -> Result<Self, InvalidSelector> {
+        let mut requirements: Vec<(String, Requirement)> =
+            equal.into_iter().map(|(key, value)| (key, Requirement::In(BTreeSet::from([value])))).collect();
+        for (key, operator, values) in expressions {
+            requirements.push((key.clone(), requirement(key, operator, values)?));
+        }
+        let selector = Self { requirements };
+        selector.check()?;
+        Ok(selector)
+    }
+
+    /// Whether `labels` match.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.requirements.iter().all(|(key, requirement)| {
+            let value = labels.get(key);
+            match requirement {
+                Requirement::In(values) => value.is_some_and(|value| values.contains(value)),
+                Requirement::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+                Requirement::Exists => value.is_some(),
+                Requirement::DoesNotExist => value.is_none(),
+            }
+        })
+    }
+
+    /// A key and value that every match has, if there is one: to look hooks up by, instead of trying each.
+    #[must_use]
+    pub fn anchor(&self) -> Option<(&str, &BTreeSet<String>)> {
+        self.requirements.iter().find_map(|(key, requirement)| match requirement {
+            Requirement::In(values) => Some((key.as_str(), values)),
+            _ => None,
+        })
+    }
+
+    fn check(&self) -> Result<(), InvalidSelector> {
+        let keys: BTreeSet<&String> = self.requirements.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let mut allowed: Option<BTreeSet<&String>> = None;
+            let (mut excluded, mut must, mut must_not) = (BTreeSet::new(), false, false);
+            for (_, requirement) in self.requirements.iter().filter(|(other, _)| other == key) {
+                match requirement {
+                    Requirement::In(values) => {
+                        must = true;
+                        let values: BTreeSet<&String> = values.iter().collect();
+                        allowed = Some(match allowed {
+                            Some(before) => before.intersection(&values).copied().collect(),
+                            None => values,
+                        });
+                    }
+                    Requirement::NotIn(values) => excluded.extend(values),
+                    Requirement::Exists => must = true,
+                    Requirement::DoesNotExist => must_not = true,
+                }
+            }
+            if must && must_not {
+                let text = format!("label {key} would have to be there and not be there");
+                return Err(InvalidSelector::MatchesNothing(text));
+            }
+            if allowed.is_some_and(|allowed| allowed.iter().all(|value| excluded.contains(*value))) {
+                let text = format!("no value of label {key} meets all requirements on it");
+                return Err(InvalidSelector::MatchesNothing(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn requirement(key: String, operator: String, values: Vec<String>) -> Result<Requirement, InvalidSelector> {
+    let wants_values = match operator.as_str() {
+        "In" | "NotIn" => true,
+        "Exists" | "DoesNotExist" => false,
+        _ => return Err(InvalidSelector::Operator { key, operator }),
+    };
+    if wants_values == values.is_empty() {
+        return Err(InvalidSelector::Values { key, operator, wants_values });
+    }
+    let values = values.into_iter().collect();
+    Ok(match operator.as_str() {
+        "In" => Requirement::In(values),
+        "NotIn" => Requirement::NotIn(values),
+        "Exists" => Requirement::Exists,
+        _ => Requirement::DoesNotExist,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(expressions: &[(&str, &str, &[&str])]) -> Result<Selector, InvalidSelector> {
+        Selector::new(
+            BTreeMap::new(),
+            expressions.iter().map(|(key, operator, values)| {
+                let values = values.iter().map(|value| (*value).to_owned()).collect();
+                ((*key).to_owned(), (*operator).to_owned(), values)
+            }),
+        )
+    }
+
+    fn matches(expressions: &[(&str, &str, &[&str])], labels: &[(&str, &str)]) -> bool {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        selector(expressions).unwrap().matches(&labels)
+    }
+
+    #[test]
+    fn operators_mean_what_they_mean_in_kubernetes() {
+        assert!(matches(&[], &[]));
+        assert!(matches(&[("a", "In", &["1", "2"])], &[("a", "2")]));
+        assert!(!matches(&[("a", "In", &["1", "2"])], &[("a", "3")]));
+        assert!(!matches(&[("a", "In", &["1"])], &[]));
+        assert!(matches(&[("a", "NotIn", &["1"])], &[]));
+        assert!(!matches(&[("a", "NotIn", &["1"])], &[("a", "1")]));
+        assert!(matches(&[("a", "Exists", &[])], &[("a", "")]));
+        assert!(!matches(&[("a", "DoesNotExist", &[])], &[("a", "")]));
+        assert!(!matches(&[("a", "Exists", &[]), ("b", "Exists", &[])], &[("a", "")]));
+    }
+
+    #[test]
+    fn what_can_match_nothing_is_refused() {
+        for contradiction in [
+            &[("a", "In", ["1"].as_slice()), ("a", "NotIn", &["1"])][..],
+            &[("a", "In", &["1"]), ("a", "In", &["2"])],
+            &[("a", "Exists", &[]), ("a", "DoesNotExist", &[])],
+            &[("a", "In", &["1"]), ("a", "DoesNotExist", &[])],
+        ] {
+            assert!(
+                matches!(selector(contradiction), Err(InvalidSelector::MatchesNothing(_))),
+                "{contradiction:?}"
+            );
+        }
+        assert!(selector(&[("a", "In", &["1", "2"]), ("a", "NotIn", &["1"])]).is_ok());
+    }
+
+    #[test]
+    fn malformed_expressions_are_refused() {
+        assert!(selector(&[("a", "in", &["1"])]).is_err());
+        assert!(selector(&[("a", "In", &[])]).is_err());
+        assert!(selector(&[("a", "Exists", &["1"])]).is_err());
+    }
+}

@@ -1,0 +1,19 @@
+//! Generates the code for `proto/`, with a compiler written in Rust: nobody needs protoc.
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+use prost::Message;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
+    let files = [root.join("podward/v1/hook.proto"), root.join("podward/v1/lifecycle.proto")];
+    for file in &files {
+        println!("cargo:rerun-if-changed={}", file.display());
+    }
+    let descriptors = protox::compile(&files, [&root])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("podward.v1.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}

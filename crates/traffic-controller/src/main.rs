@@ -1,0 +1,3 @@
+//! The traffic-controller of Podward.
+
+fn main() {}
