@@ -4,6 +4,7 @@
 //! ([`finalizer_of`]) is on the pod exactly while it holds it.
 
 mod selector;
+mod set;
 
 use sha2::{Digest, Sha256};
 
@@ -11,6 +12,7 @@ use crate::keys::PROT_FINALIZER_PREFIX;
 use crate::time::UnixNanos;
 
 pub use selector::{InvalidSelector, Selector};
+pub use set::HookSet;
 
 /// What a hook is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as corev1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
-use podward_core::keys::{AVAILABLE_CONDITIONS, LIFECYCLE_CONDITION, SERVICE_READY_GATE};
+use podward_core::keys::{
+    AVAILABLE_CONDITIONS, DELETION_WISH, EVIDENCE, LIFECYCLE_CONDITION, SERVICE_READY_GATE,
+};
+use podward_core::wish::Wish;
 use podward_core::{ConditionStatus, Explanation, PodView};
 use serde::{Deserialize, Deserializer};
 
@@ -33,12 +36,43 @@ pub(crate) struct CachedPod {
 struct CachedSpec {
     #[serde(default, deserialize_with = "has_gate")]
     readiness_gates: bool,
+    #[serde(default)]
+    node_name: Option<String>,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    containers: Vec<CachedContainer>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+struct CachedContainer {
+    #[serde(default, deserialize_with = "null_is_empty")]
+    ports: Vec<CachedPort>,
+}
+
+/// A port that a container declares.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CachedPort {
+    #[serde(default)]
+    pub(crate) name: String,
+    pub(crate) container_port: u16,
+    #[serde(default)]
+    pub(crate) protocol: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct CachedStatus {
+    #[serde(default)]
+    phase: Option<String>,
+    #[serde(default, rename = "podIPs", deserialize_with = "null_is_empty")]
+    pod_ips: Vec<CachedIp>,
     #[serde(default, deserialize_with = "slim_conditions")]
     conditions: Conditions,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct CachedIp {
+    ip: String,
 }
 
 /// The conditions that are read.
@@ -48,6 +82,8 @@ struct Conditions {
     gate_since: Option<Timestamp>,
     ready: bool,
     ready_since: Option<Timestamp>,
+    containers_ready: bool,
+    containers_ready_since: Option<Timestamp>,
     lifecycle: Option<LifecycleCondition>,
 }
 
@@ -78,6 +114,64 @@ impl CachedPod {
             ready: self.status.conditions.ready,
             terminating: self.metadata.deletion_timestamp.is_some(),
         }
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The wish to delete it.
+    pub(crate) fn wish(&self) -> Option<Wish> {
+        self.annotation(DELETION_WISH).and_then(Wish::parse)
+    }
+
+    /// The text of the annotation [`EVIDENCE`].
+    pub(crate) fn evidence(&self) -> Option<&str> {
+        self.annotation(EVIDENCE)
+    }
+
+    /// The owner that manages it.
+    pub(crate) fn controller(&self) -> Option<&OwnerReference> {
+        self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    }
+
+    pub(crate) fn created_at(&self) -> Option<Timestamp> {
+        self.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    }
+
+    pub(crate) fn terminating_since(&self) -> Option<Timestamp> {
+        self.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+    }
+
+    pub(crate) fn gate_since(&self) -> Option<Timestamp> {
+        self.status.conditions.gate_since
+    }
+
+    pub(crate) fn containers_ready(&self) -> bool {
+        self.status.conditions.containers_ready
+    }
+
+    pub(crate) fn containers_ready_since(&self) -> Option<Timestamp> {
+        self.status.conditions.containers_ready_since
+    }
+
+    pub(crate) fn node_name(&self) -> Option<&str> {
+        self.spec.node_name.as_deref()
+    }
+
+    /// `status.podIPs`.
+    pub(crate) fn ips(&self) -> impl Iterator<Item = &str> {
+        self.status.pod_ips.iter().map(|ip| ip.ip.as_str())
+    }
+
+    /// The ports of all containers.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &CachedPort> {
+        self.spec.containers.iter().flat_map(|container| &container.ports)
+    }
+
+    /// Whether it has run to its end.
+    pub(crate) fn is_terminal(&self) -> bool {
+        matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
     }
 
     pub(crate) fn lifecycle_condition(&self) -> Option<&LifecycleCondition> {
@@ -183,7 +277,9 @@ fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMet
         #[serde(default)]
         annotations: OurAnnotations,
         finalizers: Option<Vec<String>>,
+        creation_timestamp: Option<Time>,
         deletion_timestamp: Option<Time>,
+        owner_references: Option<Vec<OwnerReference>>,
     }
 
     let slim = Slim::deserialize(deserializer)?;
@@ -193,21 +289,24 @@ fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMet
         uid: slim.uid,
         resource_version: slim.resource_version,
         labels: slim.labels,
-        annotations: slim.annotations.0.map(|text| BTreeMap::from([(AVAILABLE_CONDITIONS.to_owned(), text)])),
+        annotations: (!slim.annotations.0.is_empty()).then_some(slim.annotations.0),
         finalizers: slim.finalizers,
+        creation_timestamp: slim.creation_timestamp,
         deletion_timestamp: slim.deletion_timestamp,
+        owner_references: slim.owner_references,
         ..ObjectMeta::default()
     })
 }
 
 #[derive(Default)]
-struct OurAnnotations(Option<String>);
+struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The key is spelled once, in the core; serde's `rename` would need it as a literal here.
-        let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?;
-        Ok(OurAnnotations(all.and_then(|mut all| all.remove(AVAILABLE_CONDITIONS))))
+        const OURS: [&str; 3] = [AVAILABLE_CONDITIONS, DELETION_WISH, EVIDENCE];
+        let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();
+        let ours = all.into_iter().filter(|(key, _)| OURS.contains(&key.as_ref()));
+        Ok(OurAnnotations(ours.map(|(key, text)| (key.into_owned(), text)).collect()))
     }
 }
 
@@ -220,6 +319,12 @@ fn has_gate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error
 
     let gates = Option::<Vec<Gate>>::deserialize(deserializer)?;
     Ok(gates.into_iter().flatten().any(|gate| gate.condition_type == SERVICE_READY_GATE))
+}
+
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 fn slim_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Conditions, D::Error> {
@@ -245,6 +350,10 @@ fn slim_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Conditi
             SERVICE_READY_GATE => (conditions.gate, conditions.gate_since) = (Some(status), since),
             "Ready" => {
                 (conditions.ready, conditions.ready_since) = (status == ConditionStatus::True, since);
+            }
+            "ContainersReady" => {
+                (conditions.containers_ready, conditions.containers_ready_since) =
+                    (status == ConditionStatus::True, since);
             }
             LIFECYCLE_CONDITION => {
                 conditions.lifecycle = Some(LifecycleCondition {
