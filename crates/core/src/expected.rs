@@ -35,6 +35,18 @@ impl ExpectedFinalizers {
         Ok(ExpectedFinalizers { by_employer: Option::deserialize(expected)? })
     }
 
+    /// The hooks that are named, whatever their finalizer.
+    pub fn hooks(&self) -> impl Iterator<Item = &str> {
+        self.by_employer.iter().flatten().filter_map(|(employer, _)| hook_of(employer))
+    }
+
+    /// The employer who holds the pod by `finalizer`.
+    #[must_use]
+    pub fn employer(&self, finalizer: &str) -> Option<&str> {
+        let mut entries = self.by_employer.iter().flatten();
+        entries.find(|(_, wanted)| *wanted == finalizer).map(|(employer, _)| employer.as_str())
+    }
+
     /// Pairs of employer and finalizer that are not among `finalizers`.
     pub fn missing<'a>(&'a self, finalizers: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.by_employer

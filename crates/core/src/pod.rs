@@ -7,7 +7,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::keys::{AVAILABLE_CONDITIONS, SERVICE_READY_GATE};
-use crate::view::{ConditionStatus, PodView};
+use crate::view::{ConditionStatus, Facts, PodView};
 
 /// A pod. Reading it skips everything else in the document (specs of containers, managed fields) without keeping it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -107,6 +107,7 @@ impl Pod {
             gate: self.condition(SERVICE_READY_GATE),
             ready: self.condition("Ready") == Some(ConditionStatus::True),
             terminating: self.metadata.deletion_timestamp.is_some(),
+            facts: Facts::default(),
         }
     }
 
