@@ -13,6 +13,7 @@ use crate::operations::Operations;
 use crate::patch::{LabelChanges, add, remove};
 use crate::pod::Pod;
 use crate::time::UnixNanos;
+use crate::view::PodView;
 
 /// The patch for a pod that is being created: the readiness gate; `consumers`, the names of the hooks that hold such a pod
 /// ([`Hook::is_consumer`](crate::hooks::Hook::is_consumer)), among its expected finalizers; with `inject` also the opt-in label; and
@@ -98,10 +99,14 @@ fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
     }
 }
 
-/// The patch for a write to a pod or its status: [`advance`], within the caller's own write.
+/// The patch for a write to a pod or its status: [`advance`], within the caller's own write. A write that takes the opt-in away takes
+/// hooks' finalizers with it: nobody will look after them.
 #[must_use]
 pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
     let stored = old.map(Pod::view);
+    if stored.as_ref().is_some_and(PodView::is_controlled) && !new.view().is_controlled() {
+        return Patch(finalizers_patch(new).collect());
+    }
     Patch(advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some()))
 }
 

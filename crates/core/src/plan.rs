@@ -127,6 +127,8 @@ impl Plan {
 /// in the *stored* pod, so that whoever watches sees the operation end first. And the pod is not called available on a `Ready` that is
 /// older than its gate.
 ///
+/// From a pod that isn't opted in what hooks left on it goes: nobody would look after it.
+///
 /// # Guarantees
 /// - `checks` is asked first, then the hooks; an operation starts when nobody speaks against it.
 /// - A hook's finalizer goes only when the hook has answered, its deadline lets the pod go on, or it isn't the hook's pod any more.
@@ -134,10 +136,8 @@ impl Plan {
 /// - With the same answers the plan of a pod that the plan was carried out on is empty, and its open questions are the same.
 #[must_use]
 pub fn plan(pod: &PodView<'_>, consumers: &Consumers<'_>, checks: &dyn Checks, now: UnixNanos) -> Plan {
-    if !pod.is_controlled() {
-        return Plan { now, ..Plan::default() };
-    }
-    Round::new(pod, consumers, now).run(checks)
+    let round = Round::new(pod, consumers, now);
+    if pod.is_controlled() { round.run(checks) } else { round.abandon() }
 }
 
 /// The label changes that the controller makes on `pod`: grants what `checks` let pass, takes every step that follows from it

@@ -48,7 +48,7 @@ impl Round<'_> {
     }
 
     /// The name of the hook that had this finalizer, as far as the pod tells.
-    fn name_of(&self, finalizer: &str) -> String {
+    pub(crate) fn name_of(&self, finalizer: &str) -> String {
         named_in(self.pod.available_conditions)
             .into_iter()
             .find(|hook| finalizer_of(hook) == finalizer)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::advance::advance;
 use crate::gate::{gate_is_off, gate_to_write};
-use crate::hooks::{GateTiming, Phase};
+use crate::hooks::{GateTiming, Phase, is_hook_finalizer};
 use crate::keys::{
     ASKED, AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
     PREPARING_TO_DELETE, Stage, TO_DELETE,
@@ -15,9 +15,9 @@ use crate::plan::{CheckResult, Checks, Plan, plan_labels};
 use crate::time::UnixNanos;
 use crate::view::{ConditionStatus, PodView};
 
-use super::FinalizerChanges;
+use super::{Consumers, FinalizerChanges, HookEvent};
 use super::draft::{is_out, named_in};
-use super::marks::Asked;
+use super::marks::{Asked, Marks};
 use super::round::Round;
 
 /// Each pass moves something forward that doesn't come back within a round: an operation, a finalizer, the gate.
@@ -59,6 +59,20 @@ impl Round<'_> {
                 }
             }
         }
+        self.conclude()
+    }
+
+    /// Takes everything of hooks off the pod.
+    pub(crate) fn abandon(mut self) -> Plan {
+        self.consumers = Consumers { hooks: &[], ..self.consumers };
+        let held: Vec<String> =
+            self.draft.finalizers.iter().filter(|name| is_hook_finalizer(name)).cloned().collect();
+        for finalizer in held {
+            let name = self.name_of(&finalizer);
+            self.note_of(&name, Phase::Release, UnixNanos::default(), HookEvent::Released);
+            self.draft.remove(&finalizer);
+        }
+        self.draft.marks = Marks::default();
         self.conclude()
     }
 
@@ -259,7 +273,7 @@ impl Round<'_> {
 
     /// Whether a question comes up whose time isn't on the pod yet.
     fn asks_anew(&self) -> bool {
-        let stored = super::marks::Marks::parse(self.pod.facts.asked);
+        let stored = Marks::parse(self.pod.facts.asked);
         let marks = self.draft.marks.0.iter();
         marks
             .filter(|(name, _)| self.open.iter().any(|open| &open.question.hook == *name))
