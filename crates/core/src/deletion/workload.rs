@@ -34,9 +34,11 @@ pub enum Workload {
 /// How far the operation of a wish is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
-    /// It may delete the pod.
+    /// The delete is under way.
+    Leaving,
+    /// The pod is out of service and may be deleted.
     Granted,
-    /// It was let into service-leaving: its numbers were counted.
+    /// The numbers were counted, and the pod leaves service.
     Passed,
     /// It was asked for.
     Asked,
@@ -155,15 +157,6 @@ impl Workload {
             Workload::Count { wanted } => Some(active.saturating_sub(*wanted as usize)),
             Workload::DaemonSet { at_once } => Some((*at_once).max(1) as usize),
             Workload::Ending | Workload::StatefulSet { .. } => None,
-        }
-    }
-
-    /// How many more deletes `active` pods stand, at the last moment before one. Here nothing counts but what is there.
-    #[must_use]
-    pub fn spare(&self, active: usize) -> Option<usize> {
-        match self {
-            Workload::Count { wanted } => Some(active.saturating_sub(*wanted as usize)),
-            _ => None,
         }
     }
 

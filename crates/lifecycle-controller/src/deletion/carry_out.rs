@@ -48,8 +48,8 @@ impl Deletions {
         let owner = pod.controller();
         if let Some(owner) = owner {
             if !wish.by_workload {
-                self.ledger.unspend(owner).await;
-            } else if let Ruling::Keep(why) = self.ledger.spend(&self.client, pod, owner).await? {
+                self.ledger.recount(owner).await;
+            } else if let Ruling::Keep(why) = self.ledger.last_word(&self.client, pod, owner).await? {
                 return Ok(Outcome::Stays(Box::new(self.cancel(pod, &why))));
             }
         }
@@ -58,7 +58,7 @@ impl Deletions {
             DeletionKind::Evict => self.evict(pod, &wish).await,
         };
         if let (Err(_) | Ok(Some(_)), Some(owner)) = (&result, owner) {
-            self.ledger.unspend(owner).await;
+            self.ledger.recount(owner).await;
         }
         let Some(refusal) = result? else {
             return Ok(Outcome::Deleted(self.carried_out(pod, &wish)));

@@ -1,13 +1,13 @@
 //! What the leader has counted, owner by owner.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use parking_lot::Mutex;
-use podward_core::deletion::{Progress, Ruling, Workload};
+use podward_core::deletion::{Account, Ruling};
 
 use super::watches::Waiting;
 use super::workloads;
@@ -15,33 +15,32 @@ use crate::cached_pod::CachedPod;
 use crate::error::Error;
 
 /// For how long a count serves the other pods of the same owner. A scale-in of many pods comes as one burst, and would be a list of
-/// all of them for each otherwise.
+/// all of them for each otherwise. What it says of all of them together holds.
 const SERVES: Duration = Duration::from_secs(1);
 
-/// One account an owner. Its lock is held from the count to the decision, so that two pods can't both be the last one too many.
+/// One page an owner. Its lock is held from the count to the decision, so that two pods can't both be the last one too many.
 #[derive(Default)]
 pub(super) struct Ledger {
-    accounts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Account>>>>,
+    pages: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Page>>>>,
 }
 
 #[derive(Default)]
-struct Account {
+struct Page {
+    account: Account,
     count: Option<Count>,
-    /// Pods that were let pass, by UID. Their labels say so too, but only once they are written.
-    passed: HashSet<String>,
-    /// How many deletes may follow the last count that was made for a delete.
-    spare: Option<(Instant, usize)>,
+    last_word: Option<Count>,
 }
 
 struct Count {
     at: Instant,
     /// What [`Waiting::version`] gave; while it is the same the owner wants what it wanted.
     version: Option<u64>,
-    rulings: HashMap<String, Ruling>,
+    rulings: BTreeMap<String, Ruling>,
 }
 
 impl Ledger {
-    /// Whether `pod` may leave service, or, when it has `passed`, may stay out of it. `waiting` calls it again when its owner changes.
+    /// Whether `pod` may leave service, or, when it has `passed`, may stay out of it. When its owner changes, `waiting` brings the pod
+    /// up again.
     pub(super) async fn rule(
         &self,
         client: &Client,
@@ -50,84 +49,62 @@ impl Ledger {
         owner: &OwnerReference,
         passed: bool,
     ) -> Result<Ruling, Error> {
-        let account = self.account(&owner.uid);
-        let mut account = account.lock().await;
-        let now = Instant::now();
+        let page = self.page(&owner.uid);
+        let mut page = page.lock().await;
+        let at = Instant::now();
         let version = waiting.version(&owner.uid);
-        let serves = |count: &Count| {
-            let is_unchanged = passed && version.is_some() && count.version == version;
-            is_unchanged || now.duration_since(count.at) < SERVES && count.version == version
+        let serves = |count: &&Count| {
+            let is_watched = passed && version.is_some();
+            count.version == version && (is_watched || at.duration_since(count.at) < SERVES)
         };
-        let known = account.count.as_ref().filter(|count| serves(count));
-        if let Some(ruling) = known.and_then(|count| count.rulings.get(pod.uid())).cloned() {
+        let known = page.count.as_ref().filter(serves).and_then(|count| count.rulings.get(pod.uid()));
+        if let Some(ruling) = known.cloned() {
+            // Each pod that waits is to be brought up, not only the one that began the watch.
+            if let Some(count) = page.count.as_ref().filter(|_| ruling == Ruling::Go) {
+                waiting.also_for_owner(&pod.key(), &owner.uid, count.version);
+            }
             return Ok(ruling);
         }
-        let mut numbers = workloads::read(client, pod, owner).await?;
-        for member in &mut numbers.members {
-            if let Some(wish) = member.wish.as_mut().filter(|wish| wish.progress == Progress::Asked)
-                && account.passed.contains(&member.uid)
-            {
-                wish.progress = Progress::Passed;
-            }
-        }
-        let rulings: HashMap<String, Ruling> = numbers
-            .workload
-            .rule(&numbers.members)
-            .into_iter()
-            .map(|(uid, ruling)| (uid.to_owned(), ruling))
-            .collect();
-        account.passed =
-            rulings.iter().filter(|(_, ruling)| **ruling == Ruling::Go).map(|(uid, _)| uid.clone()).collect();
+        let numbers = workloads::read(client, pod, owner).await?;
+        let rulings = page.account.rule(&numbers.workload, &numbers.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         let begun = waiting.for_owner(&pod.key(), owner, &numbers.workload);
-        account.count = Some(Count { at: now, version: begun.or(version), rulings });
+        page.count = Some(Count { at, version: begun.or(version), rulings });
         Ok(ruling)
     }
 
-    /// Takes one delete of a pod of `owner`, at the last moment before it: whether the workload has too many pods still.
-    pub(super) async fn spend(
+    /// Whether `pod`, which may be deleted, is deleted: asked at the last moment before.
+    pub(super) async fn last_word(
         &self,
         client: &Client,
         pod: &CachedPod,
         owner: &OwnerReference,
     ) -> Result<Ruling, Error> {
-        let account = self.account(&owner.uid);
-        let mut account = account.lock().await;
-        if let Some((at, spare)) = account.spare
-            && at.elapsed() < SERVES
-            && spare > 0
-        {
-            account.spare = Some((at, spare - 1));
-            return Ok(Ruling::Go);
-        }
+        let page = self.page(&owner.uid);
+        let mut page = page.lock().await;
         let at = Instant::now();
-        let numbers = workloads::read(client, pod, owner).await?;
-        let active = numbers.members.len();
-        match numbers.workload.spare(active) {
-            Some(0) => Ok(Ruling::Keep(format!("its workload has {active} active pods and wants them all"))),
-            Some(spare) => {
-                account.spare = Some((at, spare - 1));
-                Ok(Ruling::Go)
-            }
-            None if matches!(numbers.workload, Workload::StatefulSet { .. }) => {
-                let mut rulings = numbers.workload.rule(&numbers.members);
-                Ok(rulings.remove(pod.uid()).unwrap_or(Ruling::Go))
-            }
-            None => Ok(Ruling::Go),
+        let known = page.last_word.as_ref().filter(|count| at.duration_since(count.at) < SERVES);
+        if let Some(ruling) = known.and_then(|count| count.rulings.get(pod.uid())) {
+            return Ok(ruling.clone());
         }
+        let numbers = workloads::read(client, pod, owner).await?;
+        let rulings = page.account.last_word(&numbers.workload, &numbers.members);
+        let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
+        page.last_word = Some(Count { at, version: None, rulings });
+        Ok(ruling)
     }
 
-    /// A delete that was taken into account has not happened: count again before the next.
-    pub(super) async fn unspend(&self, owner: &OwnerReference) {
-        self.account(&owner.uid).lock().await.spare = None;
+    /// Something else happens to the owner's pods than what was counted with: count again before the next delete.
+    pub(super) async fn recount(&self, owner: &OwnerReference) {
+        self.page(&owner.uid).lock().await.last_word = None;
     }
 
-    /// Forgets owners that are not `of` any pod.
-    pub(super) fn retain(&self, of: impl Fn(&str) -> bool) {
-        self.accounts.lock().retain(|uid, _| of(uid));
+    /// Forgets owners that have no pods any more.
+    pub(super) fn retain(&self, has_pods: impl Fn(&str) -> bool) {
+        self.pages.lock().retain(|uid, _| has_pods(uid));
     }
 
-    fn account(&self, uid: &str) -> Arc<tokio::sync::Mutex<Account>> {
-        self.accounts.lock().entry(uid.to_owned()).or_default().clone()
+    fn page(&self, uid: &str) -> Arc<tokio::sync::Mutex<Page>> {
+        self.pages.lock().entry(uid.to_owned()).or_default().clone()
     }
 }

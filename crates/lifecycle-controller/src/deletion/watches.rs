@@ -97,6 +97,17 @@ impl Waiting {
         })
     }
 
+    /// Looks at `pod` too when the owner `uid`, which is watched, changes. If it has changed since `version`, that is now.
+    pub(super) fn also_for_owner(&self, pod: &PodKey, uid: &str, version: Option<u64>) {
+        let key = Watched::Owner { uid: uid.to_owned() };
+        if let Some(watch) = self.watches.lock().get_mut(&key) {
+            watch.waiting.insert(pod.clone());
+            if version != Some(watch.version) {
+                let _ = self.awake.try_send(ObjectRef::new(&pod.name).within(&pod.namespace));
+            }
+        }
+    }
+
     /// Looks at `pod` again when the budget `name` has changed.
     pub(super) fn for_budget(&self, pod: &PodKey, name: &str) {
         let key = Watched::Budget { namespace: pod.namespace.clone(), name: name.to_owned() };
