@@ -79,9 +79,11 @@
 mod admit;
 mod advance;
 pub mod consumers;
+pub mod deletion;
 mod expected;
 mod explain;
 mod gate;
+pub mod hold;
 pub mod hooks;
 pub mod keys;
 mod operations;

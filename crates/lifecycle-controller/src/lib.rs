@@ -22,6 +22,7 @@ mod args;
 mod cached_pod;
 mod consults;
 mod controller;
+mod deletion;
 mod error;
 mod events;
 mod latest;
