@@ -18,6 +18,9 @@
 
 mod args;
 mod cached_pod;
+// Not called yet.
+#[allow(dead_code)]
+mod callbacks;
 mod controller;
 mod error;
 mod events;
