@@ -20,6 +20,9 @@
 
 mod args;
 mod cached_pod;
+// Not called yet.
+#[allow(dead_code)]
+mod callbacks;
 mod consults;
 mod controller;
 mod deletion;

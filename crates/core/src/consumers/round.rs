@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::hooks::{Answer, DeadlinePolicy, Evidence, EvidenceLevel, Hook, Phase, Question, finalizer_of};
 use crate::keys::Stage;
-use crate::time::{UnixNanos, text};
+use crate::time::UnixNanos;
 use crate::view::PodView;
 
 use super::draft::Draft;
@@ -140,7 +140,7 @@ impl<'a> Round<'a> {
 pub(crate) const NEVER: UnixNanos = UnixNanos(i64::MAX);
 
 fn timed_out(question: &Question, message: &str) -> Evidence {
-    let mut detail = format!("no answer by {}", text(question.deadline));
+    let mut detail = format!("no answer by {}", question.deadline.to_rfc3339());
     if !message.is_empty() {
         detail.push_str(": ");
         detail.push_str(message);

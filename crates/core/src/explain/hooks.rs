@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::consumers::OpenQuestion;
 use crate::expected::ExpectedFinalizers;
 use crate::hooks::{DeadlinePolicy, Phase, hook_of};
-use crate::time::{UnixNanos, text};
+use crate::time::UnixNanos;
 use crate::view::PodView;
 
 /// Everybody who holds the pod: hooks by name, others by their finalizer. Empty when nobody does.
@@ -57,13 +57,13 @@ pub(super) fn sentence(open: &OpenQuestion) -> Option<String> {
         return None;
     }
     let mut said =
-        format!("hook {}: {} since {}", question.hook, question.phase.as_str(), text(question.since));
+        format!("hook {}: {} since {}", question.hook, question.phase.as_str(), question.since.to_rfc3339());
     let _ = match (open.rejected, open.message.as_str()) {
         (true, message) => write!(said, ", says no: {message}"),
         (false, "") => write!(said, ", no answer yet"),
         (false, message) => write!(said, ", {message}"),
     };
-    let deadline = text(question.deadline);
+    let deadline = question.deadline.to_rfc3339();
     let can_undo = matches!(question.phase, Phase::PreCheck | Phase::Prepare);
     let _ = match (open.overdue, open.policy) {
         (true, DeadlinePolicy::Hold) => {
