@@ -48,6 +48,8 @@ pub const DELETE_OPERATION: &str = "pod-delete";
 pub const DELETE_TYPE: &str = "delete";
 /// Annotation of ReplicaSet's: pods with a lower cost are deleted first.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Annotation that the kubelet puts on the API's image of a static pod: the pod itself can't be deleted over the API.
+pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 
 const DOMAIN: &str = ".podopslifecycle.kusionstack.io";
 const PERMISSION: &str = "operation-permission.podopslifecycle.kusionstack.io";

@@ -80,6 +80,7 @@ mod advance;
 mod expected;
 mod explain;
 mod gate;
+pub mod hold;
 pub mod hooks;
 pub mod keys;
 mod operations;

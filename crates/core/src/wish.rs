@@ -3,13 +3,26 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::UnixNanos;
+
 /// How a pod is to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DeletionKind {
     /// Deleted.
     Delete,
     /// Evicted: disruption budgets count.
     Evict,
+}
+
+impl DeletionKind {
+    /// For sentences and metrics: `deletion` or `eviction`.
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
+        match self {
+            DeletionKind::Delete => "deletion",
+            DeletionKind::Evict => "eviction",
+        }
+    }
 }
 
 /// A wish.
@@ -31,6 +44,18 @@ pub struct Wish {
 }
 
 impl Wish {
+    /// A wish of `requested_by`, with the pod's own grace period.
+    #[must_use]
+    pub fn new(kind: DeletionKind, requested_by: &str, at: UnixNanos) -> Self {
+        Wish {
+            kind,
+            requested_by: requested_by.to_owned(),
+            requested_at: at.0,
+            grace_period_seconds: None,
+            by_workload: false,
+        }
+    }
+
     /// Reads the annotation's text. `None` when it isn't a wish.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
