@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hash;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -10,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Error, Event};
 use parking_lot::RwLock;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -24,6 +22,9 @@ use crate::admin::Condition;
 
 /// A watch that fails for longer isn't relied on. Shorter breaks are usual: a replica of the API server restarts.
 const GRACE: Duration = Duration::from_secs(30);
+/// Between a failure and the next try: doubled each time, and half of it left to chance.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What is read of each object of a watch, by the object's name. Clones share it.
 pub struct Watched<V> {
@@ -61,24 +62,46 @@ pub struct Watch {
 }
 
 impl<V: Send + Sync + 'static> Watched<V> {
-    /// Keeps what `read` takes of the objects in `events`, until [`Watch::stop`]; objects of which it takes nothing are not kept.
-    /// `changed` is told of every change, with all that there is.
-    pub fn keep<K, S, R, C>(watch: Watch, events: S, mut read: R, mut changed: C) -> Self
+    /// Keeps what `read` takes of the objects in the events of `begin`, until [`Watch::stop`]; objects of which it takes nothing are
+    /// not kept. `changed` is told of every change, with all that there is.
+    ///
+    /// A watch that fails is begun again with a list. A list is the only sure sign that what is known is the present again: a watch
+    /// that is taken up where it broke off stays silent until something changes.
+    pub fn keep<K, S, B, R, C>(watch: Watch, begin: B, mut read: R, mut changed: C) -> Self
     where
         K: ResourceExt + Send + 'static,
-        S: Stream<Item = Result<Event<K>, Error>> + Send + 'static,
+        S: Stream<Item = Result<Event<K>, Error>> + Send,
+        B: Fn() -> S + Send + 'static,
         R: FnMut(K) -> Option<V> + Send + 'static,
         C: FnMut(&HashMap<String, V>) + Send + 'static,
     {
         let inner = Arc::new(RwLock::new(Inner { objects: HashMap::new(), standing: Standing::Unlisted }));
         let watched = Self { inner: Arc::clone(&inner) };
-        tokio::spawn(async move {
-            let mut keeper = Keeper { inner, listing: HashMap::new(), watch: watch.clone() };
-            let mut events = pin!(events.default_backoff());
-            while let Some(Some(event)) = watch.stop.run_until_cancelled(events.next()).await {
-                keeper.take(event, &mut read, &mut changed);
+        let stop = watch.stop.clone();
+        let mut keeper = Keeper { inner, listing: HashMap::new(), watch };
+        let work = async move {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let mut events = pin!(begin());
+                while let Some(event) = events.next().await {
+                    match event {
+                        Ok(event) => {
+                            if matches!(event, Event::InitDone) {
+                                pause = FIRST_PAUSE;
+                            }
+                            keeper.take(event, &mut read, &mut changed);
+                        }
+                        Err(error) => {
+                            keeper.failed(&error, &mut changed);
+                            break;
+                        }
+                    }
+                }
+                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
-        });
+        };
+        tokio::spawn(async move { stop.run_until_cancelled(work).await });
         watched
     }
 
@@ -128,14 +151,10 @@ struct Keeper<V> {
 impl<V> Keeper<V> {
     fn take<K: ResourceExt>(
         &mut self,
-        event: Result<Event<K>, Error>,
+        event: Event<K>,
         read: &mut impl FnMut(K) -> Option<V>,
         changed: &mut impl FnMut(&HashMap<String, V>),
     ) {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => return self.failed(&error, changed),
-        };
         match event {
             Event::Init => {
                 self.listing = HashMap::new();
