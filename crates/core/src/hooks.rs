@@ -109,6 +109,12 @@ pub fn finalizer_of(name: &str) -> String {
     finalizer
 }
 
+/// Whether `finalizer` is of the form that [`finalizer_of`] gives, so that it is some hook's, present or past.
+#[must_use]
+pub fn is_hook_finalizer(finalizer: &str) -> bool {
+    finalizer.strip_prefix(PROT_FINALIZER_PREFIX).is_some_and(|name| name.starts_with("/lifecyclehook-"))
+}
+
 /// The key of the hook `name` among the expected finalizers: `LifecycleHook//<name>` (kind, no namespace, name).
 #[must_use]
 pub fn employer_of(name: &str) -> String {
@@ -202,6 +208,8 @@ mod tests {
         assert_eq!(prefix, PROT_FINALIZER_PREFIX);
         assert!(name.len() == "lifecyclehook-".len() + 16 && name.len() <= 63, "{name}");
         assert_ne!(finalizer, finalizer_of("traffic-controller2"));
+        assert!(is_hook_finalizer(&finalizer));
+        assert!(!is_hook_finalizer("prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"));
         assert_eq!(hook_of(&employer_of("x")), Some("x"));
     }
 }

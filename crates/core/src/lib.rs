@@ -93,7 +93,9 @@ mod view;
 pub mod wish;
 pub use admit::{Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw};
 pub use advance::advance;
-pub use expected::{ExpectedFinalizers, InvalidAvailableConditions, service_of, without_employers};
+pub use expected::{
+    ExpectedFinalizers, InvalidAvailableConditions, service_of, with_consumers, without_employers,
+};
 pub use explain::{Explanation, explain};
 pub use gate::{available, desired_gate, gate_to_write, may_operate};
 pub use operations::{Operation, Operations, UNKNOWN_TYPE};

@@ -52,7 +52,7 @@ impl Webhook for Mutating {
             return AdmissionResponse::forbid(review.denials.join("; ")).warn(review.warnings);
         }
         let patch = match request.operation {
-            Operation::Create => on_create(new, route.path == INJECT, now()),
+            Operation::Create => on_create(new, route.path == INJECT, &[], now()),
             _ => on_update(old, new, now()),
         };
         AdmissionResponse::allow_with(patch).warn(review.warnings)
