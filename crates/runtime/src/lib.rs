@@ -12,7 +12,10 @@
 pub mod admin;
 pub mod admission;
 pub mod args;
+pub mod authn;
 pub mod client;
+pub mod grpc;
+pub mod grpc_client;
 pub mod lease;
 pub mod shutdown;
 pub mod telemetry;
