@@ -9,9 +9,9 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use podward_api::LifecycleHook;
+use podward_core::Pod;
 use podward_core::hooks::{Hook, HookSet};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
-use podward_core::Pod;
 use podward_runtime::Setup;
 use podward_runtime::watched::{Watch, WatchMetrics, Watched};
 
@@ -75,7 +75,8 @@ impl Consumers {
         }
         let known = self.namespaces.as_ref().and_then(|namespaces| namespaces.get(namespace));
         // One that was created a moment ago has this label in any case.
-        let of_namespace = known.unwrap_or_else(|| Labels::from([(NAMESPACE_NAME.to_owned(), namespace.to_owned())]));
+        let of_namespace =
+            known.unwrap_or_else(|| Labels::from([(NAMESPACE_NAME.to_owned(), namespace.to_owned())]));
         hooks.matching(&labels, &of_namespace).filter(|hook| hook.is_consumer()).cloned().collect()
     }
 }

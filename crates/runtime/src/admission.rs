@@ -21,7 +21,7 @@ mod metrics;
 mod response;
 mod service;
 
-pub use decision::Decision;
+pub use decision::{Decision, Later};
 pub use decode::{AdmissionRequest, DeleteOptions, Operation, Resource, UserInfo};
 pub use metrics::AdmissionMetrics;
 pub use response::AdmissionResponse;

@@ -203,7 +203,10 @@ impl<V> Keeper<V> {
         if self.watch.may_be_absent && is_unknown_resource(error) {
             self.listing = HashMap::new();
             if self.inner.read().standing == Standing::Unlisted || !self.inner.read().objects.is_empty() {
-                tracing::warn!(watch = name, "the API server knows no such resource: is the CRD installed? Taken for none");
+                tracing::warn!(
+                    watch = name,
+                    "the API server knows no such resource: is the CRD installed? Taken for none"
+                );
             }
             self.listed();
             self.watch.metrics.follows(name, 0);
@@ -222,9 +225,8 @@ impl<V> Keeper<V> {
 /// Not found, as the answer to a list: there may be no objects, but there is always a resource to list.
 fn is_unknown_resource(error: &Error) -> bool {
     match error {
-        Error::InitialListFailed(kube::Error::Api(status)) | Error::WatchStartFailed(kube::Error::Api(status)) => {
-            status.code == 404
-        }
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
         _ => false,
     }
 }
@@ -252,7 +254,11 @@ impl WatchMetrics {
             "1 while a watch fails, so that what is known is from before; it is not relied on after 30 s",
             self.failing.clone(),
         );
-        registry.register("failures", "Times that a watch failed and was taken up again", self.failures.clone());
+        registry.register(
+            "failures",
+            "Times that a watch failed and was taken up again",
+            self.failures.clone(),
+        );
     }
 
     fn follows(&self, watch: &'static str, objects: usize) {

@@ -99,7 +99,8 @@ impl Holding {
     /// Judges a DELETE of a pod, which comes with the pod as it is stored.
     pub(crate) fn delete<'a>(&'a self, request: &'a AdmissionRequest<'a, Subject>) -> Decision<'a> {
         let Some(Subject { pod, .. }) = &request.old_object else {
-            return AdmissionResponse::bad_request("a review of DELETE without an old object".to_owned()).into();
+            return AdmissionResponse::bad_request("a review of DELETE without an old object".to_owned())
+                .into();
         };
         self.inner.judge(pod, Asked::new(DeletionKind::Delete, request, request.dry_run, &request.options))
     }
@@ -108,7 +109,8 @@ impl Holding {
     /// business.
     pub(crate) fn evict<'a>(&'a self, request: &'a AdmissionRequest<'a, Subject>) -> Decision<'a> {
         let Some(Subject { delete_options: options, .. }) = &request.object else {
-            return AdmissionResponse::bad_request("a review of an eviction without an object".to_owned()).into();
+            return AdmissionResponse::bad_request("a review of an eviction without an object".to_owned())
+                .into();
         };
         // The review tells of the query's dry run; the one in the body is for us to see.
         let dry_run = request.dry_run || options.dry_run.as_ref().is_some_and(|runs| !runs.is_empty());

@@ -78,7 +78,8 @@ mod tests {
         let read: Subject = serde_json::from_value(pod).unwrap();
         assert_eq!((read.pod.metadata.name.as_str(), read.pod.node_name()), ("a", Some("n")));
         for options in [json!({"gracePeriodSeconds": 3, "dryRun": ["All"]}), json!(null)] {
-            let eviction = json!({"kind": "Eviction", "metadata": {"name": "a"}, "deleteOptions": options.clone()});
+            let eviction =
+                json!({"kind": "Eviction", "metadata": {"name": "a"}, "deleteOptions": options.clone()});
             let read: Subject = serde_json::from_value(eviction).unwrap();
             assert_eq!(read.delete_options.grace_period_seconds, options["gracePeriodSeconds"].as_i64());
         }

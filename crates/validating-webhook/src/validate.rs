@@ -64,7 +64,11 @@ impl Webhook for Validating {
         &ROUTES
     }
 
-    fn decide<'a>(&'a self, route: &'static Route, request: &'a AdmissionRequest<'a, Subject>) -> Decision<'a> {
+    fn decide<'a>(
+        &'a self,
+        route: &'static Route,
+        request: &'a AdmissionRequest<'a, Subject>,
+    ) -> Decision<'a> {
         match (route.path, &self.holding) {
             (DELETE, Some(holding)) => holding.delete(request),
             (EVICT, Some(holding)) => holding.evict(request),

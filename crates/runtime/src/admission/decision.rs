@@ -11,7 +11,8 @@ use super::response::AdmissionResponse;
 /// An answer leaves us this much before the API server stops waiting for it, at least; a fifth of its patience if that is more.
 const LEAST_MARGIN: Duration = Duration::from_millis(500);
 
-type Work<'a> = Box<dyn FnOnce(Instant) -> Pin<Box<dyn Future<Output = AdmissionResponse> + Send + 'a>> + Send + 'a>;
+type Work<'a> =
+    Box<dyn FnOnce(Instant) -> Pin<Box<dyn Future<Output = AdmissionResponse> + Send + 'a>> + Send + 'a>;
 
 /// What a webhook says to a review.
 pub enum Decision<'a> {
@@ -33,6 +34,13 @@ impl<'a> Decision<'a> {
         F: Future<Output = AdmissionResponse> + Send + 'a,
     {
         Self::Later(Later(Box::new(move |deadline| Box::pin(work(deadline)))))
+    }
+}
+
+impl Later<'_> {
+    /// Makes it: for a decision that is part of another one. The bounds are those of the other.
+    pub async fn make(self, deadline: Instant) -> AdmissionResponse {
+        (self.0)(deadline).await
     }
 }
 
@@ -82,9 +90,13 @@ impl Waiting {
     }
 
     /// Makes a decision, until `deadline`. There is no queue: one too many is refused at once.
-    pub(super) async fn run(&self, Later(work): Later<'_>, deadline: Instant) -> Result<AdmissionResponse, Hindrance> {
+    pub(super) async fn run(
+        &self,
+        later: Later<'_>,
+        deadline: Instant,
+    ) -> Result<AdmissionResponse, Hindrance> {
         let _room = self.0.try_acquire().map_err(|_| Hindrance::Busy)?;
-        tokio::time::timeout_at(deadline.into(), work(deadline)).await.map_err(|_| Hindrance::Late)
+        tokio::time::timeout_at(deadline.into(), later.make(deadline)).await.map_err(|_| Hindrance::Late)
     }
 }
 

@@ -195,10 +195,13 @@ impl<W: Webhook> Inner<W> {
                 Decision::Now(response) => (response, false),
                 Decision::Later(work) => {
                     let waited = self.waiting.run(work, deadline()).await;
-                    (waited.unwrap_or_else(|hindrance| {
-                        self.metrics.hindered(route.path, hindrance);
-                        hindrance.response()
-                    }), false)
+                    (
+                        waited.unwrap_or_else(|hindrance| {
+                            self.metrics.hindered(route.path, hindrance);
+                            hindrance.response()
+                        }),
+                        false,
+                    )
                 }
             },
         };

@@ -1,8 +1,9 @@
 //! What the cluster says about a pod's surroundings: from memory where a watch keeps it, else by asking.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use futures::{Stream, TryStreamExt};
+use futures::Stream;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{GetParams, Request, WatchEvent, WatchParams};
 use kube::core::PartialObjectMeta;
@@ -26,12 +27,18 @@ pub(crate) struct Surroundings {
 }
 
 /// Nodes and namespaces are kept; pods are asked for one at a time.
-#[derive(Debug)]
 pub(crate) struct Cluster {
     client: Client,
     nodes: Watched<Node>,
     /// Only those that are being deleted.
     leaving: Watched<()>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nodes, leaving, .. } = self;
+        f.debug_struct("Cluster").field("nodes", nodes).field("leaving", leaving).finish_non_exhaustive()
+    }
 }
 
 impl Cluster {
@@ -111,16 +118,26 @@ impl Cluster {
 
     async fn is_leaving(&self, name: &str, deadline: Instant) -> bool {
         match self.get::<PartialObjectMeta<Namespace>>("/api/v1/namespaces", name, deadline).await {
-            Ok(namespace) => namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()),
+            Ok(namespace) => {
+                namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
+            }
             Err(error) => {
-                tracing::warn!(namespace = name, "could not look at a namespace, so its pods are held: {error}");
+                tracing::warn!(
+                    namespace = name,
+                    "could not look at a namespace, so its pods are held: {error}"
+                );
                 false
             }
         }
     }
 
     /// The pod, if there is one.
-    pub(crate) async fn pod(&self, namespace: &str, name: &str, deadline: Instant) -> Result<Option<Pod>, String> {
+    pub(crate) async fn pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<Option<Pod>, String> {
         self.get(&format!("/api/v1/namespaces/{namespace}/pods"), name, deadline).await
     }
 
@@ -137,7 +154,7 @@ impl Cluster {
         let request = Request::new(format!("/api/v1/namespaces/{namespace}/pods"))
             .watch(&parameters, "")
             .map_err(kube::Error::BuildRequest)?;
-        Ok(self.client.request_events::<Pod>(request).await?.into_stream())
+        self.client.request_events::<Pod>(request).await
     }
 
     async fn get<T: serde::de::DeserializeOwned>(
@@ -146,7 +163,8 @@ impl Cluster {
         name: &str,
         deadline: Instant,
     ) -> Result<Option<T>, String> {
-        let request = Request::new(path).get(name, &GetParams::default()).map_err(|error| error.to_string())?;
+        let request =
+            Request::new(path).get(name, &GetParams::default()).map_err(|error| error.to_string())?;
         let deadline = deadline.min(Instant::now() + LOOK);
         match tokio::time::timeout_at(deadline.into(), self.client.request::<T>(request)).await {
             Ok(Ok(object)) => Ok(Some(object)),
@@ -160,7 +178,8 @@ impl Cluster {
 /// Whether `name` can be the name of an object: only such are put into the path of a request. For another one the API server has
 /// its own answer.
 pub(crate) fn is_name(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let allowed =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     (1..=253).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
 }
 

@@ -82,14 +82,27 @@ impl Default for Metrics {
 
 impl Metrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register("held", "Deletes and evictions that were answered with 429, by what became of the wish", self.held.clone());
+        registry.register(
+            "held",
+            "Deletes and evictions that were answered with 429, by what became of the wish",
+            self.held.clone(),
+        );
         registry.register(
             "let_through",
             "Deletes and evictions that were let through, by the reason; gone: there was no such pod (any more)",
             self.allowed.clone(),
         );
-        registry.register_with_unit("request_deletion", "How long RequestDeletion took", Unit::Seconds, self.call.clone());
-        registry.register("request_deletion_failures", "Calls of RequestDeletion that failed", self.call_failures.clone());
+        registry.register_with_unit(
+            "request_deletion",
+            "How long RequestDeletion took",
+            Unit::Seconds,
+            self.call.clone(),
+        );
+        registry.register(
+            "request_deletion_failures",
+            "Calls of RequestDeletion that failed",
+            self.call_failures.clone(),
+        );
         registry.register_with_unit(
             "delete_wait",
             "How long deletes were kept waiting for their pod to be let go of (--wait)",

@@ -100,7 +100,8 @@ mod tests {
     #[test]
     fn only_a_ready_that_says_so_is_ready() {
         let node = |conditions| -> SlimNode {
-            serde_json::from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}})).unwrap()
+            serde_json::from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}}))
+                .unwrap()
         };
         let ready = |status| json!([{"type": "Ready", "status": status, "lastTransitionTime": "1970-01-01T00:00:07Z"}]);
         assert_eq!(node(ready("True")).standing(), Node::Ready);

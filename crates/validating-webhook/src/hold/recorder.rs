@@ -72,7 +72,9 @@ pub(crate) async fn record(recorder: &dyn Recorder, pod: &Pod, wish: Wish, deadl
 /// The wish as it stands on the pod: an earlier one may have been there.
 fn as_recorded(ours: Wish, response: v1::RequestDeletionResponse) -> Wish {
     let Some(stands) = response.lifecycle.and_then(|lifecycle| lifecycle.deletion_wish) else { return ours };
-    let at = stands.requested_at.map(|at| at.seconds.saturating_mul(1_000_000_000).saturating_add(at.nanos.into()));
+    let at = stands
+        .requested_at
+        .map(|at| at.seconds.saturating_mul(1_000_000_000).saturating_add(at.nanos.into()));
     Wish {
         kind: match stands.kind() {
             v1::DeletionKind::Evict => DeletionKind::Evict,
@@ -96,7 +98,9 @@ fn explain(status: &Status) -> String {
             "the lifecycle-controller doesn't take the word of Podward's validating-webhook ({message}); see its --token-file, and \
              --trusted-requester of the lifecycle-controller"
         ),
-        Code::NotFound => format!("the lifecycle-controller doesn't know the pod, or knows another of that name ({message})"),
+        Code::NotFound => format!(
+            "the lifecycle-controller doesn't know the pod, or knows another of that name ({message})"
+        ),
         code => format!("the lifecycle-controller answers {code:?}: {message}"),
     }
 }

@@ -70,7 +70,8 @@ impl Inner {
         end: Instant,
     ) -> Option<AdmissionResponse> {
         let name = &pod.metadata.name;
-        let seconds = u32::try_from(end.saturating_duration_since(Instant::now()).as_secs()).unwrap_or(u32::MAX);
+        let seconds =
+            u32::try_from(end.saturating_duration_since(Instant::now()).as_secs()).unwrap_or(u32::MAX);
         let watch = match self.cluster.watch_pod(asked.namespace, name, seconds.saturating_add(1)).await {
             Ok(watch) => watch,
             Err(error) => {
@@ -89,7 +90,9 @@ impl Inner {
             let mut watch = pin!(watch);
             while let Some(Ok(event)) = watch.next().await {
                 match event {
-                    WatchEvent::Added(now) | WatchEvent::Modified(now) if now.metadata.uid == pod.metadata.uid => {
+                    WatchEvent::Added(now) | WatchEvent::Modified(now)
+                        if now.metadata.uid == pod.metadata.uid =>
+                    {
                         if let Some(response) = self.verdict(&now, asked, known) {
                             return Some(response);
                         }
