@@ -20,6 +20,7 @@ pub mod lease;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
+pub mod watched;
 mod webhook_server;
 
-pub use webhook_server::{Listening, WebhookArgs, run_webhook, serve_webhook};
+pub use webhook_server::{Listening, Setup, WebhookArgs, run_webhook, serve_webhook};
