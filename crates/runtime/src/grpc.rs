@@ -40,6 +40,7 @@ mod services;
 mod tracked;
 
 pub use metrics::GrpcMetrics;
+pub use deadline::timeout_of;
 pub use server::{GrpcLimits, GrpcServer};
 pub use services::{Servable, Services, ServicesError};
 
