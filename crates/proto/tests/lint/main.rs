@@ -1,4 +1,6 @@
 //! The style of `proto/`, and what may never change in it once somebody speaks it.
+// The helpers of tests are tests, too.
+#![allow(clippy::expect_used)]
 
 mod comments;
 mod names;
