@@ -40,7 +40,10 @@ impl HookHandler for Handler {
             Phase::Complete => self.take_in(pod).await,
             Phase::Release => self.forget(pod).await,
             other => {
-                return Err(Status::invalid_argument(format!("this hook is not for {}", other.as_str_name())));
+                return Err(Status::invalid_argument(format!(
+                    "this hook is not for {}",
+                    other.as_str_name()
+                )));
             }
         };
         // An error counts as unreachable: Podward asks again, later and later, and shows the text.

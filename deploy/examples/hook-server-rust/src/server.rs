@@ -32,6 +32,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 
     let mut terminate = signal(SignalKind::terminate()).context("listen to SIGTERM")?;
     let listener = TcpListener::bind(args.bind).await.with_context(|| format!("bind {}", args.bind))?;
+    let address = listener.local_addr().context("learn the address")?;
     let server = Server::builder()
         .tls_config(ServerTlsConfig::new().identity(identity))
         .context("use the certificate")?
@@ -40,7 +41,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .serve_with_incoming_shutdown(TcpIncoming::from(listener), async move {
             terminate.recv().await;
         });
-    println!("serving at {}", args.bind);
+    println!("serving at {address}");
     // Podward looks whether the endpoint answers before it takes the hook, so this is done while serving. The hook stays registered
     // when this process ends: it, or another replica, will be back.
     let registered = async {
