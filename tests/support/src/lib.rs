@@ -6,6 +6,7 @@
 //! - [`Timeline`] records every version of every pod and holds the protocol's invariants against all of them.
 //! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
 //! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
+//! - [`python_with`] makes a Python environment for what is written in Python.
 //! - [`demo::run`] puts them together.
 //!
 //! Nothing here uses Podward's client code: what is shared with it are the names of `podward_core::keys`.
@@ -19,6 +20,7 @@ mod operator;
 pub mod pods;
 mod podward;
 mod private_file;
+mod python;
 pub mod timeline;
 mod traffic_loop;
 mod wait;
@@ -29,6 +31,7 @@ pub use images::DemoImages;
 pub use operator::{FinishStyle, Operator};
 pub use podward::{Kind, Options, Podward, Service};
 pub(crate) use private_file::private_file;
+pub use python::python_with;
 pub use timeline::Timeline;
 pub use traffic_loop::{Behaviour, Pace, TrafficLoop};
 pub use wait::{WAIT, within};

@@ -19,7 +19,7 @@ use nix::{
     unistd::Pid,
 };
 use podward_testbed::CertificatePem;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
@@ -60,6 +60,8 @@ impl Local {
         let key = KeyPair::generate().context("make the key of a certificate authority")?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // A certificate whose issuer has its own name looks self-signed to some.
+        params.distinguished_name.push(DnType::CommonName, "podward-services");
         let ca_pem = params.self_signed(&key).context("make a certificate authority")?.pem();
         let dir = tempfile::Builder::new()
             .prefix("podward-")

@@ -1,0 +1,130 @@
+"""A hook server for Podward: it keeps a load balancer's backends, and answers when the balancer has let go of a pod or taken it in.
+
+Podward connects to it. For a system that can't accept connections see attach.py.
+"""
+
+import random
+import signal
+import sys
+import threading
+from concurrent import futures
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from podward.v1 import hook_pb2 as pb
+from podward.v1 import hook_pb2_grpc
+
+import hook
+import options
+from balancer import Balancer
+from caller import Caller, Refused
+
+SERVICE = pb.DESCRIPTOR.services_by_name["HookHandler"].full_name
+
+
+class Handler(hook_pb2_grpc.HookHandlerServicer):
+    def __init__(self, balancer, caller):
+        self._balancer = balancer
+        self._caller = caller
+
+    def Handle(self, request, context):
+        try:
+            if self._caller:
+                self._caller.check(context.invocation_metadata())
+            return hook.answer(self._balancer, request)
+        except Refused as refused:
+            context.abort(refused.code, str(refused))
+        except hook.BadQuestion as bad:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(bad))
+        except (OSError, ValueError) as error:
+            # An error counts as unreachable: Podward asks again, later and later, and shows the text.
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+
+def serve(args):
+    caller = None
+    if args.caller:
+        caller = Caller(args.caller, args.audience, args.api_server, args.api_ca, args.api_token_file)
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=32))
+    hook_pb2_grpc.add_HookHandlerServicer_to_server(Handler(Balancer(args.backends, args.report), caller), server)
+    healthy = health.HealthServicer()
+    healthy.set("", health_pb2.HealthCheckResponse.SERVING)
+    healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    port = server.add_secure_port(args.bind, credentials(args.tls_cert, args.tls_key))
+    server.start()
+    print(f"serving at {args.bind.rpartition(':')[0]}:{port}", flush=True)
+    return server
+
+
+def credentials(cert, key):
+    """A certificate that is read anew when it has changed: whoever makes it renews it before it expires."""
+    last = None
+
+    def fetch():
+        nonlocal last
+        now = (options.read(key, "rb"), options.read(cert, "rb"))
+        if now == last:
+            return None
+        last = now
+        return grpc.ssl_server_certificate_configuration([now])
+
+    return grpc.dynamic_ssl_server_credentials(fetch(), fetch, require_client_authentication=False)
+
+
+def register(args, stopping):
+    """Registers, however long it takes until Podward is there, and gives whether it could.
+
+    Registering again what is registered changes nothing, so this is done at every start, by every replica.
+    """
+    tls = grpc.ssl_channel_credentials(options.read(args.podward_ca, "rb"))
+    endpoint = pb.Endpoint(url=args.url, ca_certificates=options.read(args.ca))
+    pause = 0.5
+    while not stopping.is_set():
+        # Read each time: Kubernetes renews it.
+        token = options.read(args.token_file).strip()
+        with grpc.secure_channel(args.podward, tls) as channel:
+            try:
+                warnings = hook.register(channel, token, args.hook_name, dict(args.pod_label), endpoint=endpoint)
+                print(f"registered as {args.hook_name} {warnings}", flush=True)
+                return True
+            except grpc.RpcError as error:
+                print(f"not registered yet: {error.code().name}: {error.details()}", file=sys.stderr, flush=True)
+                if hook.is_final(error):
+                    return False
+        stopping.wait(pause * random.uniform(0.5, 1))
+        pause = min(30, pause * 2)
+    return True
+
+
+def main():
+    parser = options.parser(__doc__.splitlines()[0])
+    parser.add_argument("--bind", default="0.0.0.0:9445", help="where Podward's calls are taken")
+    parser.add_argument("--tls-cert", required=True, metavar="FILE", help="certificate of this server")
+    parser.add_argument("--tls-key", required=True, metavar="FILE", help="private key of this server")
+    parser.add_argument("--url", help="where Podward reaches this server, https://HOST:PORT")
+    parser.add_argument("--ca", metavar="FILE", help="certificates that this server's is checked against")
+    parser.add_argument("--caller", metavar="USER", help="the user that may call; anybody if not given")
+    parser.add_argument("--audience", default="podward-hooks", help="the audience that the caller's token has to be for")
+    parser.add_argument("--api-server", metavar="URL", help="the API server, if this doesn't run in a pod")
+    parser.add_argument("--api-ca", metavar="FILE", help="and the certificates that its is checked against")
+    parser.add_argument("--api-token-file", metavar="FILE", help="and the token for it")
+    args = parser.parse_args()
+    if args.podward and not (args.podward_ca and args.token_file and args.url and args.ca):
+        parser.error("--podward needs --podward-ca, --token-file, --url and --ca")
+
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    server = serve(args)
+    # Podward looks whether the endpoint answers before it takes the hook, so this is done while serving. The hook stays registered
+    # when this process ends: it, or another replica, will be back.
+    registered = register(args, stopping) if args.podward else True
+    if registered:
+        stopping.wait()
+    server.stop(grace=10).wait()
+    return 0 if registered else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+//! What Podward asks.
+
+use podward_proto::v1::{ContainerPort, HandleRequest, HandleResponse, Phase, Pod};
+
+/// A pod with an address and a port.
+pub(crate) fn pod(number: u8) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: format!("web-{number}"),
+        uid: format!("0b7e4c1e-0000-4000-8000-0000000000{number:02x}"),
+        ips: vec![format!("10.9.8.{number}")],
+        ports: vec![ContainerPort { name: "http".to_owned(), port: 8080, protocol: "TCP".to_owned() }],
+        ..Pod::default()
+    }
+}
+
+/// Where the balancer sends the pod's traffic.
+pub(crate) fn address(number: u8) -> String {
+    format!("10.9.8.{number}:8080")
+}
+
+pub(crate) fn question(phase: Phase, pod: Pod) -> HandleRequest {
+    HandleRequest {
+        hook_name: "example-balancer".to_owned(),
+        phase: phase.into(),
+        question_id: format!("{}/{}", phase.as_str_name(), pod.uid),
+        pod: Some(pod),
+        attempt: 1,
+        ..HandleRequest::default()
+    }
+}
+
+/// Outcome, what stands behind it, and what it says, in one line.
+pub(crate) fn gist(answer: &HandleResponse) -> String {
+    let outcome = answer.outcome().as_str_name().trim_start_matches("OUTCOME_");
+    match &answer.evidence {
+        Some(evidence) => {
+            let level = evidence.level().as_str_name().trim_start_matches("EVIDENCE_LEVEL_");
+            format!("{outcome} {level}: {}{}", answer.message, evidence.detail)
+        }
+        None => format!("{outcome}: {}", answer.message),
+    }
+}
