@@ -28,6 +28,9 @@ pub struct Args {
     /// Milliseconds after which a request without a whole answer has failed
     #[arg(long, default_value = "5000", value_parser = milliseconds)]
     pub timeout: Duration,
+    /// Seconds to wait for a first good answer before the load begins: a Service that is new is not known everywhere at once
+    #[arg(long, default_value = "0", value_parser = seconds)]
+    pub await_first: Duration,
     /// Seconds after which the load ends by itself
     #[arg(long, default_value = "600", value_parser = seconds)]
     pub longest: Duration,

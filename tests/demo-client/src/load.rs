@@ -1,6 +1,9 @@
 //! One load: a request whenever one is due.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -18,6 +21,8 @@ use crate::{
 
 /// Requests that may be under way. A Service that answers nothing at all would otherwise let them pile up.
 const MOST_UNDER_WAY: usize = 4096;
+/// How soon the first good answer is tried for again.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// A load that is running or has ended.
 #[derive(Debug)]
@@ -47,11 +52,13 @@ impl Load {
 
     /// Sends requests until `stop` is true, and then waits for those that are under way.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        if self.connections == Connections::KeepAlive {
-            self.fill().await;
-            *self.tally.lock() = Tally::new(self.connections, Instant::now());
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => {}
+            () = self.prepare() => {}
         }
-        let mut due = tokio::time::interval(std::time::Duration::from_secs(1) / self.args.rate);
+        // Whatever it took to prepare is no part of the load.
+        *self.tally.lock() = Tally::new(self.connections, Instant::now());
+        let mut due = tokio::time::interval(Duration::from_secs(1) / self.args.rate);
         // A request that was due while this process didn't get to run is sent all the same: the load doesn't wait.
         due.set_missed_tick_behavior(MissedTickBehavior::Burst);
         loop {
@@ -74,6 +81,16 @@ impl Load {
         // Each gives up after its own timeout.
         let all = u32::try_from(MOST_UNDER_WAY).unwrap_or(u32::MAX);
         drop(self.under_way.acquire_many(all).await);
+    }
+
+    async fn prepare(&self) {
+        let deadline = Instant::now() + self.args.await_first;
+        while Instant::now() < deadline && self.ask().await.is_err() {
+            tokio::time::sleep(RETRY).await;
+        }
+        if self.connections == Connections::KeepAlive {
+            self.fill().await;
+        }
     }
 
     /// Opens the connections that are to be kept alive: a crowd of clients that has been there for a while.

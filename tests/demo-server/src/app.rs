@@ -211,6 +211,7 @@ mod tests {
 
     /// Whether the future is still pending after one poll.
     async fn is_pending<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
-        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
+            .await
     }
 }

@@ -35,8 +35,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads the environment and then `args`. The error says which argument or variable is wrong.
     pub(crate) fn from_args(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let variable =
-            |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.to_owned());
+        let variable = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.to_owned());
         let mut listen = variable("LISTEN", "0.0.0.0:8080");
         let mut version = variable("VERSION", "unknown");
         let mut shutdown = variable("SHUTDOWN", "graceful");

@@ -1,6 +1,5 @@
 //! Podward's services, run on a cluster as they would run in pods: each with the rights of its own service account and no more.
 
-mod admin;
 mod canary;
 mod identity;
 mod manifests;

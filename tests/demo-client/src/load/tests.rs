@@ -1,7 +1,5 @@
 //! Loads against servers that lose requests on purpose.
 
-use std::time::Duration;
-
 use clap::Parser;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -90,4 +88,28 @@ async fn nobody_there_is_a_failure() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let report = load(&free.to_string(), Connections::New, 20).await;
     assert_eq!(report.reasons.keys().collect::<Vec<_>>(), ["connect: connection refused"]);
+}
+
+#[tokio::test]
+async fn the_load_waits_for_a_first_answer() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let target = address.to_string();
+    let args = ["x", "--target", &target, "--await-first", "60", "--control", "127.0.0.1:0"];
+    let load = Load::new(&Args::parse_from(args), Connections::New);
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(load.clone().run(stopped));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let listener = TcpListener::bind(address).await.unwrap();
+    let server = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream, 1));
+        }
+    });
+    while load.report().requests < 10 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.send(true).unwrap();
+    running.await.unwrap();
+    server.abort();
+    assert_eq!(load.report().failed, 0, "{:?}", load.report());
 }

@@ -13,8 +13,9 @@ use hyper::StatusCode;
 use podward_testbed::Programs;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{NAMESPACE, Options, admin, identity};
+use super::{NAMESPACE, Options, identity};
 use crate::{
+    ask,
     cluster::{Cluster, ServiceCommand, ServiceProcess},
     private_file,
     wait::{WAIT, within},
@@ -185,9 +186,8 @@ impl Service {
     }
 
     async fn is_ready(&self) -> bool {
-        let asked =
-            tokio::time::timeout(Duration::from_secs(1), admin::get(&self.cluster, self.admin, "/readyz"))
-                .await;
+        let asked = ask::get(&self.cluster, self.admin, "/readyz");
+        let asked = tokio::time::timeout(Duration::from_secs(1), asked).await;
         matches!(asked, Ok(Ok((StatusCode::OK, _))))
     }
 
@@ -224,7 +224,7 @@ impl Service {
     /// # Errors
     /// When it doesn't answer.
     pub async fn metrics(&self) -> Result<String> {
-        let ask = async { admin::get(&self.cluster, self.admin, "/metrics").await };
+        let ask = async { ask::get(&self.cluster, self.admin, "/metrics").await };
         let (status, body) = within(WAIT, || format!("the metrics of {}", self.name()), ask).await?;
         anyhow::ensure!(status == StatusCode::OK, "{} answers {status} for its metrics", self.name());
         Ok(body)

@@ -1,4 +1,4 @@
-//! The plain HTTP port of a service.
+//! A plain HTTP port beside the cluster.
 
 use std::net::SocketAddr;
 
@@ -9,8 +9,8 @@ use hyper_util::rt::TokioIo;
 
 use crate::cluster::Cluster;
 
-/// Asks `path` of the service whose admin port is `at`.
-pub(super) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
+/// Asks `path` of what listens at `at`.
+pub(crate) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
     let stream = cluster.connect(at).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("speak HTTP")?;
     let request = Request::get(path).header("host", at.to_string()).body(Empty::<Bytes>::new())?;
