@@ -99,7 +99,8 @@ impl Record {
     }
 }
 
-fn compile(object: &LifecycleHook) -> Result<Registered, String> {
+/// The hook, or what is wrong with it.
+pub(super) fn compile(object: &LifecycleHook) -> Result<Registered, String> {
     let hook = object.to_hook().map_err(|error| error.to_string())?;
     let spec = &object.spec;
     if hook.phases.is_empty() {

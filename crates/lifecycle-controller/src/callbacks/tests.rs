@@ -3,6 +3,7 @@
 mod api_server;
 mod attachments;
 mod calls;
+mod cluster;
 mod faults;
 mod hook_server;
 mod lifecycle;

@@ -1,9 +1,14 @@
+use std::time::Duration;
+
 use podward_core::UnixNanos;
-use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, Selector};
+use podward_core::hooks::{
+    DeadlinePolicy, Evidence, EvidenceLevel, FailurePolicy, GateTiming, Hook, Selector,
+};
 use serde_json::json;
 
 use super::*;
 use crate::callbacks::registered::Connection;
+use crate::callbacks::response::{Failure, Reply};
 
 fn pod(uid: &str) -> Arc<CachedPod> {
     let metadata = json!({"name": format!("pod-{uid}"), "namespace": "shop", "uid": uid});

@@ -28,9 +28,9 @@ async fn told(hook: Value) -> (String, Value) {
 }
 
 fn condition<'a>(status: &'a Value, type_: &str) -> &'a str {
-    let conditions = status["conditions"].as_array().unwrap();
-    let condition = conditions.iter().find(|condition| condition["type"] == type_).unwrap();
-    condition["status"].as_str().unwrap()
+    let conditions = status["conditions"].as_array();
+    let condition = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == type_));
+    condition.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
 }
 
 #[tokio::test]
