@@ -133,7 +133,8 @@ pub(crate) fn done() -> Answer {
 impl World {
     pub(crate) fn register(&mut self, hook: Hook) {
         let before = self.hooks.registered.insert(hook.name.clone(), hook.clone());
-        if before.is_some_and(|before| !before.takes_part_in(Phase::Prepare)) {
+        let is_held = self.pod.finalizers.contains(&finalizer_of(&hook.name));
+        if before.is_some_and(|before| !before.takes_part_in(Phase::Prepare)) && !is_held {
             // It was never asked to let go; where it stands is its own affair.
             self.hooks.sides.remove(&hook.name);
         }
