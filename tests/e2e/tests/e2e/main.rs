@@ -6,6 +6,7 @@ mod controllers;
 mod creation;
 mod operations;
 mod phases;
+mod releases;
 mod scale;
 mod strict;
 mod traffic;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         scale::tests(),
         strict::tests(),
         webhooks::tests(),
+        releases::tests(),
         controllers::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
