@@ -21,6 +21,9 @@ mod cached_pod;
 mod controller;
 mod error;
 mod events;
+// Joined to the process with the parts that it needs (callbacks, deletion).
+#[allow(dead_code, unused_imports)]
+mod grpc;
 mod latest;
 mod metrics;
 mod reconcile;
