@@ -81,8 +81,10 @@ impl Service {
     ) -> Result<Self> {
         let name = format!("{kind}-{number}");
         let admin = cluster.free_address().await?;
+        let kubeconfig = identity::kubeconfig(cluster, kind.as_str()).await?;
         let mut args =
             vec!["--admin-bind".to_owned(), admin.to_string(), "--log".to_owned(), options.log.clone()];
+        args.extend(["--kubeconfig".to_owned(), text(&kubeconfig)]);
         let mut serves_at = None;
         if kind.is_webhook() {
             let bind = cluster.free_address().await?;
@@ -103,8 +105,6 @@ impl Service {
                 options.trusted.iter().flat_map(|user| ["--trusted-writer".to_owned(), user.clone()]),
             );
         } else {
-            let kubeconfig = identity::kubeconfig(cluster, kind.as_str()).await?;
-            args.extend(["--kubeconfig".to_owned(), text(&kubeconfig)]);
             args.extend(["--lease-namespace".to_owned(), NAMESPACE.to_owned()]);
             args.extend(["--lease-duration".to_owned(), options.lease_seconds.to_string()]);
         }
