@@ -159,7 +159,7 @@ impl Proxy {
             Some(begin) if begin.is_exact && begin.at_least + BLUR < now.queued => {
                 return Err("a change was queued during its last sync".to_owned());
             }
-            Some(begin) if begin.is_exact => WATCHES.max(now.longest),
+            Some(begin) if begin.is_exact && last.pending_is_of(family) => WATCHES.max(now.longest),
             _ => WATCHES.max(now.longest) + BETWEEN_SYNCS,
         };
         let idle_since = self
@@ -206,6 +206,18 @@ impl Reading {
             && self.families[at].as_ref().zip(other.families[at].as_ref()).is_some_and(|(one, other)| {
                 one.syncs == other.syncs && one.queued == other.queued && one.synced == other.synced
             })
+    }
+
+    /// Whether nothing of `family` can be pending when nothing is: no sync of another family has reset the number since its last
+    /// change.
+    fn pending_is_of(&self, family: Family) -> bool {
+        let Some(ours) = &self.families[family.index()] else { return true };
+        let mut others = Family::ALL.into_iter().filter(|other| *other != family);
+        others.all(|other| {
+            self.families[other.index()]
+                .as_ref()
+                .is_none_or(|other| other.synced < ours.queued && other.queued <= other.synced)
+        })
     }
 
     /// A time of the node's clock by ours, at the latest: its clock is only known to the second, from the header `Date`.

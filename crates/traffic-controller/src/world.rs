@@ -17,7 +17,7 @@ pub(crate) use facts::{Facts, Others, PodId, ServiceFacts};
 pub(crate) use node::{Node, NodeObject};
 pub(crate) use object::{Key, Slim};
 pub(crate) use service::{Service, ServiceKind, ServiceObject};
-pub(crate) use slice::{Carrier, Endpoint, Family, Owner, Slice, SliceObject};
+pub(crate) use slice::{Carrier, Family, Owner, Slice, SliceObject};
 
 use crate::clock::before;
 
