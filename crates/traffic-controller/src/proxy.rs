@@ -122,7 +122,9 @@ impl Proxy {
             }
             if self.failure.is_none() {
                 let silent = between(settled.heard, change.seen).as_secs_f64();
-                return TakenIn::Unheard(format!("had heard of nothing for {silent:.1} s when the slice changed"));
+                return TakenIn::Unheard(format!(
+                    "had heard of nothing for {silent:.1} s when the slice changed"
+                ));
             }
         }
         if let Some((_, why)) = &self.failure {
@@ -149,7 +151,8 @@ impl Proxy {
             return Err(format!("{} changes are pending", last.pending));
         }
         if now.synced < now.queued {
-            let seconds = Duration::from_nanos(u64::try_from(now.queued - now.synced).unwrap_or_default()).as_secs_f64();
+            let seconds = Duration::from_nanos(u64::try_from(now.queued - now.synced).unwrap_or_default())
+                .as_secs_f64();
             return Err(format!("a change was queued {seconds:.2} s after its rules were last written"));
         }
         let settled = Settled { at: last.asked, heard: last.by_our_clock(now.queued) };
@@ -178,7 +181,8 @@ impl Proxy {
 
     /// When the last sync began, by the node's clock: its end less what all syncs since an earlier reading took.
     fn begin_of_last_sync(&self, family: Family, now: &FamilyReading) -> Option<Begin> {
-        let earlier = self.readings.iter().rev().filter_map(|reading| reading.families[family.index()].as_ref());
+        let earlier =
+            self.readings.iter().rev().filter_map(|reading| reading.families[family.index()].as_ref());
         let base = earlier.into_iter().find(|reading| reading.syncs < now.syncs)?;
         let took = now.sync_nanos - base.sync_nanos;
         Some(Begin { at_least: now.synced - took, is_exact: now.syncs - base.syncs == 1 })

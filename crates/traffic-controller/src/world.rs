@@ -149,7 +149,9 @@ impl World {
                 indexed.slices.push(Arc::clone(id));
             }
             // One that was never in a slice and one that is not ready are the same to traffic.
-            if before.get(owner).copied().unwrap_or_default() != *state || indexed.changed[family.index()].is_none() {
+            if before.get(owner).copied().unwrap_or_default() != *state
+                || indexed.changed[family.index()].is_none()
+            {
                 indexed.changed[family.index()] = Some(change);
             }
         }

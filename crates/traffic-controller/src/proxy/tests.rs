@@ -63,7 +63,9 @@ fn a_sync_that_began_before_the_change_proves_nothing() {
 #[test]
 fn without_an_earlier_reading_it_is_idleness_that_proves() {
     let now = |time| reading(time, 0, 1060, 1000, 8, 240);
-    assert!(matches!(proxy([now(1210), now(1400)]).has(&changed(1005)), TakenIn::NotYet(why) if why.contains("idle")));
+    assert!(
+        matches!(proxy([now(1210), now(1400)]).has(&changed(1005)), TakenIn::NotYet(why) if why.contains("idle"))
+    );
     // 200 ms, and a second in which kube-proxy may let a change wait.
     assert_eq!(proxy([now(1210), now(1400), now(2500)]).has(&changed(1005)), TakenIn::Yes);
 }
@@ -76,8 +78,13 @@ fn what_is_pending_or_failing_is_said() {
     };
     assert!(why(reading(1300, 3, 1060, 1000, 8, 240)).contains("3 changes are pending"));
     assert!(why(reading(1300, 0, 500, 1000, 9, 240)).contains("queued 0.50 s after"));
-    assert!(why(reading(1100, 0, 1060, 1000, 8, 240)).contains("since the change"), "too soon after the change");
-    assert!(matches!(Proxy::default().has(&changed(1)), TakenIn::NotYet(why) if why.contains("not read yet")));
+    assert!(
+        why(reading(1100, 0, 1060, 1000, 8, 240)).contains("since the change"),
+        "too soon after the change"
+    );
+    assert!(
+        matches!(Proxy::default().has(&changed(1)), TakenIn::NotYet(why) if why.contains("not read yet"))
+    );
 }
 
 #[test]

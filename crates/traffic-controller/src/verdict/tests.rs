@@ -83,7 +83,8 @@ fn prepare_waits_for_every_slice() {
 
 #[test]
 fn prepare_says_what_it_knows() {
-    let level = |services: Vec<ServiceFacts>, nodes: &Nodes, now| done(prepared(&facts(services), nodes, now));
+    let level =
+        |services: Vec<ServiceFacts>, nodes: &Nodes, now| done(prepared(&facts(services), nodes, now));
     // The quiet period bounds what was proven of the proxies.
     let (bounded, words) = level(vec![out("web")], &all_have_it(), 3000);
     assert_eq!(bounded, Bounded);
@@ -109,7 +110,8 @@ fn proxies_that_cannot_be_read_get_their_time() {
     assert!(reason.contains("2.0 of 5 s") && until == Some(at(6000)), "{reason}");
     assert_eq!(done(prepared(&web, &Nodes::Unread, 6000)).0, Bounded);
 
-    let unreadable = Nodes::Read(vec![node("n1", TakenIn::Yes), node("n2", TakenIn::Unreadable("refused".to_owned()))]);
+    let unreadable =
+        Nodes::Read(vec![node("n1", TakenIn::Yes), node("n2", TakenIn::Unreadable("refused".to_owned()))]);
     let (reason, until) = waits(prepared(&web, &unreadable, 3000));
     assert!(reason.contains("n2 (refused)") && until == Some(at(6000)), "{reason}");
     let (bounded, words) = done(prepared(&web, &unreadable, 6000));
@@ -156,12 +158,19 @@ fn headless_services_and_other_proxies_get_their_time() {
 fn requests_in_flight_end_or_get_their_time() {
     let web = facts([out("web")]);
     let mut progress = Progress::default();
-    let mut look = |flight: &Flight, now| prepare(&web, &all_have_it(), flight, &mut progress, &WAITS, at(now));
+    let mut look =
+        |flight: &Flight, now| prepare(&web, &all_have_it(), flight, &mut progress, &WAITS, at(now));
     let (reason, until) = waits(look(&Flight::NotAsked, 2000));
     assert!(reason.contains("0.0 of 2 s") && until == Some(at(4000)), "{reason}");
     assert!(waits(look(&Flight::Unknown, 2000)).0.contains("asks the pod"));
-    assert!(waits(look(&Flight::Count(0, at(1999)), 2100)).0.contains("again"), "asked before the proxies had it");
-    assert!(waits(look(&Flight::Count(3, at(9000)), 9000)).0.contains("3 are in flight"), "however long it takes");
+    assert!(
+        waits(look(&Flight::Count(0, at(1999)), 2100)).0.contains("again"),
+        "asked before the proxies had it"
+    );
+    assert!(
+        waits(look(&Flight::Count(3, at(9000)), 9000)).0.contains("3 are in flight"),
+        "however long it takes"
+    );
     assert!(waits(look(&Flight::Count(0, at(9100)), 9100)).0.contains("once"));
     assert!(waits(look(&Flight::Count(1, at(9300)), 9300)).0.contains("1 are in flight"));
     assert!(waits(look(&Flight::Count(0, at(9400)), 9400)).0.contains("once"), "from the beginning");
@@ -175,7 +184,8 @@ fn requests_in_flight_end_or_get_their_time() {
 fn a_pod_that_comes_back_into_a_slice_begins_again() {
     let mut progress = Progress::default();
     let nodes = all_have_it();
-    let mut look = |facts: &Facts, now| prepare(facts, &nodes, &Flight::NotAsked, &mut progress, &WAITS, at(now));
+    let mut look =
+        |facts: &Facts, now| prepare(facts, &nodes, &Flight::NotAsked, &mut progress, &WAITS, at(now));
     waits(look(&facts([out("web")]), 2000));
     waits(look(&facts([ready("web")]), 3000));
     let (_, until) = waits(look(&facts([out("web")]), 4500));
@@ -185,15 +195,20 @@ fn a_pod_that_comes_back_into_a_slice_begins_again() {
 
 #[test]
 fn complete_waits_for_all_services_that_select_the_pod() {
-    let look = |services: Vec<ServiceFacts>, nodes: &Nodes, now| complete(&facts(services), nodes, &WAITS, at(now));
+    let look =
+        |services: Vec<ServiceFacts>, nodes: &Nodes, now| complete(&facts(services), nodes, &WAITS, at(now));
     assert_eq!(done(look(vec![], &Nodes::Unread, 0)), (Proven, "no Service selects it".to_owned()));
-    let (reason, _) = waits(look(vec![ready("a"), ServiceFacts { slices: 0, ..out("b") }], &all_have_it(), 0));
+    let (reason, _) =
+        waits(look(vec![ready("a"), ServiceFacts { slices: 0, ..out("b") }], &all_have_it(), 0));
     assert_eq!(reason, "no EndpointSlice of Service shop/b names the pod yet");
     assert!(waits(look(vec![out("b")], &all_have_it(), 0)).0.contains("shows the pod ready yet"));
     let strange = ServiceFacts { selects: false, has_selector: false, ..out("by-hand") };
     assert_eq!(done(look(vec![strange], &Nodes::Unread, 0)).0, Proven, "nobody promised that it comes");
     let (proven, words) = done(look(vec![ready("a")], &all_have_it(), 1000));
-    assert!(proven == Proven && words == "ready in the slices of shop/a; kube-proxy of 2 nodes has it", "{words}");
+    assert!(
+        proven == Proven && words == "ready in the slices of shop/a; kube-proxy of 2 nodes has it",
+        "{words}"
+    );
     assert_eq!(waits(look(vec![ready("a")], &Nodes::Unread, 2000)).1, Some(at(6000)));
     let headless = ServiceFacts { kind: ServiceKind::Headless, ..ready("a") };
     assert_eq!(done(look(vec![headless], &Nodes::Unread, 1000)).0, Proven, "found with the next DNS answer");
@@ -215,7 +230,8 @@ fn release_waits_for_slices_and_for_no_node() {
 
 #[test]
 fn the_last_endpoint_stays_for_a_while() {
-    let service = |ready, coming| ServiceOthers { key: Key::new("shop", "web"), others: Others { ready, coming } };
+    let service =
+        |ready, coming| ServiceOthers { key: Key::new("shop", "web"), others: Others { ready, coming } };
     let look = |services: &[ServiceOthers], now| pre_check(services, &WAITS, at(0), at(now));
     assert_eq!(done(look(&[], 0)).0, Proven);
     let (proven, words) = done(look(&[service(2, 0), service(1, 4)], 0));
@@ -236,7 +252,8 @@ fn any_has() -> impl Strategy<Value = TakenIn> {
 }
 
 fn any_service() -> impl Strategy<Value = ServiceFacts> {
-    let kinds = [ServiceKind::Proxied, ServiceKind::Headless, ServiceKind::ExternalName, ServiceKind::OtherProxy];
+    let kinds =
+        [ServiceKind::Proxied, ServiceKind::Headless, ServiceKind::ExternalName, ServiceKind::OtherProxy];
     (prop::sample::select(kinds.to_vec()), any::<[bool; 5]>()).prop_map(|(kind, bits)| ServiceFacts {
         kind,
         selects: bits[0],

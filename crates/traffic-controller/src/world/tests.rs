@@ -76,10 +76,16 @@ fn a_change_is_that_of_the_pod_not_of_its_neighbours() {
 fn all_services_of_a_pod_are_found() {
     let mut world = World::default();
     let selector = json!({"app": "web"});
-    world.put_service(&Key::new("shop", "web"), service(json!({"clusterIP": "10.1.0.1", "selector": selector})));
+    world.put_service(
+        &Key::new("shop", "web"),
+        service(json!({"clusterIP": "10.1.0.1", "selector": selector})),
+    );
     world.put_service(&Key::new("shop", "all"), service(json!({"clusterIP": "None", "selector": selector})));
     world.put_service(&Key::new("shop", "by-hand"), service(json!({"clusterIP": "10.1.0.2"})));
-    world.put_service(&Key::new("shop", "name"), service(json!({"type": "ExternalName", "selector": selector})));
+    world.put_service(
+        &Key::new("shop", "name"),
+        service(json!({"type": "ExternalName", "selector": selector})),
+    );
     world.put_service(&Key::new("shop", "other"), service(json!({"selector": {"app": "db"}})));
     world.put_service(&Key::new("elsewhere", "web"), service(json!({"selector": selector})));
     put(&mut world, "web-1", slice("web", &[("a", true, true, false)]), 1);
@@ -88,7 +94,8 @@ fn all_services_of_a_pod_are_found() {
     let by_hand = object(json!({"kubernetes.io/service-name": "by-hand"}), by_hand).slice().unwrap();
     put(&mut world, "by-hand-1", by_hand, 2);
     let facts = world.facts(&pod("a"));
-    let found: Vec<_> = facts.services.iter().map(|facts| (&*facts.key.name, facts.selects, facts.slices)).collect();
+    let found: Vec<_> =
+        facts.services.iter().map(|facts| (&*facts.key.name, facts.selects, facts.slices)).collect();
     assert_eq!(found, [("all", true, 0), ("by-hand", false, 1), ("web", true, 1)]);
     assert_eq!(facts.services[0].kind, ServiceKind::Headless);
     assert!(!facts.services[1].has_selector && facts.services[1].ready.is_some(), "unset is ready");

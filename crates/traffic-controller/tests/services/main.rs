@@ -66,8 +66,7 @@ async fn evidence_agrees_with_what_clients_see(scene: &Scene) {
         let name = pods[round % pods.len()];
         let slice = scene.watch_slice(name);
         let asked = Instant::now();
-        let (done, ()) =
-            tokio::join!(scene.until_done(Phase::Prepare, name), scene.set_gate(name, false));
+        let (done, ()) = tokio::join!(scene.until_done(Phase::Prepare, name), scene.set_gate(name, false));
         let proven = Instant::now();
         assert!(done.detail.contains("kube-proxy of 1 node has it"), "{}", done.detail);
         // Requests in flight are not seen here, and the quiet period is 0.
@@ -76,7 +75,12 @@ async fn evidence_agrees_with_what_clients_see(scene: &Scene) {
         // Others are served meanwhile, so that silence means something.
         clients.until_many_more().await;
         let last = clients.last_opened_to(name);
-        assert!(last < proven, "{name} was reached {:?} after PREPARE was done: {}", last - proven, done.detail);
+        assert!(
+            last < proven,
+            "{name} was reached {:?} after PREPARE was done: {}",
+            last - proven,
+            done.detail
+        );
         rounds.push((changed - asked, last.saturating_duration_since(changed), proven - changed));
         scene.set_gate(name, true).await;
         scene.until_done(Phase::Complete, name).await;
@@ -94,7 +98,8 @@ async fn evidence_agrees_with_what_clients_see(scene: &Scene) {
 
 async fn a_pod_that_tells_of_its_requests(scene: &Scene) {
     scene.until_done(Phase::Complete, "teller").await;
-    let (done, ()) = tokio::join!(scene.until_done(Phase::Prepare, "teller"), scene.set_gate("teller", false));
+    let (done, ()) =
+        tokio::join!(scene.until_done(Phase::Prepare, "teller"), scene.set_gate("teller", false));
     assert_eq!(done.level(), EvidenceLevel::Proven, "{}", done.detail);
     assert!(done.detail.contains("nothing is in flight"), "{}", done.detail);
 }

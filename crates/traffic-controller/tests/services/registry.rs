@@ -26,7 +26,10 @@ struct Registry {
 
 #[tonic::async_trait]
 impl HookRegistry for Registry {
-    async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<RegisterResponse>, Status> {
+    async fn register(
+        &self,
+        request: Request<RegisterRequest>,
+    ) -> Result<Response<RegisterResponse>, Status> {
         if !std::mem::replace(&mut *self.refused.lock(), true) {
             return Err(Status::unavailable("come again"));
         }
@@ -36,7 +39,10 @@ impl HookRegistry for Registry {
         Ok(Response::new(RegisterResponse { hook, warnings: Vec::new() }))
     }
 
-    async fn deregister(&self, _: Request<DeregisterRequest>) -> Result<Response<DeregisterResponse>, Status> {
+    async fn deregister(
+        &self,
+        _: Request<DeregisterRequest>,
+    ) -> Result<Response<DeregisterResponse>, Status> {
         Err(Status::unimplemented(""))
     }
 
@@ -46,7 +52,10 @@ impl HookRegistry for Registry {
 
     type AttachStream = Empty<Result<AttachResponse, Status>>;
 
-    async fn attach(&self, _: Request<Streaming<AttachRequest>>) -> Result<Response<Self::AttachStream>, Status> {
+    async fn attach(
+        &self,
+        _: Request<Streaming<AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
         Err(Status::unimplemented(""))
     }
 }

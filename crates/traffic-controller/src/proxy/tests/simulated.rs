@@ -88,7 +88,8 @@ impl Simulated {
         let written = vec![false; script.changes.len()];
         let mut halves: [Half; 2] = Default::default();
         for half in &mut halves {
-            half.reading = FamilyReading { synced: -US, queued: -2 * US, syncs: 1, sync_nanos: MS, ..half.reading };
+            half.reading =
+                FamilyReading { synced: -US, queued: -2 * US, syncs: 1, sync_nanos: MS, ..half.reading };
         }
         Self { script, next_change: 0, next_sync: 0, halves, pending: 0, written }
     }
