@@ -1,4 +1,6 @@
 //! The traffic-controller on a real node: kubelet, kube-proxy in its nftables mode, and clients of a Service.
+// A helper of a test fails as a test does.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod clients;
 mod registry;
@@ -27,6 +29,7 @@ async fn services_let_go_of_pods() {
     the_last_endpoint_waits_for_its_replacement(&scene).await;
     a_pod_without_services_is_done_at_once(&scene).await;
     registry::it_registers_itself(&scene).await;
+    a_proxy_that_is_gone_gets_its_time(&scene).await;
     scene.end().await;
 }
 
@@ -129,4 +132,14 @@ async fn a_pod_without_services_is_done_at_once(scene: &Scene) {
         let evidence = answer.evidence.unwrap();
         assert_eq!(evidence.level(), EvidenceLevel::Proven, "{phase:?}: {}", evidence.detail);
     }
+}
+
+/// The last one: kube-proxy doesn't come back.
+async fn a_proxy_that_is_gone_gets_its_time(scene: &Scene) {
+    scene.bed.component("kube-proxy").unwrap().stop().await.unwrap();
+    let asked = Instant::now();
+    let (done, ()) = tokio::join!(scene.until_done(Phase::Prepare, "web-1"), scene.set_gate("web-1", false));
+    assert!(asked.elapsed() >= Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert_eq!(done.level(), EvidenceLevel::Bounded);
+    assert!(done.detail.contains("5 s or more were waited for that of node"), "{}", done.detail);
 }
