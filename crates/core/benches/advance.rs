@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use divan::{Bencher, black_box};
 use podward_core::keys::{self, Stage};
 use podward_core::{
-    ConditionStatus, NoRules, Pod, PodView, ReviewPolicy, UnixNanos, Writer, advance, explain, on_update,
-    plan_labels, review,
+    ConditionStatus, Facts, NoRules, Pod, PodView, ReviewPolicy, UnixNanos, Writer, advance, explain,
+    on_update, plan_labels, review,
 };
 use serde_json::{Value, json};
 
@@ -64,6 +64,7 @@ impl Typical {
             gate: Some(self.gate),
             ready: self.gate == ConditionStatus::True,
             terminating: false,
+            facts: Facts::default(),
         }
     }
 
@@ -208,7 +209,7 @@ fn plan_one_pod(bencher: Bencher<'_, '_>, name: &str) {
 #[divan::bench(args = WRITES)]
 fn explain_one_pod(bencher: Bencher<'_, '_>, name: &str) {
     let (_, new) = of(name);
-    bencher.bench(|| explain(&black_box(&new).view(), &NoRules));
+    bencher.bench(|| explain(&black_box(&new).view(), &NoRules, &[]));
 }
 
 #[divan::bench]

@@ -6,14 +6,21 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::json;
 
 use crate::advance::{advance, settle};
-use crate::keys::{CONTROL_LABEL, CONTROL_VALUE, Key, SERVICE_READY_GATE, Stage};
+use crate::expected::with_consumers;
+use crate::hooks::is_hook_finalizer;
+use crate::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, CONTROL_VALUE, Key, SERVICE_READY_GATE, Stage};
 use crate::operations::Operations;
-use crate::patch::{LabelChanges, add};
+use crate::patch::{LabelChanges, add, remove};
 use crate::pod::Pod;
 use crate::time::UnixNanos;
+use crate::view::PodView;
 
-/// The patch for a pod that is being created: the readiness gate; with `inject` also the opt-in label; and away with labels that
-/// only Podward may write, for a pod that doesn't exist yet can't have earned them (it was made from another one's manifest).
+/// The patch for a pod that is being created: the readiness gate; `consumers`, the names of the hooks that hold such a pod
+/// ([`Hook::is_consumer`](crate::hooks::Hook::is_consumer)), among its expected finalizers; with `inject` also the opt-in label; and
+/// away with labels and hooks' finalizers that only Podward may write, for a pod that doesn't exist yet can't have earned them (it
+/// was made from another one's manifest).
+///
+/// An annotation of expected finalizers that can't be read is left to the review, which denies it.
 ///
 /// A pod that isn't opted in, and is not to be, gets an empty patch. A pod that says `kusionstack.io/control: "false"` stays out
 /// even with `inject`.
@@ -25,12 +32,14 @@ use crate::time::UnixNanos;
 /// let document = json!({"metadata": {"name": "web-0"}, "spec": {"containers": []}});
 /// let pod: Pod = serde_json::from_value(document.clone()).unwrap();
 /// let mut patched = document;
-/// json_patch::patch(&mut patched, &on_create(&pod, true, UnixNanos(0))).unwrap();
+/// json_patch::patch(&mut patched, &on_create(&pod, true, &["mesh"], UnixNanos(0))).unwrap();
 /// assert_eq!(patched["metadata"]["labels"]["kusionstack.io/control"], "true");
+/// let expected = patched["metadata"]["annotations"]["pod.kusionstack.io/available-conditions"].as_str().unwrap();
+/// assert!(expected.contains("LifecycleHook//mesh"));
 /// assert_eq!(patched["spec"]["readinessGates"][0]["conditionType"], "pod.kusionstack.io/service-ready");
 /// ```
 #[must_use]
-pub fn on_create(pod: &Pod, inject: bool, now: UnixNanos) -> Patch {
+pub fn on_create(pod: &Pod, inject: bool, consumers: &[&str], now: UnixNanos) -> Patch {
     let labels = pod.metadata.labels.clone().unwrap_or_default();
     let opts_in = inject && !labels.contains_key(CONTROL_LABEL);
     if !opts_in && !pod.view().is_controlled() {
@@ -42,7 +51,30 @@ pub fn on_create(pod: &Pod, inject: bool, now: UnixNanos) -> Patch {
     }
     let mut operations = changes.to_json_patch(pod.metadata.labels.is_some());
     operations.extend(gate_patch(pod));
+    operations.extend(expected_patch(pod, consumers));
+    operations.extend(finalizers_patch(pod));
     Patch(operations)
+}
+
+fn expected_patch(pod: &Pod, consumers: &[&str]) -> Vec<PatchOperation> {
+    let annotations = &pod.metadata.annotations;
+    let path = ["metadata", "annotations", AVAILABLE_CONDITIONS];
+    match with_consumers(annotations.available_conditions.as_deref(), consumers.iter().copied()) {
+        Ok(Some(Some(text))) => {
+            let map = (!annotations.present).then(|| add(&["metadata", "annotations"], json!({})));
+            map.into_iter().chain([add(&path, text.into())]).collect()
+        }
+        Ok(Some(None)) => vec![remove(&path)],
+        Ok(None) | Err(_) => Vec::new(),
+    }
+}
+
+/// Takes hooks' finalizers away, from the last to the first, so that the places of those before stay right.
+fn finalizers_patch(pod: &Pod) -> impl Iterator<Item = PatchOperation> {
+    let finalizers = pod.metadata.finalizers.iter().flatten().enumerate();
+    let ours: Vec<usize> =
+        finalizers.filter(|(_, name)| is_hook_finalizer(name)).map(|(place, _)| place).collect();
+    ours.into_iter().rev().map(|place| remove(&["metadata", "finalizers", &place.to_string()]))
 }
 
 fn clean_start(pod: &Pod, now: UnixNanos) -> LabelChanges {
@@ -67,10 +99,14 @@ fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
     }
 }
 
-/// The patch for a write to a pod or its status: [`advance`], within the caller's own write.
+/// The patch for a write to a pod or its status: [`advance`], within the caller's own write. A write that takes the opt-in away takes
+/// hooks' finalizers with it: nobody will look after them.
 #[must_use]
 pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
     let stored = old.map(Pod::view);
+    if stored.as_ref().is_some_and(PodView::is_controlled) && !new.view().is_controlled() {
+        return Patch(finalizers_patch(new).collect());
+    }
     Patch(advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some()))
 }
 

@@ -30,7 +30,7 @@ const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate]
 /// ```
 /// use std::collections::BTreeMap;
 /// use podward_core::keys::{self, Stage};
-/// use podward_core::{ConditionStatus, PodView, UnixNanos, advance};
+/// use podward_core::{ConditionStatus, Facts, PodView, UnixNanos, advance};
 ///
 /// let stored = BTreeMap::from([
 ///     (keys::CONTROL_LABEL.to_owned(), "true".to_owned()),
@@ -51,6 +51,7 @@ const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate]
 ///     gate: Some(ConditionStatus::False),
 ///     ready: false,
 ///     terminating: false,
+///     facts: Facts::default(),
 /// };
 /// let changes = advance(Some(&view(&stored)), &view(&written), UnixNanos(7));
 /// assert_eq!(changes.set[&Stage::DoneOperationType.key("upgrade")], "update");

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::hooks::{employer_of, finalizer_of, hook_of};
 use crate::keys::AVAILABLE_CONDITIONS;
 
 /// The annotation is not what it should be.
@@ -34,6 +35,18 @@ impl ExpectedFinalizers {
         Ok(ExpectedFinalizers { by_employer: Option::deserialize(expected)? })
     }
 
+    /// The hooks that are named, whatever their finalizer.
+    pub fn hooks(&self) -> impl Iterator<Item = &str> {
+        self.by_employer.iter().flatten().filter_map(|(employer, _)| hook_of(employer))
+    }
+
+    /// The employer who holds the pod by `finalizer`.
+    #[must_use]
+    pub fn employer(&self, finalizer: &str) -> Option<&str> {
+        let mut entries = self.by_employer.iter().flatten();
+        entries.find(|(_, wanted)| *wanted == finalizer).map(|(employer, _)| employer.as_str())
+    }
+
     /// Pairs of employer and finalizer that are not among `finalizers`.
     pub fn missing<'a>(&'a self, finalizers: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.by_employer
@@ -60,6 +73,49 @@ pub fn without_employers(
     let before = expected.len();
     expected.retain(|employer, _| !employers.contains(&employer.as_str()));
     Ok((expected.len() != before).then(|| document.to_string()))
+}
+
+/// The annotation `text` with exactly the hooks `consumers` (names) among the employers that are ours (`LifecycleHook//<name>`).
+/// Everything else in it, known or not, stays as it is. `None` when it is so already; `Some(None)` when nothing is left to expect,
+/// so that the annotation goes.
+///
+/// # Errors
+/// When `text` can't be read. Nobody can tell what it expects then, so it is not ours to replace.
+///
+/// ```
+/// use podward_core::with_consumers;
+///
+/// let third_party = r#"{"expectedFinalizers":{"Slb/d/b":"prot.podopslifecycle.kusionstack.io/1"}}"#;
+/// let text = with_consumers(Some(third_party), ["mesh"]).unwrap().flatten().unwrap();
+/// assert!(text.contains("Slb/d/b") && text.contains("LifecycleHook//mesh"));
+/// assert_eq!(with_consumers(Some(&text), ["mesh"]).unwrap(), None);
+/// assert_eq!(with_consumers(Some(&text), []).unwrap(), Some(Some(third_party.to_owned())));
+/// ```
+pub fn with_consumers<'n>(
+    text: Option<&str>,
+    consumers: impl IntoIterator<Item = &'n str>,
+) -> Result<Option<Option<String>>, InvalidAvailableConditions> {
+    let mut members: Map<String, Value> = match text {
+        Some(text) => {
+            ExpectedFinalizers::parse(text)?;
+            serde_json::from_str::<Option<Map<String, Value>>>(text)?.unwrap_or_default()
+        }
+        None => Map::new(),
+    };
+    let mut expected = match members.remove("expectedFinalizers") {
+        Some(Value::Object(expected)) => expected,
+        _ => Map::new(),
+    };
+    let before = expected.clone();
+    expected.retain(|employer, _| hook_of(employer).is_none());
+    expected.extend(consumers.into_iter().map(|name| (employer_of(name), Value::from(finalizer_of(name)))));
+    if expected == before {
+        return Ok(None);
+    }
+    if !expected.is_empty() {
+        members.insert("expectedFinalizers".to_owned(), Value::Object(expected));
+    }
+    Ok(Some((!members.is_empty()).then(|| Value::Object(members).to_string())))
 }
 
 /// The namespace and name of a Service that is named as an employer (`Service/<namespace>/<name>`).
@@ -103,6 +159,29 @@ mod tests {
         let left = without_employers(text, &["Service/d/a"]).unwrap().unwrap();
         assert_eq!(left, r#"{"expectedFinalizers":{"Slb/d/b":"y"},"other":[1]}"#);
         assert_eq!(without_employers(&left, &["Service/d/a"]).unwrap(), None);
+    }
+
+    #[test]
+    fn our_entries_come_and_go_and_the_rest_stays() {
+        let named = |name: &str| format!(r#""LifecycleHook//{name}":"{}""#, finalizer_of(name));
+        let with = |text: Option<&str>, names: &[&str]| with_consumers(text, names.iter().copied()).unwrap();
+        let made = format!(r#"{{"expectedFinalizers":{{{}}}}}"#, named("a"));
+        for nothing in [None, Some("null"), Some("{}"), Some(r#"{"expectedFinalizers":null}"#)] {
+            assert_eq!(with(nothing, &["a"]), Some(Some(made.clone())), "{nothing:?}");
+            assert_eq!(with(nothing, &[]), None, "{nothing:?}");
+        }
+        assert_eq!(with(Some(&made), &["a"]), None);
+        assert_eq!(with(Some(&made), &[]), Some(None), "nothing is left");
+        let other = format!(r#"{{"expectedFinalizers":{{{},"Slb/d/b":"y"}},"more":[1]}}"#, named("b"));
+        assert_eq!(
+            with(Some(r#"{"expectedFinalizers":{"LifecycleHook//a":"x","Slb/d/b":"y"},"more":[1]}"#), &["b"]),
+            Some(Some(other))
+        );
+        let wrong = r#"{"expectedFinalizers":{"LifecycleHook//a":"wrong"}}"#;
+        assert_eq!(with(Some(wrong), &["a"]), Some(Some(made)), "a wrong finalizer is corrected");
+        for text in ["no", "[]", r#"{"expectedFinalizers":{"a":1}}"#] {
+            assert!(with_consumers(Some(text), ["a"]).is_err(), "{text}");
+        }
     }
 
     #[test]

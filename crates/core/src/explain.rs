@@ -1,12 +1,18 @@
 //! What a pod waits for, in words: the text of the condition `podward.io/lifecycle`.
 
+mod hooks;
+
 use crate::admit::half_text;
+use crate::consumers::OpenQuestion;
 use crate::gate::{gate_is_off, may_operate};
+use crate::hooks::Phase as Asked;
 use crate::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_READY_GATE, STAY_OFFLINE, Stage};
 use crate::operations::{Operation, Operations, UNKNOWN_TYPE};
 use crate::phase::Phase;
 use crate::plan::{CheckResult, Checks};
 use crate::view::{ConditionStatus, PodView};
+
+use hooks::holders;
 
 /// A condition for people. Equal states give equal texts, so it is written only when something has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +25,12 @@ pub struct Explanation {
     pub message: String,
 }
 
-/// Says what `pod` waits for; `checks` give the reasons for which operations are kept waiting.
+/// Says what `pod` waits for; `checks` give the reasons for which operations are kept waiting, `open` the questions that hooks are
+/// asked: each is told with its phase, since when, what the hook says, its deadline and what happens then.
 ///
 /// ```
 /// use std::collections::BTreeMap;
-/// use podward_core::{ConditionStatus, NoRules, PodView, explain, keys::{self, Stage}};
+/// use podward_core::{ConditionStatus, Facts, NoRules, PodView, explain, keys::{self, Stage}};
 ///
 /// let labels = BTreeMap::from([
 ///     (keys::CONTROL_LABEL.to_owned(), "true".to_owned()),
@@ -42,8 +49,9 @@ pub struct Explanation {
 ///     gate: Some(ConditionStatus::False),
 ///     ready: false,
 ///     terminating: false,
+///     facts: Facts::default(),
 /// };
-/// let explanation = explain(&pod, &NoRules);
+/// let explanation = explain(&pod, &NoRules, &[]);
 /// assert_eq!(explanation.reason, "Preparing");
 /// assert_eq!(
 ///     explanation.message,
@@ -52,16 +60,18 @@ pub struct Explanation {
 /// );
 /// ```
 #[must_use]
-pub fn explain(pod: &PodView<'_>, checks: &dyn Checks) -> Explanation {
+pub fn explain(pod: &PodView<'_>, checks: &dyn Checks, open: &[OpenQuestion]) -> Explanation {
     if !pod.is_controlled() {
         let text = format!("the pod has not opted in: it has no label {CONTROL_LABEL}={CONTROL_VALUE}");
         return conclude(ConditionStatus::Unknown, "NotOptedIn", vec![text]);
     }
     let operations = Operations::parse(pod.labels);
     if pod.terminating {
-        return conclude(ConditionStatus::False, "Terminating", vec![terminating(pod, &operations)]);
+        let mut sentences = vec![terminating(pod, &operations)];
+        sentences.extend(open.iter().filter_map(hooks::sentence));
+        return conclude(ConditionStatus::False, "Terminating", sentences);
     }
-    let around = Around { pod, operations: &operations, checks };
+    let around = Around { pod, operations: &operations, checks, open };
     let mut sentences = Vec::new();
     let mut foremost: Option<Phase> = None;
     for (id, operation) in operations.iter() {
@@ -76,9 +86,10 @@ pub fn explain(pod: &PodView<'_>, checks: &dyn Checks) -> Explanation {
     if let Err(error) = pod.expected_finalizers() {
         sentences.push(format!("{error}; until it is corrected the pod can't become available"));
     }
+    sentences.extend(open.iter().filter_map(hooks::sentence));
     match foremost {
         Some(phase) => conclude(ConditionStatus::False, phase.as_str(), sentences),
-        None => at_rest(pod, sentences),
+        None => at_rest(pod, open, sentences),
     }
 }
 
@@ -104,12 +115,12 @@ fn terminating(pod: &PodView<'_>, operations: &Operations<'_>) -> String {
     }
     let holders = holders(pod);
     if !holders.is_empty() {
-        text.push_str(&format!("; it is gone when the owners of {holders} have let go of it"));
+        text.push_str(&format!("; it is gone when {holders} have let go of it"));
     }
     text
 }
 
-fn at_rest(pod: &PodView<'_>, mut sentences: Vec<String>) -> Explanation {
+fn at_rest(pod: &PodView<'_>, open: &[OpenQuestion], mut sentences: Vec<String>) -> Explanation {
     let mut rest = |text: String| {
         sentences.insert(0, text);
         std::mem::take(&mut sentences)
@@ -125,6 +136,9 @@ fn at_rest(pod: &PodView<'_>, mut sentences: Vec<String>) -> Explanation {
         return conclude(ConditionStatus::False, "StayOffline", rest(text));
     }
     if !gate_is_on {
+        if let Some(text) = before_gate(pod, open) {
+            return conclude(ConditionStatus::False, "EnteringService", rest(format!("the pod {text}")));
+        }
         let text = format!("the pod is about to be put into service: {SERVICE_READY_GATE} turns True next");
         return conclude(ConditionStatus::False, "EnteringService", rest(text));
     }
@@ -143,6 +157,17 @@ fn at_rest(pod: &PodView<'_>, mut sentences: Vec<String>) -> Explanation {
     conclude(ConditionStatus::True, "InService", rest("the pod is in service".to_owned()))
 }
 
+/// Which hooks a pod waits for before its gate turns on, if any.
+fn before_gate(pod: &PodView<'_>, open: &[OpenQuestion]) -> Option<String> {
+    if let Some(asked) = hooks::asked(open, Asked::Complete, None) {
+        return Some(format!("waits for {asked} to take it in; {SERVICE_READY_GATE} turns True after that"));
+    }
+    let expected = pod.expected_finalizers().ok()?;
+    let waits = !pod.facts.containers_ready && hooks::misses_hook(pod, &expected);
+    let missing = hooks::missing_consumers(pod, &expected).join(", ");
+    waits.then(|| format!("waits for its containers to be ready, and then for {missing} to take it in"))
+}
+
 fn conclude(status: ConditionStatus, reason: &'static str, sentences: Vec<String>) -> Explanation {
     Explanation { status, reason, message: sentences.join(". ") }
 }
@@ -152,6 +177,7 @@ struct Around<'a> {
     pod: &'a PodView<'a>,
     operations: &'a Operations<'a>,
     checks: &'a dyn Checks,
+    open: &'a [OpenQuestion],
 }
 
 impl Around<'_> {
@@ -164,6 +190,9 @@ impl Around<'_> {
             Phase::PreChecking if operation.known_type().is_none() => half_text(id, true),
             Phase::PreChecking => match self.checks.pre_check(id, operation_type) {
                 CheckResult::Wait(reason) => format!("{who} waits for its pre-checks: {reason}"),
+                CheckResult::Pass if let Some(asked) = hooks::asked(self.open, Asked::PreCheck, Some(id)) => {
+                    format!("{who} waits for {asked} to agree that it starts")
+                }
                 CheckResult::Pass if operation.has(Stage::Preparing) => {
                     format!(
                         "{who} is announced again: Podward checks it anew next, and keeps the pod out of service"
@@ -186,6 +215,11 @@ impl Around<'_> {
             }
             Phase::PostChecking => match self.checks.post_check(id, operation_type) {
                 CheckResult::Wait(reason) => format!("{who} is done and waits for its post-checks: {reason}"),
+                CheckResult::Pass
+                    if let Some(asked) = hooks::asked(self.open, Asked::PostCheck, Some(id)) =>
+                {
+                    format!("{who} is done and waits for {asked} to accept its result")
+                }
                 CheckResult::Pass => format!("{who} is done: Podward accepts its result and ends it next"),
             },
             Phase::Completing => format!("{who} is done and {}", self.completing(id)),
@@ -195,15 +229,18 @@ impl Around<'_> {
     fn preparing(&self) -> String {
         let holders = holders(self.pod);
         match (gate_is_off(self.pod), holders.is_empty()) {
+            (false, _) if let Some(asked) = hooks::asked(self.open, Asked::Prepare, None) => {
+                format!("waits for {asked} to let go of the pod; {SERVICE_READY_GATE} turns False after that")
+            }
             (false, true) => {
                 format!("waits for {SERVICE_READY_GATE} to turn False, which Podward writes next")
             }
             (false, false) => format!(
                 "waits for {SERVICE_READY_GATE} to turn False, which Podward writes next, \
-                 and then for the owners of {holders} to let go of the pod"
+                 and then for {holders} to let go of the pod"
             ),
             (true, false) => {
-                format!("waits for the owners of {holders} to let go of the pod; its permission follows")
+                format!("waits for {holders} to let go of the pod; its permission follows")
             }
             (true, true) => "gets its permission next".to_owned(),
         }
@@ -218,7 +255,7 @@ impl Around<'_> {
         if holders.is_empty() {
             format!("; but {SERVICE_READY_GATE} is not False: the pod may get traffic")
         } else {
-            format!("; but the owners of {holders} hold the pod: it may get traffic")
+            format!("; but {holders} hold the pod: it may get traffic")
         }
     }
 
@@ -235,6 +272,10 @@ impl Around<'_> {
             };
         }
         let missing = missing.join(", ");
+        let gate_is_on = !self.pod.has_gate || self.pod.gate == Some(ConditionStatus::True);
+        if !gate_is_on && let Some(text) = before_gate(self.pod, self.open) {
+            return text;
+        }
         if self.pod.has_gate && self.pod.gate != Some(ConditionStatus::True) {
             format!(
                 "waits for {SERVICE_READY_GATE} to turn True, which Podward writes next, and then for {missing} to take the pod in"
@@ -268,16 +309,6 @@ fn named(ids: &[&str]) -> String {
     format!("{noun} {}", ids.join(", "))
 }
 
-fn holders(pod: &PodView<'_>) -> String {
-    pod.protection_finalizers().collect::<Vec<_>>().join(", ")
-}
-
 fn missing_consumers(pod: &PodView<'_>) -> Vec<String> {
-    let Ok(expected) = pod.expected_finalizers() else {
-        return Vec::new();
-    };
-    expected
-        .missing(pod.finalizers)
-        .map(|(employer, finalizer)| format!("{employer} (finalizer {finalizer})"))
-        .collect()
+    pod.expected_finalizers().map(|expected| hooks::missing_consumers(pod, &expected)).unwrap_or_default()
 }

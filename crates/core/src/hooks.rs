@@ -13,6 +13,7 @@ use crate::time::UnixNanos;
 
 pub use selector::{InvalidSelector, Selector};
 pub use set::HookSet;
+pub(crate) use set::NO_HOOKS;
 
 /// What a hook is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +28,20 @@ pub enum Phase {
     Complete,
     /// The pod is gone, dying or not the hook's any more: forget it.
     Release,
+}
+
+impl Phase {
+    /// The name as in `podward.v1.Phase`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Phase::PreCheck => "PRE_CHECK",
+            Phase::Prepare => "PREPARE",
+            Phase::PostCheck => "POST_CHECK",
+            Phase::Complete => "COMPLETE",
+            Phase::Release => "RELEASE",
+        }
+    }
 }
 
 /// What happens when a hook hasn't answered before its deadline.
@@ -93,6 +108,18 @@ impl Hook {
     pub fn is_consumer(&self) -> bool {
         self.phases.iter().any(|phase| matches!(phase, Phase::Prepare | Phase::Complete))
     }
+
+    /// Whether it is asked in `phase`.
+    #[must_use]
+    pub fn takes_part_in(&self, phase: Phase) -> bool {
+        self.phases.contains(&phase)
+    }
+
+    /// Whether operations of this type concern it in the two checks.
+    #[must_use]
+    pub fn checks_type(&self, operation_type: &str) -> bool {
+        self.operation_types.is_empty() || self.operation_types.iter().any(|known| known == operation_type)
+    }
 }
 
 /// The finalizer by which the hook `name` holds a pod:
@@ -107,6 +134,12 @@ pub fn finalizer_of(name: &str) -> String {
         let _ = write!(finalizer, "{byte:02x}");
     }
     finalizer
+}
+
+/// Whether `finalizer` is of the form that [`finalizer_of`] gives, so that it is some hook's, present or past.
+#[must_use]
+pub fn is_hook_finalizer(finalizer: &str) -> bool {
+    finalizer.strip_prefix(PROT_FINALIZER_PREFIX).is_some_and(|name| name.starts_with("/lifecyclehook-"))
 }
 
 /// The key of the hook `name` among the expected finalizers: `LifecycleHook//<name>` (kind, no namespace, name).
@@ -132,6 +165,23 @@ pub enum EvidenceLevel {
     Assumed,
     /// A deadline has passed.
     TimedOut,
+}
+
+impl EvidenceLevel {
+    /// All levels, the strongest first.
+    pub const ALL: [EvidenceLevel; 4] =
+        [EvidenceLevel::Proven, EvidenceLevel::Bounded, EvidenceLevel::Assumed, EvidenceLevel::TimedOut];
+
+    /// The name as in `podward.v1.EvidenceLevel`, without its prefix.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            EvidenceLevel::Proven => "PROVEN",
+            EvidenceLevel::Bounded => "BOUNDED",
+            EvidenceLevel::Assumed => "ASSUMED",
+            EvidenceLevel::TimedOut => "TIMED_OUT",
+        }
+    }
 }
 
 /// What stands behind an answer.
@@ -202,6 +252,8 @@ mod tests {
         assert_eq!(prefix, PROT_FINALIZER_PREFIX);
         assert!(name.len() == "lifecyclehook-".len() + 16 && name.len() <= 63, "{name}");
         assert_ne!(finalizer, finalizer_of("traffic-controller2"));
+        assert!(is_hook_finalizer(&finalizer));
+        assert!(!is_hook_finalizer("prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"));
         assert_eq!(hook_of(&employer_of("x")), Some("x"));
     }
 }

@@ -42,12 +42,16 @@ pub const DELETION_WISH: &str = "podward.io/deletion-wish";
 pub const BREAK_GLASS: &str = "podward.io/break-glass";
 /// Annotation: what stood behind the answers of the consumers that have let go of the pod, as JSON; see [`crate::hooks`].
 pub const EVIDENCE: &str = "podward.io/evidence";
+/// Annotation: which hooks were asked what, and since when, where nothing else on the pod tells; see [`crate::consumers`].
+pub const ASKED: &str = "podward.io/asked";
 /// The id of the operation that ends with the pod's deletion.
 pub const DELETE_OPERATION: &str = "pod-delete";
 /// The type of that operation.
 pub const DELETE_TYPE: &str = "delete";
 /// Annotation of ReplicaSet's: pods with a lower cost are deleted first.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Annotation that the kubelet puts on the API's image of a static pod: the pod itself can't be deleted over the API.
+pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 
 const DOMAIN: &str = ".podopslifecycle.kusionstack.io";
 const PERMISSION: &str = "operation-permission.podopslifecycle.kusionstack.io";

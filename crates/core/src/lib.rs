@@ -46,7 +46,7 @@
 //! ```
 //! use std::collections::BTreeMap;
 //! use podward_core::keys::{self, Stage};
-//! use podward_core::{ConditionStatus, NoRules, Operations, PodView, UnixNanos, advance, gate_to_write, plan_labels};
+//! use podward_core::{ConditionStatus, Facts, NoRules, Operations, PodView, UnixNanos, advance, gate_to_write, plan_labels};
 //!
 //! let now = UnixNanos(1_700_000_000_000_000_000);
 //! let mut labels = BTreeMap::from([
@@ -57,7 +57,8 @@
 //! ]);
 //! fn in_service(labels: &BTreeMap<String, String>) -> PodView<'_> {
 //!     let gate = Some(ConditionStatus::True);
-//!     PodView { labels, available_conditions: None, finalizers: &[], has_gate: true, gate, ready: true, terminating: false }
+//!     let facts = Facts::default();
+//!     PodView { labels, available_conditions: None, finalizers: &[], has_gate: true, gate, ready: true, terminating: false, facts }
 //! }
 //!
 //! advance(None, &in_service(&labels), now).apply(&mut labels);
@@ -77,9 +78,12 @@
 #![forbid(unsafe_code)]
 mod admit;
 mod advance;
+pub mod consumers;
+pub mod deletion;
 mod expected;
 mod explain;
 mod gate;
+pub mod hold;
 pub mod hooks;
 pub mod keys;
 mod operations;
@@ -92,7 +96,10 @@ mod view;
 pub mod wish;
 pub use admit::{Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw};
 pub use advance::advance;
-pub use expected::{ExpectedFinalizers, InvalidAvailableConditions, service_of, without_employers};
+pub use consumers::{Consumers, FinalizerChanges, HookEvent, Note, OpenQuestion};
+pub use expected::{
+    ExpectedFinalizers, InvalidAvailableConditions, service_of, with_consumers, without_employers,
+};
 pub use explain::{Explanation, explain};
 pub use gate::{available, desired_gate, gate_to_write, may_operate};
 pub use operations::{Operation, Operations, UNKNOWN_TYPE};
@@ -101,4 +108,4 @@ pub use phase::Phase;
 pub use plan::{CheckResult, Checks, NoRules, Plan, plan, plan_labels};
 pub use pod::Pod;
 pub use time::UnixNanos;
-pub use view::{ConditionStatus, PodView};
+pub use view::{ConditionStatus, Facts, PodView};

@@ -46,11 +46,7 @@ impl LabelChanges {
         if !has_labels && !self.set.is_empty() {
             operations.push(add(&["metadata", "labels"], Value::Object(Map::new())));
         }
-        operations.extend(self.remove.iter().map(|key| {
-            PatchOperation::Remove(RemoveOperation {
-                path: PointerBuf::from_tokens(["metadata", "labels", key]),
-            })
-        }));
+        operations.extend(self.remove.iter().map(|key| remove(&["metadata", "labels", key])));
         operations.extend(
             self.set
                 .iter()
@@ -69,6 +65,10 @@ impl LabelChanges {
 
 pub(crate) fn add(path: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+}
+
+pub(crate) fn remove(path: &[&str]) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! What the controller writes: the same steps as the webhook's, and those that are the controller's alone.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use crate::advance::settle;
-use crate::gate::{available, gate_to_write};
-use crate::keys::{COMPLETING, CREATING, Stage};
+use crate::consumers::{Consumers, FinalizerChanges, Note, OpenQuestion, Round};
+use crate::explain::{Explanation, explain};
+use crate::gate::available;
+use crate::hooks::Question;
+use crate::keys::{AVAILABLE_CONDITIONS, COMPLETING, CREATING, Stage};
 use crate::operations::Operations;
 use crate::patch::LabelChanges;
 use crate::time::UnixNanos;
@@ -65,56 +67,77 @@ impl Checks for NoRules {
     }
 }
 
-/// What the controller writes to a pod, in one write.
+/// What the controller does with a pod: what it writes, in one write, and then whom it asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Changes of labels.
     pub labels: LabelChanges,
-    /// The new status of the gate's condition, if it changes.
+    /// The new status of the gate's condition, if it changes; its time is [`Plan::now`] in whole seconds.
     pub gate: Option<ConditionStatus>,
+    /// Hooks' finalizers that come and go.
+    pub finalizers: FinalizerChanges,
+    /// Annotations and their new text; `None` where they go.
+    pub annotations: Vec<(&'static str, Option<String>)>,
+    /// The questions that are open once it is written. Whoever was asked another one needn't answer it any more.
+    pub open: Vec<OpenQuestion>,
+    /// What people and metrics should know once it is written.
+    pub notes: Vec<Note>,
+    /// When to look again, if nothing changes before: the next deadline.
+    pub wake: Option<UnixNanos>,
+    /// The time that it was made at.
+    pub now: UnixNanos,
 }
 
 impl Plan {
     /// Whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.gate.is_none()
+        self.labels.is_empty()
+            && self.gate.is_none()
+            && self.finalizers.is_empty()
+            && self.annotations.is_empty()
     }
 
-    /// The labels of `pod` as they will be.
+    /// The open questions, without how they stand.
     #[must_use]
-    pub fn labels_after(&self, pod: &PodView<'_>) -> BTreeMap<String, String> {
+    pub fn questions(&self) -> Vec<Question> {
+        self.open.iter().map(|open| open.question.clone()).collect()
+    }
+
+    /// What `pod` will wait for when this is carried out; see [`explain`](crate::explain).
+    #[must_use]
+    pub fn explain(&self, pod: &PodView<'_>, checks: &dyn Checks) -> Explanation {
         let mut labels = pod.labels.clone();
         self.labels.apply(&mut labels);
-        labels
+        let mut finalizers = pod.finalizers.to_vec();
+        self.finalizers.apply(&mut finalizers);
+        let expected = self.annotations.iter().find(|(key, _)| *key == AVAILABLE_CONDITIONS);
+        let available_conditions = expected.map_or(pod.available_conditions, |(_, text)| text.as_deref());
+        let gate = self.gate.or(pod.gate);
+        let after = PodView { labels: &labels, finalizers: &finalizers, available_conditions, gate, ..*pod };
+        explain(&after, checks, &self.open)
     }
 }
 
-/// What the controller makes of `pod`: [`plan_labels`], the gate that follows from it, and what follows from that gate.
+/// What the controller makes of `pod`: [`plan_labels`], the gate that follows from it, what follows from that gate, and what the
+/// hooks have to do with it (see [`crate::consumers`]).
 ///
-/// All of it is to be stored together or not at all (a write to `pods/status` keeps the labels that come with it). One thing is
-/// left for the next write: the gate turns on only when no operation holds it in the *stored* pod, so that whoever watches sees
-/// the operation end first. And the pod is not called available on a `Ready` that is older than its gate.
+/// All of it is to be stored together or not at all (a write to `pods/status` keeps the metadata that comes with it), and the
+/// questions are to be put when it is stored. One thing is left for the next write: the gate turns on only when no operation holds it
+/// in the *stored* pod, so that whoever watches sees the operation end first. And the pod is not called available on a `Ready` that is
+/// older than its gate.
+///
+/// From a pod that isn't opted in what hooks left on it goes: nobody would look after it.
+///
+/// # Guarantees
+/// - `checks` is asked first, then the hooks; an operation starts when nobody speaks against it.
+/// - A hook's finalizer goes only when the hook has answered, its deadline lets the pod go on, or it isn't the hook's pod any more.
+/// - The gate of a pod turns True only when every hook that has to take it in before has done so.
+/// - With the same answers the plan of a pod that the plan was carried out on is empty, and its open questions are the same.
 #[must_use]
-pub fn plan(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> Plan {
-    let labels = plan_labels(pod, checks, now);
-    let mut after = pod.labels.clone();
-    labels.apply(&mut after);
-    let holds_gate = |labels: &BTreeMap<String, String>| {
-        Operations::parse(labels)
-            .iter()
-            .any(|(_, operation)| operation.has_any(&[Stage::Preparing, Stage::Operate]))
-    };
-    let gate = gate_to_write(&PodView { labels: &after, ..*pod }, &Operations::parse(&after));
-    match gate {
-        Some(ConditionStatus::True) if holds_gate(pod.labels) => Plan { labels, gate: None },
-        Some(ConditionStatus::False) => {
-            let more = plan_labels(&PodView { labels: &after, gate, ..*pod }, checks, now);
-            more.apply(&mut after);
-            Plan { labels: LabelChanges::between(pod.labels, &after), gate }
-        }
-        gate => Plan { labels, gate },
-    }
+pub fn plan(pod: &PodView<'_>, consumers: &Consumers<'_>, checks: &dyn Checks, now: UnixNanos) -> Plan {
+    let round = Round::new(pod, consumers, now);
+    if pod.is_controlled() { round.run(checks) } else { round.abandon() }
 }
 
 /// The label changes that the controller makes on `pod`: grants what `checks` let pass, takes every step that follows from it

@@ -6,8 +6,12 @@ use std::fmt;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::keys::{AVAILABLE_CONDITIONS, SERVICE_READY_GATE};
-use crate::view::{ConditionStatus, PodView};
+use crate::keys::{
+    AVAILABLE_CONDITIONS, BREAK_GLASS, DELETION_WISH, LIFECYCLE_CONDITION, MIRROR_POD, SERVICE_READY_GATE,
+};
+use crate::time::UnixNanos;
+use crate::view::{ConditionStatus, Facts, PodView};
+use crate::wish::Wish;
 
 /// A pod. Reading it skips everything else in the document (specs of containers, managed fields) without keeping it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -48,6 +52,30 @@ pub struct Metadata {
     /// `deletionTimestamp`.
     #[serde(default)]
     pub deletion_timestamp: Option<String>,
+    /// `ownerReferences`.
+    #[serde(default)]
+    pub owner_references: Option<Vec<Owner>>,
+}
+
+/// One entry of `metadata.ownerReferences`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// `apiVersion`.
+    #[serde(default)]
+    pub api_version: String,
+    /// `kind`.
+    #[serde(default)]
+    pub kind: String,
+    /// `name`.
+    #[serde(default)]
+    pub name: String,
+    /// `uid`.
+    #[serde(default)]
+    pub uid: String,
+    /// Whether this owner manages the object.
+    #[serde(default)]
+    pub controller: Option<bool>,
 }
 
 /// The annotations that are read; `present` tells whether the object has any map of annotations.
@@ -57,6 +85,12 @@ pub struct Annotations {
     pub present: bool,
     /// [`AVAILABLE_CONDITIONS`].
     pub available_conditions: Option<String>,
+    /// [`DELETION_WISH`].
+    pub deletion_wish: Option<String>,
+    /// [`BREAK_GLASS`].
+    pub break_glass: Option<String>,
+    /// Whether [`MIRROR_POD`] is there.
+    pub is_mirror: bool,
 }
 
 /// The part of `spec` that is read.
@@ -66,6 +100,9 @@ pub struct Spec {
     /// `readinessGates`; `None` when the object has no such list.
     #[serde(default)]
     pub readiness_gates: Option<Vec<ReadinessGate>>,
+    /// `nodeName`; `None` or empty until the pod is scheduled.
+    #[serde(default)]
+    pub node_name: Option<String>,
 }
 
 /// One entry of `spec.readinessGates`.
@@ -79,6 +116,9 @@ pub struct ReadinessGate {
 /// The part of `status` that is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Status {
+    /// `phase`.
+    #[serde(default)]
+    pub phase: Option<String>,
     /// `conditions`.
     #[serde(default)]
     pub conditions: Option<Vec<Condition>>,
@@ -86,12 +126,19 @@ pub struct Status {
 
 /// One entry of `status.conditions`.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// `type`.
     #[serde(rename = "type")]
     pub type_: String,
     /// `status`.
     pub status: String,
+    /// `lastTransitionTime`.
+    #[serde(default)]
+    pub last_transition_time: Option<String>,
+    /// `message`.
+    #[serde(default)]
+    pub message: Option<String>,
 }
 
 impl Pod {
@@ -107,6 +154,7 @@ impl Pod {
             gate: self.condition(SERVICE_READY_GATE),
             ready: self.condition("Ready") == Some(ConditionStatus::True),
             terminating: self.metadata.deletion_timestamp.is_some(),
+            facts: Facts::default(),
         }
     }
 
@@ -116,11 +164,48 @@ impl Pod {
         self.spec.readiness_gates.iter().flatten().any(|gate| gate.condition_type == SERVICE_READY_GATE)
     }
 
+    /// The owner that manages it.
+    #[must_use]
+    pub fn controller(&self) -> Option<&Owner> {
+        self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+    }
+
+    /// The node that it was bound to.
+    #[must_use]
+    pub fn node_name(&self) -> Option<&str> {
+        self.spec.node_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Whether it has run to its end.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+
+    /// The wish to delete it.
+    #[must_use]
+    pub fn wish(&self) -> Option<Wish> {
+        self.metadata.annotations.deletion_wish.as_deref().and_then(Wish::parse)
+    }
+
+    /// Since when the readiness gate's condition is what it is.
+    #[must_use]
+    pub fn gate_since(&self) -> Option<UnixNanos> {
+        self.find_condition(SERVICE_READY_GATE)?.last_transition_time.as_deref().and_then(UnixNanos::parse)
+    }
+
+    /// What the pod waits for, as the condition [`LIFECYCLE_CONDITION`] has it.
+    #[must_use]
+    pub fn told(&self) -> Option<&str> {
+        self.find_condition(LIFECYCLE_CONDITION)?.message.as_deref()
+    }
+
     fn condition(&self, name: &str) -> Option<ConditionStatus> {
-        let mut conditions = self.status.conditions.iter().flatten();
-        conditions
-            .find(|condition| condition.type_ == name)
-            .map(|condition| ConditionStatus::parse(&condition.status))
+        self.find_condition(name).map(|condition| ConditionStatus::parse(&condition.status))
+    }
+
+    fn find_condition(&self, name: &str) -> Option<&Condition> {
+        self.status.conditions.iter().flatten().find(|condition| condition.type_ == name)
     }
 }
 
@@ -142,10 +227,14 @@ impl<'de> Deserialize<'de> for Annotations {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
                 let mut annotations = Annotations { present: true, ..Annotations::default() };
                 while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-                    if key == AVAILABLE_CONDITIONS {
-                        annotations.available_conditions = Some(map.next_value()?);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
+                    match key.as_ref() {
+                        AVAILABLE_CONDITIONS => annotations.available_conditions = Some(map.next_value()?),
+                        DELETION_WISH => annotations.deletion_wish = Some(map.next_value()?),
+                        BREAK_GLASS => annotations.break_glass = Some(map.next_value()?),
+                        other => {
+                            annotations.is_mirror |= other == MIRROR_POD;
+                            map.next_value::<IgnoredAny>()?;
+                        }
                     }
                 }
                 Ok(annotations)
@@ -166,14 +255,22 @@ mod tests {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {
                 "name": "a", "namespace": "b", "uid": "c", "labels": {"x": "y"},
-                "annotations": {"other": "z", AVAILABLE_CONDITIONS: "{}"},
+                "annotations": {
+                    "other": "z", AVAILABLE_CONDITIONS: "{}", BREAK_GLASS: "why", MIRROR_POD: "hash",
+                    DELETION_WISH: r#"{"kind":"Evict","requestedBy":"jane","requestedAt":7}"#,
+                },
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"},
+                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "2", "controller": true},
+                ],
                 "finalizers": ["prot.podopslifecycle.kusionstack.io/1"],
                 "managedFields": [{"manager": "m"}],
             },
-            "spec": {"readinessGates": [{"conditionType": SERVICE_READY_GATE}], "containers": []},
-            "status": {"conditions": [
+            "spec": {"readinessGates": [{"conditionType": SERVICE_READY_GATE}], "containers": [], "nodeName": "n1"},
+            "status": {"phase": "Running", "conditions": [
                 {"type": "Ready", "status": "True"},
-                {"type": SERVICE_READY_GATE, "status": "False"},
+                {"type": SERVICE_READY_GATE, "status": "False", "lastTransitionTime": "1970-01-01T00:00:01Z"},
+                {"type": LIFECYCLE_CONDITION, "status": "False", "message": "waits"},
             ]},
         }))
         .unwrap();
@@ -182,13 +279,19 @@ mod tests {
         assert_eq!(view.gate, Some(ConditionStatus::False));
         assert_eq!(view.available_conditions, Some("{}"));
         assert_eq!(view.protection_finalizers().count(), 1);
+        assert_eq!(pod.controller().unwrap().kind, "ReplicaSet");
+        assert_eq!((pod.node_name(), pod.is_terminal(), pod.told()), (Some("n1"), false, Some("waits")));
+        assert_eq!(pod.gate_since(), Some(UnixNanos(1_000_000_000)));
+        assert_eq!(pod.wish().unwrap().requested_by, "jane");
+        assert!(pod.metadata.annotations.is_mirror);
+        assert_eq!(pod.metadata.annotations.break_glass.as_deref(), Some("why"));
     }
 
     #[test]
     fn nulls_and_gaps_are_fine() {
         let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"labels": null, "annotations": null, "finalizers": null},
-            "spec": {"readinessGates": null},
+            "metadata": {"labels": null, "annotations": null, "finalizers": null, "ownerReferences": null},
+            "spec": {"readinessGates": null, "nodeName": null},
             "status": {"conditions": null},
         }))
         .unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::expected::{ExpectedFinalizers, InvalidAvailableConditions};
 use crate::keys::{CONTROL_LABEL, CONTROL_VALUE, PROT_FINALIZER_PREFIX, STAY_OFFLINE};
+use crate::time::UnixNanos;
 
 /// The `status` of a pod condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,30 @@ pub struct PodView<'a> {
     pub ready: bool,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
+    /// What only [`plan`](crate::plan) asks for; webhooks leave it empty.
+    pub facts: Facts<'a>,
+}
+
+/// What is asked about a pod only where hooks take part in its life. Without it nothing is unsafe; times that aren't known count as
+/// long ago.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts<'a> {
+    /// Whether the condition `ContainersReady` is `True`.
+    pub containers_ready: bool,
+    /// The text of the annotation [`EVIDENCE`](crate::keys::EVIDENCE).
+    pub evidence: Option<&'a str>,
+    /// The text of the annotation [`ASKED`](crate::keys::ASKED).
+    pub asked: Option<&'a str>,
+    /// `metadata.creationTimestamp`.
+    pub created_at: Option<UnixNanos>,
+    /// When the gate's condition last changed.
+    pub gate_since: Option<UnixNanos>,
+    /// When the condition `Ready` last changed.
+    pub ready_since: Option<UnixNanos>,
+    /// When the condition `ContainersReady` last changed.
+    pub containers_ready_since: Option<UnixNanos>,
+    /// When the deletion was asked for: `metadata.deletionTimestamp` without the grace period that it includes.
+    pub terminating_since: Option<UnixNanos>,
 }
 
 impl<'a> PodView<'a> {

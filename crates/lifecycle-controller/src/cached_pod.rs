@@ -9,10 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use podward_core::keys::{
-    AVAILABLE_CONDITIONS, DELETION_WISH, EVIDENCE, LIFECYCLE_CONDITION, SERVICE_READY_GATE,
+    ASKED, AVAILABLE_CONDITIONS, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE, LIFECYCLE_CONDITION,
+    POD_DELETION_COST, SERVICE_READY_GATE,
 };
-use podward_core::wish::Wish;
-use podward_core::{ConditionStatus, Explanation, PodView};
+use podward_core::wish::{Carried, Wish};
+use podward_core::{ConditionStatus, Explanation, Facts, PodView, UnixNanos};
 use serde::{Deserialize, Deserializer};
 
 /// Longer than a kubelet takes to act on a change of a readiness gate: 0.7 s were seen on a busy node. Conditions have whole
@@ -102,18 +103,39 @@ impl CachedPod {
         static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
         PodView {
             labels: self.metadata.labels.as_ref().unwrap_or(&NO_LABELS),
-            available_conditions: self
-                .metadata
-                .annotations
-                .as_ref()
-                .and_then(|annotations| annotations.get(AVAILABLE_CONDITIONS))
-                .map(String::as_str),
+            available_conditions: self.annotation(AVAILABLE_CONDITIONS),
             finalizers: self.metadata.finalizers.as_deref().unwrap_or_default(),
             has_gate: self.spec.readiness_gates,
             gate: self.status.conditions.gate,
             ready: self.status.conditions.ready,
             terminating: self.metadata.deletion_timestamp.is_some(),
+            facts: self.facts(),
         }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        let conditions = &self.status.conditions;
+        let nanos = |time: Option<Timestamp>| time.map(unix_nanos);
+        Facts {
+            containers_ready: conditions.containers_ready,
+            evidence: self.evidence(),
+            asked: self.annotation(ASKED),
+            created_at: nanos(self.created_at()),
+            gate_since: nanos(conditions.gate_since),
+            ready_since: nanos(conditions.ready_since),
+            containers_ready_since: nanos(conditions.containers_ready_since),
+            terminating_since: nanos(self.terminating_since()),
+        }
+    }
+
+    /// A pod of which nothing but its name is known.
+    pub(crate) fn named(key: &PodKey) -> CachedPod {
+        let metadata = ObjectMeta {
+            namespace: Some(key.namespace.clone()),
+            name: Some(key.name.clone()),
+            ..ObjectMeta::default()
+        };
+        CachedPod { metadata, ..CachedPod::default() }
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {
@@ -123,6 +145,16 @@ impl CachedPod {
     /// The wish to delete it.
     pub(crate) fn wish(&self) -> Option<Wish> {
         self.annotation(DELETION_WISH).and_then(Wish::parse)
+    }
+
+    /// What it carries of a wish; `wish` is what [`CachedPod::wish`] gave.
+    pub(crate) fn carried<'a>(&'a self, wish: Option<&'a Wish>) -> Carried<'a> {
+        Carried {
+            labels: self.view().labels,
+            wish,
+            delete_timestamp: self.annotation(DELETE_TIMESTAMP),
+            deletion_cost: self.annotation(POD_DELETION_COST),
+        }
     }
 
     /// The text of the annotation [`EVIDENCE`].
@@ -139,8 +171,12 @@ impl CachedPod {
         self.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }
 
+    /// When its deletion was asked for: `deletionTimestamp` is when the grace period ends.
     pub(crate) fn terminating_since(&self) -> Option<Timestamp> {
-        self.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+        let ends = self.metadata.deletion_timestamp.as_ref()?.0;
+        let grace =
+            SignedDuration::from_secs(self.metadata.deletion_grace_period_seconds.unwrap_or_default());
+        Some(ends.checked_sub(grace).unwrap_or(ends))
     }
 
     pub(crate) fn gate_since(&self) -> Option<Timestamp> {
@@ -174,6 +210,11 @@ impl CachedPod {
         matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
     }
 
+    /// Whether not all of its containers run yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.status.phase.as_deref() == Some("Pending")
+    }
+
     pub(crate) fn lifecycle_condition(&self) -> Option<&LifecycleCondition> {
         self.status.conditions.lifecycle.as_ref()
     }
@@ -200,6 +241,12 @@ impl CachedPod {
         }
     }
 
+    /// Whether the condition for people tells of the same wait, if perhaps in other words.
+    pub(crate) fn tells_of(&self, explanation: &Explanation) -> bool {
+        self.lifecycle_condition()
+            .is_some_and(|told| told.status == explanation.status && told.reason == explanation.reason)
+    }
+
     pub(crate) fn key(&self) -> PodKey {
         PodKey {
             namespace: self.metadata.namespace.clone().unwrap_or_default(),
@@ -221,6 +268,11 @@ impl CachedPod {
         let number = |pod: &CachedPod| pod.resource_version().parse::<u64>().unwrap_or_default();
         number(self) > number(other)
     }
+}
+
+/// A time as labels have it.
+pub(crate) fn unix_nanos(time: Timestamp) -> UnixNanos {
+    UnixNanos(i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX))
 }
 
 /// Namespace and name of a pod.
@@ -279,6 +331,7 @@ fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMet
         finalizers: Option<Vec<String>>,
         creation_timestamp: Option<Time>,
         deletion_timestamp: Option<Time>,
+        deletion_grace_period_seconds: Option<i64>,
         owner_references: Option<Vec<OwnerReference>>,
     }
 
@@ -293,6 +346,7 @@ fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMet
         finalizers: slim.finalizers,
         creation_timestamp: slim.creation_timestamp,
         deletion_timestamp: slim.deletion_timestamp,
+        deletion_grace_period_seconds: slim.deletion_grace_period_seconds,
         owner_references: slim.owner_references,
         ..ObjectMeta::default()
     })
@@ -303,7 +357,8 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 3] = [AVAILABLE_CONDITIONS, DELETION_WISH, EVIDENCE];
+        const OURS: [&str; 6] =
+            [ASKED, AVAILABLE_CONDITIONS, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE, POD_DELETION_COST];
         let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();
         let ours = all.into_iter().filter(|(key, _)| OURS.contains(&key.as_ref()));
         Ok(OurAnnotations(ours.map(|(key, text)| (key.into_owned(), text)).collect()))

@@ -14,10 +14,11 @@ use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use tokio_util::sync::CancellationToken;
 
 use crate::cached_pod::{CachedPod, PodKey};
+use crate::consults::{Consults, NoHooks};
 use crate::error::Error;
 use crate::events::Events;
 use crate::metrics::Metrics;
-use crate::reconcile::{Context, on_error, reconcile};
+use crate::reconcile::{Context, let_go_of, on_error, reconcile};
 use crate::services::missing_services;
 
 /// How often what is remembered of deleted pods is thrown away.
@@ -31,7 +32,9 @@ pub(crate) async fn run(client: Client, metrics: Arc<Metrics>, identity: &str, s
     let pods: Api<CachedPod> = Api::all(client.clone());
     let services: Api<PartialObjectMeta<Service>> = Api::all(client.clone());
     let events = Events::start(client.clone(), identity, metrics.clone());
-    let context = Arc::new(Context::new(client, metrics.clone(), events));
+    let hooks: Arc<dyn Consults> = Arc::new(NoHooks::default());
+    let answers = hooks.pods_to_look_at();
+    let context = Arc::new(Context::new(client, metrics.clone(), events, hooks));
 
     let controller = Controller::new(pods, watcher::Config::default().labels(&opted_in));
     let store = controller.store();
@@ -42,6 +45,7 @@ pub(crate) async fn run(client: Client, metrics: Arc<Metrics>, identity: &str, s
         .watches(services, watcher::Config::default(), move |service| {
             pods_that_wait_for(&service, &waiting.0, &waiting.1)
         })
+        .reconcile_on(answers)
         // Pods queue for their write in `reconcile`, where the queue can be measured.
         .with_config(Config::default().concurrency(0))
         .graceful_shutdown_on(async move { stop.cancelled().await })
@@ -92,8 +96,15 @@ fn pods_that_wait_for(
 async fn sweep(store: Store<CachedPod>, context: Arc<Context>, stop: CancellationToken) {
     let exists = |key: &PodKey| store.get(&ObjectRef::new(&key.name).within(&key.namespace)).is_some();
     while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
-        context.tracker.retain(&context.metrics, exists);
+        let gone = context.tracker.retain(&context.metrics, exists);
         context.latest.retain(exists);
+        for (key, uid) in gone {
+            context.hooks.forget(&uid);
+            // It may be gone from the watch because it isn't opted in any more.
+            if let Err(error) = let_go_of(&key, &uid, &context).await {
+                tracing::warn!(%error, pod = %key, "a pod that is not opted in any more may keep finalizers of hooks");
+            }
+        }
     }
 }
 

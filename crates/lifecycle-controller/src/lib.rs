@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!  watch of opted-in pods ──► reconcile ──► podward-core: plan, explain
-//!  watch of Services ───────►     │
-//!                                 ├──► write: one patch for labels, gate and condition
-//!                                 ├──► tracker, story ──► events, metrics
+//!  watch of Services ───────►     │  ▲
+//!  answers of hooks ────────►     │  └──── consults: hooks, answers
+//!                                 ├──► write: one patch for labels, finalizers, gate and condition
+//!                                 ├──► consults: the questions that are open now
+//!                                 ├──► tracker, story, notes ──► events, metrics
 //!                                 └──► latest: what was just written, until the watch has it
 //! ```
 //!
@@ -18,11 +20,17 @@
 
 mod args;
 mod cached_pod;
+// Not called yet.
+#[allow(dead_code)]
+mod callbacks;
+mod consults;
 mod controller;
+mod deletion;
 mod error;
 mod events;
 mod latest;
 mod metrics;
+mod notes;
 mod reconcile;
 mod serve;
 mod services;

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use parking_lot::Mutex;
-use podward_core::Phase;
+use podward_core::hooks::EvidenceLevel;
+use podward_core::{HookEvent, Note, Phase, UnixNanos};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -36,6 +37,20 @@ struct OperationLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    hook: String,
+    phase: &'static str,
+    outcome: &'static str,
+    evidence: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HookLabels {
+    hook: String,
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
 }
@@ -47,7 +62,9 @@ struct ErrorLabels {
 
 /// Types are free text of operators; past this many the rest is counted together, so that nobody can fill the memory.
 const MOST_TYPES: usize = 50;
-const OTHER_TYPES: &str = "other";
+/// A histogram for each hook and phase is much; past this many hooks the rest is counted together.
+const MOST_HOOKS: usize = 100;
+const OTHERS: &str = "other";
 
 /// Everything that is counted.
 #[derive(Debug)]
@@ -57,9 +74,13 @@ pub(crate) struct Metrics {
     writes: Family<WriteLabels, Counter<u64, AtomicU64>>,
     errors: Family<ErrorLabels, Counter<u64, AtomicU64>>,
     events_dropped: Counter,
+    consumer_answers: Family<AnswerLabels, Counter<u64, AtomicU64>>,
+    consumer_wait: Family<HookLabels, Histogram, fn() -> Histogram>,
+    consumer_timeouts: Family<HookLabels, Counter<u64, AtomicU64>>,
     pub(crate) queue_depth: Gauge<i64, AtomicI64>,
     pub(crate) leader: Gauge<i64, AtomicI64>,
     types: Mutex<HashSet<String>>,
+    hooks: Mutex<HashSet<String>>,
 }
 
 impl Metrics {
@@ -72,9 +93,15 @@ impl Metrics {
             writes: Family::default(),
             errors: Family::default(),
             events_dropped: Counter::default(),
+            consumer_answers: Family::default(),
+            consumer_wait: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.01, 2.0, 18))
+            }),
+            consumer_timeouts: Family::default(),
             queue_depth: Gauge::default(),
             leader: Gauge::default(),
             types: Mutex::default(),
+            hooks: Mutex::default(),
         }
     }
 
@@ -107,6 +134,22 @@ impl Metrics {
             "Pods that wait for their turn to be written",
             self.queue_depth.clone(),
         );
+        registry.register(
+            "consumer_answers",
+            "Answers of hooks that were acted on, by hook, phase, outcome and evidence",
+            self.consumer_answers.clone(),
+        );
+        registry.register_with_unit(
+            "consumer_wait",
+            "Time from when a hook was first asked until its answer was acted on",
+            Unit::Seconds,
+            self.consumer_wait.clone(),
+        );
+        registry.register(
+            "consumer_timeouts",
+            "Questions that were open past their deadline",
+            self.consumer_timeouts.clone(),
+        );
         registry.register("leader", "1 while this replica leads", self.leader.clone());
     }
 
@@ -133,11 +176,41 @@ impl Metrics {
         }
     }
 
+    /// A hook has answered, or its deadline has passed.
+    pub(crate) fn heard(&self, note: &Note, now: UnixNanos) {
+        let (outcome, evidence) = match &note.event {
+            HookEvent::Done(level) => ("done", level.as_str()),
+            HookEvent::Proceeded => ("proceeded", EvidenceLevel::TimedOut.as_str()),
+            HookEvent::Cancelled(_) => ("cancelled", ""),
+            HookEvent::Rejected(_) => ("rejected", ""),
+            HookEvent::Overdue => ("overdue", ""),
+            HookEvent::Removed | HookEvent::Released => return,
+        };
+        let hook = within(&self.hooks, MOST_HOOKS, &note.hook).to_owned();
+        let of_hook = HookLabels { hook: hook.clone(), phase: note.phase.as_str() };
+        if let HookEvent::Proceeded | HookEvent::Cancelled(_) | HookEvent::Overdue = note.event {
+            self.consumer_timeouts.get_or_create(&of_hook).inc();
+        }
+        if note.event == HookEvent::Overdue {
+            return;
+        }
+        if let HookEvent::Done(_) | HookEvent::Proceeded = note.event {
+            let seconds = now.0.saturating_sub(note.since.0).max(0) as f64 / 1e9;
+            self.consumer_wait.get_or_create(&of_hook).observe(seconds);
+        }
+        let labels = AnswerLabels { hook, phase: note.phase.as_str(), outcome, evidence };
+        self.consumer_answers.get_or_create(&labels).inc();
+    }
+
     fn labels(&self, operation_type: &str, phase: Phase) -> OperationLabels {
-        let mut types = self.types.lock();
-        let known = types.contains(operation_type)
-            || (types.len() < MOST_TYPES && types.insert(operation_type.to_owned()));
-        let operation_type = if known { operation_type } else { OTHER_TYPES };
+        let operation_type = within(&self.types, MOST_TYPES, operation_type);
         OperationLabels { operation_type: operation_type.to_owned(), phase: phase.as_str() }
     }
+}
+
+/// `name`, if it is among the first `most` that were counted.
+fn within<'n>(seen: &Mutex<HashSet<String>>, most: usize, name: &'n str) -> &'n str {
+    let mut seen = seen.lock();
+    let known = seen.contains(name) || (seen.len() < most && seen.insert(name.to_owned()));
+    if known { name } else { OTHERS }
 }

@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
-use podward_core::keys::SERVICE_AVAILABLE;
-use podward_core::{Explanation, NoRules, Plan, PodView, UnixNanos, explain, plan};
+use podward_core::keys::{AVAILABLE_CONDITIONS, SERVICE_AVAILABLE};
+use podward_core::{Consumers, Explanation, NoRules, Plan, PodView, UnixNanos, plan, without_employers};
 use tokio::sync::Semaphore;
 
-use crate::cached_pod::CachedPod;
+use crate::cached_pod::{CachedPod, PodKey, unix_nanos};
+use crate::consults::Consults;
 use crate::error::Error;
 use crate::events::Events;
 use crate::latest::Latest;
 use crate::metrics::Metrics;
-use crate::services::{missing_services, without_dead_services};
+use crate::notes;
+use crate::services::{dead_services, missing_services};
 use crate::story::Told;
 use crate::tracker::Tracker;
 use crate::write::{PodWrite, Writer};
@@ -23,25 +25,35 @@ use crate::write::{PodWrite, Writer};
 /// Pods that are written at once. Each takes a connection to the API server; more would only queue there.
 const AT_ONCE: usize = 32;
 
+/// How long a pod waits at most for hooks to be known before it is looked at again.
+const HOOKS_UNKNOWN: Duration = Duration::from_secs(5);
+
 /// What every reconciliation shares.
 pub(crate) struct Context {
     client: Client,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) latest: Latest,
     pub(crate) tracker: Tracker,
+    pub(crate) hooks: Arc<dyn Consults>,
     writer: Writer,
     events: Events,
     slots: Semaphore,
 }
 
 impl Context {
-    pub(crate) fn new(client: Client, metrics: Arc<Metrics>, events: Events) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        metrics: Arc<Metrics>,
+        events: Events,
+        hooks: Arc<dyn Consults>,
+    ) -> Self {
         Context {
             writer: Writer::new(client.clone(), metrics.clone()),
             client,
             metrics,
             latest: Latest::default(),
             tracker: Tracker::default(),
+            hooks,
             events,
             slots: Semaphore::new(AT_ONCE),
         }
@@ -58,34 +70,100 @@ impl Context {
 pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) -> Result<Action, Error> {
     let mut pod = context.latest.newest(watched);
     context.tracker.observe(&pod, &context.metrics);
-    if pod.view().terminating {
-        return Ok(Action::await_change());
-    }
-    let doubt = pod.ready_is_in_doubt_for(Timestamp::now());
-    let view = believed(&pod, doubt.is_some());
-    let plan = plan(&view, &NoRules, now());
-    let explanation = explain_after(&view, &plan);
-    let (annotation, mut again) = repaired_annotation(&pod, &context).await?;
+    let now = Timestamp::now();
+    let doubt = pod.ready_is_in_doubt_for(now);
+    let Some((mut plan, explanation)) = decide(&pod, &context, doubt.is_some(), unix_nanos(now)) else {
+        // The pod comes again when hooks are known; this is for the case that it doesn't.
+        return Ok(Action::requeue(HOOKS_UNKNOWN));
+    };
+    let mut again = repair_expectations(&pod, &context, &mut plan).await?;
     if let Some(left) = doubt {
         again = sooner(again, left.unsigned_abs());
     }
-    let told = context.tracker.time_to_tell(&pod, &explanation);
-    let has_to_write = !plan.is_empty() || annotation.is_some();
+    if let Some(wake) = plan.wake {
+        again = sooner(again, until(wake));
+    }
+    let told = if is_worth_telling(&pod) { context.tracker.time_to_tell(&pod, &explanation) } else { None };
     let has_waited = told.is_some_and(|wait| wait.is_zero()) && context.is_calm();
-    if has_to_write || has_waited {
-        let explanation = told.map(|_| &explanation);
-        let write = PodWrite { labels: plan.labels, annotation, gate: plan.gate, explanation };
+    if !plan.is_empty() || has_waited {
+        if plan.is_empty() {
+            context.tracker.told(&pod.key());
+        }
+        let write = PodWrite {
+            labels: std::mem::take(&mut plan.labels),
+            finalizers: std::mem::take(&mut plan.finalizers),
+            annotations: std::mem::take(&mut plan.annotations),
+            gate: plan.gate,
+            explanation: told.map(|_| &explanation),
+            now,
+        };
         pod = in_turn(&context, context.writer.write(&pod, write)).await?;
     } else if let Some(wait) = told {
         again = sooner(again, wait.max(Duration::from_millis(500)));
     }
-    match context.tracker.due_event(&pod) {
-        Told::Now(draft) => context.events.normal(&pod, draft),
-        Told::Later(wait) => again = sooner(again, wait),
-        Told::Nothing => {}
+    if is_gone(&pod) {
+        context.hooks.forget(pod.uid());
+    } else {
+        context.hooks.ask(&pod, &plan.questions());
+    }
+    let news = context.tracker.news(&pod.key(), &plan.notes);
+    notes::tell(&context.events, &context.metrics, &pod, &news, plan.now);
+    if !pod.view().terminating {
+        match context.tracker.due_event(&pod) {
+            Told::Now(draft) => context.events.normal(&pod, draft),
+            Told::Later(wait) => again = sooner(again, wait),
+            Told::Nothing => {}
+        }
     }
     context.tracker.succeeded(&pod.key());
     Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// What the core makes of `pod`, and what the pod will wait for after that; `None` while hooks aren't known.
+fn decide(
+    pod: &CachedPod,
+    context: &Context,
+    ready_is_in_doubt: bool,
+    now: UnixNanos,
+) -> Option<(Plan, Explanation)> {
+    let hooks = context.hooks.hooks_for(pod)?;
+    let known = context.hooks.known();
+    let answers = context.hooks.answers(pod.uid());
+    let consumers = Consumers { hooks: &hooks, known: &known, answers: &*answers };
+    let view = believed(pod, ready_is_in_doubt);
+    let plan = plan(&view, &consumers, &NoRules, now);
+    let explanation = plan.explain(&view, &NoRules);
+    Some((plan, explanation))
+}
+
+/// Most pods that are deleted are soon gone; what is worth a condition is that somebody holds one.
+fn is_worth_telling(pod: &CachedPod) -> bool {
+    let view = pod.view();
+    !view.terminating || view.protection_finalizers().next().is_some()
+}
+
+/// The last finalizer of a terminating pod is gone, and with it the pod, unless its containers still run.
+fn is_gone(pod: &CachedPod) -> bool {
+    let view = pod.view();
+    view.terminating && view.finalizers.is_empty()
+}
+
+/// Takes what hooks left on a pod off it that isn't opted in any more, so that nobody looks after it: its finalizers would keep it
+/// for ever. A pod that is gone, or is another one by now, is left alone.
+pub(crate) async fn let_go_of(key: &PodKey, uid: &str, context: &Context) -> Result<(), Error> {
+    let Some(pod) = context.writer.get(key).await? else { return Ok(()) };
+    let view = pod.view();
+    if pod.uid() != uid || view.is_controlled() {
+        return Ok(());
+    }
+    let now = Timestamp::now();
+    let plan = plan(&view, &Consumers::none(), &NoRules, unix_nanos(now));
+    if !plan.is_empty() {
+        let Plan { labels, finalizers, annotations, gate, .. } = plan;
+        let write = PodWrite { labels, finalizers, annotations, gate, explanation: None, now };
+        context.writer.write(&pod, write).await?;
+    }
+    Ok(())
 }
 
 /// After a failure: a conflict or a pod that is gone brings an event of its own, everything else is tried again, ever later,
@@ -94,7 +172,10 @@ pub(crate) fn on_error(watched: Arc<CachedPod>, error: &Error, context: Arc<Cont
     context.metrics.failed(error.category());
     let failures = context.tracker.failed(&watched.key());
     let base = match error {
-        Error::Gone { .. } => return Action::await_change(),
+        Error::Gone { .. } => {
+            context.hooks.forget(watched.uid());
+            return Action::await_change();
+        }
         // The watch brings the other's write; this is for the case that it doesn't.
         Error::Conflict { .. } => Duration::from_millis(250),
         Error::Refused { .. } => {
@@ -122,12 +203,6 @@ fn believed(pod: &CachedPod, ready_is_in_doubt: bool) -> PodView<'_> {
     PodView { ready: view.ready && (is_available || !ready_is_in_doubt), ..view }
 }
 
-/// What the pod will wait for once `plan` is carried out.
-fn explain_after(pod: &PodView<'_>, plan: &Plan) -> Explanation {
-    let labels = plan.labels_after(pod);
-    explain(&PodView { labels: &labels, gate: plan.gate.or(pod.gate), ..*pod }, &NoRules)
-}
-
 async fn in_turn(
     context: &Context,
     write: impl Future<Output = Result<Arc<CachedPod>, Error>>,
@@ -140,23 +215,44 @@ async fn in_turn(
     written.map(|pod| context.saw(pod))
 }
 
-/// The annotation without Services that will never hold the pod, or the time until somebody should look for them.
-async fn repaired_annotation(
+/// Takes Services that will never hold the pod out of what it expects, within the write of `plan`. Gives the time until somebody
+/// should look for them.
+async fn repair_expectations(
     pod: &CachedPod,
     context: &Context,
-) -> Result<(Option<(&'static str, String)>, Option<Duration>), Error> {
-    let waits = pod.view().ready && !missing_services(pod).is_empty();
-    let Some(due) = context.tracker.service_check_due(pod, waits) else { return Ok((None, None)) };
+    plan: &mut Plan,
+) -> Result<Option<Duration>, Error> {
+    let view = pod.view();
+    let waits = view.ready && !view.terminating && !missing_services(pod).is_empty();
+    let Some(due) = context.tracker.service_check_due(pod, waits) else { return Ok(None) };
     let wait = due.saturating_duration_since(Instant::now());
     if !wait.is_zero() {
-        return Ok((None, Some(wait)));
+        return Ok(Some(wait));
     }
-    let annotation = without_dead_services(&context.client, pod).await?;
-    // What is found dead is written next. That may be refused, so it counts as done only when there is nothing left to find.
-    if annotation.is_none() {
+    let dead = dead_services(&context.client, pod).await?;
+    if dead.is_empty() {
         context.tracker.checked_services(&pod.key(), due);
+        return Ok(None);
     }
-    Ok((annotation, None))
+    // What is found dead is written next. That may be refused, so it counts as done only when there is nothing left to find.
+    let dead: Vec<&str> = dead.iter().map(String::as_str).collect();
+    let planned = plan.annotations.iter().position(|(key, _)| *key == AVAILABLE_CONDITIONS);
+    let text = match planned {
+        Some(place) => plan.annotations.swap_remove(place).1,
+        None => view.available_conditions.map(ToOwned::to_owned),
+    };
+    // The text was read to find the Services, so it can't fail here.
+    let left = text.as_deref().and_then(|text| without_employers(text, &dead).ok().flatten());
+    if planned.is_some() || left.is_some() {
+        plan.annotations.push((AVAILABLE_CONDITIONS, left.or(text)));
+    }
+    Ok(None)
+}
+
+fn until(time: UnixNanos) -> Duration {
+    let left = time.0.saturating_sub(now().0).max(0);
+    // Late rather than early: a look before the deadline would be for nothing.
+    Duration::from_nanos(left.unsigned_abs()) + Duration::from_millis(20)
 }
 
 fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
@@ -165,5 +261,5 @@ fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
 
 /// The wall clock, as labels have it.
 pub(crate) fn now() -> UnixNanos {
-    UnixNanos(i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX))
+    unix_nanos(Timestamp::now())
 }

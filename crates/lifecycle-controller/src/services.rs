@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
-use podward_core::keys::AVAILABLE_CONDITIONS;
-use podward_core::{service_of, without_employers};
+use podward_core::service_of;
 
 use crate::cached_pod::CachedPod;
 use crate::error::Error;
@@ -24,15 +23,11 @@ pub(crate) fn missing_services(pod: &CachedPod) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The annotation of `pod` without the Services that will never hold it; `None` if all may still come.
+/// The employers among the expected finalizers of `pod` that are Services which will never hold it.
 ///
 /// Asks the API server itself: only its clear "not found", or a selector that it returned, counts; an error never does.
-pub(crate) async fn without_dead_services(
-    client: &Client,
-    pod: &CachedPod,
-) -> Result<Option<(&'static str, String)>, Error> {
+pub(crate) async fn dead_services(client: &Client, pod: &CachedPod) -> Result<Vec<String>, Error> {
     let view = pod.view();
-    let Some(text) = view.available_conditions else { return Ok(None) };
     let mut dead = Vec::new();
     for (namespace, name) in missing_services(pod) {
         let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
@@ -47,9 +42,7 @@ pub(crate) async fn without_dead_services(
             dead.push(format!("Service/{namespace}/{name}"));
         }
     }
-    let dead: Vec<&str> = dead.iter().map(String::as_str).collect();
-    // The text was read by `missing_services` just now, so it can't fail here.
-    Ok(without_employers(text, &dead).ok().flatten().map(|text| (AVAILABLE_CONDITIONS, text)))
+    Ok(dead)
 }
 
 fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {

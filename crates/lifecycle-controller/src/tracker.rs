@@ -1,12 +1,13 @@
 //! What the controller remembers of each pod between two looks at it. All of it may be lost at any time: it serves metrics,
 //! events and the patience before a condition is written, never a decision about the pod.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use podward_core::hooks::Phase as HookPhase;
 use podward_core::keys::Stage;
-use podward_core::{Explanation, Operations, Phase, UNKNOWN_TYPE};
+use podward_core::{ConditionStatus, Explanation, Note, Operations, Phase, UNKNOWN_TYPE, UnixNanos};
 
 use crate::cached_pod::{CachedPod, PodKey};
 use crate::metrics::Metrics;
@@ -15,6 +16,10 @@ use crate::story::{Story, Told};
 
 /// A wait that is over sooner is not worth a write of its own: the next write that moves the gate tells of it.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often at most the condition is written to say something else of the same wait: hooks that count down what they wait for must
+/// not cost a write each time.
+const REWORDING: Duration = Duration::from_secs(30);
 
 /// Events tell of phases gone through; that a pod waits is in its condition by then. So a story that goes on is told late.
 const STORY_PATIENCE: Duration = Duration::from_secs(30);
@@ -28,13 +33,22 @@ pub(crate) struct Standing {
     since: Option<i64>,
 }
 
+/// Status and reason of the condition: which wait it is, whatever its words.
+type Wait = (ConditionStatus, &'static str);
+
+/// What makes a note another one: hook, phase, since when, kind.
+type NoteKey = (String, HookPhase, UnixNanos, &'static str);
+
 #[derive(Debug)]
 struct Tracked {
     uid: String,
     operations: BTreeMap<String, Standing>,
     service_available: bool,
     story: Story,
-    waits_for: Option<(Explanation, Instant)>,
+    waits_for: Option<(Wait, Instant)>,
+    /// When the condition was last written only to say something else of the same wait.
+    reworded: Option<Instant>,
+    notes: BTreeSet<NoteKey>,
     services: ServiceCheck,
     failures: u32,
 }
@@ -115,15 +129,36 @@ impl Tracker {
             tracked.waits_for = None;
             return None;
         }
+        let wait = (explanation.status, explanation.reason);
         let since = match &tracked.waits_for {
-            Some((waits_for, since)) if waits_for == explanation => *since,
+            Some((waits_for, since)) if *waits_for == wait => *since,
             _ => {
                 let now = Instant::now();
-                tracked.waits_for = Some((explanation.clone(), now));
+                tracked.waits_for = Some((wait, now));
                 now
             }
         };
-        Some(PATIENCE.saturating_sub(since.elapsed()))
+        let reworded = tracked.reworded.map_or(Duration::ZERO, |at| REWORDING.saturating_sub(at.elapsed()));
+        let patience = PATIENCE.saturating_sub(since.elapsed());
+        Some(if pod.tells_of(explanation) { patience.max(reworded) } else { patience })
+    }
+
+    /// The condition was written for its own sake.
+    pub(crate) fn told(&self, key: &PodKey) {
+        if let Some(tracked) = self.pods.lock().get_mut(key) {
+            tracked.reworded = Some(Instant::now());
+            tracked.waits_for = None;
+        }
+    }
+
+    /// Those of `notes` that weren't told yet. What isn't among them any more is forgotten.
+    pub(crate) fn news<'n>(&self, key: &PodKey, notes: &'n [Note]) -> Vec<&'n Note> {
+        let mut pods = self.pods.lock();
+        let Some(tracked) = pods.get_mut(key) else { return Vec::new() };
+        let key_of = |note: &Note| (note.hook.clone(), note.phase, note.since, note.event.as_str());
+        let told = std::mem::take(&mut tracked.notes);
+        tracked.notes = notes.iter().map(key_of).collect();
+        notes.iter().filter(|note| !told.contains(&key_of(note))).collect()
     }
 
     /// When somebody should look whether the Services that `pod` waits for still exist: a while after the wait began, once, and
@@ -175,14 +210,23 @@ impl Tracker {
     }
 
     /// Forgets pods that are not there any more.
-    pub(crate) fn retain(&self, metrics: &Metrics, exists: impl Fn(&PodKey) -> bool) {
+    ///
+    /// Gives their keys and UIDs.
+    pub(crate) fn retain(
+        &self,
+        metrics: &Metrics,
+        exists: impl Fn(&PodKey) -> bool,
+    ) -> Vec<(PodKey, String)> {
+        let mut gone = Vec::new();
         self.pods.lock().retain(|key, tracked| {
             let keep = exists(key);
             if !keep {
                 leave_all(tracked, metrics);
+                gone.push((key.clone(), tracked.uid.clone()));
             }
             keep
         });
+        gone
     }
 }
 
@@ -194,6 +238,8 @@ impl Tracked {
             service_available,
             story: Story::default(),
             waits_for: None,
+            reworded: None,
+            notes: BTreeSet::new(),
             services: ServiceCheck::NotNeeded,
             failures: 0,
         }

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use podward_core::keys::{LIFECYCLE_CONDITION, SERVICE_READY_GATE, SERVICE_READY_MESSAGE};
-use podward_core::{ConditionStatus, Explanation, LabelChanges};
+use podward_core::{ConditionStatus, Explanation, FinalizerChanges, LabelChanges};
 use serde_json::{Map, Value, json};
 
-use crate::cached_pod::CachedPod;
+use crate::cached_pod::{CachedPod, PodKey};
 use crate::error::Error;
 use crate::metrics::{Metrics, WriteKind};
 
@@ -29,9 +29,12 @@ pub(crate) struct Writer {
 #[derive(Debug, Default)]
 pub(crate) struct PodWrite<'a> {
     pub(crate) labels: LabelChanges,
-    /// New text of the annotation with this key.
-    pub(crate) annotation: Option<(&'static str, String)>,
+    pub(crate) finalizers: FinalizerChanges,
+    /// New texts of the annotations with these keys; those without one go.
+    pub(crate) annotations: Vec<(&'static str, Option<String>)>,
     pub(crate) gate: Option<ConditionStatus>,
+    /// When it was decided on: the time of conditions that change. Deadlines are counted from it.
+    pub(crate) now: Timestamp,
     /// The condition for people, if it is to be written.
     pub(crate) explanation: Option<&'a Explanation>,
 }
@@ -43,12 +46,12 @@ impl Writer {
 
     /// Writes to `pod`, if it still is what it was when the write was decided on. Gives the pod as it is stored now.
     ///
-    /// One request for labels, annotation and conditions: the API server keeps the metadata that comes with a write to pods/status
-    /// (all of it but owner references and the deletion time; `podStatusStrategy` in kubernetes/pkg/registry/core/pod). So a step
-    /// costs one write, and nobody sees half of it.
+    /// One request for labels, finalizers, annotations and conditions: the API server keeps the metadata that comes with a write to
+    /// pods/status (all of it but owner references and the deletion time; `podStatusStrategy` in kubernetes/pkg/registry/core/pod).
+    /// So a step costs one write, and nobody sees half of it. A terminating pod is gone when its last finalizer is.
     pub(crate) async fn write(&self, pod: &CachedPod, write: PodWrite<'_>) -> Result<Arc<CachedPod>, Error> {
         self.metrics.wrote(kind(&write));
-        let patch = body(pod, write, Timestamp::now());
+        let patch = body(pod, write);
         let key = pod.key();
         let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
         // A strategic merge patch joins conditions by their type, so those of others stay as they are.
@@ -63,18 +66,32 @@ impl Writer {
     }
 }
 
+impl Writer {
+    /// The pod as it is stored now, if there is one.
+    pub(crate) async fn get(&self, key: &PodKey) -> Result<Option<CachedPod>, Error> {
+        let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let what = "look up";
+        match tokio::time::timeout(DEADLINE, api.get_opt(&key.name)).await {
+            Ok(Ok(pod)) => Ok(pod),
+            Ok(Err(source)) => Err(Error::api(what, key.clone(), source)),
+            Err(_) => Err(Error::TimedOut { what, pod: key.clone(), after: DEADLINE }),
+        }
+    }
+}
+
 /// What a write is for, by the weightiest thing in it.
 fn kind(write: &PodWrite<'_>) -> WriteKind {
     if write.gate.is_some() {
         WriteKind::Gate
-    } else if write.labels.is_empty() && write.annotation.is_none() {
+    } else if write.labels.is_empty() && write.annotations.is_empty() && write.finalizers.is_empty() {
         WriteKind::Condition
     } else {
         WriteKind::Metadata
     }
 }
 
-fn body(pod: &CachedPod, write: PodWrite<'_>, now: Timestamp) -> Value {
+fn body(pod: &CachedPod, write: PodWrite<'_>) -> Value {
+    let now = write.now;
     let mut metadata = Map::from_iter([
         ("uid".to_owned(), Value::from(pod.uid())),
         ("resourceVersion".to_owned(), Value::from(pod.resource_version())),
@@ -82,8 +99,17 @@ fn body(pod: &CachedPod, write: PodWrite<'_>, now: Timestamp) -> Value {
     if !write.labels.is_empty() {
         metadata.insert("labels".to_owned(), Value::Object(write.labels.to_merge_patch()));
     }
-    if let Some((key, text)) = write.annotation {
-        metadata.insert("annotations".to_owned(), json!({ key: text }));
+    if !write.annotations.is_empty() {
+        let texts = write.annotations.into_iter().map(|(key, text)| (key.to_owned(), Value::from(text)));
+        metadata.insert("annotations".to_owned(), texts.collect());
+    }
+    // Finalizers are a list that a strategic merge patch adds to (`patchStrategy:"merge"` of ObjectMeta) and takes from by directive,
+    // so those that others set meanwhile stay.
+    if !write.finalizers.add.is_empty() {
+        metadata.insert("finalizers".to_owned(), write.finalizers.add.into());
+    }
+    if !write.finalizers.remove.is_empty() {
+        metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), write.finalizers.remove.into());
     }
     let gate = write.gate.map(|gate| {
         json!({
@@ -148,18 +174,20 @@ mod tests {
         let explanation = explanation();
         let write = PodWrite {
             labels,
-            annotation: Some(("note", "text".to_owned())),
+            finalizers: FinalizerChanges { add: vec!["a/in".to_owned()], remove: vec!["a/out".to_owned()] },
+            annotations: vec![("note", Some("text".to_owned())), ("gone", None)],
             gate: Some(ConditionStatus::False),
             explanation: Some(&explanation),
+            now: "2026-01-01T10:00:00.5Z".parse().unwrap(),
         };
-        let now: Timestamp = "2026-01-01T10:00:00.5Z".parse().unwrap();
         assert_eq!(kind(&write), WriteKind::Gate);
         assert_eq!(
-            body(&pod(json!([])), write, now),
+            body(&pod(json!([])), write),
             json!({
                 "metadata": {
                     "uid": "u", "resourceVersion": "7",
-                    "labels": {"new": "1", "old": null}, "annotations": {"note": "text"},
+                    "labels": {"new": "1", "old": null}, "annotations": {"note": "text", "gone": null},
+                    "finalizers": ["a/in"], "$deleteFromPrimitiveList/finalizers": ["a/out"],
                 },
                 "status": {"conditions": [
                     {
@@ -182,7 +210,7 @@ mod tests {
         let explanation = explanation();
         let write = PodWrite { explanation: Some(&explanation), ..PodWrite::default() };
         assert_eq!(kind(&write), WriteKind::Condition);
-        let patch = body(&pod(told), write, Timestamp::UNIX_EPOCH);
+        let patch = body(&pod(told), write);
         let condition = &patch["status"]["conditions"][0];
         assert_eq!(condition["message"], "waits");
         assert!(condition.get("lastTransitionTime").is_none(), "{condition}");

@@ -2,22 +2,25 @@
 //!
 //! | path | for | does |
 //! |---|---|---|
-//! | `/mutate` | pods CREATE | adds the readiness gate |
+//! | `/mutate` | pods CREATE | adds the readiness gate, and the hooks that will hold the pod to its expected finalizers |
 //! | `/mutate` | pods and pods/status UPDATE | [`advance`](podward_core::advance) |
-//! | `/inject` | pods CREATE in namespaces labelled `podward.io/inject: enabled` | adds the opt-in label, and the gate |
+//! | `/inject` | pods CREATE in namespaces labelled `podward.io/inject: enabled` | the same, and the opt-in label |
 //!
 //! It is a fast path: with it down, the lifecycle-controller takes the same steps by the same function, only later. It keeps no
-//! state and has no side effects, so a dry run gets the same answer. It patches only keys of Podward, and warns of writes that are
+//! state but what it watches (LifecycleHooks, labels of namespaces), and has no side effects, so a dry run gets the same answer.
+//! What it doesn't know of hooks the controller adds later: a pod is never kept waiting for it. It patches only keys of Podward, and warns of writes that are
 //! half done or not the writer's to make (under `--strict` it denies them). It never fails a write for what was wrong with the
 //! pod before.
 #![forbid(unsafe_code)]
 
+mod consumers;
 mod mutate;
 
+pub use consumers::Consumers;
 pub use mutate::Mutating;
 
-use podward_runtime::args::ReviewArgs;
-use podward_runtime::{WebhookArgs, run_webhook};
+use podward_runtime::args::{KubeArgs, ReviewArgs};
+use podward_runtime::{Setup, WebhookArgs, client, run_webhook};
 
 /// The name of the service.
 pub const SERVICE: &str = env!("CARGO_PKG_NAME");
@@ -34,21 +37,28 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub review: ReviewArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub kube: KubeArgs,
 }
 
 impl Args {
-    /// The webhook that these arguments ask for.
-    #[must_use]
-    pub fn hook(&self) -> Mutating {
-        Mutating::new(self.review.policy())
+    /// The webhook that these arguments ask for, with its watches running.
+    ///
+    /// # Errors
+    ///
+    /// When there is no configuration for the API server.
+    pub async fn hook(&self, setup: &mut Setup) -> anyhow::Result<Mutating> {
+        let client = client::connect(&self.kube, SERVICE, VERSION).await?;
+        Ok(Mutating::new(self.review.policy(), Consumers::follow(&client, setup)))
     }
 
     /// Serves until a signal.
     ///
     /// # Errors
     ///
-    /// When logging, certificate or ports can't be set up.
+    /// When logging, certificate or ports can't be set up, or there is no configuration for the API server.
     pub fn run(self) -> anyhow::Result<()> {
-        run_webhook(&self.webhook, SERVICE, VERSION, self.hook())
+        run_webhook(&self.webhook, SERVICE, VERSION, async |setup| self.hook(setup).await)
     }
 }

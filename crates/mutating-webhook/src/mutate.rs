@@ -1,9 +1,13 @@
 //! The judgement of the mutating webhook.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use podward_core::hooks::Hook;
 use podward_core::{Pod, ReviewPolicy, UnixNanos, Writer, on_create, on_update, review_raw};
-use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Operation, Route, Webhook};
+use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Decision, Operation, Route, Webhook};
+
+use crate::consumers::Consumers;
 
 const INJECT: &str = "/inject";
 
@@ -20,24 +24,17 @@ static ROUTES: [Route; 2] = [
 #[derive(Debug)]
 pub struct Mutating {
     policy: ReviewPolicy,
+    consumers: Consumers,
 }
 
 impl Mutating {
-    /// Judges by `policy`.
+    /// Judges by `policy`, and names the consumers of new pods by `consumers`.
     #[must_use]
-    pub fn new(policy: ReviewPolicy) -> Self {
-        Self { policy }
-    }
-}
-
-impl Webhook for Mutating {
-    type Object = Pod;
-
-    fn routes(&self) -> &'static [Route] {
-        &ROUTES
+    pub fn new(policy: ReviewPolicy, consumers: Consumers) -> Self {
+        Self { policy, consumers }
     }
 
-    fn decide(&self, route: &'static Route, request: &AdmissionRequest<'_, Pod>) -> AdmissionResponse {
+    fn judge(&self, route: &Route, request: &AdmissionRequest<'_, Pod>) -> AdmissionResponse {
         let Some(new) = &request.object else {
             return AdmissionResponse::bad_request(format!(
                 "a review of {} without an object",
@@ -52,10 +49,28 @@ impl Webhook for Mutating {
             return AdmissionResponse::forbid(review.denials.join("; ")).warn(review.warnings);
         }
         let patch = match request.operation {
-            Operation::Create => on_create(new, route.path == INJECT, now()),
+            Operation::Create => {
+                let inject = route.path == INJECT;
+                // A new pod's own namespace may not be written in it yet.
+                let consumers = self.consumers.of(new, &request.namespace, inject);
+                let names: Vec<&str> = consumers.iter().map(|hook: &Arc<Hook>| hook.name.as_str()).collect();
+                on_create(new, inject, &names, now())
+            }
             _ => on_update(old, new, now()),
         };
         AdmissionResponse::allow_with(patch).warn(review.warnings)
+    }
+}
+
+impl Webhook for Mutating {
+    type Object = Pod;
+
+    fn routes(&self) -> &'static [Route] {
+        &ROUTES
+    }
+
+    fn decide<'a>(&'a self, route: &'static Route, request: &'a AdmissionRequest<'a, Pod>) -> Decision<'a> {
+        self.judge(route, request).into()
     }
 }
 

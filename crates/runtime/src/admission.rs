@@ -8,16 +8,21 @@
 //! - a review that has a uid but can't be judged (wrong resource, an object that doesn't parse) is answered as denied, with the
 //!   reason in its status.
 //!
+//! Most decisions are made on the spot. One that needs something from elsewhere is made in its own time ([`Decision::later`]), of
+//! which there is a bound: on how many wait at once, and on how long, well below what the API server allows the webhook.
+//!
 //! Reviews are read straight from the one buffer of the body into the few fields that are needed, with no tree of values between:
 //! two pods of 10 kB each, most of it managed fields, are skipped over rather than built.
 
 mod body;
+mod decision;
 mod decode;
 mod metrics;
 mod response;
 mod service;
 
-pub use decode::{AdmissionRequest, Operation, Resource, UserInfo};
+pub use decision::{Decision, Later};
+pub use decode::{AdmissionRequest, DeleteOptions, Operation, Resource, UserInfo};
 pub use metrics::AdmissionMetrics;
 pub use response::AdmissionResponse;
 pub use service::{AdmissionService, Limits, Route, Webhook};

@@ -12,11 +12,15 @@
 pub mod admin;
 pub mod admission;
 pub mod args;
+pub mod authn;
 pub mod client;
+pub mod grpc;
+pub mod grpc_client;
 pub mod lease;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
+pub mod watched;
 mod webhook_server;
 
-pub use webhook_server::{Listening, WebhookArgs, run_webhook, serve_webhook};
+pub use webhook_server::{Listening, Setup, WebhookArgs, run_webhook, serve_webhook};

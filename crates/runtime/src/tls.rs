@@ -4,7 +4,9 @@
 mod certificates;
 mod self_check;
 mod server;
+mod stamp;
 
 pub use certificates::{Certificates, CertificatesError, TlsMetrics};
 pub use self_check::{SelfCheckError, self_check};
-pub use server::{BindError, ServeReport, ServerLimits, TlsServer};
+pub use server::{BindError, Peer, ServeReport, ServerLimits, TlsServer};
+pub(crate) use stamp::Stamp;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -41,40 +42,68 @@ pub struct Listening {
     pub admin: SocketAddr,
 }
 
-/// Runs `webhook` as the process `service` until a signal: what a webhook's `main` does.
+/// What a webhook gets of its process, to add to.
+#[derive(Debug)]
+pub struct Setup {
+    service: &'static str,
+    version: &'static str,
+    /// The metrics of the process.
+    pub registry: Registry,
+    /// What must hold before reviews are sent here.
+    pub readiness: Readiness,
+    /// The wish to stop. Reviews still come for a while after it.
+    pub stop: CancellationToken,
+}
+
+impl Setup {
+    /// The process `service`, which goes on until `stop`.
+    #[must_use]
+    pub fn new(service: &'static str, version: &'static str, stop: CancellationToken) -> Self {
+        let registry = telemetry::registry(service, version);
+        Self { service, version, registry, readiness: Readiness::default(), stop }
+    }
+}
+
+/// Runs the webhook that `make` gives as the process `service` until a signal: what a webhook's `main` does.
+///
+/// `make` must not wait for anything but its own configuration: while it does, the process doesn't answer probes.
 ///
 /// # Errors
 ///
-/// When logging, certificate or ports can't be set up.
-pub fn run_webhook<W: Webhook>(
+/// When logging, certificate or ports can't be set up, or `make` fails.
+pub fn run_webhook<W: Webhook, M>(
     args: &WebhookArgs,
     service: &'static str,
     version: &'static str,
-    webhook: W,
-) -> anyhow::Result<()> {
+    make: M,
+) -> anyhow::Result<()>
+where
+    M: AsyncFnOnce(&mut Setup) -> anyhow::Result<W>,
+{
     telemetry::init(&args.process.log)?;
     shutdown::block_on(args.process.threads.map(usize::from), async {
         let stop = shutdown::on_signal().context("could not listen for signals")?;
-        serve_webhook(args, service, version, webhook, stop, None).await
+        let mut setup = Setup::new(service, version, stop);
+        let webhook = make(&mut setup).await?;
+        serve_webhook(args, webhook, setup, None).await
     })
 }
 
-/// Serves `webhook` until `stop`, without logging or signals of its own, so several can share a process. `listening` is told where.
+/// Serves `webhook` until it is to stop, without logging or signals of its own, so several can share a process. `listening` is told
+/// where.
 ///
 /// # Errors
 ///
 /// When certificate or ports can't be set up.
 pub async fn serve_webhook<W: Webhook>(
     args: &WebhookArgs,
-    service: &'static str,
-    version: &'static str,
     webhook: W,
-    stop: CancellationToken,
+    setup: Setup,
     listening: Option<oneshot::Sender<Listening>>,
 ) -> anyhow::Result<()> {
     let WebhookArgs { process, tls } = args;
+    let Setup { service, version, mut registry, readiness, stop } = setup;
     let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
-    let mut registry = telemetry::registry(service, version);
     admission_metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
 
@@ -89,7 +118,6 @@ pub async fn serve_webhook<W: Webhook>(
     let at = Listening { tls: server.address(), admin: admin.address() };
     tracing::info!(service, version, tls = %at.tls, admin = %at.admin, "listening");
 
-    let readiness = Readiness::default();
     let (serves, running) = (readiness.condition("tls"), readiness.condition("running"));
     running.set(true);
     // The admin port and the self-check outlive the HTTPS port; what is left of them goes with the runtime.

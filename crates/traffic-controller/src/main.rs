@@ -1,3 +1,13 @@
 //! The traffic-controller of Podward.
 
-fn main() {}
+use anyhow::anyhow;
+use clap::Parser;
+use traffic_controller::{Args, run};
+
+fn main() -> anyhow::Result<()> {
+    // Before anything makes a TLS configuration: whichever crate came first would choose the provider.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow!("a TLS provider was installed before main"))?;
+    run(Args::parse())
+}

@@ -1,94 +1,127 @@
 //! What the server answers.
 
 use std::{
-    env, fs,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use http_body_util::Full;
-use hyper::{Response, StatusCode, body::Bytes, header::CONTENT_TYPE};
+use hyper::{
+    Response, StatusCode,
+    body::Bytes,
+    header::{CONNECTION, CONTENT_TYPE, HeaderValue},
+};
+
+use crate::settings::Settings;
 
 /// Longer waits than this are refused: a request must be able to end within a grace period.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// How the server was started.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
-    pub(crate) listen: String,
-    pub(crate) version: String,
-    pub(crate) pod: String,
-}
-
-impl Settings {
-    /// Reads the environment and then `args`. The error says which argument is wrong.
-    pub(crate) fn from_args(args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut settings = Self {
-            listen: env::var("LISTEN").unwrap_or_else(|_| "0.0.0.0:8080".to_owned()),
-            version: env::var("VERSION").unwrap_or_else(|_| "unknown".to_owned()),
-            pod: env::var("POD_NAME").unwrap_or_else(|_| host_name()),
-        };
-        let mut args = args;
-        while let Some(arg) = args.next() {
-            let target = match arg.as_str() {
-                "--listen" => &mut settings.listen,
-                "--version-text" => &mut settings.version,
-                _ => {
-                    return Err(format!(
-                        "unknown argument {arg}: use --listen ADDR:PORT or --version-text TEXT"
-                    ));
-                }
-            };
-            *target = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
-        }
-        Ok(settings)
-    }
-}
-
-fn host_name() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
-}
 
 /// The server's state.
 #[derive(Debug)]
 pub(crate) struct App {
     greeting: String,
     takes_requests: AtomicBool,
+    requests: AtomicUsize,
+    connections: AtomicUsize,
+}
+
+/// Counts one more for as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicUsize) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An open connection, counted until this is dropped.
+pub(crate) struct OpenConnection(Arc<App>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl App {
     pub(crate) fn new(settings: &Settings) -> Self {
         let greeting = format!("{} {}\n", settings.version, settings.pod);
-        Self { greeting, takes_requests: AtomicBool::new(true) }
+        Self {
+            greeting,
+            takes_requests: AtomicBool::new(true),
+            requests: AtomicUsize::default(),
+            connections: AtomicUsize::default(),
+        }
     }
 
-    /// From now on `/readyz` says no.
+    /// Counts a connection.
+    pub(crate) fn connected(self: &Arc<Self>) -> OpenConnection {
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        OpenConnection(self.clone())
+    }
+
+    /// From now on `/readyz` says no, and connections are closed after the answer that they wait for.
     pub(crate) fn drain(&self) {
         self.takes_requests.store(false, Ordering::SeqCst);
     }
 
+    fn is_draining(&self) -> bool {
+        !self.takes_requests.load(Ordering::SeqCst)
+    }
+
     /// Answers a request for `path` with `query`.
     pub(crate) async fn answer(&self, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
-        match path {
-            "/" => text(StatusCode::OK, self.greeting.clone()),
-            "/slow" => match wait_of(query) {
-                Ok(wait) => {
-                    tokio::time::sleep(wait).await;
-                    text(StatusCode::OK, self.greeting.clone())
-                }
-                Err(message) => text(StatusCode::BAD_REQUEST, message),
-            },
-            "/readyz" if self.takes_requests.load(Ordering::SeqCst) => {
-                text(StatusCode::OK, "ready\n".to_owned())
-            }
-            "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned()),
+        let mut response = match path {
+            "/" | "/slow" => self.serve(path, query).await,
+            "/readyz" if self.is_draining() => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned()),
+            "/readyz" => text(StatusCode::OK, "ready\n".to_owned()),
             "/drain" => {
                 self.drain();
                 text(StatusCode::OK, "draining\n".to_owned())
             }
-            _ => text(StatusCode::NOT_FOUND, "there are /, /slow?ms=N, /readyz and /drain\n".to_owned()),
+            "/in-flight" => text(StatusCode::OK, self.in_flight(query)),
+            _ => {
+                let paths = "there are /, /slow?ms=N, /readyz, /drain and /in-flight\n";
+                text(StatusCode::NOT_FOUND, paths.to_owned())
+            }
+        };
+        if self.is_draining() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
+        response
+    }
+
+    async fn serve(&self, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
+        let _counted = Counted::new(&self.requests);
+        if path == "/slow" {
+            match wait_of(query) {
+                Ok(wait) => tokio::time::sleep(wait).await,
+                Err(message) => return text(StatusCode::BAD_REQUEST, message),
+            }
+        }
+        text(StatusCode::OK, self.greeting.clone())
+    }
+
+    /// A connection that is kept alive may carry a request at any moment, so it counts as much as a request; the one that asks
+    /// doesn't. With `?of=requests`, only requests that have no answer yet.
+    fn in_flight(&self, query: Option<&str>) -> String {
+        let in_flight = if query == Some("of=requests") {
+            self.requests.load(Ordering::SeqCst)
+        } else {
+            self.connections.load(Ordering::SeqCst).saturating_sub(1)
+        };
+        format!("{in_flight}\n")
     }
 }
 
@@ -108,9 +141,7 @@ fn wait_of(query: Option<&str>) -> Result<Duration, String> {
 fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
@@ -119,9 +150,15 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::settings::Shutdown;
 
-    fn app() -> App {
-        App::new(&Settings { listen: String::new(), version: "v1".to_owned(), pod: "web-0".to_owned() })
+    fn app() -> Arc<App> {
+        Arc::new(App::new(&Settings {
+            listen: String::new(),
+            version: "v1".to_owned(),
+            pod: "web-0".to_owned(),
+            shutdown: Shutdown::Graceful,
+        }))
     }
 
     async fn get(app: &App, path: &str, query: Option<&str>) -> (StatusCode, String) {
@@ -145,20 +182,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn drain_ends_readiness_and_nothing_else() {
+    async fn drain_ends_readiness_and_connections_and_nothing_else() {
         let app = app();
         assert_eq!(get(&app, "/readyz", None).await.0, StatusCode::OK);
+        assert_eq!(app.answer("/", None).await.headers().get(CONNECTION), None);
         assert_eq!(get(&app, "/drain", None).await.0, StatusCode::OK);
         assert_eq!(get(&app, "/readyz", None).await.0, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(get(&app, "/", None).await.0, StatusCode::OK);
+        let answer = app.answer("/", None).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(answer.headers().get(CONNECTION).unwrap(), "close");
     }
 
-    #[test]
-    fn arguments_win_and_strange_ones_are_refused() {
-        let args = ["--listen", "127.0.0.1:1", "--version-text", "v9"].map(str::to_owned);
-        let settings = Settings::from_args(args.into_iter()).unwrap();
-        assert_eq!((settings.listen.as_str(), settings.version.as_str()), ("127.0.0.1:1", "v9"));
-        assert!(Settings::from_args(["--what".to_owned()].into_iter()).is_err());
-        assert!(Settings::from_args(["--listen".to_owned()].into_iter()).is_err());
+    #[tokio::test]
+    async fn counts_what_is_in_flight() {
+        let app = app();
+        let (mine, others) = (app.connected(), app.connected());
+        assert_eq!(get(&app, "/in-flight", None).await.1, "1\n");
+        let slow = app.answer("/slow", Some("ms=50"));
+        let mut slow = std::pin::pin!(slow);
+        assert!(is_pending(slow.as_mut()).await, "a slow answer is there at once");
+        assert_eq!(get(&app, "/in-flight", Some("of=requests")).await.1, "1\n");
+        slow.await;
+        drop(others);
+        assert_eq!(get(&app, "/in-flight", Some("of=requests")).await.1, "0\n");
+        assert_eq!(get(&app, "/in-flight", None).await.1, "0\n");
+        drop(mine);
+    }
+
+    /// Whether the future is still pending after one poll.
+    async fn is_pending<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
+            .await
     }
 }

@@ -178,8 +178,17 @@ impl PodFeed {
     ///
     /// # Errors
     /// After [`WAIT`], with what is there.
-    pub async fn until_pods(
+    pub async fn until_pods(&self, what: &str, test: impl FnMut(&[&Pod]) -> bool) -> Result<Vec<Arc<Pod>>> {
+        self.until_pods_within(WAIT, what, test).await
+    }
+
+    /// [`until_pods`](Self::until_pods) with a deadline of one's own.
+    ///
+    /// # Errors
+    /// After `deadline`, with what is there.
+    pub async fn until_pods_within(
         &self,
+        deadline: Duration,
         what: &str,
         mut test: impl FnMut(&[&Pod]) -> bool,
     ) -> Result<Vec<Arc<Pod>>> {
@@ -188,7 +197,7 @@ impl PodFeed {
             let pods: Vec<&Pod> = latest.values().map(AsRef::as_ref).collect();
             test(&pods)
         });
-        match tokio::time::timeout(WAIT, found).await {
+        match tokio::time::timeout(deadline, found).await {
             Ok(Ok(latest)) => Ok(latest.values().cloned().collect()),
             Ok(Err(_)) => Err(anyhow!("the watch on the pods of namespace {} has ended", self.namespace)),
             Err(_) => {
@@ -197,7 +206,7 @@ impl PodFeed {
                     .iter()
                     .map(|pod| format!("{}: {}", pod.name_any(), pods::describe(pod)))
                     .collect();
-                let seconds = WAIT.as_secs();
+                let seconds = deadline.as_secs();
                 Err(anyhow!(
                     "namespace {}: waited {seconds} s in vain until {what}; last seen:\n{}",
                     self.namespace,

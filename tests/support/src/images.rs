@@ -1,4 +1,6 @@
-//! The images of the demo server.
+//! The images of the demo server and its client.
+
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use podward_testbed::{Image, build_static};
@@ -26,23 +28,36 @@ impl Default for DemoImages {
 }
 
 impl DemoImages {
-    /// Builds the demo server in the cargo profile `profile` and describes an image of it for each version. The versions differ
-    /// in their layer, so that a cluster sees two images by whatever it tells images apart.
+    /// Builds the demo server and its client in the cargo profile `profile` and describes an image of both for each version. The
+    /// versions differ in their layer, so that a cluster sees two images by whatever it tells images apart.
     ///
     /// # Errors
-    /// When the demo server can't be built.
+    /// When they can't be built.
     pub async fn build(&self, profile: &str) -> Result<[Image; 2]> {
         let server =
             build_static("demo-server", "demo-server", profile).await.context("build the demo server")?;
+        let client = Self::client(profile).await?;
         let image = |name: &str, version: &str| {
             Image::new(name)
                 .file(&server, "/demo-server", 0o755)
+                .file(&client, Self::CLIENT, 0o755)
                 .text("/etc/demo-server-version", version)
                 .entrypoint(["/demo-server"])
                 .env("VERSION", version)
                 .user("65532:65532")
         };
         Ok([image(&self.v1, "v1"), image(&self.v2, "v2")])
+    }
+
+    /// Where the client is in the images.
+    pub(crate) const CLIENT: &str = "/demo-client";
+
+    /// Builds the client in the cargo profile `profile`, and tells where it is.
+    ///
+    /// # Errors
+    /// When it can't be built.
+    pub async fn client(profile: &str) -> Result<PathBuf> {
+        build_static("demo-client", "demo-client", profile).await.context("build the demo's client")
     }
 
     /// How to bring the images to the nodes of a cluster that isn't a bed.

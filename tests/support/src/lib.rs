@@ -7,15 +7,18 @@
 //! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
 //! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
 //! - [`python_with`] makes a Python environment for what is written in Python.
+//! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
 //! - [`demo::run`] puts them together.
 //!
 //! Nothing here uses Podward's client code: what is shared with it are the names of `podward_core::keys`.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod cluster;
 pub mod demo;
 mod feed;
 mod images;
+mod load;
 mod operator;
 pub mod pods;
 mod podward;
@@ -28,6 +31,7 @@ mod wait;
 pub use cluster::Cluster;
 pub use feed::{PodFeed, Seen, Watching, observe};
 pub use images::DemoImages;
+pub use load::{Load, LoadOptions};
 pub use operator::{FinishStyle, Operator};
 pub use podward::{Kind, Options, Podward, Service};
 pub(crate) use private_file::private_file;

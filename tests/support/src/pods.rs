@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
-use podward_core::{ConditionStatus, PodView, keys};
+use podward_core::{Facts, ConditionStatus, PodView, keys};
 use serde_json::{Value, json};
 
 /// What the protocol's rules are about.
@@ -19,6 +19,7 @@ pub fn view(pod: &Pod) -> PodView<'_> {
         gate: condition(pod, keys::SERVICE_READY_GATE),
         ready: is_ready(pod),
         terminating: pod.metadata.deletion_timestamp.is_some(),
+        facts: Facts::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Podward's services, run on a cluster as they would run in pods: each with the rights of its own service account and no more.
 
-mod admin;
+mod args;
 mod canary;
 mod identity;
 mod manifests;
@@ -30,8 +30,21 @@ pub struct Options {
     pub strict: bool,
     /// How many lifecycle-controllers.
     pub controllers: usize,
+    /// How many traffic-controllers; with none, nobody speaks for Services.
+    pub traffic_controllers: usize,
     /// How long a controller that was killed keeps its Lease, in seconds.
     pub lease_seconds: u32,
+    /// Whether deletes and evictions are held.
+    pub hold: bool,
+    /// How long a delete is kept waiting for its pod before it is answered, in seconds.
+    pub wait_seconds: u32,
+    /// How long a node must have been away until its pods may be deleted all the same, in seconds.
+    pub node_unreachable_seconds: u32,
+    /// Where kube-proxy's metrics are, for the traffic-controller's proof; only in beds with a real node. With `None` it has to
+    /// wait for a bounded time instead.
+    pub kube_proxy_metrics_url: Option<String>,
+    /// Further arguments of the services of a kind.
+    pub more: Vec<(Kind, String)>,
     /// User names that may write protected labels; Podward's own if there are none.
     pub trusted: Vec<String>,
     /// The cargo profile of the services: `dev`, `bench-lite`, `release`.
@@ -45,7 +58,13 @@ impl Default for Options {
         Self {
             strict: false,
             controllers: 1,
+            traffic_controllers: 1,
             lease_seconds: 5,
+            hold: true,
+            wait_seconds: 0,
+            node_unreachable_seconds: 60,
+            kube_proxy_metrics_url: Some("http://127.0.0.1:10249/metrics".to_owned()),
+            more: Vec::new(),
             trusted: Vec::new(),
             profile: "dev".to_owned(),
             log: std::env::var("PODWARD_LOG").unwrap_or_else(|_| "info".to_owned()),
@@ -60,6 +79,8 @@ pub struct Podward {
     options: Options,
     manifests: Manifests,
     programs: Programs,
+    /// Where the first lifecycle-controller serves gRPC: the others have to know before it runs.
+    controller: SocketAddr,
     services: Mutex<Vec<Arc<Service>>>,
 }
 
@@ -73,8 +94,9 @@ impl Podward {
         let manifests = Manifests::read().context("read Podward's manifests")?;
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
-        let podward =
-            Self { cluster: cluster.clone(), options, manifests, programs, services: Mutex::default() };
+        let controller = cluster.free_address().await?;
+        let (cluster, services) = (cluster.clone(), Mutex::default());
+        let podward = Self { cluster, options, manifests, programs, controller, services };
         let webhooks = async {
             tokio::try_join!(podward.add(Kind::MutatingWebhook), podward.add(Kind::ValidatingWebhook))
         };
@@ -86,6 +108,10 @@ impl Podward {
         };
         let ((mutating, validating), ()) = tokio::try_join!(webhooks, controllers)?;
         podward.register(&[&mutating, &validating]).await?;
+        // It registers with a controller, as any other hook.
+        for _ in 0..podward.options.traffic_controllers {
+            podward.add(Kind::TrafficController).await?;
+        }
         Ok(podward)
     }
 
@@ -93,7 +119,7 @@ impl Podward {
     async fn register(&self, webhooks: &[&Service]) -> Result<()> {
         let client = self.cluster.client();
         let addresses: Vec<(Kind, SocketAddr)> =
-            webhooks.iter().filter_map(|service| Some((service.kind(), service.serves_at()?))).collect();
+            webhooks.iter().map(|service| (service.kind(), service.serves_at())).collect();
         let ca = self.cluster.server_ca();
         self.manifests.register_webhooks(&client, &addresses, &ca).await.context("register the webhooks")?;
         let canary = Canary::new(client);
@@ -109,7 +135,8 @@ impl Podward {
     /// When it doesn't become ready.
     pub async fn add(&self, kind: Kind) -> Result<Arc<Service>> {
         let number = self.services.lock().iter().filter(|service| service.kind() == kind).count();
-        let service = Service::prepare(&self.cluster, &self.options, &self.programs, kind, number).await;
+        let (options, what) = (&self.options, (kind, number));
+        let service = Service::prepare(&self.cluster, options, &self.programs, what, self.controller).await;
         let service = Arc::new(service.with_context(|| format!("prepare {kind}"))?);
         self.services.lock().push(service.clone());
         service.start().await?;

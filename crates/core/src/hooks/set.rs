@@ -3,19 +3,32 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Hook;
+use super::{Hook, finalizer_of};
 
 /// All hooks, to be asked which of them a pod concerns.
 #[derive(Clone, Debug, Default)]
 pub struct HookSet {
     hooks: BTreeMap<String, Arc<Hook>>,
+    by_finalizer: BTreeMap<String, Arc<Hook>>,
 }
+
+/// There are no hooks.
+pub(crate) static NO_HOOKS: HookSet = HookSet { hooks: BTreeMap::new(), by_finalizer: BTreeMap::new() };
 
 impl HookSet {
     /// A set of these hooks; of two with the same name the later counts.
     #[must_use]
     pub fn new(hooks: impl IntoIterator<Item = Hook>) -> Self {
-        Self { hooks: hooks.into_iter().map(|hook| (hook.name.clone(), Arc::new(hook))).collect() }
+        let hooks: BTreeMap<_, _> =
+            hooks.into_iter().map(|hook| (hook.name.clone(), Arc::new(hook))).collect();
+        let by_finalizer = hooks.iter().map(|(name, hook)| (finalizer_of(name), hook.clone())).collect();
+        Self { hooks, by_finalizer }
+    }
+
+    /// The hook whose finalizer this is.
+    #[must_use]
+    pub fn owner_of(&self, finalizer: &str) -> Option<&Arc<Hook>> {
+        self.by_finalizer.get(finalizer)
     }
 
     /// The hook `name`.

@@ -12,10 +12,10 @@ type Row = (&'static str, Scene, &'static str, &'static [&'static str]);
 
 fn check(status: ConditionStatus, rows: Vec<Row>) {
     for (name, scene, reason, parts) in rows {
-        let found = explain(&scene.view(), &NoRules);
+        let found = explain(&scene.view(), &NoRules, &[]);
         assert_eq!((found.status, found.reason), (status, reason), "{name}: {}", found.message);
         assert_parts(name, &found.message, parts);
-        assert_eq!(found, explain(&scene.view(), &NoRules), "{name}: the same each time");
+        assert_eq!(found, explain(&scene.view(), &NoRules, &[]), "{name}: the same each time");
     }
 }
 
@@ -170,10 +170,10 @@ fn one_operation_in_each_phase() {
 #[test]
 fn reasons_of_checks_are_told() {
     let hold = Hold { types: &["T"], results: &["x"] };
-    let found = explain(&on(BEGUN).view(), &hold);
+    let found = explain(&on(BEGUN).view(), &hold, &[]);
     assert_eq!(found.reason, "PreChecking");
     assert_eq!(found.message, "operation x (T) waits for its pre-checks: the budget is used up");
-    let found = explain(&off(OPERATED).view(), &hold);
+    let found = explain(&off(OPERATED).view(), &hold, &[]);
     assert_eq!(found.reason, "PostChecking");
     assert_eq!(
         found.message,
@@ -193,7 +193,7 @@ fn an_operation_that_is_checked_anew_is_not_said_to_get_its_permission_next() {
             &["announced again", "keeps the pod out of service", "!permission"],
         )],
     );
-    let held = explain(&again.view(), &Hold { types: &["T"], results: &[] });
+    let held = explain(&again.view(), &Hold { types: &["T"], results: &[] }, &[]);
     assert_eq!(held.message, "operation x (T) waits for its pre-checks: the budget is used up");
     let lost = again.written("-operation-type/x");
     check(

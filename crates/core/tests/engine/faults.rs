@@ -135,7 +135,7 @@ fn a_wrong_cancel_leaves_no_orphans() {
 #[test]
 fn an_announcement_without_a_type_is_told_about_and_blocks_nothing() {
     let half = on("SA operating/x pre-check/x");
-    let message = explain(&half.view(), &NoRules).message;
+    let message = explain(&half.view(), &NoRules, &[]).message;
     assert!(message.contains(&Stage::OperationType.key("x")) && message.contains("missing"), "{message}");
     let other = half.written("+operating/y +operation-type/y=T").reconciled(&NoRules).written("gate=False");
     let done = other.written("-operating/y").reconciled(&NoRules).written("gate=True").reconciled(&NoRules);
@@ -154,7 +154,7 @@ fn a_wrong_annotation_blocks_no_write() {
             "operated/x done-operation-type/x=T post-check/x",
             "an operation goes on until somebody has to come back",
         );
-        let message = explain(&working.view(), &NoRules).message;
+        let message = explain(&working.view(), &NoRules, &[]).message;
         assert!(
             message.contains("available-conditions") && message.contains("until it is corrected"),
             "{message}"
@@ -213,7 +213,7 @@ fn checks_can_order_operations_by_type() {
          operating/y operation-type/y=delete pre-check/y",
         "the update works, the delete waits",
     );
-    let message = explain(&working.view(), &update_first).message;
+    let message = explain(&working.view(), &update_first, &[]).message;
     assert!(
         message.contains("operation y (delete) waits for its pre-checks: the budget is used up"),
         "{message}"

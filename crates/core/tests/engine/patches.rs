@@ -1,5 +1,6 @@
 //! The patches of the mutating webhook, applied to whole pods: they do what they say, and touch nothing else.
 
+use podward_core::hooks::{employer_of, finalizer_of};
 use podward_core::keys::{self, Key, SERVICE_READY_GATE, Stage};
 use podward_core::{Pod, on_create, on_update};
 use serde_json::{Value, json};
@@ -33,7 +34,7 @@ fn read(document: &Value) -> Pod {
 
 fn created(document: &Value, inject: bool) -> Value {
     let mut patched = document.clone();
-    json_patch::patch(&mut patched, &on_create(&read(document), inject, NOW)).unwrap();
+    json_patch::patch(&mut patched, &on_create(&read(document), inject, &[], NOW)).unwrap();
     patched
 }
 
@@ -67,7 +68,7 @@ fn create_adds_the_gate() {
 
     for there in [json!([gate]), json!([gate, other]), json!([other, gate])] {
         pod["spec"]["readinessGates"] = there;
-        assert!(on_create(&read(&pod), false, NOW).0.is_empty(), "present already");
+        assert!(on_create(&read(&pod), false, &[], NOW).0.is_empty(), "present already");
     }
 }
 
@@ -75,7 +76,7 @@ fn create_adds_the_gate() {
 fn create_opts_in_where_the_namespace_says_so() {
     let gates = "/spec/readinessGates/0/conditionType";
     let plain = full_pod(json!({"app": "web"}));
-    assert!(on_create(&read(&plain), false, NOW).0.is_empty(), "nobody asked");
+    assert!(on_create(&read(&plain), false, &[], NOW).0.is_empty(), "nobody asked");
     let injected = created(&plain, true);
     assert_eq!(at(&injected, CONTROL), Some(&json!("true")));
     assert_eq!(at(&injected, "/metadata/labels/app"), Some(&json!("web")));
@@ -91,10 +92,51 @@ fn create_opts_in_where_the_namespace_says_so() {
 
     for value in ["false", "", "True"] {
         let out = full_pod(json!({keys::CONTROL_LABEL: value}));
-        assert!(on_create(&read(&out), true, NOW).0.is_empty(), "{value:?} stays out");
+        assert!(on_create(&read(&out), true, &[], NOW).0.is_empty(), "{value:?} stays out");
     }
     let opted_in = full_pod(json!({keys::CONTROL_LABEL: "true"}));
     assert_eq!(created(&opted_in, true), created(&opted_in, false), "opted in by itself");
+}
+
+#[test]
+fn create_names_the_consumers() {
+    let expected = |document: &Value| {
+        let text = document["metadata"]["annotations"][keys::AVAILABLE_CONDITIONS].as_str()?;
+        serde_json::from_str::<Value>(text).ok().map(|mut text| text["expectedFinalizers"].take())
+    };
+    let with = |document: &Value, names: &[&str]| {
+        let mut patched = document.clone();
+        json_patch::patch(&mut patched, &on_create(&read(document), false, names, NOW)).unwrap();
+        let again = on_create(&read(&patched), false, names, NOW);
+        assert!(again.0.is_empty(), "once is enough: {again:?}");
+        patched
+    };
+    let ours = json!({employer_of("a"): finalizer_of("a"), employer_of("b"): finalizer_of("b")});
+    let mut pod = full_pod(json!({keys::CONTROL_LABEL: "true"}));
+    let named = with(&pod, &["a", "b"]);
+    assert_eq!(expected(&named), Some(ours.clone()));
+    assert_eq!(named["metadata"]["annotations"]["a.io/b"], "~1/~0");
+    pod["metadata"].as_object_mut().unwrap().remove("annotations");
+    assert_eq!(expected(&with(&pod, &["a", "b"])), Some(ours), "the map is made");
+
+    let copied = with(&with(&pod, &["gone", "a"]), &["a"]);
+    assert_eq!(
+        expected(&copied),
+        Some(json!({employer_of("a"): finalizer_of("a")})),
+        "copied from another pod"
+    );
+    pod["metadata"]["finalizers"] =
+        json!([finalizer_of("a"), "example.com/f", finalizer_of("b"), finalizer_of("c")]);
+    assert_eq!(
+        with(&pod, &["a"])["metadata"]["finalizers"],
+        json!(["example.com/f"]),
+        "nobody holds a new pod"
+    );
+
+    let out = full_pod(json!({"app": "web"}));
+    assert!(on_create(&read(&out), false, &["a"], NOW).0.is_empty(), "not opted in");
+    pod["metadata"]["annotations"] = json!({keys::AVAILABLE_CONDITIONS: "no JSON"});
+    assert_eq!(with(&pod, &["a"])["metadata"]["annotations"][keys::AVAILABLE_CONDITIONS], "no JSON");
 }
 
 #[test]

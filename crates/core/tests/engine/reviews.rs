@@ -237,7 +237,7 @@ fn protected_labels_on_create() {
     }
     let mut stored =
         on("SA operated/x done-operation-type/x=T permission/T operating/y operation-type/y=T").json();
-    let patch = on_create(&serde_json::from_value(stored.clone()).unwrap(), false, NOW);
+    let patch = on_create(&serde_json::from_value(stored.clone()).unwrap(), false, &[], NOW);
     json_patch::patch(&mut stored, &patch).unwrap();
     let found = review(None, &serde_json::from_value(stored).unwrap(), &OPERATOR, &policy(true));
     assert_silent(

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, Pod, PodView, UnixNanos, advance,
+    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Operations, Pod, PodView, UnixNanos, advance,
     gate_to_write, plan_labels,
 };
 use serde_json::{Value, json};
@@ -103,6 +103,7 @@ impl Scene {
             gate: self.gate,
             ready: self.ready,
             terminating: self.terminating,
+            facts: Facts::default(),
         }
     }
 

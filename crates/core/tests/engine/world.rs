@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, LabelChanges, Operations, PodView, UnixNanos, advance, plan,
+    CheckResult, Checks, ConditionStatus, Consumers, Facts, LabelChanges, Operations, PodView, UnixNanos,
+    advance, plan,
 };
 
 pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
@@ -33,6 +34,7 @@ impl Stored {
             gate: self.gate,
             ready: self.ready,
             terminating: false,
+            facts: Facts::default(),
         }
     }
 
@@ -134,7 +136,7 @@ impl World {
     /// wanted to write.
     pub(crate) fn reconcile(&mut self, seen: &Stored) -> bool {
         let now = self.now();
-        let plan = plan(&seen.view(), &self.checks, now);
+        let plan = plan(&seen.view(), &Consumers::none(), &self.checks, now);
         if seen.version == self.pod.version {
             self.write(|pod| {
                 plan.labels.apply(&mut pod.labels);

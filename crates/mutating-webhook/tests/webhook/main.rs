@@ -9,7 +9,7 @@ mod reviews;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
-use mutating_webhook::Mutating;
+use mutating_webhook::{Consumers, Mutating};
 use podward_core::ReviewPolicy;
 use podward_runtime::admission::{AdmissionMetrics, AdmissionService, Limits};
 
@@ -17,7 +17,7 @@ use podward_runtime::admission::{AdmissionMetrics, AdmissionService, Limits};
 fn service(strict: bool) -> AdmissionService<Mutating> {
     let trusted = vec!["system:serviceaccount:podward-system:lifecycle-controller".to_owned()];
     AdmissionService::new(
-        Mutating::new(ReviewPolicy { strict, trusted }),
+        Mutating::new(ReviewPolicy { strict, trusted }, Consumers::default()),
         AdmissionMetrics::default(),
         Limits { body: 100_000, ..Limits::default() },
     )

@@ -46,6 +46,21 @@ pub struct AdmissionRequest<'a, T> {
     /// Whether nothing will be stored.
     #[serde(default, deserialize_with = "null_is_default")]
     pub dry_run: bool,
+    /// How the object is to be deleted; only of a DELETE are these options more than their defaults.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub options: DeleteOptions,
+}
+
+/// The part of `metav1.DeleteOptions` that is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteOptions {
+    /// Seconds that the object gets to end; its own time when not given.
+    #[serde(default)]
+    pub grace_period_seconds: Option<i64>,
+    /// `["All"]` when nothing is to be stored.
+    #[serde(default)]
+    pub dry_run: Option<Vec<String>>,
 }
 
 fn none<T>() -> Option<T> {

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::decision::Hindrance;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -46,12 +48,19 @@ struct DurationLabels {
     webhook: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HindranceLabels {
+    webhook: &'static str,
+    reason: &'static str,
+}
+
 /// Counters of an [`AdmissionService`](super::AdmissionService). Clones share their figures.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     requests: Family<RequestLabels, Counter>,
     duration: Family<DurationLabels, Histogram, fn() -> Histogram>,
     warnings: Family<DurationLabels, Counter>,
+    undecided: Family<HindranceLabels, Counter>,
     pub(super) in_flight: Gauge<i64, AtomicI64>,
 }
 
@@ -59,9 +68,10 @@ impl Default for AdmissionMetrics {
     fn default() -> Self {
         Self {
             requests: Family::default(),
-            // 50 us to 1.6 s: a decision takes tens of microseconds, and the API server waits for 2 s at most.
-            duration: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 2.0, 16))),
+            // 50 us to 26 s: a decision takes tens of microseconds, and the API server waits for 30 s at most.
+            duration: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 2.0, 20))),
             warnings: Family::default(),
+            undecided: Family::default(),
             in_flight: Gauge::default(),
         }
     }
@@ -83,6 +93,11 @@ impl AdmissionMetrics {
             self.duration.clone(),
         );
         registry.register("warnings", "Requests answered with a warning, by path", self.warnings.clone());
+        registry.register(
+            "undecided",
+            "Requests that were answered with 429 because too many decisions were waiting (busy) or theirs took too long (late)",
+            self.undecided.clone(),
+        );
         registry.register("in_flight", "Requests that are being answered", self.in_flight.clone());
     }
 
@@ -99,5 +114,9 @@ impl AdmissionMetrics {
 
     pub(super) fn warned(&self, webhook: &'static str) {
         self.warnings.get_or_create(&DurationLabels { webhook }).inc();
+    }
+
+    pub(super) fn hindered(&self, webhook: &'static str, hindrance: Hindrance) {
+        self.undecided.get_or_create(&HindranceLabels { webhook, reason: hindrance.as_str() }).inc();
     }
 }

@@ -55,6 +55,13 @@ impl AdmissionResponse {
         Self { code: 403, reason: "Forbidden", message, ..Self::default() }
     }
 
+    /// The write may go on later, when it is tried again: 429. Without a time to wait, which would make clients of the API server
+    /// try again by themselves before their callers hear of it.
+    #[must_use]
+    pub fn try_again(message: String) -> Self {
+        Self { code: 429, reason: "TooManyRequests", message, ..Self::default() }
+    }
+
     /// The review can't be judged: 400.
     #[must_use]
     pub fn bad_request(message: String) -> Self {

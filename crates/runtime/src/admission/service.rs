@@ -16,6 +16,7 @@ use json_patch::{Patch, PatchOperation};
 use serde::de::DeserializeOwned;
 
 use super::body;
+use super::decision::{Decision, Waiting, deadline};
 use super::decode::{AdmissionRequest, DecodeError, Operation, Resource, decode};
 use super::metrics::{AdmissionMetrics, Outcome};
 use super::response::{AdmissionResponse, Refusal};
@@ -23,17 +24,19 @@ use super::response::{AdmissionResponse, Refusal};
 /// The judgement of a webhook.
 pub trait Webhook: Send + Sync + 'static {
     /// What is read of the object.
-    type Object: DeserializeOwned;
+    type Object: DeserializeOwned + Send + Sync;
 
     /// What is served. Core-group resources of version v1 only.
     fn routes(&self) -> &'static [Route];
 
     /// Judges one write. `route` is the one of [`routes`](Self::routes) that was asked, and the request fits it.
-    fn decide(
-        &self,
+    ///
+    /// What can be said from the request and from memory is said here, without waiting; the rest is for [`Decision::later`].
+    fn decide<'a>(
+        &'a self,
         route: &'static Route,
-        request: &AdmissionRequest<'_, Self::Object>,
-    ) -> AdmissionResponse;
+        request: &'a AdmissionRequest<'a, Self::Object>,
+    ) -> Decision<'a>;
 }
 
 /// One path of a webhook and what may be asked there, which is what the webhook configuration's rules must say too.
@@ -54,13 +57,22 @@ pub struct Limits {
     pub body: usize,
     /// Time for a body to arrive.
     pub patience: Duration,
+    /// Decisions that may wait for something from elsewhere at the same time.
+    pub waiting: usize,
+    /// Time for such a decision, from the request's head on, when the API server doesn't say how long it waits itself.
+    pub decision: Duration,
 }
 
 impl Default for Limits {
     /// 6 MiB: an object is at most 1.5 MiB in etcd, a review holds two, and JSON may take twice the room. 10 s: the API server
-    /// itself gives up sooner.
+    /// itself gives up sooner. 512 decisions: a review of usual size takes 30 kB while it waits.
     fn default() -> Self {
-        Self { body: 6 << 20, patience: Duration::from_secs(10) }
+        Self {
+            body: 6 << 20,
+            patience: Duration::from_secs(10),
+            waiting: 512,
+            decision: Duration::from_secs(8),
+        }
     }
 }
 
@@ -73,6 +85,7 @@ struct Inner<W> {
     webhook: W,
     metrics: AdmissionMetrics,
     limits: Limits,
+    waiting: Waiting,
 }
 
 impl<W> Clone for AdmissionService<W> {
@@ -90,7 +103,8 @@ impl<W> fmt::Debug for AdmissionService<W> {
 impl<W: Webhook> AdmissionService<W> {
     /// Serves `webhook` within `limits`.
     pub fn new(webhook: W, metrics: AdmissionMetrics, limits: Limits) -> Self {
-        Self { inner: Arc::new(Inner { webhook, metrics, limits }) }
+        let waiting = Waiting::new(limits.waiting);
+        Self { inner: Arc::new(Inner { webhook, metrics, limits, waiting }) }
     }
 
     /// Answers one request.
@@ -149,9 +163,13 @@ impl<W: Webhook> Inner<W> {
                 "a review is sent as application/json",
             ));
         }
-        let body = body::read(request.into_body(), self.limits.body, self.limits.patience).await?;
+        let (head, body) = request.into_parts();
+        let body = body::read(body, self.limits.body, self.limits.patience).await?;
         match decode::<W::Object>(&body) {
-            Ok(request) => Ok(self.judge(route, &request, start)),
+            Ok(request) => {
+                let deadline = || start + deadline(head.uri.query(), self.limits.decision);
+                Ok(self.judge(route, &request, start, deadline).await)
+            }
             Err(DecodeError { uid: Some(uid), message }) => {
                 self.metrics.finished(route.path, "unknown", Outcome::Invalid, start.elapsed());
                 tracing::warn!(path = route.path, uid = uid.as_ref(), "{message}");
@@ -161,18 +179,31 @@ impl<W: Webhook> Inner<W> {
         }
     }
 
-    fn judge(
+    async fn judge(
         &self,
         route: &'static Route,
         request: &AdmissionRequest<'_, W::Object>,
         start: Instant,
+        deadline: impl FnOnce() -> Instant,
     ) -> Response<Full<Bytes>> {
         let (response, invalid) = match misfit(route, request) {
             Some(response) => {
                 let invalid = !response.allowed;
                 (response, invalid)
             }
-            None => (self.webhook.decide(route, request), false),
+            None => match self.webhook.decide(route, request) {
+                Decision::Now(response) => (response, false),
+                Decision::Later(work) => {
+                    let waited = self.waiting.run(work, deadline()).await;
+                    (
+                        waited.unwrap_or_else(|hindrance| {
+                            self.metrics.hindered(route.path, hindrance);
+                            hindrance.response()
+                        }),
+                        false,
+                    )
+                }
+            },
         };
         let answer = response.encode(&request.uid);
         let outcome = match &response {

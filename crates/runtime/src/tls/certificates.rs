@@ -4,8 +4,7 @@
 //! the file sees. Instead each new connection may look (at most once a second) whether the paths lead to other files than before.
 //! That costs two `stat` calls, and the API server keeps its connections open for long.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +13,15 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::stamp::Stamp;
 
 /// How long a look at the files is good for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,6 +52,14 @@ pub enum CertificatesError {
     Empty {
         /// The file.
         path: PathBuf,
+    },
+    /// The file of the authorities of client certificates can't be used.
+    #[error("{path:?} can't be used to check client certificates: {problem}")]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: String,
     },
     /// Certificate and key don't belong together, or are of an unknown kind.
     #[error("the certificate of {cert:?} can't be served with the key of {key:?}: {source}")]
@@ -86,14 +98,20 @@ impl TlsMetrics {
     }
 }
 
-/// A certificate file and a key file, and the TLS configuration made of them. It always has one that works: new files that don't
+/// A certificate file and a key file, perhaps the authorities of client certificates, and the TLS configuration made of them. It always has one that works: new files that don't
 /// are logged, counted, and tried again, while the old pair goes on being served.
 #[derive(Debug)]
 pub struct Certificates {
-    cert: PathBuf,
-    key: PathBuf,
+    files: Files,
     metrics: TlsMetrics,
     state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -106,29 +124,9 @@ struct State {
     refused: Option<Stamps>,
 }
 
-/// Tells one state of the two files from another.
+/// Tells one state of the files from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamps([Option<Stamp>; 2]);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Stamp> {
-        // Follows symlinks: that is how a swapped `..data` shows.
-        fs::metadata(path).ok().map(|metadata: Metadata| Stamp {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        })
-    }
-}
+struct Stamps([Option<Stamp>; 3]);
 
 impl Certificates {
     /// Reads the PEM files `cert` (the server's certificate, then its chain) and `key`.
@@ -141,11 +139,24 @@ impl Certificates {
         key: impl Into<PathBuf>,
         metrics: TlsMetrics,
     ) -> Result<Self, CertificatesError> {
-        let (cert, key) = (cert.into(), key.into());
-        let seen = stamps(&cert, &key);
-        let (config, leaf) = read(&cert, &key)?;
+        Self::read(Files { cert: cert.into(), key: key.into(), client_ca: None }, metrics)
+    }
+
+    /// Also asks clients for a certificate, which may be missing, but must be good for one of the authorities in the PEM file
+    /// `client_ca` when it is there. That file is read again when it changes, too.
+    ///
+    /// # Errors
+    ///
+    /// When a file can't be read, or holds no certificate.
+    pub fn with_client_ca(self, client_ca: impl Into<PathBuf>) -> Result<Self, CertificatesError> {
+        Self::read(Files { client_ca: Some(client_ca.into()), ..self.files }, self.metrics)
+    }
+
+    fn read(files: Files, metrics: TlsMetrics) -> Result<Self, CertificatesError> {
+        let seen = files.stamps();
+        let (config, leaf) = files.read()?;
         let state = Mutex::new(State { config, leaf, seen, looked: Instant::now(), refused: None });
-        Ok(Self { cert, key, metrics, state })
+        Ok(Self { files, metrics, state })
     }
 
     /// The configuration for a new connection.
@@ -166,14 +177,14 @@ impl Certificates {
         }
         state.looked = now;
         // Taken before reading: a change in between is then found by the next look.
-        let found = stamps(&self.cert, &self.key);
+        let found = self.files.stamps();
         if found == state.seen {
             return;
         }
-        match read(&self.cert, &self.key) {
+        match self.files.read() {
             Ok((config, leaf)) => {
                 self.metrics.reloaded(true);
-                tracing::info!(cert = %self.cert.display(), "serving a new certificate");
+                tracing::info!(cert = %self.files.cert.display(), "serving a new certificate");
                 (state.config, state.leaf, state.seen, state.refused) = (config, leaf, found, None);
             }
             // Tried again at each look, as the other half of the pair may be still to come, but told only once.
@@ -187,41 +198,72 @@ impl Certificates {
     }
 }
 
-fn stamps(cert: &Path, key: &Path) -> Stamps {
-    Stamps([Stamp::of(cert), Stamp::of(key)])
+impl Files {
+    fn stamps(&self) -> Stamps {
+        let client_ca = self.client_ca.as_deref().and_then(Stamp::of);
+        Stamps([Stamp::of(&self.cert), Stamp::of(&self.key), client_ca])
+    }
+
+    fn read(&self) -> Result<(Arc<ServerConfig>, CertificateDer<'static>), CertificatesError> {
+        let (cert, key) = (&self.cert, &self.key);
+        let (cert_pem, key_pem) = (content(cert)?, content(key)?);
+        let chain = certificates(cert, &cert_pem)?;
+        let leaf =
+            chain.first().cloned().ok_or_else(|| CertificatesError::Empty { path: cert.to_owned() })?;
+        let private = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|source| CertificatesError::Parse {
+            path: key.to_owned(),
+            what: "private key",
+            source,
+        })?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = match &self.client_ca {
+            Some(path) => client_verifier(path, &provider)?,
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let config = server_config(chain, private, verifier, provider).map_err(|source| {
+            CertificatesError::Unusable { cert: cert.to_owned(), key: key.to_owned(), source }
+        })?;
+        Ok((Arc::new(config), leaf))
+    }
 }
 
-fn read(cert: &Path, key: &Path) -> Result<(Arc<ServerConfig>, CertificateDer<'static>), CertificatesError> {
-    let content = |path: &Path| {
-        fs::read(path).map_err(|source| CertificatesError::Read { path: path.to_owned(), source })
-    };
-    let (cert_pem, key_pem) = (content(cert)?, content(key)?);
-    let unparsed = |path: &Path, what| {
-        let path = path.to_owned();
-        move |source| CertificatesError::Parse { path, what, source }
-    };
-    let chain = CertificateDer::pem_slice_iter(&cert_pem)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(unparsed(cert, "certificate"))?;
-    let leaf = chain.first().cloned().ok_or_else(|| CertificatesError::Empty { path: cert.to_owned() })?;
-    let private = PrivateKeyDer::from_pem_slice(&key_pem).map_err(unparsed(key, "private key"))?;
-    let config = server_config(chain, private).map_err(|source| CertificatesError::Unusable {
-        cert: cert.to_owned(),
-        key: key.to_owned(),
+fn content(path: &Path) -> Result<Vec<u8>, CertificatesError> {
+    fs::read(path).map_err(|source| CertificatesError::Read { path: path.to_owned(), source })
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificatesError> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|source| CertificatesError::Parse {
+        path: path.to_owned(),
+        what: "certificate",
         source,
-    })?;
-    Ok((Arc::new(config), leaf))
+    })
+}
+
+fn client_verifier(
+    path: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, CertificatesError> {
+    let unusable = |problem: String| CertificatesError::ClientCa { path: path.to_owned(), problem };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, &content(path)?)? {
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| unusable(error.to_string()))
 }
 
 fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    provider: Arc<CryptoProvider>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let pair = CertifiedKey::from_der(chain, key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)

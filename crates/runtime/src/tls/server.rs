@@ -5,19 +5,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::Certificates;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Bounds on what clients can hold.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,15 @@ pub struct BindError {
     pub address: SocketAddr,
     /// Why.
     pub source: std::io::Error,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Where it connects from.
+    pub address: SocketAddr,
+    /// Its certificate, checked against the authorities of [`Certificates::with_client_ca`]; `None` when it showed none.
+    pub certificate: Option<CertificateDer<'static>>,
 }
 
 /// How serving ended.
@@ -99,26 +110,36 @@ impl TlsServer {
 
     /// Serves until `stop`; then accepts nothing more, tells HTTP/2 clients to go away, and waits for requests in flight, but no
     /// longer than [`ServerLimits::drain`].
-    pub async fn serve<S>(self, service: S, stop: CancellationToken) -> ServeReport
+    pub async fn serve<S, B>(self, service: S, stop: CancellationToken) -> ServeReport
     where
-        S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible>
-            + Clone
-            + Send
-            + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
+        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
+        self.serve_each(move |_| service.clone(), stop).await
+    }
+
+    /// As [`serve`](Self::serve), with a service of its own for each connection, made when it is known who is at its other end.
+    pub async fn serve_each<M, S, B>(self, make: M, stop: CancellationToken) -> ServeReport
+    where
+        M: FnOnce(Peer) -> S + Clone + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
         let graceful = GracefulShutdown::new();
         let permits = Arc::new(Semaphore::new(self.limits.connections));
         // Connections that outlive the drain are cut with it.
         let mut connections = tokio::task::JoinSet::new();
-        while let Some(socket) = self.accept(&stop).await {
+        while let Some((socket, address)) = self.accept(&stop).await {
             while connections.try_join_next().is_some() {}
             let permit = tokio::select! {
                 () = stop.cancelled() => break,
                 permit = Arc::clone(&permits).acquire_owned() => permit,
             };
             let connection = Connection {
-                service: service.clone(),
+                make: make.clone(),
+                address,
                 watcher: graceful.watcher(),
                 limits: self.limits,
                 acceptor: TlsAcceptor::from(self.certificates.current()),
@@ -137,7 +158,7 @@ impl TlsServer {
         ServeReport { drained }
     }
 
-    async fn accept(&self, stop: &CancellationToken) -> Option<TcpStream> {
+    async fn accept(&self, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -145,7 +166,7 @@ impl TlsServer {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((socket, _)) => return Some(socket),
+                Ok(accepted) => return Some(accepted),
                 Err(error) => {
                     // A client that is gone already, or no file descriptors left: the latter passes only with time.
                     tracing::warn!("could not accept a connection: {error}");
@@ -159,20 +180,23 @@ impl TlsServer {
     }
 }
 
-struct Connection<S> {
-    service: S,
+struct Connection<M> {
+    make: M,
+    address: SocketAddr,
     watcher: Watcher,
     limits: ServerLimits,
     acceptor: TlsAcceptor,
     stop: CancellationToken,
 }
 
-impl<S> Connection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible> + Send + 'static,
-    S::Future: Send + 'static,
-{
-    async fn run(self, socket: TcpStream) {
+impl<M> Connection<M> {
+    async fn run<S, B>(self, socket: TcpStream)
+    where
+        M: FnOnce(Peer) -> S,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!("could not set TCP_NODELAY: {error}");
         }
@@ -187,6 +211,12 @@ where
             Ok(Err(error)) => return tracing::debug!("a TLS handshake failed: {error}"),
             Err(_) => return tracing::debug!("a TLS handshake took longer than {:?}", self.limits.handshake),
         };
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let peer = Peer {
+            address: self.address,
+            certificate: certificate.map(|certificate| certificate.clone().into_owned()),
+        };
+        let service = (self.make)(peer);
         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         let stream = TokioIo::new(stream);
         // ALPN has said which protocol it is, so there is no need to sniff at the first bytes.
@@ -196,14 +226,14 @@ where
                 .max_concurrent_streams(self.limits.streams)
                 .keep_alive_interval(self.limits.header / 4)
                 .keep_alive_timeout(self.limits.handshake)
-                .serve_connection(stream, self.service);
+                .serve_connection(stream, service);
             self.watcher.watch(connection).await
         } else {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(self.limits.header)
                 .pipeline_flush(true)
-                .serve_connection(stream, self.service);
+                .serve_connection(stream, service);
             self.watcher.watch(connection).await
         };
         if let Err(error) = result {

@@ -9,8 +9,8 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Operation, Route, Webhook};
-use podward_runtime::{WebhookArgs, serve_webhook};
+use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Decision, Operation, Route, Webhook};
+use podward_runtime::{Setup, WebhookArgs, serve_webhook};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -37,8 +37,8 @@ impl Webhook for AllowAll {
         &ROUTES
     }
 
-    fn decide(&self, _: &'static Route, _: &AdmissionRequest<'_, Value>) -> AdmissionResponse {
-        AdmissionResponse::allow()
+    fn decide<'a>(&'a self, _: &'static Route, _: &'a AdmissionRequest<'a, Value>) -> Decision<'a> {
+        AdmissionResponse::allow().into()
     }
 }
 
@@ -77,7 +77,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
     let (tell, told) = oneshot::channel();
     let process = tokio::spawn({
         let stop = stop.clone();
-        async move { serve_webhook(&args.webhook, "test", "1", AllowAll, stop, Some(tell)).await }
+        async move { serve_webhook(&args.webhook, AllowAll, Setup::new("test", "1", stop), Some(tell)).await }
     });
     let at = told.await.unwrap();
     until_ready(at.admin).await;
@@ -142,7 +142,7 @@ async fn it_is_unready_while_it_goes_on_serving_before_the_end() {
     let (tell, told) = oneshot::channel();
     let process = tokio::spawn({
         let stop = stop.clone();
-        async move { serve_webhook(&args.webhook, "test", "1", AllowAll, stop, Some(tell)).await }
+        async move { serve_webhook(&args.webhook, AllowAll, Setup::new("test", "1", stop), Some(tell)).await }
     });
     let at = told.await.unwrap();
     until_ready(at.admin).await;

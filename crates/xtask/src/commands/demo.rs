@@ -5,19 +5,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
-use podward_support::demo;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use podward_support::demo::{self, Act};
 use podward_testbed::Shape;
 
 use crate::prepare;
 
-/// An in-place update of six pods that loses no traffic, step by step.
+/// What clients lose in a rolling update, an in-place update, a drain and a scale-in: without Podward, and with it.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Leave the cluster running
     #[arg(long)]
     keep: bool,
-    /// Write the timeline for machines to this file too
+    /// Write the numbers for machines to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Use the cluster of this kubeconfig (kind, k3d, cloud) instead of one of our own
@@ -30,6 +31,26 @@ pub(crate) struct Demo {
     /// The cargo profile of Podward's services [default: bench-lite]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Only these acts
+    #[arg(long = "act", value_name = "ACT", value_parser = act_parser())]
+    acts: Vec<Act>,
+    /// Only one side
+    #[arg(long, value_enum, value_name = "SIDE")]
+    only: Option<Side>,
+    /// How often each act is played with Podward
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    runs: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Side {
+    Stock,
+    Podward,
+}
+
+fn act_parser() -> impl TypedValueParser<Value = Act> {
+    PossibleValuesParser::new(Act::ALL.map(Act::as_str))
+        .try_map(|name| Act::ALL.into_iter().find(|act| act.as_str() == name).ok_or("no such act"))
 }
 
 impl Demo {
@@ -37,10 +58,20 @@ impl Demo {
         if self.kubeconfig.is_none() {
             prepare::bed(Shape::Node.parts(), true).await?;
         }
-        let Self { keep, json, kubeconfig, address, profile } = self;
         let default = demo::Demo::default();
-        let profile = profile.unwrap_or(default.profile);
-        demo::run(demo::Demo { keep, json, kubeconfig, address, profile, images: default.images }).await?;
+        let demo = demo::Demo {
+            keep: self.keep,
+            json: self.json,
+            kubeconfig: self.kubeconfig,
+            address: self.address,
+            profile: self.profile.unwrap_or_else(|| default.profile.clone()),
+            acts: self.acts,
+            runs: self.runs,
+            no_stock: self.only == Some(Side::Podward),
+            no_podward: self.only == Some(Side::Stock),
+            ..default
+        };
+        demo::run(demo).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

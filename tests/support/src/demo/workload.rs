@@ -1,11 +1,16 @@
-//! The Deployment and the Service of the demo.
+//! The Deployment of an act, its Service and its disruption budget, in a namespace of their own.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, Pod, Service},
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -14,69 +19,112 @@ use kube::{
 use podward_core::keys;
 use serde_json::{Value, json};
 
+use super::entry::Server;
 use crate::{feed::PodFeed, pods};
 
-pub(super) const NAMESPACE: &str = "podward-demo";
+pub(super) const NAME: &str = "web";
 pub(super) const SELECTOR: &str = "app=web";
-/// Whom the traffic loop sends traffic for.
-pub(super) const CONSUMER: &str = "demo-traffic";
-pub(super) const REPLICAS: usize = 6;
-const NAME: &str = "web";
+pub(super) const REPLICAS: usize = 4;
+/// How long an act may take, or a step of it.
+pub(super) const LONGEST: Duration = Duration::from_secs(180);
 const FIELD_MANAGER: &str = "podward-demo";
+const PORT: u16 = 80;
 
+/// What an act is played on.
+#[derive(Debug)]
 pub(super) struct Workload {
-    pub(super) client: Client,
+    pub(super) namespace: String,
     pub(super) image: String,
+    pub(super) server: Server,
+    pub(super) opted_in: bool,
+    pub(super) feed: PodFeed,
 }
 
 impl Workload {
-    pub(super) async fn create_namespace(&self) -> Result<()> {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        self.apply(&Api::<Namespace>::all(self.client.clone()), NAMESPACE, &namespace).await
+    pub(super) fn client(&self) -> Client {
+        self.feed.client()
     }
 
-    /// Makes Service and Deployment; its pods expect `finalizer` before they count as available.
-    pub(super) async fn deploy(&self, finalizer: &str) -> Result<()> {
+    pub(super) fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client(), &self.namespace)
+    }
+
+    pub(super) fn budgets(&self) -> Api<PodDisruptionBudget> {
+        Api::namespaced(self.client(), &self.namespace)
+    }
+
+    /// Makes everything, waits until all pods are in service, and tells where the Service is.
+    pub(super) async fn create(&self) -> Result<SocketAddr> {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
+        self.apply(&Api::<Namespace>::all(self.client()), &self.namespace, &namespace).await?;
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": NAME},
-            "spec": {"selector": {"app": NAME}, "ports": [{"port": 80, "targetPort": 8080}]},
+            "spec": {"selector": {"app": NAME}, "ports": [{"port": PORT, "targetPort": 8080}]},
         });
-        self.apply(&Api::<Service>::namespaced(self.client.clone(), NAMESPACE), NAME, &service).await?;
-        let expected = pods::expecting(&format!("Service/{NAMESPACE}/{NAME}"), finalizer);
-        let deployment = json!({
+        let services = Api::<Service>::namespaced(self.client(), &self.namespace);
+        self.apply(&services, NAME, &service).await?;
+        let budget = json!({
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": NAME},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": NAME}}},
+        });
+        self.apply(&self.budgets(), NAME, &budget).await?;
+        self.apply(&self.deployments(), NAME, &self.deployment()).await?;
+        self.until_in_service(REPLICAS).await?;
+        let service = services.get(NAME).await.context("read the Service")?;
+        let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
+        let address: IpAddr = address.parse().with_context(|| format!("understand the address {address}"))?;
+        Ok(SocketAddr::new(address, PORT))
+    }
+
+    fn deployment(&self) -> Value {
+        let mut labels = json!({"app": NAME});
+        if self.opted_in {
+            labels[keys::CONTROL_LABEL] = json!(keys::CONTROL_VALUE);
+        }
+        let mut spec = pods::server_spec(&self.image);
+        if let Some(variables) = spec["containers"][0]["env"].as_array_mut() {
+            variables.push(json!({"name": "SHUTDOWN", "value": self.server.mode()}));
+        }
+        json!({
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {"name": NAME},
             "spec": {
                 "replicas": REPLICAS,
                 "selector": {"matchLabels": {"app": NAME}},
-                "template": {
-                    "metadata": {
-                        "labels": {"app": NAME, keys::CONTROL_LABEL: keys::CONTROL_VALUE},
-                        "annotations": {keys::AVAILABLE_CONDITIONS: expected},
-                    },
-                    "spec": pods::server_spec(&self.image),
-                },
+                "template": {"metadata": {"labels": labels}, "spec": spec},
             },
-        });
-        self.apply(&Api::<Deployment>::namespaced(self.client.clone(), NAMESPACE), NAME, &deployment).await
+        })
     }
 
-    /// Waits until all pods are available and gives their names.
-    pub(super) async fn until_available(&self, feed: &PodFeed) -> Result<Vec<String>> {
-        let all = |pods: &[&Pod]| pods.len() == REPLICAS && pods.iter().all(|pod| pods::is_available(pod));
-        let pods: Vec<Arc<Pod>> = feed.until_pods(&format!("{REPLICAS} pods are available"), all).await?;
-        Ok(pods.iter().map(|pod| pod.name_any()).collect())
+    /// Whether the pod gets traffic, as far as it is for Kubernetes and Podward to say.
+    pub(super) fn serves(&self, pod: &Pod) -> bool {
+        let is_available = !self.opted_in || pods::is_available(pod);
+        is_available && pods::is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
     }
 
-    /// Takes everything away, while the traffic loop still lets pods go.
-    pub(super) async fn remove(&self, feed: &PodFeed) -> Result<()> {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let removed = namespaces.delete(NAMESPACE, &DeleteParams::default()).await;
-        removed.with_context(|| format!("delete the namespace {NAMESPACE}"))?;
-        feed.until_pods("all pods are gone", |pods| pods.is_empty()).await.map(drop)
+    /// Waits until there are `count` pods and all are in service.
+    pub(super) async fn until_in_service(&self, count: usize) -> Result<Vec<Arc<Pod>>> {
+        let all = |pods: &[&Pod]| pods.len() == count && pods.iter().all(|pod| self.serves(pod));
+        self.feed.until_pods_within(LONGEST, &format!("{count} pods are in service"), all).await
+    }
+
+    /// The names of the pods that are there.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.feed.all().iter().map(|pod| pod.name_any()).collect()
+    }
+
+    /// Takes everything away and waits until the pods are gone.
+    pub(super) async fn remove(&self) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        let removed = namespaces.delete(&self.namespace, &DeleteParams::default()).await;
+        removed.with_context(|| format!("delete the namespace {}", self.namespace))?;
+        self.feed.until_pods("all pods are gone", |pods| pods.is_empty()).await.map(drop)
     }
 
     async fn apply<K>(&self, api: &Api<K>, name: &str, object: &Value) -> Result<()>
@@ -85,6 +133,6 @@ impl Workload {
     {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let applied = api.patch(name, &parameters, &Patch::Apply(object)).await;
-        applied.map(drop).with_context(|| format!("apply {} {NAMESPACE}/{name}", object["kind"]))
+        applied.map(drop).with_context(|| format!("apply {} {}/{name}", object["kind"], self.namespace))
     }
 }

@@ -1,4 +1,4 @@
-//! Kubeconfigs that carry a service account's token, so that a service has the rights that its manifests give it.
+//! Tokens of service accounts, and kubeconfigs that carry them, so that a service has the rights that its manifests give it.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,18 @@ use crate::cluster::Cluster;
 /// How long a token is good for: longer than any test or demo, shorter than one would forget it.
 const SECONDS: i64 = 24 * 3600;
 
-/// Writes a kubeconfig for the service account `name` and tells where it is.
-pub(super) async fn kubeconfig(cluster: &Cluster, name: &str) -> Result<PathBuf> {
+/// How a service proves who it is.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// The token alone, as the kubelet would mount it.
+    pub(super) token: PathBuf,
+    /// A kubeconfig that names the file of the token.
+    pub(super) kubeconfig: PathBuf,
+}
+
+/// Gets a token of the service account `name` and writes both files. Every service that is started gets a new token; those that
+/// share the account read it from the same file, as it was rotated.
+pub(super) async fn of(cluster: &Cluster, name: &str) -> Result<Account> {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), NAMESPACE);
     let spec = TokenRequestSpec { expiration_seconds: Some(SECONDS), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
@@ -25,15 +35,19 @@ pub(super) async fn kubeconfig(cluster: &Cluster, name: &str) -> Result<PathBuf>
     let answer = answer.with_context(|| format!("get a token of the service account {NAMESPACE}/{name}"))?;
     let token =
         answer.status.with_context(|| format!("no token of the service account {NAMESPACE}/{name}"))?.token;
+    let account = Account {
+        token: cluster.dir().join(format!("{name}.token")),
+        kubeconfig: cluster.dir().join(format!("{name}.kubeconfig")),
+    };
+    crate::private_file(&account.token, &token)?;
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "cluster", "cluster": cluster.entry()?}],
-        "users": [{"name": name, "user": {"token": token}}],
+        "users": [{"name": name, "user": {"tokenFile": account.token}}],
         "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": name}}],
         "current-context": "cluster",
     });
-    let path = cluster.dir().join(format!("{name}.kubeconfig"));
-    crate::private_file(&path, &config.to_string())?;
-    Ok(path)
+    crate::private_file(&account.kubeconfig, &config.to_string())?;
+    Ok(account)
 }

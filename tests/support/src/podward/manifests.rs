@@ -1,19 +1,25 @@
-//! The manifests in `deploy/manifests`, applied with what differs when services run as processes.
+//! The manifests in `deploy`, applied with what differs when services run as processes.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
+    runtime::wait::{await_condition, conditions},
 };
 use podward_testbed::workspace_dir;
 use serde_json::{Value, json};
 
 use super::Kind;
+use crate::wait::{WAIT, within};
 
 const FIELD_MANAGER: &str = "podward-support";
+/// Where the manifests are: every file counts.
+const FOLDERS: [&str; 2] = ["deploy/crds", "deploy/manifests"];
+const CRD: &str = "CustomResourceDefinition";
 
 /// All objects, in the order in which they are to be made.
 #[derive(Debug)]
@@ -24,13 +30,8 @@ pub(super) struct Manifests {
 
 impl Manifests {
     pub(super) fn read() -> Result<Self> {
-        let dir = workspace_dir().join("deploy/manifests");
-        let entries = std::fs::read_dir(&dir).with_context(|| format!("list {}", dir.display()))?;
-        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
-        files.sort();
         let mut objects = Vec::new();
-        for file in &files {
+        for file in FOLDERS.iter().map(|folder| files(folder)).collect::<Result<Vec<_>>>()?.iter().flatten() {
             let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
             let documents = serde_saphyr::from_multiple::<Value>(&text);
             objects.extend(documents.with_context(|| format!("understand {}", file.display()))?);
@@ -41,7 +42,7 @@ impl Manifests {
         // What others live in or refer to comes first.
         objects.sort_by_key(|object| match kind_of(object) {
             "Namespace" => 0,
-            "CustomResourceDefinition" | "ServiceAccount" => 1,
+            CRD | "ServiceAccount" => 1,
             _ => 2,
         });
         // The services run as processes here: no workloads, and nothing that leads to them.
@@ -51,9 +52,13 @@ impl Manifests {
         Ok(Self { objects, webhooks })
     }
 
+    /// Makes everything but the webhook configurations. What the services need of it is served when this returns.
     pub(super) async fn install(&self, client: &Client) -> Result<()> {
         for object in &self.objects {
             apply(client, object).await?;
+        }
+        for object in self.objects.iter().filter(|object| kind_of(object) == CRD) {
+            established(client, object).await?;
         }
         Ok(())
     }
@@ -85,6 +90,27 @@ impl Manifests {
         }
         Ok(())
     }
+}
+
+/// The manifests of `folder`, by name.
+fn files(folder: &str) -> Result<Vec<PathBuf>> {
+    let dir = workspace_dir().join(folder);
+    let entries = std::fs::read_dir(&dir).with_context(|| format!("list {}", dir.display()))?;
+    let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    Ok(files)
+}
+
+/// Waits until the API server serves the resource that `object` defines.
+async fn established(client: &Client, object: &Value) -> Result<()> {
+    let name = object["metadata"]["name"].as_str().context("a manifest without a name")?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let wait = async {
+        let established = await_condition(definitions, name, conditions::is_crd_established()).await;
+        established.map(drop).context("watch the definition")
+    };
+    within(WAIT, || format!("the API server serving {name}"), wait).await
 }
 
 fn kind_of(object: &Value) -> &str {

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     net::SocketAddr,
-    path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
@@ -13,10 +12,13 @@ use hyper::StatusCode;
 use podward_testbed::Programs;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::{NAMESPACE, Options, admin, identity};
+use super::{
+    Options,
+    args::{self, Addresses},
+};
 use crate::{
+    ask,
     cluster::{Cluster, ServiceCommand, ServiceProcess},
-    private_file,
     wait::{WAIT, within},
 };
 
@@ -32,6 +34,8 @@ pub enum Kind {
     ValidatingWebhook,
     /// `lifecycle-controller`.
     LifecycleController,
+    /// `traffic-controller`.
+    TrafficController,
 }
 
 impl Kind {
@@ -42,13 +46,8 @@ impl Kind {
             Kind::MutatingWebhook => "mutating-webhook",
             Kind::ValidatingWebhook => "validating-webhook",
             Kind::LifecycleController => "lifecycle-controller",
+            Kind::TrafficController => "traffic-controller",
         }
-    }
-
-    /// Whether the API server asks it.
-    #[must_use]
-    pub const fn is_webhook(self) -> bool {
-        matches!(self, Kind::MutatingWebhook | Kind::ValidatingWebhook)
     }
 }
 
@@ -65,49 +64,28 @@ pub struct Service {
     kind: Kind,
     command: ServiceCommand,
     admin: SocketAddr,
-    serves_at: Option<SocketAddr>,
+    serves: SocketAddr,
     starts: AtomicUsize,
     process: Mutex<Option<ServiceProcess>>,
 }
 
 impl Service {
-    /// Gives the service what it needs: an address, a certificate, an identity.
+    /// Gives the service what it needs: addresses, a certificate, an identity. `controller` is where the first lifecycle-controller
+    /// serves gRPC.
     pub(super) async fn prepare(
         cluster: &Cluster,
         options: &Options,
         programs: &Programs,
-        kind: Kind,
-        number: usize,
+        (kind, number): (Kind, usize),
+        controller: SocketAddr,
     ) -> Result<Self> {
         let name = format!("{kind}-{number}");
+        let serves = match (kind, number) {
+            (Kind::LifecycleController, 0) => controller,
+            _ => cluster.free_address().await?,
+        };
         let admin = cluster.free_address().await?;
-        let mut args =
-            vec!["--admin-bind".to_owned(), admin.to_string(), "--log".to_owned(), options.log.clone()];
-        let mut serves_at = None;
-        if kind.is_webhook() {
-            let bind = cluster.free_address().await?;
-            serves_at = Some(bind);
-            let pem = cluster.server_certificate(&[&bind.ip().to_string(), kind.as_str()])?;
-            let file = |extension: &str| cluster.dir().join(format!("{name}.{extension}"));
-            private_file(&file("crt"), &pem.cert)?;
-            private_file(&file("key"), &pem.key)?;
-            args.extend(["--bind".to_owned(), bind.to_string()]);
-            args.extend([
-                "--tls-cert".to_owned(),
-                text(&file("crt")),
-                "--tls-key".to_owned(),
-                text(&file("key")),
-            ]);
-            args.extend(options.strict.then(|| "--strict".to_owned()));
-            args.extend(
-                options.trusted.iter().flat_map(|user| ["--trusted-writer".to_owned(), user.clone()]),
-            );
-        } else {
-            let kubeconfig = identity::kubeconfig(cluster, kind.as_str()).await?;
-            args.extend(["--kubeconfig".to_owned(), text(&kubeconfig)]);
-            args.extend(["--lease-namespace".to_owned(), NAMESPACE.to_owned()]);
-            args.extend(["--lease-duration".to_owned(), options.lease_seconds.to_string()]);
-        }
+        let args = args::of(cluster, options, kind, &name, Addresses { admin, serves, controller }).await?;
         let program = programs.path(kind.as_str())?;
         let command = ServiceCommand { name, program, args };
         Ok(Self {
@@ -115,7 +93,7 @@ impl Service {
             kind,
             command,
             admin,
-            serves_at,
+            serves,
             starts: AtomicUsize::new(0),
             process: Mutex::default(),
         })
@@ -133,10 +111,10 @@ impl Service {
         &self.command.name
     }
 
-    /// Where it serves admission reviews.
+    /// Where it serves what it is there for: admission reviews, or gRPC.
     #[must_use]
-    pub fn serves_at(&self) -> Option<SocketAddr> {
-        self.serves_at
+    pub fn serves_at(&self) -> SocketAddr {
+        self.serves
     }
 
     /// Starts it, unless it runs, and waits until it is ready.
@@ -185,9 +163,8 @@ impl Service {
     }
 
     async fn is_ready(&self) -> bool {
-        let asked =
-            tokio::time::timeout(Duration::from_secs(1), admin::get(&self.cluster, self.admin, "/readyz"))
-                .await;
+        let asked = ask::get(&self.cluster, self.admin, "/readyz");
+        let asked = tokio::time::timeout(Duration::from_secs(1), asked).await;
         matches!(asked, Ok(Ok((StatusCode::OK, _))))
     }
 
@@ -224,7 +201,7 @@ impl Service {
     /// # Errors
     /// When it doesn't answer.
     pub async fn metrics(&self) -> Result<String> {
-        let ask = async { admin::get(&self.cluster, self.admin, "/metrics").await };
+        let ask = async { ask::get(&self.cluster, self.admin, "/metrics").await };
         let (status, body) = within(WAIT, || format!("the metrics of {}", self.name()), ask).await?;
         anyhow::ensure!(status == StatusCode::OK, "{} answers {status} for its metrics", self.name());
         Ok(body)
@@ -248,8 +225,4 @@ impl Service {
             Err(_) => format!("--- {} is just being started or stopped", self.name()),
         }
     }
-}
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }

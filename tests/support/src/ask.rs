@@ -1,4 +1,4 @@
-//! The plain HTTP port of a service.
+//! A plain HTTP port beside the cluster.
 
 use std::net::SocketAddr;
 
@@ -9,20 +9,23 @@ use hyper_util::rt::TokioIo;
 
 use crate::cluster::Cluster;
 
-/// Asks `path` of the service whose admin port is `at`.
-pub(super) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
+/// Asks `path` of what listens at `at`.
+pub(crate) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
     let stream = cluster.connect(at).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("speak HTTP")?;
     let request = Request::get(path).header("host", at.to_string()).body(Empty::<Bytes>::new())?;
-    let exchange = async {
+    let exchange = async move {
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    // The connection moves the bytes, and is closed with the answer.
-    tokio::select! {
-        answer = exchange => answer,
-        ended = connection => { ended.context("speak HTTP")?; anyhow::bail!("{at} closed the connection") },
+    // The connection moves the bytes, and ends when `exchange` has dropped its sender; a server may end it with the answer.
+    let (answer, ended) = futures::future::join(exchange, connection).await;
+    match (answer, ended) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(_), Err(error)) | (Err(error), Ok(())) => {
+            Err(anyhow::Error::new(error)).with_context(|| format!("speak HTTP with {at}"))
+        }
     }
 }

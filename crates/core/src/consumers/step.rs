@@ -1,0 +1,318 @@
+//! The steps of a round, one after the other until none of them changes anything.
+
+use std::collections::BTreeMap;
+
+use crate::advance::advance;
+use crate::gate::{gate_is_off, gate_to_write};
+use crate::hooks::{GateTiming, Phase, is_hook_finalizer};
+use crate::keys::{
+    ASKED, AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
+    PREPARING_TO_DELETE, Stage, TO_DELETE,
+};
+use crate::operations::Operations;
+use crate::patch::LabelChanges;
+use crate::plan::{CheckResult, Checks, Plan, plan_labels};
+use crate::time::UnixNanos;
+use crate::view::{ConditionStatus, PodView};
+
+use super::{Consumers, FinalizerChanges, HookEvent};
+use super::draft::{is_out, named_in};
+use super::marks::{Asked, Marks};
+use super::round::Round;
+
+/// Each pass moves something forward that doesn't come back within a round: an operation, a finalizer, the gate.
+const PASSES: usize = 64;
+
+/// Everybody's checks: the rules first, then the hooks.
+struct Consulted<'c> {
+    rules: &'c dyn Checks,
+    pre: BTreeMap<String, String>,
+    post: BTreeMap<String, String>,
+}
+
+fn both(rules: CheckResult, hooks: Option<&String>) -> CheckResult {
+    match (rules, hooks) {
+        (CheckResult::Pass, Some(reason)) => CheckResult::Wait(reason.clone()),
+        (result, _) => result,
+    }
+}
+
+impl Checks for Consulted<'_> {
+    fn pre_check(&self, id: &str, operation_type: &str) -> CheckResult {
+        both(self.rules.pre_check(id, operation_type), self.pre.get(id))
+    }
+
+    fn post_check(&self, id: &str, operation_type: &str) -> CheckResult {
+        both(self.rules.post_check(id, operation_type), self.post.get(id))
+    }
+}
+
+impl Round<'_> {
+    pub(crate) fn run(mut self, checks: &dyn Checks) -> Plan {
+        self.release();
+        let releases = self.open.len();
+        if !self.pod.terminating {
+            for _ in 0..PASSES {
+                self.open.truncate(releases);
+                if !self.pass(checks) {
+                    break;
+                }
+            }
+        }
+        self.conclude()
+    }
+
+    /// Takes everything of hooks off the pod.
+    pub(crate) fn abandon(mut self) -> Plan {
+        self.consumers = Consumers { hooks: &[], ..self.consumers };
+        let held: Vec<String> =
+            self.draft.finalizers.iter().filter(|name| is_hook_finalizer(name)).cloned().collect();
+        for finalizer in held {
+            let name = self.name_of(&finalizer);
+            self.note_of(&name, Phase::Release, UnixNanos::default(), HookEvent::Released);
+            self.draft.remove(&finalizer);
+        }
+        self.draft.marks = Marks::default();
+        self.conclude()
+    }
+
+    /// Takes the steps of the operations, which end by themselves, then those of hooks and gate. Tells whether the latter did
+    /// something, so that there may be more to do.
+    fn pass(&mut self, checks: &dyn Checks) -> bool {
+        self.hold(None);
+        let now = self.now;
+        let settled = advance(None, &self.expecting(), now);
+        settled.apply(&mut self.draft.labels);
+        let pre = self.check(Phase::PreCheck);
+        let post = self.check(Phase::PostCheck);
+        let checks = Consulted { rules: checks, pre, post };
+        if self.undo_cancelled() {
+            return true;
+        }
+        self.hold(Some(&checks));
+        let labels = plan_labels(&self.expecting(), &checks, now);
+        labels.apply(&mut self.draft.labels);
+        let before = (self.draft.finalizers.clone(), self.draft.gate, self.draft.marks.clone());
+        self.turn_off();
+        self.prepare();
+        if self.undo_cancelled() {
+            return true;
+        }
+        self.complete();
+        self.turn_on();
+        before != (self.draft.finalizers.clone(), self.draft.gate, self.draft.marks.clone())
+    }
+
+    /// The pod as it is to be, with the expectations that go with it.
+    fn expecting(&mut self) -> PodView<'_> {
+        let names = self.expected_hooks();
+        self.draft.expect(self.pod.available_conditions, names.iter().map(String::as_str));
+        self.draft.view(&self.pod)
+    }
+
+    /// The hooks to name as expected: those that hold pods like this one, and those that still do though they shouldn't.
+    fn expected_hooks(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.holders().map(|hook| hook.name.clone()).collect();
+        let leftovers = named_in(self.pod.available_conditions)
+            .into_iter()
+            .filter(|name| self.consumers.known.get(name).is_some() && self.draft.is_held_by(name));
+        for name in leftovers {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// An operation is about to take the pod out of service: hooks that may send it traffic without holding it, because they haven't
+    /// answered that they took it in, or came later, hold it from now on. It is better to ask them than to assume.
+    fn hold(&mut self, checks: Option<&Consulted<'_>>) {
+        let starts = !is_out(&Operations::parse(self.pod.labels));
+        let keeps_serving = !gate_is_off(&self.draft.view(&self.pod));
+        let starts = starts && !is_out(&self.draft.operations());
+        if !(self.is_leaving(checks) && (starts || keeps_serving)) {
+            return;
+        }
+        if starts {
+            self.draft.evidence.clear();
+            self.draft.marks.0.retain(|_, mark| mark.phase != Asked::LetGo);
+        }
+        for hook in self.holders().filter(|hook| hook.takes_part_in(Phase::Prepare)) {
+            if !self.draft.marks.is(&hook.name, Asked::LetGo) {
+                self.draft.add(&hook.name);
+            }
+        }
+    }
+
+    fn is_leaving(&self, checks: Option<&Consulted<'_>>) -> bool {
+        self.draft.operations().iter().any(|(id, operation)| {
+            let allowed = operation.has_any(&[Stage::PreChecked, Stage::Preparing])
+                || checks.zip(operation.known_type()).is_some_and(|(checks, operation_type)| {
+                    checks.pre_check(id, operation_type) == CheckResult::Pass
+                });
+            operation.has(Stage::Operating) && allowed && !operation.has(Stage::Operate)
+        })
+    }
+
+    /// Turns the gate off, when an operation needs it off and nobody has to let go before.
+    fn turn_off(&mut self) {
+        let view = self.draft.view(&self.pod);
+        let operations = self.draft.operations();
+        if gate_to_write(&view, &operations) != Some(ConditionStatus::False) {
+            return;
+        }
+        let is_granted = operations.iter().any(|(_, operation)| operation.has(Stage::Operate));
+        let mut before = self.holders().filter(|hook| {
+            hook.takes_part_in(Phase::Prepare) && hook.prepare_timing == GateTiming::BeforeGate
+        });
+        if is_granted || !before.any(|hook| self.is_held_by(hook)) {
+            self.draft.gate = Some(ConditionStatus::False);
+            self.draft.gate_since = Some(whole_seconds(self.now));
+            self.draft.marks.0.retain(|_, mark| mark.phase != Asked::LetGo);
+        }
+    }
+
+    /// Turns the gate on, when the pod is to be in service and everybody who has to take it in before has done so. Not in the write
+    /// that ends an operation which held it: whoever watches sees the operation end first.
+    fn turn_on(&mut self) {
+        let view = self.draft.view(&self.pod);
+        if gate_to_write(&view, &self.draft.operations()) != Some(ConditionStatus::True) {
+            return;
+        }
+        let holds_gate = |operations: &Operations<'_>| {
+            operations.iter().any(|(_, operation)| operation.has_any(&[Stage::Preparing, Stage::Operate]))
+        };
+        let all_in = self
+            .holders()
+            .filter(|hook| {
+                hook.takes_part_in(Phase::Complete) && hook.complete_timing == GateTiming::BeforeGate
+            })
+            .all(|hook| self.is_held_by(hook) && !self.draft.marks.leaves_in_doubt(&hook.name));
+        if all_in && !holds_gate(&Operations::parse(self.pod.labels)) {
+            self.draft.gate = Some(ConditionStatus::True);
+            self.draft.gate_since = Some(whole_seconds(self.now));
+        }
+    }
+
+    /// Undoes what deadlines have cancelled. Tells whether there was anything.
+    fn undo_cancelled(&mut self) -> bool {
+        let cancelled = std::mem::take(&mut self.cancelled);
+        for id in &cancelled {
+            self.draft.undo(id);
+            if id == DELETE_OPERATION {
+                self.draft.labels.remove(TO_DELETE);
+                self.draft.labels.remove(PREPARING_TO_DELETE);
+                self.takes_wish_back = true;
+            }
+        }
+        !cancelled.is_empty()
+    }
+
+    fn conclude(mut self) -> Plan {
+        let names = self.expected_hooks();
+        if !self.pod.terminating {
+            self.draft.expect(self.pod.available_conditions, names.iter().map(String::as_str));
+        }
+        let stale = self.forget();
+        let labels = LabelChanges::between(self.pod.labels, &self.draft.labels);
+        let gate = self.draft.gate.filter(|gate| self.pod.gate != Some(*gate));
+        let finalizers = self.finalizers();
+        let asks_anew = self.asks_anew();
+        let writes = !labels.is_empty()
+            || gate.is_some()
+            || !finalizers.is_empty()
+            || stale
+            || asks_anew
+            || self.must_expect(&names);
+        let annotations = if writes { self.annotations() } else { Vec::new() };
+        Plan {
+            labels,
+            gate,
+            finalizers,
+            annotations,
+            open: self.open,
+            notes: self.notes,
+            wake: self.wake,
+            now: self.now,
+        }
+    }
+
+    fn finalizers(&self) -> FinalizerChanges {
+        let (before, after) = (self.pod.finalizers, &self.draft.finalizers);
+        let missing = |from: &[String], name: &String| !from.contains(name);
+        FinalizerChanges {
+            add: after.iter().filter(|name| missing(before, name)).cloned().collect(),
+            remove: before.iter().filter(|name| missing(after, name)).cloned().collect(),
+        }
+    }
+
+    /// Forgets what was asked of hooks, or answered by them, that has no meaning any more. Tells whether something is left on the pod
+    /// of hooks that are gone; the rest goes with the next write.
+    fn forget(&mut self) -> bool {
+        let open: Vec<String> = self.open.iter().map(|open| open.question.hook.clone()).collect();
+        let is_leaving = !self.draft.operations().iter().all(|(_, op)| !op.has(Stage::Preparing));
+        let holders: Vec<(String, bool, bool)> = self
+            .holders()
+            .map(|hook| (hook.name.clone(), hook.takes_part_in(Phase::Complete), self.is_held_by(hook)))
+            .collect();
+        let holder = |name: &str| holders.iter().find(|(holder, ..)| holder == name);
+        let known = self.consumers.known;
+        let gone = |name: &str| known.get(name).is_none();
+        let had = self.draft.marks.0.keys().any(|name| gone(name));
+        self.draft.marks.0.retain(|name, mark| match mark.phase {
+            _ if gone(name) => false,
+            _ if open.contains(name) => true,
+            Asked::LetGo => is_leaving,
+            Asked::Prepare | Asked::Complete => holder(name).is_some_and(|(_, asked, held)| *asked && *held),
+            Asked::Release => false,
+        });
+        let before = self.draft.evidence.clone();
+        self.draft.evidence.retain(|name| !gone(name));
+        had || before != self.draft.evidence
+    }
+
+    /// Whether a question comes up whose time isn't on the pod yet.
+    fn asks_anew(&self) -> bool {
+        let stored = Marks::parse(self.pod.facts.asked);
+        let marks = self.draft.marks.0.iter();
+        marks
+            .filter(|(name, _)| self.open.iter().any(|open| &open.question.hook == *name))
+            .any(|(name, mark)| stored.0.get(name) != Some(mark))
+    }
+
+    /// Whether the expected finalizers have to be corrected for their own sake: an entry that can't be met any more, or one that is
+    /// missing while an operation goes on, which the webhook would end without it. Otherwise the correction goes with the next write.
+    fn must_expect(&self, names: &[String]) -> bool {
+        if self.pod.terminating || self.draft.expected.as_deref() == self.pod.available_conditions {
+            return false;
+        }
+        let stored = named_in(self.pod.available_conditions);
+        let only_misses = stored.iter().all(|name| names.contains(name)) && stored.len() < names.len();
+        !only_misses || self.draft.operations().any_live()
+    }
+
+    fn annotations(&self) -> Vec<(&'static str, Option<String>)> {
+        let facts = self.pod.facts;
+        let mut changes = vec![
+            (EVIDENCE, self.draft.evidence.text(), facts.evidence),
+            (ASKED, self.draft.marks.text(), facts.asked),
+        ];
+        if !self.pod.terminating {
+            changes.push((AVAILABLE_CONDITIONS, self.draft.expected.clone(), self.pod.available_conditions));
+        }
+        let mut found: Vec<(&'static str, Option<String>)> = changes
+            .into_iter()
+            .filter(|(_, text, stored)| text.as_deref() != *stored)
+            .map(|(key, text, _)| (key, text))
+            .collect();
+        if self.takes_wish_back {
+            found.extend([(DELETION_WISH, None), (DELETE_TIMESTAMP, None)]);
+        }
+        found
+    }
+}
+
+/// Times of conditions have whole seconds.
+fn whole_seconds(time: UnixNanos) -> UnixNanos {
+    UnixNanos(time.0 - time.0.rem_euclid(1_000_000_000))
+}

@@ -1,0 +1,130 @@
+//! Answers that are good for a while.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Answers by question. Equal questions at the same time are asked once; no more than `capacity` answers are kept.
+#[derive(Debug)]
+pub(super) struct Cache<K, V> {
+    slots: Mutex<HashMap<K, Arc<Slot<V>>>>,
+    capacity: usize,
+}
+
+#[derive(Debug)]
+struct Slot<V> {
+    /// Held by whoever asks; the others wait for its answer.
+    answer: tokio::sync::Mutex<Option<Answer<V>>>,
+    made: Instant,
+}
+
+#[derive(Debug)]
+struct Answer<V> {
+    value: V,
+    until: Instant,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { slots: Mutex::default(), capacity }
+    }
+
+    /// The answer for `key`: a kept one, or that of `ask`, which also says how long it is good.
+    pub(super) async fn get_or_ask(&self, key: K, ask: impl Future<Output = (V, Duration)>) -> V {
+        let slot = self.slot(key);
+        let mut held = slot.answer.lock().await;
+        if let Some(answer) = held.as_ref().filter(|answer| Instant::now() < answer.until) {
+            return answer.value.clone();
+        }
+        let (value, good_for) = ask.await;
+        *held = Some(Answer { value: value.clone(), until: Instant::now() + good_for });
+        value
+    }
+
+    fn slot(&self, key: K) -> Arc<Slot<V>> {
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.get(&key) {
+            return Arc::clone(slot);
+        }
+        if slots.len() >= self.capacity {
+            make_room(&mut slots);
+        }
+        let slot = Arc::new(Slot { answer: tokio::sync::Mutex::new(None), made: Instant::now() });
+        slots.insert(key, Arc::clone(&slot));
+        slot
+    }
+}
+
+/// Throws out what has run out; if that is nothing, the older half. Whoever still asks one of them keeps its slot alive itself.
+fn make_room<K: Clone + Eq + Hash, V>(slots: &mut HashMap<K, Arc<Slot<V>>>) {
+    let (before, now) = (slots.len(), Instant::now());
+    let is_good = |slot: &Slot<V>| {
+        slot.answer.try_lock().map_or(true, |held| held.as_ref().is_some_and(|answer| now < answer.until))
+    };
+    slots.retain(|_, slot| is_good(slot));
+    if slots.len() == before {
+        let mut ages: Vec<Instant> = slots.values().map(|slot| slot.made).collect();
+        let middle = ages.len() / 2;
+        let (_, median, _) = ages.select_nth_unstable(middle);
+        let median = *median;
+        slots.retain(|_, slot| slot.made > median);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const GOOD_FOR: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn an_answer_is_kept_for_as_long_as_it_is_good() {
+        let (cache, asked) = (Cache::new(4), AtomicUsize::new(0));
+        let asked = &asked;
+        let get = |good_for| {
+            cache.get_or_ask("key", async move { (asked.fetch_add(1, Ordering::SeqCst), good_for) })
+        };
+        assert_eq!((get(GOOD_FOR).await, get(GOOD_FOR).await), (0, 0));
+        let cache = Cache::new(4);
+        let get = |good_for| {
+            cache.get_or_ask("key", async move { (asked.fetch_add(1, Ordering::SeqCst), good_for) })
+        };
+        assert_eq!((get(Duration::ZERO).await, get(Duration::ZERO).await), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn equal_questions_are_asked_once() {
+        let (cache, asked) = (Cache::new(4), AtomicUsize::new(0));
+        let get = |_| {
+            cache.get_or_ask("key", async {
+                tokio::task::yield_now().await;
+                (asked.fetch_add(1, Ordering::SeqCst), GOOD_FOR)
+            })
+        };
+        assert_eq!(futures::future::join_all((0..100).map(get)).await, vec![0; 100]);
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_leaves_the_question_to_the_next() {
+        let cache = Cache::new(4);
+        let never = cache.get_or_ask("key", std::future::pending());
+        assert!(tokio::time::timeout(Duration::from_millis(1), never).await.is_err());
+        assert_eq!(cache.get_or_ask("key", async { (7, GOOD_FOR) }).await, 7);
+    }
+
+    #[tokio::test]
+    async fn it_never_grows_beyond_its_capacity() {
+        let cache = Cache::new(8);
+        for key in 0..1000 {
+            cache.get_or_ask(key, async { ((), GOOD_FOR) }).await;
+            assert!(cache.slots.lock().len() <= 8);
+        }
+        // The youngest is there still.
+        cache.get_or_ask(999, async { panic!("asked again") }).await;
+    }
+}

@@ -1,0 +1,128 @@
+//! The body of an answer, for as long as the request is in flight.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use hyper::HeaderMap;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::{Code, Status};
+
+use super::metrics::GrpcMetrics;
+
+/// A request in flight. When it is dropped the request has ended, and is counted with the last code that it was told; with none,
+/// it was cancelled.
+pub(super) struct InFlight {
+    path: String,
+    metrics: GrpcMetrics,
+    began: Instant,
+    code: Code,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl InFlight {
+    pub(super) fn new(path: String, metrics: GrpcMetrics, permit: OwnedSemaphorePermit) -> Self {
+        metrics.in_flight.inc();
+        Self { path, metrics, began: Instant::now(), code: Code::Cancelled, _permit: permit }
+    }
+
+    pub(super) fn saw(&mut self, headers: &HeaderMap) {
+        if let Some(status) = Status::from_header_map(headers) {
+            self.code = status.code();
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.metrics.in_flight.dec();
+        self.metrics.ended(&self.path, self.code, self.began.elapsed().as_secs_f64());
+    }
+}
+
+/// Passes the answer on. While it waits for more of it, the request's deadline or the server's end may end it. The default is the
+/// body of a refusal: nothing.
+#[derive(Default)]
+pub(super) struct Tracked {
+    inner: Option<tonic::body::Body>,
+    in_flight: Option<InFlight>,
+    deadline: Option<Pin<Box<Sleep>>>,
+    stop: CancellationToken,
+    stopped: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Tracked {
+    pub(super) fn new(
+        inner: tonic::body::Body,
+        in_flight: InFlight,
+        deadline: Option<tokio::time::Instant>,
+        stop: CancellationToken,
+    ) -> Self {
+        let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline)));
+        Self { inner: Some(inner), in_flight: Some(in_flight), deadline, stop, stopped: None }
+    }
+
+    fn saw(&mut self, trailers: &HeaderMap) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.saw(trailers);
+        }
+    }
+
+    /// Why an answer that has nothing more to say now is to end.
+    fn ends(&mut self, context: &mut Context<'_>) -> Poll<Status> {
+        if let Some(deadline) = &mut self.deadline
+            && deadline.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Status::deadline_exceeded("the request's deadline has passed"));
+        }
+        let stop = &self.stop;
+        let stopped = self.stopped.get_or_insert_with(|| Box::pin(stop.clone().cancelled_owned()));
+        stopped
+            .as_mut()
+            .poll(context)
+            .map(|()| Status::unavailable("this replica is being stopped; connect again, to another"))
+    }
+}
+
+impl Body for Tracked {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+        match Pin::new(inner).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    this.saw(trailers);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Pending => this
+                .ends(context)
+                .map(|status| {
+                    this.inner = None;
+                    let mut trailers = HeaderMap::new();
+                    status.add_header(&mut trailers)?;
+                    this.saw(&trailers);
+                    Ok(Frame::trailers(trailers))
+                })
+                .map(Some),
+            ended => ended,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map(Body::size_hint).unwrap_or_default()
+    }
+}

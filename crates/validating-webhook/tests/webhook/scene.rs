@@ -1,0 +1,134 @@
+//! The webhook between a cluster and a controller, and reviews to ask it.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, StatusCode};
+use podward_core::ReviewPolicy;
+use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE};
+use podward_runtime::Setup;
+use podward_runtime::admission::{AdmissionMetrics, AdmissionService, Limits};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use validating_webhook::{HoldOptions, Holding, Recorder, Validating};
+
+use crate::cluster::Cluster;
+use crate::controller::FakeController;
+
+pub(crate) const UID: &str = "u-1";
+pub(crate) const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
+
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
+    pub(crate) controller: FakeController,
+    pub(crate) stop: CancellationToken,
+    pub(crate) setup: Setup,
+    service: AdmissionService<Validating>,
+}
+
+impl Scene {
+    pub(crate) async fn new() -> Self {
+        Self::with(Duration::ZERO, Limits::default()).await
+    }
+
+    pub(crate) async fn with(wait: Duration, limits: Limits) -> Self {
+        let controller = FakeController::start().await;
+        let recorder = controller.recorder();
+        Self::of(controller, recorder, wait, limits).await
+    }
+
+    pub(crate) async fn of(
+        controller: FakeController,
+        recorder: impl Recorder,
+        wait: Duration,
+        limits: Limits,
+    ) -> Self {
+        let cluster = Cluster::new();
+        let stop = CancellationToken::new();
+        let mut setup = Setup::new("test", "1", stop.clone());
+        let options = HoldOptions { unreachable_limit: Duration::from_secs(60), wait };
+        let holding = Holding::new(options, cluster.client(), recorder, &mut setup);
+        until(|| setup.readiness.missing().is_empty()).await;
+        let webhook = Validating::new(ReviewPolicy::default()).with_holding(holding);
+        let service = AdmissionService::new(webhook, AdmissionMetrics::default(), limits);
+        Self { cluster, controller, stop, setup, service }
+    }
+
+    /// The answer, whatever it is.
+    pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> (StatusCode, Vec<u8>) {
+        let request = Request::post(path).header("content-type", "application/json");
+        let response = self.service.handle(request.body(Full::from(body)).unwrap()).await;
+        (response.status(), response.into_body().collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    /// The `response` to a review that is judged.
+    pub(crate) async fn ask(&self, path: &str, review: &Value) -> Value {
+        let (status, body) = self.post(path, review.to_string().into_bytes()).await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((status, &answer["response"]["uid"]), (StatusCode::OK, &json!(UID)), "{answer}");
+        answer["response"].clone()
+    }
+
+    pub(crate) async fn delete(&self, pod: &Value) -> Value {
+        self.ask("/delete", &delete_review(pod)).await
+    }
+
+    pub(crate) async fn evict(&self) -> Value {
+        self.ask("/evict", &evict_review("policy/v1", json!({}))).await
+    }
+
+    /// The metrics.
+    pub(crate) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.setup.registry).unwrap();
+        text
+    }
+}
+
+/// Waits until `holds`, without looking at a clock.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap();
+}
+
+/// A pod that serves.
+pub(crate) fn pod() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "web-0", "namespace": "shop", "uid": "7", "labels": {CONTROL_LABEL: "true"},
+            "finalizers": ["prot.podopslifecycle.kusionstack.io/a"], "annotations": {},
+        },
+        "spec": {"nodeName": "n1", "readinessGates": [{"conditionType": SERVICE_READY_GATE}]},
+        "status": {"phase": "Running", "conditions": [{"type": SERVICE_READY_GATE, "status": "True"}]},
+    })
+}
+
+pub(crate) fn delete_review(pod: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": UID, "operation": "DELETE", "name": "web-0", "namespace": "shop",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "userInfo": {"username": "jane"}, "object": null, "oldObject": pod, "dryRun": false,
+            "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "gracePeriodSeconds": 5},
+        },
+    })
+}
+
+pub(crate) fn evict_review(version: &str, options: Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": UID, "operation": "CREATE", "name": "web-0", "namespace": "shop",
+            "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "eviction",
+            "userInfo": {"username": "drainer"}, "oldObject": null, "dryRun": false,
+            "object": {"apiVersion": version, "kind": "Eviction", "metadata": {"name": "web-0"}, "deleteOptions": options},
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    })
+}

@@ -1,0 +1,120 @@
+//! Counts what becomes of requests.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use crate::report::{Connections, LoadReport, Second};
+
+/// The counts of one load.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    connections: Connections,
+    started: Instant,
+    last_success: Instant,
+    longest_pause: Duration,
+    latencies: Vec<Duration>,
+    reasons: BTreeMap<String, u64>,
+    series: Vec<Second>,
+    pub(crate) sent_again: u64,
+    pub(crate) opened: u64,
+}
+
+impl Tally {
+    pub(crate) fn new(connections: Connections, started: Instant) -> Self {
+        Self {
+            connections,
+            started,
+            last_success: started,
+            longest_pause: Duration::ZERO,
+            latencies: Vec::new(),
+            reasons: BTreeMap::new(),
+            series: Vec::new(),
+            sent_again: 0,
+            opened: 0,
+        }
+    }
+
+    /// A request that was due at `due` got a good answer.
+    pub(crate) fn succeeded(&mut self, due: Instant, now: Instant) {
+        self.longest_pause = self.longest_pause.max(now.saturating_duration_since(self.last_success));
+        self.last_success = now;
+        self.latencies.push(now.saturating_duration_since(due));
+        self.second(now).requests += 1;
+    }
+
+    /// A request got none.
+    pub(crate) fn failed(&mut self, reason: String, now: Instant) {
+        *self.reasons.entry(reason).or_default() += 1;
+        let second = self.second(now);
+        second.requests += 1;
+        second.failed += 1;
+    }
+
+    fn second(&mut self, now: Instant) -> &mut Second {
+        let index = now.saturating_duration_since(self.started).as_secs();
+        let index = usize::try_from(index).unwrap_or(usize::MAX).min(MOST_SECONDS);
+        if self.series.len() <= index {
+            self.series.resize(index + 1, Second::default());
+        }
+        &mut self.series[index]
+    }
+
+    /// All of it, for a load that has gone on until `end`.
+    pub(crate) fn report(&self, end: Instant) -> LoadReport {
+        let failed = self.reasons.values().sum();
+        let mut latencies = self.latencies.clone();
+        latencies.sort_unstable();
+        let at = |share: f64| {
+            let index = (latencies.len() as f64 * share) as usize;
+            latencies.get(index.min(latencies.len().saturating_sub(1))).map_or(0.0, milliseconds)
+        };
+        let pause = self.longest_pause.max(end.saturating_duration_since(self.last_success));
+        LoadReport {
+            connections: self.connections,
+            seconds: end.saturating_duration_since(self.started).as_secs_f64(),
+            requests: latencies.len() as u64 + failed,
+            failed,
+            reasons: self.reasons.clone(),
+            sent_again: self.sent_again,
+            opened: self.opened,
+            longest_pause_ms: milliseconds(&pause),
+            median_ms: at(0.5),
+            p99_ms: at(0.99),
+            series: self.series.clone(),
+        }
+    }
+}
+
+/// Later seconds are counted with this one: a bound for the memory.
+const MOST_SECONDS: usize = 24 * 3600;
+
+fn milliseconds(duration: &Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_finds_the_longest_pause() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut tally = Tally::new(Connections::New, start);
+        tally.succeeded(at(5), at(10));
+        tally.failed("refused".to_owned(), at(500));
+        tally.succeeded(at(690), at(700));
+        tally.failed("refused".to_owned(), at(1100));
+        let report = tally.report(at(1200));
+        assert_eq!((report.requests, report.failed), (4, 2));
+        assert_eq!(report.reasons, BTreeMap::from([("refused".to_owned(), 2)]));
+        assert!((report.longest_pause_ms - 690.0).abs() < 1e-6, "{}", report.longest_pause_ms);
+        assert!((report.median_ms - 10.0).abs() < 1e-6, "{}", report.median_ms);
+        let series = [Second { requests: 3, failed: 1 }, Second { requests: 1, failed: 1 }];
+        assert_eq!(report.series, series);
+        // A pause that still goes on counts too.
+        assert!((tally.report(at(2000)).longest_pause_ms - 1300.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,52 @@
+//! The entries for people.
+
+use std::fmt::Write as _;
+
+use super::{act::Act, entry::Entry};
+
+/// A row an entry, and what they come to.
+pub(super) fn render(entries: &[Entry]) -> String {
+    let mut text = format!(
+        "{:<15}  {:<7}  {:<13}  {:<11}  {:>8}  {:>6}  {:>16}  {:>8}\n",
+        "act", "podward", "server", "connections", "requests", "failed", "longest pause ms", "seconds"
+    );
+    for entry in entries {
+        let _ = writeln!(
+            text,
+            "{:<15}  {:<7}  {:<13}  {:<11}  {:>8}  {:>6}  {:>16.0}  {:>8.1}{}",
+            entry.act,
+            if entry.podward { "yes" } else { "no" },
+            entry.server,
+            entry.connections,
+            entry.requests,
+            entry.failed,
+            entry.longest_pause_ms,
+            entry.seconds,
+            reasons(entry),
+        );
+    }
+    text.push('\n');
+    for podward in [false, true] {
+        let side = || entries.iter().filter(move |entry| entry.podward == podward);
+        if side().next().is_some() {
+            let (requests, failed) =
+                side().fold((0, 0), |(a, b), entry| (a + entry.requests, b + entry.failed));
+            let who = if podward { "With Podward" } else { "Without Podward" };
+            let _ = writeln!(text, "{who} {failed} of {requests} requests were lost.");
+        }
+    }
+    for act in Act::ALL {
+        let mut stock = entries.iter().filter(|entry| entry.act == act && !entry.podward).peekable();
+        if stock.peek().is_some() && stock.all(|entry| entry.failed == 0) {
+            let _ =
+                writeln!(text, "Without Podward {act} lost nothing this time: it shows no difference here.");
+        }
+    }
+    text
+}
+
+fn reasons(entry: &Entry) -> String {
+    let reasons: Vec<String> =
+        entry.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if reasons.is_empty() { String::new() } else { format!("  ({})", reasons.join(", ")) }
+}
