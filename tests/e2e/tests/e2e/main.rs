@@ -4,6 +4,7 @@ mod cancel;
 mod checks;
 mod controllers;
 mod creation;
+mod examples;
 mod operations;
 mod phases;
 mod scale;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         strict::tests(),
         webhooks::tests(),
         controllers::tests(),
+        examples::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }
