@@ -4,6 +4,7 @@ mod cancel;
 mod checks;
 mod controllers;
 mod creation;
+mod examples;
 mod operations;
 mod phases;
 mod releases;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         webhooks::tests(),
         releases::tests(),
         controllers::tests(),
+        examples::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }
