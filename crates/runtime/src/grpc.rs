@@ -39,7 +39,6 @@ mod server;
 mod services;
 mod tracked;
 
-pub use deadline::timeout_of;
 pub use metrics::GrpcMetrics;
 pub use deadline::timeout_of;
 pub use server::{GrpcLimits, GrpcServer};
