@@ -153,6 +153,18 @@ struct Down {
 }
 
 impl Down {
+    /// Why there are no more calls.
+    fn end(&mut self) -> Status {
+        // The client's mistake, which ended the hub's side, is the better answer.
+        let fault = self.faults.as_mut().and_then(|faults| faults.try_recv().ok());
+        fault.unwrap_or_else(|| {
+            Status::unavailable(
+                "the attachment has ended: the client ended its side, the hook has changed, or this replica does not lead any more; \
+                 attach again",
+            )
+        })
+    }
+
     async fn next(&mut self) -> Result<v1::AttachResponse, Status> {
         loop {
             let fault = async {
@@ -162,9 +174,7 @@ impl Down {
                 }
             };
             tokio::select! {
-                call = self.calls.recv() => return call.ok_or_else(|| {
-                    Status::unavailable("the attachment has ended: the client ended its side, the hook has changed, or this replica does not lead any more; attach again")
-                }),
+                call = self.calls.recv() => return call.ok_or_else(|| self.end()),
                 fault = fault => match fault {
                     Ok(status) => return Err(status),
                     Err(_) => self.faults = None,

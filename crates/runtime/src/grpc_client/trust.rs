@@ -37,7 +37,14 @@ pub enum InvalidTrust {
 pub struct Trust {
     authorities: Authorities,
     identity: Option<(PathBuf, PathBuf)>,
-    state: Mutex<Option<(Vec<Option<Stamp>>, Arc<ClientConfig>)>>,
+    state: Mutex<Option<Loaded>>,
+}
+
+/// What was made of the files in these states.
+#[derive(Debug)]
+struct Loaded {
+    stamps: Vec<Option<Stamp>>,
+    config: Arc<ClientConfig>,
 }
 
 #[derive(Debug)]
@@ -79,18 +86,18 @@ impl Trust {
         let mut state = self.state.lock();
         // Taken before reading: a change in between is then found the next time.
         let stamps = self.stamps();
-        if let Some((_, config)) = state.as_ref().filter(|(seen, _)| *seen == stamps) {
-            return Ok(Arc::clone(config));
+        if let Some(loaded) = state.as_ref().filter(|loaded| loaded.stamps == stamps) {
+            return Ok(Arc::clone(&loaded.config));
         }
         match (self.read(), state.as_ref()) {
             (Ok(config), _) => {
                 let config = Arc::new(config);
-                *state = Some((stamps, Arc::clone(&config)));
+                *state = Some(Loaded { stamps, config: Arc::clone(&config) });
                 Ok(config)
             }
-            (Err(error), Some((_, config))) => {
+            (Err(error), Some(loaded)) => {
                 tracing::error!("the old authorities are still used: {error}");
-                Ok(Arc::clone(config))
+                Ok(Arc::clone(&loaded.config))
             }
             (Err(error), None) => Err(error),
         }

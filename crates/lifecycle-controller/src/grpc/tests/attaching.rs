@@ -80,7 +80,7 @@ pub(super) async fn a_replica_that_does_not_lead_relays(world: &World) {
         assert_eq!(code, Code::InvalidArgument);
         within(world.hub.ended.notified()).await;
 
-        let refused = |attached: Result<Attached, Status>| attached.map(|_| ()).map_err(|status| status);
+        let refused = |attached: Result<Attached, Status>| attached.map(|_| ());
         let unknown = refusal(refused(attach(world, to, "author", hello("unknown"), None).await));
         assert!(unknown.0 == Code::NotFound && unknown.1.contains("not registered"), "{unknown:?}");
         let first = refusal(refused(attach(world, to, "author", answer(1), None).await));
