@@ -123,7 +123,9 @@ impl Hooks {
     fn may_proceed(&self, hook: &Hook, phases: &[Phase], now: UnixNanos) -> bool {
         hook.deadline_policy == DeadlinePolicy::Proceed
             && self.asked.iter().any(|question| {
-                question.hook == hook.name && phases.contains(&question.phase) && question.deadline <= now
+                question.hook == hook.name
+                    && phases.contains(&question.phase)
+                    && question.since.0 + hook.deadline_nanoseconds <= now.0
             })
     }
 }
