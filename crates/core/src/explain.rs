@@ -115,7 +115,7 @@ fn terminating(pod: &PodView<'_>, operations: &Operations<'_>) -> String {
     }
     let holders = holders(pod);
     if !holders.is_empty() {
-        text.push_str(&format!("; it is gone when {holders} have let go of it"));
+        text.push_str(&format!("; it is gone when {holders} let go of it"));
     }
     text
 }

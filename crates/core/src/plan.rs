@@ -7,7 +7,7 @@ use crate::consumers::{Consumers, FinalizerChanges, Note, OpenQuestion, Round};
 use crate::explain::{Explanation, explain};
 use crate::gate::available;
 use crate::hooks::Question;
-use crate::keys::{AVAILABLE_CONDITIONS, COMPLETING, CREATING, Stage};
+use crate::keys::{COMPLETING, CREATING, Stage};
 use crate::operations::Operations;
 use crate::patch::LabelChanges;
 use crate::time::UnixNanos;
@@ -88,6 +88,8 @@ pub struct Plan {
     pub wake: Option<UnixNanos>,
     /// The time that it was made at.
     pub now: UnixNanos,
+    /// The annotation of expected finalizers as it should be, also where that waits for another write.
+    pub(crate) expected: Option<String>,
 }
 
 impl Plan {
@@ -114,8 +116,7 @@ impl Plan {
         self.labels.apply(&mut labels);
         let mut finalizers = pod.finalizers.to_vec();
         self.finalizers.apply(&mut finalizers);
-        let expected = self.annotations.iter().find(|(key, _)| *key == AVAILABLE_CONDITIONS);
-        let available_conditions = expected.map_or(pod.available_conditions, |(_, text)| text.as_deref());
+        let available_conditions = self.expected.as_deref();
         let gate = self.gate.or(pod.gate);
         let after = PodView { labels: &labels, finalizers: &finalizers, available_conditions, gate, ..*pod };
         explain(&after, checks, &self.open)

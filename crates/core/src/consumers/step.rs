@@ -213,11 +213,14 @@ impl Round<'_> {
         if !self.pod.terminating {
             self.draft.expect(self.pod.available_conditions, names.iter().map(String::as_str));
         }
-        let stale = self.forget();
+        // A doubt that an answer has ended is ended on the pod, or the next process would have it again.
+        let stored = Marks::parse(self.pod.facts.asked);
+        let is_settled = stored.0.keys().any(|hook| !self.draft.marks.0.contains_key(hook));
+        let stale = self.forget() || is_settled;
         let labels = LabelChanges::between(self.pod.labels, &self.draft.labels);
         let gate = self.draft.gate.filter(|gate| self.pod.gate != Some(*gate));
         let finalizers = self.finalizers();
-        let asks_anew = self.asks_anew();
+        let asks_anew = self.asks_anew(&stored);
         let writes = !labels.is_empty()
             || gate.is_some()
             || !finalizers.is_empty()
@@ -244,6 +247,7 @@ impl Round<'_> {
             notes: self.notes,
             wake: self.wake,
             now: self.now,
+            expected: self.draft.expected,
         }
     }
 
@@ -281,8 +285,7 @@ impl Round<'_> {
     }
 
     /// Whether a question comes up whose time isn't on the pod yet.
-    fn asks_anew(&self) -> bool {
-        let stored = Marks::parse(self.pod.facts.asked);
+    fn asks_anew(&self, stored: &Marks) -> bool {
         let marks = self.draft.marks.0.iter();
         marks
             .filter(|(name, _)| self.open.iter().any(|open| &open.question.hook == *name))

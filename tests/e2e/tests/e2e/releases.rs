@@ -16,16 +16,16 @@ use serde_json::{Value, json};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::node("finalizers_come_and_go_with_the_status", finalizers_come_and_go_with_the_status),
-        Test::node("hooks_that_are_gone_let_go", hooks_that_are_gone_let_go),
-        Test::node("pods_that_leave_are_let_go", pods_that_leave_are_let_go),
-        Test::alone("terminating_pods_are_released", terminating_pods_are_released),
+        Test::node("release_and_hold_with_the_status", release_and_hold_with_the_status),
+        Test::node("release_from_hooks_that_are_gone", release_from_hooks_that_are_gone),
+        Test::node("release_of_pods_that_leave", release_of_pods_that_leave),
+        Test::alone("release_of_terminating_pods", release_of_terminating_pods),
     ]
 }
 
 /// What the controller's writes rest on: a strategic merge patch of pods/status changes single finalizers, and a terminating pod is
 /// gone with the last.
-async fn finalizers_come_and_go_with_the_status(scene: Arc<Scene>) -> Result<()> {
+async fn release_and_hold_with_the_status(scene: Arc<Scene>) -> Result<()> {
     scene.create("web").await?;
     scene.until_available("web").await?;
     let status = async |patch: Value| {
@@ -49,7 +49,7 @@ async fn finalizers_come_and_go_with_the_status(scene: Arc<Scene>) -> Result<()>
     is_gone(&scene, "web").await
 }
 
-async fn hooks_that_are_gone_let_go(scene: Arc<Scene>) -> Result<()> {
+async fn release_from_hooks_that_are_gone(scene: Arc<Scene>) -> Result<()> {
     scene.create("web").await?;
     scene.until_available("web").await?;
     held_by_a_hook_that_is_gone(&scene, "web", &[]).await?;
@@ -76,7 +76,7 @@ async fn hooks_that_are_gone_let_go(scene: Arc<Scene>) -> Result<()> {
 }
 
 /// A pod that is opted out is nobody's to look after, so it must not keep what only Podward takes away.
-async fn pods_that_leave_are_let_go(scene: Arc<Scene>) -> Result<()> {
+async fn release_of_pods_that_leave(scene: Arc<Scene>) -> Result<()> {
     scene.create("web").await?;
     scene.until_available("web").await?;
     scene.ends_in_the_middle();
@@ -89,7 +89,7 @@ async fn pods_that_leave_are_let_go(scene: Arc<Scene>) -> Result<()> {
 }
 
 /// A pod that is deleted while nobody looks after it is released by whoever leads next.
-async fn terminating_pods_are_released(scene: Arc<Scene>) -> Result<()> {
+async fn release_of_terminating_pods(scene: Arc<Scene>) -> Result<()> {
     scene.create("web").await?;
     scene.create("kept").await?;
     for pod in ["web", "kept"] {
