@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
-use podward_core::{Facts, ConditionStatus, PodView, keys};
+use podward_core::{ConditionStatus, Facts, PodView, keys};
 use serde_json::{Value, json};
 
 /// What the protocol's rules are about.
