@@ -119,8 +119,9 @@ pub struct Endpoint {
         regex(pattern = r"^https://([^/?#@:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$")
     )]
     pub url: String,
-    /// PEM certificates of the authorities that its certificate is checked against.
-    #[schemars(length(min = 1, max = 262_144), regex(pattern = "-----BEGIN CERTIFICATE-----"))]
+    /// PEM certificates of the authorities that its certificate is checked against; the system's when not set.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 262_144), regex(pattern = "^$|-----BEGIN CERTIFICATE-----"))]
     pub ca_certificates: String,
     /// The name that its certificate is checked for; the host of the URL when not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -78,8 +78,10 @@ pub struct Plan {
     pub finalizers: FinalizerChanges,
     /// Annotations and their new text; `None` where they go.
     pub annotations: Vec<(&'static str, Option<String>)>,
-    /// The questions that are open once it is written. Whoever was asked another one needn't answer it any more.
+    /// The questions that are open once it is written.
     pub open: Vec<OpenQuestion>,
+    /// Questions that are answered; but the answers have no effect before others have answered, too.
+    pub kept: Vec<Question>,
     /// What people and metrics should know once it is written.
     pub notes: Vec<Note>,
     /// When to look again, if nothing changes before: the next deadline.
@@ -98,10 +100,11 @@ impl Plan {
             && self.annotations.is_empty()
     }
 
-    /// The open questions, without how they stand.
+    /// The questions whose answers count: those that are open, and those whose answer must be kept. Whoever was asked another one
+    /// needn't answer it any more, and what was answered to another one may be forgotten.
     #[must_use]
     pub fn questions(&self) -> Vec<Question> {
-        self.open.iter().map(|open| open.question.clone()).collect()
+        self.open.iter().map(|open| &open.question).chain(&self.kept).cloned().collect()
     }
 
     /// What `pod` will wait for when this is carried out; see [`explain`](crate::explain).

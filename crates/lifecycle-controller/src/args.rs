@@ -3,6 +3,9 @@
 use clap::Parser;
 use podward_runtime::args::{KubeArgs, LeaseArgs, ProcessArgs};
 
+use crate::callbacks::HookArgs;
+use crate::grpc::GrpcArgs;
+
 /// Podward's lifecycle-controller: the one writer of the readiness gate, permissions and service-available of opted-in pods
 #[derive(Debug, Parser)]
 #[command(version)]
@@ -13,4 +16,8 @@ pub struct Args {
     pub(crate) kube: KubeArgs,
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
+    #[command(flatten)]
+    pub(crate) grpc: GrpcArgs,
+    #[command(flatten)]
+    pub(crate) hooks: HookArgs,
 }

@@ -1,5 +1,6 @@
 //! The watches, and the work that they bring.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,15 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cached_pod::{CachedPod, PodKey};
-use crate::consults::{Consults, NoHooks};
+use crate::callbacks::{Callbacks, HookArgs};
+use crate::deletion::Deletions;
 use crate::error::Error;
 use crate::events::Events;
+use crate::grpc::AttachHub;
 use crate::metrics::Metrics;
 use crate::reconcile::{Context, let_go_of, on_error, reconcile};
 use crate::services::missing_services;
@@ -24,43 +28,71 @@ use crate::services::missing_services;
 /// How often what is remembered of deleted pods is thrown away.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Watches opted-in pods and brings each as far as it may go, until `stop`. What is in flight then is finished.
-///
-/// Level-triggered: it needs no webhook, no memory of its own and no event in particular; the state of a pod is enough.
-pub(crate) async fn run(client: Client, metrics: Arc<Metrics>, identity: &str, stop: CancellationToken) {
-    let opted_in = format!("{CONTROL_LABEL}={CONTROL_VALUE}");
-    let pods: Api<CachedPod> = Api::all(client.clone());
-    let services: Api<PartialObjectMeta<Service>> = Api::all(client.clone());
-    let events = Events::start(client.clone(), identity, metrics.clone());
-    let hooks: Arc<dyn Consults> = Arc::new(NoHooks::default());
-    let answers = hooks.pods_to_look_at();
-    let context = Arc::new(Context::new(client, metrics.clone(), events, hooks));
+/// What a leader works with.
+pub(crate) struct Leader {
+    pub(crate) client: Client,
+    /// Who this replica is.
+    pub(crate) identity: String,
+    pub(crate) hooks: HookArgs,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Where hook systems attach, while this replica leads.
+    pub(crate) hub: watch::Sender<Option<Arc<dyn AttachHub>>>,
+}
 
-    let controller = Controller::new(pods, watcher::Config::default().labels(&opted_in));
-    let store = controller.store();
-    let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
-    let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
-    let waiting = (store, context.clone());
-    let work = controller
-        .watches(services, watcher::Config::default(), move |service| {
-            pods_that_wait_for(&service, &waiting.0, &waiting.1)
-        })
-        .reconcile_on(answers)
-        // Pods queue for their write in `reconcile`, where the queue can be measured.
-        .with_config(Config::default().concurrency(0))
-        .graceful_shutdown_on(async move { stop.cancelled().await })
-        .run(reconcile, on_error, context)
-        .for_each(|result| async {
-            if let Err(error) = result {
-                log(&error);
-            }
-        });
-    tokio::select! {
-        () = work => {}
-        () = never_began => {}
+impl Leader {
+    /// Watches opted-in pods and brings each as far as it may go, until `stop`. What is in flight then is finished.
+    ///
+    /// Level-triggered: it needs no webhook, no memory of its own and no event in particular; the state of a pod is enough.
+    pub(crate) async fn lead(&self, stop: CancellationToken) {
+        let Leader { client, identity, metrics, .. } = self;
+        let opted_in = format!("{CONTROL_LABEL}={CONTROL_VALUE}");
+        let pods: Api<CachedPod> = Api::all(client.clone());
+        let services: Api<PartialObjectMeta<Service>> = Api::all(client.clone());
+        let events = Events::start(client.clone(), identity, metrics.clone());
+
+        let controller = Controller::new(pods, watcher::Config::default().labels(&opted_in));
+        let store = controller.store();
+        let (hooks, answers) = Callbacks::start(
+            client.clone(),
+            self.hooks.clone(),
+            store.clone(),
+            metrics.callbacks.clone(),
+            stop.child_token(),
+        );
+        let (deletions, moved) = Deletions::new(client.clone(), metrics.deletions.clone());
+        self.hub.send_replace(Some(Arc::new(hooks.clone())));
+        let context =
+            Arc::new(Context::new(client.clone(), metrics.clone(), events, hooks.clone(), deletions));
+        let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
+        let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
+        let waiting = (store, context.clone());
+        let work = controller
+            .watches(services, watcher::Config::default(), move |service| {
+                pods_that_wait_for(&service, &waiting.0, &waiting.1)
+            })
+            .reconcile_on(answers)
+            .reconcile_on(moved)
+            // Pods queue for their write in `reconcile`, where the queue can be measured.
+            .with_config(Config::default().concurrency(0))
+            .graceful_shutdown_on({
+                let stop = stop.clone();
+                async move { stop.cancelled().await }
+            })
+            .run(reconcile, on_error, context)
+            .for_each(|result| async {
+                if let Err(error) = result {
+                    log(&error);
+                }
+            });
+        tokio::select! {
+            () = work => {}
+            () = never_began => {}
+        }
+        self.hub.send_replace(None);
+        sweeper.abort();
+        hooks.stopped().await;
+        metrics.forget_operations();
     }
-    sweeper.abort();
-    metrics.forget_operations();
 }
 
 /// Ends if `stop` comes while the first list of pods is still awaited. The controller would wait on for it; and nothing can be in
@@ -96,10 +128,17 @@ fn pods_that_wait_for(
 async fn sweep(store: Store<CachedPod>, context: Arc<Context>, stop: CancellationToken) {
     let exists = |key: &PodKey| store.get(&ObjectRef::new(&key.name).within(&key.namespace)).is_some();
     while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
+        let owners: HashSet<String> = store
+            .state()
+            .iter()
+            .filter_map(|pod| pod.controller().map(|owner| owner.uid.clone()))
+            .collect();
+        context.deletions.retain(|uid| owners.contains(uid));
         let gone = context.tracker.retain(&context.metrics, exists);
         context.latest.retain(exists);
         for (key, uid) in gone {
             context.hooks.forget(&uid);
+            context.deletions.forget(&key);
             // It may be gone from the watch because it isn't opted in any more.
             if let Err(error) = let_go_of(&key, &uid, &context).await {
                 tracing::warn!(%error, pod = %key, "a pod that is not opted in any more may keep finalizers of hooks");

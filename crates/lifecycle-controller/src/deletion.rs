@@ -26,6 +26,8 @@ mod patch;
 mod refusal;
 mod request;
 mod step;
+#[cfg(test)]
+mod tests;
 mod watches;
 mod workloads;
 

@@ -20,14 +20,13 @@
 
 mod args;
 mod cached_pod;
-// Not called yet.
-#[allow(dead_code)]
 mod callbacks;
-mod consults;
 mod controller;
 mod deletion;
 mod error;
 mod events;
+mod grpc;
+mod join;
 mod latest;
 mod metrics;
 mod notes;

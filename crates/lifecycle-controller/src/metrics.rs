@@ -13,6 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::callbacks::HookMetrics;
+use crate::deletion::DeletionMetrics;
+
 /// What a write goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(crate) enum WriteKind {
@@ -79,6 +82,8 @@ pub(crate) struct Metrics {
     consumer_timeouts: Family<HookLabels, Counter<u64, AtomicU64>>,
     pub(crate) queue_depth: Gauge<i64, AtomicI64>,
     pub(crate) leader: Gauge<i64, AtomicI64>,
+    pub(crate) callbacks: HookMetrics,
+    pub(crate) deletions: DeletionMetrics,
     types: Mutex<HashSet<String>>,
     hooks: Mutex<HashSet<String>>,
 }
@@ -100,6 +105,8 @@ impl Metrics {
             consumer_timeouts: Family::default(),
             queue_depth: Gauge::default(),
             leader: Gauge::default(),
+            callbacks: HookMetrics::default(),
+            deletions: DeletionMetrics::new(),
             types: Mutex::default(),
             hooks: Mutex::default(),
         }
@@ -111,6 +118,8 @@ impl Metrics {
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
+        self.callbacks.register(registry);
+        self.deletions.register(registry);
         registry.register(
             "operations",
             "Operations on pods at present, by type and phase",

@@ -1,17 +1,21 @@
 //! One look at one pod: what the engine says is written, merged into one write.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::runtime::controller::Action;
 use podward_core::keys::{AVAILABLE_CONDITIONS, SERVICE_AVAILABLE};
-use podward_core::{Consumers, Explanation, NoRules, Plan, PodView, UnixNanos, plan, without_employers};
+use podward_core::{
+    Consumers, Explanation, LabelChanges, NoRules, Plan, PodView, UnixNanos, plan, without_employers,
+};
 use tokio::sync::Semaphore;
 
 use crate::cached_pod::{CachedPod, PodKey, unix_nanos};
-use crate::consults::Consults;
+use crate::callbacks::Callbacks;
+use crate::deletion::{Deletions, Outcome, Step};
 use crate::error::Error;
 use crate::events::Events;
 use crate::latest::Latest;
@@ -34,7 +38,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) latest: Latest,
     pub(crate) tracker: Tracker,
-    pub(crate) hooks: Arc<dyn Consults>,
+    pub(crate) hooks: Callbacks,
+    pub(crate) deletions: Deletions,
     writer: Writer,
     events: Events,
     slots: Semaphore,
@@ -45,7 +50,8 @@ impl Context {
         client: Client,
         metrics: Arc<Metrics>,
         events: Events,
-        hooks: Arc<dyn Consults>,
+        hooks: Callbacks,
+        deletions: Deletions,
     ) -> Self {
         Context {
             writer: Writer::new(client.clone(), metrics.clone()),
@@ -54,9 +60,16 @@ impl Context {
             latest: Latest::default(),
             tracker: Tracker::default(),
             hooks,
+            deletions,
             events,
             slots: Semaphore::new(AT_ONCE),
         }
+    }
+
+    /// Nothing is to be done for `pod` any more: it is gone.
+    fn forget(&self, pod: &CachedPod) {
+        self.hooks.forget(pod.uid());
+        self.deletions.forget(&pod.key());
     }
 
     fn saw(&self, pod: Arc<CachedPod>) -> Arc<CachedPod> {
@@ -71,18 +84,32 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
     let mut pod = context.latest.newest(watched);
     context.tracker.observe(&pod, &context.metrics);
     let now = Timestamp::now();
+    let mut again = None;
+    let deletion = match context.deletions.carry_out(&pod).await? {
+        Outcome::Deleted(event) => {
+            context.events.normal(&pod, event);
+            return Ok(Action::await_change());
+        }
+        Outcome::Refused(wait) => {
+            again = Some(wait);
+            Step::default()
+        }
+        Outcome::Stays(step) => *step,
+        Outcome::NotDue => context.deletions.step(&pod).await?,
+    };
     let doubt = pod.ready_is_in_doubt_for(now);
-    let Some((mut plan, explanation)) = decide(&pod, &context, doubt.is_some(), unix_nanos(now)) else {
+    let decided = decide(&pod, &context, &deletion, doubt.is_some(), unix_nanos(now));
+    let Some((mut plan, explanation)) = decided else {
         // The pod comes again when hooks are known; this is for the case that it doesn't.
         return Ok(Action::requeue(HOOKS_UNKNOWN));
     };
-    let mut again = repair_expectations(&pod, &context, &mut plan).await?;
-    if let Some(left) = doubt {
-        again = sooner(again, left.unsigned_abs());
-    }
-    if let Some(wake) = plan.wake {
-        again = sooner(again, until(wake));
-    }
+    let waits = [
+        repair_expectations(&pod, &context, &mut plan).await?,
+        doubt.map(SignedDuration::unsigned_abs),
+        plan.wake.map(until),
+        deletion.wake,
+    ];
+    again = waits.into_iter().flatten().fold(again, |again, wait| Some(sooner(again, wait)));
     let told = if is_worth_telling(&pod) { context.tracker.time_to_tell(&pod, &explanation) } else { None };
     let has_waited = told.is_some_and(|wait| wait.is_zero()) && context.is_calm();
     if !plan.is_empty() || has_waited {
@@ -99,19 +126,23 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
         };
         pod = in_turn(&context, context.writer.write(&pod, write)).await?;
     } else if let Some(wait) = told {
-        again = sooner(again, wait.max(Duration::from_millis(500)));
+        again = Some(sooner(again, wait.max(Duration::from_millis(500))));
     }
     if is_gone(&pod) {
-        context.hooks.forget(pod.uid());
+        context.forget(&pod);
     } else {
         context.hooks.ask(&pod, &plan.questions());
+    }
+    context.deletions.written(&pod, &deletion).await;
+    if let Some(event) = deletion.event {
+        context.events.normal(&pod, event);
     }
     let news = context.tracker.news(&pod.key(), &plan.notes);
     notes::tell(&context.events, &context.metrics, &pod, &news, plan.now);
     if !pod.view().terminating {
         match context.tracker.due_event(&pod) {
             Told::Now(draft) => context.events.normal(&pod, draft),
-            Told::Later(wait) => again = sooner(again, wait),
+            Told::Later(wait) => again = Some(sooner(again, wait)),
             Told::Nothing => {}
         }
     }
@@ -119,20 +150,32 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// What the core makes of `pod`, and what the pod will wait for after that; `None` while hooks aren't known.
+/// What the core makes of `pod` and of what is to be done about its `deletion`, and what the pod will wait for after that; `None`
+/// while hooks aren't known. The plan has all changes, those of the deletion too.
 fn decide(
     pod: &CachedPod,
     context: &Context,
+    deletion: &Step,
     ready_is_in_doubt: bool,
     now: UnixNanos,
 ) -> Option<(Plan, Explanation)> {
     let hooks = context.hooks.hooks_for(pod)?;
     let known = context.hooks.known();
     let answers = context.hooks.answers(pod.uid());
-    let consumers = Consumers { hooks: &hooks, known: &known, answers: &*answers };
-    let view = believed(pod, ready_is_in_doubt);
-    let plan = plan(&view, &consumers, &NoRules, now);
-    let explanation = plan.explain(&view, &NoRules);
+    let consumers = Consumers { hooks: &hooks, known: &known, answers: &answers };
+    let stored = believed(pod, ready_is_in_doubt);
+    let mut labels = stored.labels.clone();
+    deletion.changes.labels.apply(&mut labels);
+    let view = PodView { labels: &labels, ..stored };
+    let checks = deletion.checks(&NoRules);
+    let mut plan = plan(&view, &consumers, &checks, now);
+    let explanation = plan.explain(&view, &checks);
+    let mut after = labels.clone();
+    plan.labels.apply(&mut after);
+    plan.labels = LabelChanges::between(stored.labels, &after);
+    let mut annotations: BTreeMap<_, _> = deletion.changes.annotations.clone();
+    annotations.extend(plan.annotations);
+    plan.annotations = annotations.into_iter().collect();
     Some((plan, explanation))
 }
 
@@ -173,7 +216,7 @@ pub(crate) fn on_error(watched: Arc<CachedPod>, error: &Error, context: Arc<Cont
     let failures = context.tracker.failed(&watched.key());
     let base = match error {
         Error::Gone { .. } => {
-            context.hooks.forget(watched.uid());
+            context.forget(&watched);
             return Action::await_change();
         }
         // The watch brings the other's write; this is for the case that it doesn't.
@@ -255,8 +298,8 @@ fn until(time: UnixNanos) -> Duration {
     Duration::from_nanos(left.unsigned_abs()) + Duration::from_millis(20)
 }
 
-fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
-    Some(one.map_or(other, |one| one.min(other)))
+fn sooner(one: Option<Duration>, other: Duration) -> Duration {
+    one.map_or(other, |one| one.min(other))
 }
 
 /// The wall clock, as labels have it.

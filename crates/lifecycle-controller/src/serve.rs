@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kube::Client;
 use podward_runtime::admin::{AdminServer, Readiness};
-use podward_runtime::lease::stand;
+use podward_runtime::lease::{LeaseParams, stand};
 use podward_runtime::{client, shutdown, telemetry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
-use crate::controller;
+use crate::controller::Leader;
+use crate::deletion::Requests;
+use crate::grpc;
 use crate::metrics::Metrics;
 
 const SERVICE: &str = "lifecycle-controller";
@@ -29,26 +30,40 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, kube, lease } = args;
+    let Args { process, kube, lease, grpc: grpc_args, hooks } = args;
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let metrics = Arc::new(Metrics::new());
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
 
+    let server = grpc::listen(&grpc_args, &mut registry).await?;
     let admin = AdminServer::bind(process.admin_bind).await?;
     let readiness = Readiness::default();
-    // A standby is ready too: it does what a standby is for.
+    // A standby is ready too: it does what a standby is for, and takes calls as the leader does.
     readiness.condition("running").set(true);
     let end = CancellationToken::new();
-    tracing::info!(service = SERVICE, version, admin = %admin.address(), "listening");
+    tracing::info!(service = SERVICE, version, admin = %admin.address(), grpc = %server.address(), "listening");
     let admin = tokio::spawn(admin.serve(readiness, registry, end.clone()));
 
-    let params = lease.params(SERVICE);
+    let address = grpc_args.address(server.address());
+    let params = LeaseParams { address, ..lease.params(SERVICE) };
     let identity = params.identity.clone();
     let candidacy = stand(client.clone(), params);
-    lead_when_elected(candidacy.leading.clone(), &client, &metrics, &identity, &stop).await;
+    let (hub, attached) = watch::channel(None);
+    let requests = Requests::new(client.clone(), metrics.deletions.clone());
+    let parts = grpc::Parts {
+        client: client.clone(),
+        hub: attached,
+        leader: candidacy.holder_address.clone(),
+        deletions: Arc::new(requests),
+    };
+    let services = grpc::services(&grpc_args, parts).await.context("put the gRPC services together")?;
+    let calls = tokio::spawn(server.serve(services, stop.clone()));
+    let leader = Leader { client, identity, hooks, metrics, hub };
+    lead_when_elected(candidacy.leading.clone(), &leader, &stop).await;
     candidacy.release().await;
+    calls.await.context("the gRPC server ended badly")?;
     end.cancel();
     admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
     tracing::info!("stopped");
@@ -56,13 +71,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
 }
 
 /// Works whenever this replica leads, until `stop`. When it returns nothing of the work is left running.
-async fn lead_when_elected(
-    mut leading: watch::Receiver<bool>,
-    client: &Client,
-    metrics: &Arc<Metrics>,
-    identity: &str,
-    stop: &CancellationToken,
-) {
+async fn lead_when_elected(mut leading: watch::Receiver<bool>, leader: &Leader, stop: &CancellationToken) {
     loop {
         tokio::select! {
             // First: whoever is told to stop no more cares whether it leads.
@@ -78,9 +87,9 @@ async fn lead_when_elected(
             leadership.wait_for(|leads| !*leads).await.map(|_| ()).unwrap_or_default();
             lost.cancel();
         });
-        metrics.leader.set(1);
-        controller::run(client.clone(), metrics.clone(), identity, work).await;
-        metrics.leader.set(0);
+        leader.metrics.leader.set(1);
+        leader.lead(work).await;
+        leader.metrics.leader.set(0);
         watchdog.abort();
     }
 }

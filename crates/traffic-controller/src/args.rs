@@ -56,7 +56,12 @@ pub(crate) struct RegistrationArgs {
     )]
     pub(crate) advertise_url: String,
     /// PEM file with the authorities that this service's certificate is checked against; read again when it changes
-    #[arg(long, env = "PODWARD_ADVERTISE_CA", value_name = "FILE", default_value = "/etc/podward/tls/ca.crt")]
+    #[arg(
+        long,
+        env = "PODWARD_ADVERTISE_CA",
+        value_name = "FILE",
+        default_value = "/etc/podward/tls/ca.crt"
+    )]
     pub(crate) advertise_ca: PathBuf,
     /// Where to register: gRPC of the lifecycle-controller
     #[arg(
@@ -67,7 +72,12 @@ pub(crate) struct RegistrationArgs {
     )]
     pub(crate) controller_url: String,
     /// PEM file with the authorities of its certificate
-    #[arg(long, env = "PODWARD_CONTROLLER_CA", value_name = "FILE", default_value = "/etc/podward/tls/ca.crt")]
+    #[arg(
+        long,
+        env = "PODWARD_CONTROLLER_CA",
+        value_name = "FILE",
+        default_value = "/etc/podward/tls/ca.crt"
+    )]
     pub(crate) controller_ca: PathBuf,
     /// File with the token to show there
     #[arg(
@@ -120,7 +130,9 @@ fn metrics_url(text: &str) -> Result<String, String> {
     let example = text.replace("{node_ip}", "10.0.0.1");
     let uri: hyper::Uri = example.parse().map_err(|error| format!("{text:?} is no URL: {error}"))?;
     if uri.scheme_str() != Some("http") || uri.host().is_none() {
-        return Err(format!("{text:?} must be like http://{{node_ip}}:10249/metrics: kube-proxy serves plain HTTP"));
+        return Err(format!(
+            "{text:?} must be like http://{{node_ip}}:10249/metrics: kube-proxy serves plain HTTP"
+        ));
     }
     Ok(text.to_owned())
 }
@@ -134,7 +146,13 @@ mod tests {
     #[test]
     fn arguments_go_together() {
         Args::command().debug_assert();
-        let args = Args::parse_from(["x", "--propagation", "0.5", "--kube-proxy-metrics-url", "http://{node_ip}:1/m"]);
+        let args = Args::parse_from([
+            "x",
+            "--propagation",
+            "0.5",
+            "--kube-proxy-metrics-url",
+            "http://{node_ip}:1/m",
+        ]);
         assert_eq!(args.waits.waits().propagation, Duration::from_millis(500));
         assert_eq!(args.waits.waits().surge, Duration::from_secs(60));
         for bad in ["https://{node_ip}:1", "10249", "http://"] {

@@ -61,7 +61,9 @@ impl InFlight {
         let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
         let body = body.map_err(|error| format!("{url}: {error}"))?.to_bytes();
         let text = String::from_utf8_lossy(&body);
-        text.trim().parse().map_err(|_| format!("{url} answers {:?}, which is no decimal number", text.trim()))
+        text.trim()
+            .parse()
+            .map_err(|_| format!("{url} answers {:?}, which is no decimal number", text.trim()))
     }
 }
 

@@ -92,7 +92,11 @@ impl Metrics {
             "Questions that are held open because what they wait for may come at any moment",
             self.held.clone(),
         );
-        registry.register("traffic_registered", "1 when the last registration as a hook succeeded", self.registered.clone());
+        registry.register(
+            "traffic_registered",
+            "1 when the last registration as a hook succeeded",
+            self.registered.clone(),
+        );
     }
 
     pub(crate) fn answered(&self, phase: &'static str, outcome: &'static str, evidence: &'static str) {

@@ -122,7 +122,9 @@ impl Proxy {
             }
             if self.failure.is_none() {
                 let silent = between(settled.heard, change.seen).as_secs_f64();
-                return TakenIn::Unheard(format!("had heard of nothing for {silent:.1} s when the slice changed"));
+                return TakenIn::Unheard(format!(
+                    "had heard of nothing for {silent:.1} s when the slice changed"
+                ));
             }
         }
         if let Some((_, why)) = &self.failure {
@@ -149,7 +151,8 @@ impl Proxy {
             return Err(format!("{} changes are pending", last.pending));
         }
         if now.synced < now.queued {
-            let seconds = Duration::from_nanos(u64::try_from(now.queued - now.synced).unwrap_or_default()).as_secs_f64();
+            let seconds = Duration::from_nanos(u64::try_from(now.queued - now.synced).unwrap_or_default())
+                .as_secs_f64();
             return Err(format!("a change was queued {seconds:.2} s after its rules were last written"));
         }
         let settled = Settled { at: last.asked, heard: last.by_our_clock(now.queued) };
@@ -159,7 +162,7 @@ impl Proxy {
             Some(begin) if begin.is_exact && begin.at_least + BLUR < now.queued => {
                 return Err("a change was queued during its last sync".to_owned());
             }
-            Some(begin) if begin.is_exact => WATCHES.max(now.longest),
+            Some(begin) if begin.is_exact && last.pending_is_of(family) => WATCHES.max(now.longest),
             _ => WATCHES.max(now.longest) + BETWEEN_SYNCS,
         };
         let idle_since = self
@@ -178,7 +181,8 @@ impl Proxy {
 
     /// When the last sync began, by the node's clock: its end less what all syncs since an earlier reading took.
     fn begin_of_last_sync(&self, family: Family, now: &FamilyReading) -> Option<Begin> {
-        let earlier = self.readings.iter().rev().filter_map(|reading| reading.families[family.index()].as_ref());
+        let earlier =
+            self.readings.iter().rev().filter_map(|reading| reading.families[family.index()].as_ref());
         let base = earlier.into_iter().find(|reading| reading.syncs < now.syncs)?;
         let took = now.sync_nanos - base.sync_nanos;
         Some(Begin { at_least: now.synced - took, is_exact: now.syncs - base.syncs == 1 })
@@ -206,6 +210,18 @@ impl Reading {
             && self.families[at].as_ref().zip(other.families[at].as_ref()).is_some_and(|(one, other)| {
                 one.syncs == other.syncs && one.queued == other.queued && one.synced == other.synced
             })
+    }
+
+    /// Whether nothing of `family` can be pending when nothing is: no sync of another family has reset the number since its last
+    /// change.
+    fn pending_is_of(&self, family: Family) -> bool {
+        let Some(ours) = &self.families[family.index()] else { return true };
+        let mut others = Family::ALL.into_iter().filter(|other| *other != family);
+        others.all(|other| {
+            self.families[other.index()]
+                .as_ref()
+                .is_none_or(|other| other.synced < ours.queued && other.queued <= other.synced)
+        })
     }
 
     /// A time of the node's clock by ours, at the latest: its clock is only known to the second, from the header `Date`.

@@ -33,7 +33,8 @@ pub(crate) fn start(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()>> {
-    let connect = Connect::new(&args.controller_url, Trust::file(&args.controller_ca)).context("--controller-url")?;
+    let connect =
+        Connect::new(&args.controller_url, Trust::file(&args.controller_ca)).context("--controller-url")?;
     let channel = connect.lazy().context("--controller-url")?;
     let token = BearerToken::from_file(&args.token_file);
     let client = HookRegistryClient::with_interceptor(channel, token);
@@ -47,7 +48,12 @@ pub(crate) fn start(
             let rest = match registered {
                 Ok(warnings) => {
                     if known.as_ref() != Some(&warnings) {
-                        tracing::info!(hook = args.hook_name, url = args.advertise_url, ?warnings, "registered");
+                        tracing::info!(
+                            hook = args.hook_name,
+                            url = args.advertise_url,
+                            ?warnings,
+                            "registered"
+                        );
                         known = Some(warnings);
                     }
                     pause = FIRST_PAUSE;
@@ -79,7 +85,8 @@ type Client = HookRegistryClient<
 async fn register(mut client: Client, args: &RegistrationArgs) -> Result<Vec<String>> {
     let file = &args.advertise_ca;
     let authorities = tokio::fs::read_to_string(file).await;
-    let authorities = authorities.with_context(|| format!("read {}, the file of --advertise-ca", file.display()))?;
+    let authorities =
+        authorities.with_context(|| format!("read {}, the file of --advertise-ca", file.display()))?;
     let mut request = Request::new(RegisterRequest { hook: Some(hook(args, authorities)) });
     request.set_timeout(PATIENCE);
     let answer = tokio::time::timeout(PATIENCE, client.register(request)).await;

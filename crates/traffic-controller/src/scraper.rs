@@ -142,7 +142,8 @@ impl Scraper {
             if !response.status().is_success() {
                 return Err(format!("it answers {}", response.status()));
             }
-            let date = response.headers().get(DATE).and_then(|date| date.to_str().ok()).map(ToOwned::to_owned);
+            let date =
+                response.headers().get(DATE).and_then(|date| date.to_str().ok()).map(ToOwned::to_owned);
             let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
             let body = body.map_err(|error| format!("its answer broke off: {error}"))?.to_bytes();
             let text = String::from_utf8_lossy(&body);

@@ -72,8 +72,11 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     );
 
     let readiness = Readiness::default();
-    let (slices, services, nodes) =
-        (readiness.condition("EndpointSlices"), readiness.condition("Services"), readiness.condition("nodes"));
+    let (slices, services, nodes) = (
+        readiness.condition("EndpointSlices"),
+        readiness.condition("Services"),
+        readiness.condition("nodes"),
+    );
     // What goes on while calls are answered ends after the last of them, and the admin port last of all.
     let (end, last) = (CancellationToken::new(), CancellationToken::new());
     let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
@@ -91,7 +94,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     keep!(NodeObject, nodes);
     tokio::spawn(watches::sweep(hub.clone(), metrics.clone(), end.clone()));
 
-    let scraper = args.kube_proxy_metrics_url.map(|url| Arc::new(Scraper::new(url, hub.clone(), metrics.clone())));
+    let scraper =
+        args.kube_proxy_metrics_url.map(|url| Arc::new(Scraper::new(url, hub.clone(), metrics.clone())));
     let handler = Handler {
         hub,
         scraper,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hub::Hub;
 use crate::metrics::Metrics;
-use crate::world::{Key, NodeObject, Origin, ServiceObject, Slim, SliceObject, World};
+use crate::world::{Key, NodeObject, Origin, ServiceObject, SliceObject, Slim, World};
 
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -80,7 +80,8 @@ pub(crate) async fn keep<K: Kept>(
     filled: Condition,
     stop: CancellationToken,
 ) {
-    let mut events = watch_stream(Api::<K>::all(client), watcher::Config::default()).default_backoff().boxed();
+    let mut events =
+        watch_stream(Api::<K>::all(client), watcher::Config::default()).default_backoff().boxed();
     let mut listed: Option<HashSet<Key>> = None;
     while let Some(event) = stop.run_until_cancelled(events.try_next()).await {
         let event = match event {

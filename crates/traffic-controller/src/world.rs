@@ -17,7 +17,7 @@ pub(crate) use facts::{Facts, Others, PodId, ServiceFacts};
 pub(crate) use node::{Node, NodeObject};
 pub(crate) use object::{Key, Slim};
 pub(crate) use service::{Service, ServiceKind, ServiceObject};
-pub(crate) use slice::{Carrier, Endpoint, Family, Owner, Slice, SliceObject};
+pub(crate) use slice::{Carrier, Family, Owner, Slice, SliceObject};
 
 use crate::clock::before;
 
@@ -149,7 +149,9 @@ impl World {
                 indexed.slices.push(Arc::clone(id));
             }
             // One that was never in a slice and one that is not ready are the same to traffic.
-            if before.get(owner).copied().unwrap_or_default() != *state || indexed.changed[family.index()].is_none() {
+            if before.get(owner).copied().unwrap_or_default() != *state
+                || indexed.changed[family.index()].is_none()
+            {
                 indexed.changed[family.index()] = Some(change);
             }
         }

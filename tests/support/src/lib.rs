@@ -6,7 +6,7 @@
 //! - [`Timeline`] records every version of every pod and holds the protocol's invariants against all of them.
 //! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
 //! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
-//! - [`python_with`] makes a Python environment for what is written in Python.
+//! - [`PythonExamples`] runs the examples in Python, in an environment of their own.
 //! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
 //! - [`demo::run`] puts them together.
 //!
@@ -28,14 +28,14 @@ pub mod timeline;
 mod traffic_loop;
 mod wait;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, Seen, Watching, observe};
 pub use images::DemoImages;
 pub use load::{Load, LoadOptions};
 pub use operator::{FinishStyle, Operator};
 pub use podward::{Kind, Options, Podward, Service};
 pub(crate) use private_file::private_file;
-pub use python::python_with;
+pub use python::PythonExamples;
 pub use timeline::Timeline;
 pub use traffic_loop::{Behaviour, Pace, TrafficLoop};
 pub use wait::{WAIT, within};

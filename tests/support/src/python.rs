@@ -1,52 +1,104 @@
-//! Python with the packages of a `requirements.txt`, for tests of what is written in Python.
+//! What is written in Python, for tests: an environment with the packages that it asks for, and the examples.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context, Result, bail};
+use podward_testbed::workspace_dir;
 use sha2::{Digest, Sha256};
 
-/// Written last: an environment without it is one whose making was interrupted.
+/// Written last: a folder without it is one whose making was interrupted.
 const DONE: &str = "podward-done";
+const PROTO: [&str; 2] = ["proto/podward/v1/hook.proto", "proto/podward/v1/lifecycle.proto"];
 
-/// The interpreter of a virtual environment below the folder `under` that has the packages of the file `requirements`. It is made
-/// if it isn't there; several processes may ask at the same time.
-///
-/// # Errors
-/// When there is no Python 3 with `venv`, with words on what to install; when a package can't be had.
-pub async fn python_with(requirements: &Path, under: &Path) -> Result<PathBuf> {
-    let (requirements, under) = (requirements.to_owned(), under.to_owned());
-    tokio::task::spawn_blocking(move || make(&requirements, &under))
-        .await
-        .context("make a Python environment")?
+/// The programs in `deploy/examples/hook-server-python`, ready to run.
+#[derive(Clone, Debug)]
+pub struct PythonExamples {
+    python: PathBuf,
+    modules: PathBuf,
+    dir: PathBuf,
 }
 
-fn make(requirements: &Path, under: &Path) -> Result<PathBuf> {
-    let text = std::fs::read(requirements).with_context(|| format!("read {}", requirements.display()))?;
+impl PythonExamples {
+    /// Makes what they need below the folder `under`, unless it is there: the packages that they ask for, and the modules of the gRPC
+    /// interface. Several processes may ask at the same time.
+    ///
+    /// # Errors
+    /// When there is no Python 3 with `venv`, with words on what to install; when a package can't be had; when `generate.sh` fails.
+    pub async fn prepare(under: &Path) -> Result<Self> {
+        let under = under.to_owned();
+        tokio::task::spawn_blocking(move || prepare(&under))
+            .await
+            .context("prepare the examples in Python")?
+    }
+
+    /// Program and arguments that run `script`, `server.py` or `attach.py`; its own arguments follow.
+    #[must_use]
+    pub fn command(&self, script: &str) -> (PathBuf, Vec<String>) {
+        let path = format!("PYTHONPATH={}", self.modules.display());
+        let script = self.dir.join(script).display().to_string();
+        // `-B`: no `__pycache__` beside the sources.
+        let arguments = vec![path, self.python.display().to_string(), "-B".to_owned(), script];
+        (PathBuf::from("/usr/bin/env"), arguments)
+    }
+}
+
+fn prepare(under: &Path) -> Result<PythonExamples> {
+    let dir = workspace_dir().join("deploy/examples/hook-server-python");
+    let requirements = dir.join("requirements.txt");
     let version = run(Command::new("python3").arg("--version")).map_err(|error| {
         error.context("no python3: install it (Debian, Ubuntu: `apt-get install python3 python3-venv`)")
     })?;
-    let digest = Sha256::new().chain_update(&text).chain_update(version).finalize();
-    let name: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-    let dir = under.join(format!("python-{name}"));
-    let python = dir.join("bin/python");
-    std::fs::create_dir_all(under).with_context(|| format!("make {}", under.display()))?;
-    let lock = File::create(under.join(format!("python-{name}.lock"))).context("make a lock")?;
-    lock.lock().context("wait for another process that makes the same Python environment")?;
-    if dir.join(DONE).exists() {
-        return Ok(python);
-    }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir)).map_err(|error| {
-        error.context("python3 can't make virtual environments: install `venv` (Debian, Ubuntu: `apt-get install python3-venv`)")
+    let environment = once(under, "python", &[&read(&requirements)?, &version], |environment| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(environment)).map_err(|error| {
+            error.context(
+                "python3 can't make virtual environments: install `venv` (Debian, Ubuntu: `apt-get install python3-venv`)",
+            )
+        })?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
+        let installed = run(Command::new(environment.join("bin/python")).args(pip).arg(&requirements));
+        installed.with_context(|| format!("install the packages of {}", requirements.display())).map(drop)
     })?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
-    run(Command::new(&python).args(pip).arg(requirements))
-        .with_context(|| format!("install the packages of {}", requirements.display()))?;
-    File::create(dir.join(DONE)).context("mark the Python environment as done")?;
-    Ok(python)
+    let python = environment.join("bin/python");
+    let mut sources = vec![read(&requirements)?];
+    for file in PROTO {
+        sources.push(read(&workspace_dir().join(file))?);
+    }
+    let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+    let modules = once(under, "python-modules", &sources, |modules| {
+        run(Command::new(dir.join("generate.sh")).arg(modules).env("PYTHON", &python)).map(drop)
+    })?;
+    Ok(PythonExamples { python, modules, dir })
+}
+
+/// A folder that is made once for these `inputs`.
+fn once(
+    under: &Path,
+    name: &str,
+    inputs: &[&[u8]],
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let digest = inputs.iter().fold(Sha256::new(), |digest, input| digest.chain_update(input)).finalize();
+    let digest: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let dir = under.join(format!("{name}-{digest}"));
+    fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    let lock = dir.with_extension("lock");
+    let lock = File::create(&lock).with_context(|| format!("make {}", lock.display()))?;
+    lock.lock().with_context(|| format!("wait for another process that makes {}", dir.display()))?;
+    if !dir.join(DONE).exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("remove half of {}", dir.display()))?;
+        fs::create_dir(&dir).with_context(|| format!("make {}", dir.display()))?;
+        make(&dir)?;
+        File::create(dir.join(DONE)).with_context(|| format!("mark {} as done", dir.display()))?;
+    }
+    Ok(dir)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
 /// Runs it to its end, and gives what it wrote.

@@ -15,6 +15,8 @@ const DETAIL_LIMIT: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Asked {
+    /// Nothing yet: it was made to hold the pod, because it may, and will be asked to let go.
+    Held,
     /// To let go. While this stands nobody knows whether traffic still comes through it.
     Prepare,
     /// It has let go, and the gate is still on.
@@ -50,9 +52,10 @@ impl Marks {
         self.0.get(hook).is_some_and(|mark| mark.phase == phase)
     }
 
-    /// Whether the hook was asked something without saying DONE, so that its finalizer doesn't tell whether it holds the pod.
+    /// Whether the hook was asked something without saying DONE, or not asked at all, so that its finalizer doesn't tell whether it
+    /// holds the pod.
     pub(crate) fn leaves_in_doubt(&self, hook: &str) -> bool {
-        self.is(hook, Asked::Prepare) || self.is(hook, Asked::Complete)
+        self.0.get(hook).is_some_and(|mark| mark.phase != Asked::LetGo)
     }
 
     /// Since when the hook is asked this: from now on, if it wasn't before.

@@ -77,8 +77,9 @@ impl Round<'_> {
                 let theirs: Vec<(String, String)> =
                     operations.iter().filter(|(_, type_)| hook.checks_type(type_)).cloned().collect();
                 let question = self.question(hook, phase, theirs.clone(), since);
-                let verdict = self.put(hook, question);
+                let verdict = self.put(hook, question.clone());
                 if let Verdict::Done(_) = verdict {
+                    self.kept.push(question);
                     continue;
                 }
                 blocked_at = Some(hook.order);

@@ -32,7 +32,11 @@ pub(crate) struct Round<'a> {
     pub(crate) consumers: Consumers<'a>,
     pub(crate) now: UnixNanos,
     pub(crate) draft: Draft,
+    /// The draft before any step, to begin again from when a deadline cancels an operation.
+    pub(crate) released: Draft,
     pub(crate) open: Vec<OpenQuestion>,
+    /// Answered, but of no effect before others have answered too.
+    pub(crate) kept: Vec<Question>,
     pub(crate) notes: Vec<Note>,
     pub(crate) wake: Option<UnixNanos>,
     /// Operations that a deadline cancels.
@@ -47,8 +51,10 @@ impl<'a> Round<'a> {
             pod: *pod,
             consumers: *consumers,
             now,
+            released: Draft::of(pod),
             draft: Draft::of(pod),
             open: Vec::new(),
+            kept: Vec::new(),
             notes: Vec::new(),
             wake: None,
             cancelled: BTreeSet::new(),

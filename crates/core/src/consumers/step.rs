@@ -15,10 +15,10 @@ use crate::plan::{CheckResult, Checks, Plan, plan_labels};
 use crate::time::UnixNanos;
 use crate::view::{ConditionStatus, PodView};
 
-use super::{Consumers, FinalizerChanges, HookEvent};
 use super::draft::{is_out, named_in};
 use super::marks::{Asked, Marks};
 use super::round::Round;
+use super::{Consumers, FinalizerChanges, HookEvent};
 
 /// Each pass moves something forward that doesn't come back within a round: an operation, a finalizer, the gate.
 const PASSES: usize = 64;
@@ -51,9 +51,11 @@ impl Round<'_> {
     pub(crate) fn run(mut self, checks: &dyn Checks) -> Plan {
         self.release();
         let releases = self.open.len();
+        self.released = self.draft.clone();
         if !self.pod.terminating {
             for _ in 0..PASSES {
                 self.open.truncate(releases);
+                self.kept.clear();
                 if !self.pass(checks) {
                     break;
                 }
@@ -79,19 +81,15 @@ impl Round<'_> {
     /// Takes the steps of the operations, which end by themselves, then those of hooks and gate. Tells whether the latter did
     /// something, so that there may be more to do.
     fn pass(&mut self, checks: &dyn Checks) -> bool {
-        self.hold(None);
         let now = self.now;
-        let settled = advance(None, &self.expecting(), now);
-        settled.apply(&mut self.draft.labels);
+        self.take(&|pod| advance(None, pod, now));
         let pre = self.check(Phase::PreCheck);
         let post = self.check(Phase::PostCheck);
         let checks = Consulted { rules: checks, pre, post };
         if self.undo_cancelled() {
             return true;
         }
-        self.hold(Some(&checks));
-        let labels = plan_labels(&self.expecting(), &checks, now);
-        labels.apply(&mut self.draft.labels);
+        self.take(&|pod| plan_labels(pod, &checks, now));
         let before = (self.draft.finalizers.clone(), self.draft.gate, self.draft.marks.clone());
         self.turn_off();
         self.prepare();
@@ -124,34 +122,40 @@ impl Round<'_> {
         names
     }
 
-    /// An operation is about to take the pod out of service: hooks that may send it traffic without holding it, because they haven't
-    /// answered that they took it in, or came later, hold it from now on. It is better to ask them than to assume.
-    fn hold(&mut self, checks: Option<&Consulted<'_>>) {
-        let starts = !is_out(&Operations::parse(self.pod.labels));
-        let keeps_serving = !gate_is_off(&self.draft.view(&self.pod));
-        let starts = starts && !is_out(&self.draft.operations());
-        if !(self.is_leaving(checks) && (starts || keeps_serving)) {
-            return;
-        }
-        if starts {
-            self.draft.evidence.clear();
-            self.draft.marks.0.retain(|_, mark| mark.phase != Asked::LetGo);
-        }
-        for hook in self.holders().filter(|hook| hook.takes_part_in(Phase::Prepare)) {
-            if !self.draft.marks.is(&hook.name, Asked::LetGo) {
-                self.draft.add(&hook.name);
-            }
+    /// Takes a step of the operations. If it takes the pod out of service, hooks that may send it traffic without holding it, because
+    /// they haven't answered that they took it in, or came later, hold it from then on: it is better to ask them than to assume.
+    fn take(&mut self, step: &dyn Fn(&PodView<'_>) -> LabelChanges) {
+        let mut labels = self.draft.labels.clone();
+        step(&self.expecting()).apply(&mut labels);
+        let holds_gate = Operations::parse(&labels)
+            .iter()
+            .any(|(_, operation)| operation.has_any(&[Stage::Preparing, Stage::Operate]));
+        if holds_gate && self.hold() {
+            step(&self.expecting()).apply(&mut self.draft.labels);
+        } else {
+            self.draft.labels = labels;
         }
     }
 
-    fn is_leaving(&self, checks: Option<&Consulted<'_>>) -> bool {
-        self.draft.operations().iter().any(|(id, operation)| {
-            let allowed = operation.has_any(&[Stage::PreChecked, Stage::Preparing])
-                || checks.zip(operation.known_type()).is_some_and(|(checks, operation_type)| {
-                    checks.pre_check(id, operation_type) == CheckResult::Pass
-                });
-            operation.has(Stage::Operating) && allowed && !operation.has(Stage::Operate)
-        })
+    /// Makes hooks hold the pod, if it is in service or was until now. Tells whether there were any.
+    fn hold(&mut self) -> bool {
+        let is_granted = self.draft.operations().iter().any(|(_, op)| op.has(Stage::Operate));
+        let starts = !is_out(&Operations::parse(self.pod.labels)) && !is_out(&self.draft.operations());
+        let keeps_serving = !gate_is_off(&self.draft.view(&self.pod)) && !is_granted;
+        if starts {
+            self.draft.evidence.clear();
+            self.draft.marks.0.retain(|_, mark| mark.phase != Asked::LetGo);
+        } else if !keeps_serving {
+            return false;
+        }
+        let before = self.draft.finalizers.len();
+        for hook in self.holders().filter(|hook| hook.takes_part_in(Phase::Prepare)) {
+            if !self.draft.marks.is(&hook.name, Asked::LetGo) && !self.is_held_by(hook) {
+                self.draft.add(&hook.name);
+                self.draft.marks.since(&hook.name, Asked::Held, self.now);
+            }
+        }
+        self.draft.finalizers.len() != before
     }
 
     /// Turns the gate off, when an operation needs it off and nobody has to let go before.
@@ -194,18 +198,22 @@ impl Round<'_> {
         }
     }
 
-    /// Undoes what deadlines have cancelled. Tells whether there was anything.
+    /// Undoes what deadlines have cancelled, as if it had never been there. Tells whether there was anything.
     fn undo_cancelled(&mut self) -> bool {
         let cancelled = std::mem::take(&mut self.cancelled);
+        if cancelled.is_empty() {
+            return false;
+        }
         for id in &cancelled {
-            self.draft.undo(id);
+            self.released.undo(id);
             if id == DELETE_OPERATION {
-                self.draft.labels.remove(TO_DELETE);
-                self.draft.labels.remove(PREPARING_TO_DELETE);
+                self.released.labels.remove(TO_DELETE);
+                self.released.labels.remove(PREPARING_TO_DELETE);
                 self.takes_wish_back = true;
             }
         }
-        !cancelled.is_empty()
+        self.draft = self.released.clone();
+        true
     }
 
     fn conclude(mut self) -> Plan {
@@ -225,12 +233,22 @@ impl Round<'_> {
             || asks_anew
             || self.must_expect(&names);
         let annotations = if writes { self.annotations() } else { Vec::new() };
+        let operations = self.draft.operations();
+        let waits = |id: &str| {
+            operations.get(id).is_some_and(|operation| {
+                (operation.has(Stage::PreCheck) && !operation.has(Stage::PreChecked))
+                    || (operation.has(Stage::PostCheck) && !operation.has(Stage::PostChecked))
+            })
+        };
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.retain(|question| question.operations.iter().any(|(id, _)| waits(id)));
         Plan {
             labels,
             gate,
             finalizers,
             annotations,
             open: self.open,
+            kept,
             notes: self.notes,
             wake: self.wake,
             now: self.now,
@@ -263,8 +281,7 @@ impl Round<'_> {
             _ if gone(name) => false,
             _ if open.contains(name) => true,
             Asked::LetGo => is_leaving,
-            Asked::Prepare | Asked::Complete => holder(name).is_some_and(|(_, asked, held)| *asked && *held),
-            Asked::Release => false,
+            _ => holder(name).is_some_and(|(_, asked, held)| *asked && *held),
         });
         let before = self.draft.evidence.clone();
         self.draft.evidence.retain(|name| !gone(name));

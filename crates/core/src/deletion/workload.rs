@@ -172,8 +172,7 @@ impl Workload {
                 Ruling::Keep("its StatefulSet has not said yet which revision it updates to".to_owned())
             }
             (Some(update), Some(own)) if update == own => Ruling::Keep(format!(
-                "its StatefulSet wants {} pods, this one among them, and it is of the revision {own} that it is to be of",
-                wanted
+                "its StatefulSet wants {wanted} pods, this one among them, and it is of the revision {own} that it is to be of"
             )),
             _ => Ruling::Go,
         }

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 
 use crate::world::{Blockable, Stored, World};
 
-const IDS: [&str; 3] = ["a", "b", "c"];
+pub(crate) const IDS: [&str; 3] = ["a", "b", "c"];
 const TYPES: [&str; 2] = ["update", "restart"];
 
 #[derive(Clone, Debug)]
-enum Act {
+pub(crate) enum Act {
     Begin(usize, usize),
     BeginHalf(usize, bool),
     Finish(usize, bool),
@@ -24,7 +24,7 @@ enum Act {
     Checks(bool, bool),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+pub(crate) fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => (0..3usize, 0..2usize).prop_map(|(id, t)| Act::Begin(id, t)),
         1 => (0..3usize, any::<bool>()).prop_map(|(id, which)| Act::BeginHalf(id, which)),
@@ -38,7 +38,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn perform(world: &mut World, act: &Act) {
+pub(crate) fn perform(world: &mut World, act: &Act) {
     match *act {
         Act::Begin(id, t) => world.begin(IDS[id], TYPES[t]),
         Act::BeginHalf(id, operating) => world.write(|pod| {

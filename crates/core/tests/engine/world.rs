@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Consumers, Facts, LabelChanges, Operations, PodView, UnixNanos,
-    advance, plan,
+    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Operations, PodView, UnixNanos, advance,
 };
+
+use crate::hook_world::{Hooks, TIER};
 
 pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
 const EXPECTED: &str = r#"{"expectedFinalizers":{"Service/default/server":"prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"}}"#;
@@ -20,21 +21,49 @@ pub(crate) struct Stored {
     pub(crate) finalizers: Vec<String>,
     pub(crate) has_gate: bool,
     pub(crate) gate: Option<ConditionStatus>,
+    pub(crate) containers_ready: bool,
     pub(crate) ready: bool,
-    pub(crate) expects_consumer: bool,
+    pub(crate) terminating: bool,
+    pub(crate) expected: Option<String>,
+    pub(crate) evidence: Option<String>,
+    pub(crate) asked: Option<String>,
+    pub(crate) times: Times,
+}
+
+/// When conditions last changed, in whole seconds as conditions have them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Times {
+    pub(crate) created: Option<UnixNanos>,
+    pub(crate) gate: Option<UnixNanos>,
+    pub(crate) ready: Option<UnixNanos>,
+    pub(crate) containers_ready: Option<UnixNanos>,
+    pub(crate) terminating: Option<UnixNanos>,
+}
+
+pub(crate) fn whole_seconds(time: UnixNanos) -> UnixNanos {
+    UnixNanos(time.0 / 1_000_000_000 * 1_000_000_000)
 }
 
 impl Stored {
     pub(crate) fn view(&self) -> PodView<'_> {
         PodView {
             labels: &self.labels,
-            available_conditions: self.expects_consumer.then_some(EXPECTED),
+            available_conditions: self.expected.as_deref(),
             finalizers: &self.finalizers,
             has_gate: self.has_gate,
             gate: self.gate,
             ready: self.ready,
-            terminating: false,
-            facts: Facts::default(),
+            terminating: self.terminating,
+            facts: Facts {
+                containers_ready: self.containers_ready,
+                evidence: self.evidence.as_deref(),
+                asked: self.asked.as_deref(),
+                created_at: self.times.created,
+                gate_since: self.times.gate,
+                ready_since: self.times.ready,
+                containers_ready_since: self.times.containers_ready,
+                terminating_since: self.times.terminating,
+            },
         }
     }
 
@@ -73,7 +102,8 @@ pub(crate) struct World {
     pub(crate) history: Vec<Stored>,
     pub(crate) webhook: bool,
     pub(crate) checks: Blockable,
-    now: i64,
+    pub(crate) hooks: Hooks,
+    pub(crate) now: i64,
 }
 
 impl World {
@@ -94,14 +124,20 @@ impl World {
             finalizers: vec!["example.com/not-ours".to_owned()],
             has_gate,
             gate: None,
+            containers_ready: true,
             ready: false,
-            expects_consumer,
+            terminating: false,
+            expected: expects_consumer.then(|| EXPECTED.to_owned()),
+            evidence: None,
+            asked: None,
+            times: Times { created: Some(UnixNanos(1_700_000_000_000_000_000)), ..Times::default() },
         };
         World {
             history: vec![pod.clone()],
             pod,
             webhook: true,
             checks: Blockable::default(),
+            hooks: Hooks::default(),
             now: 1_700_000_000_000_000_000,
         }
     }
@@ -132,16 +168,13 @@ impl World {
         self.pod = new;
     }
 
-    /// One round of the controller, on `seen`, which may be old: a write on an old version is refused. Returns whether it
-    /// wanted to write.
+    /// One round of the controller, on `seen`, which may be old: a write on an old version is refused, and nobody is asked then.
+    /// Returns whether it wanted to write.
     pub(crate) fn reconcile(&mut self, seen: &Stored) -> bool {
         let now = self.now();
-        let plan = plan(&seen.view(), &Consumers::none(), &self.checks, now);
+        let plan = self.hooks.plan(&seen.view(), &self.checks, now);
         if seen.version == self.pod.version {
-            self.write(|pod| {
-                plan.labels.apply(&mut pod.labels);
-                pod.gate = plan.gate.or(pod.gate);
-            });
+            self.carry_out(&plan);
         }
         !plan.is_empty()
     }
@@ -153,8 +186,14 @@ impl World {
 
     /// The kubelet's status write.
     pub(crate) fn kubelet(&mut self) {
-        let ready = !self.pod.has_gate || self.pod.gate == Some(ConditionStatus::True);
-        self.write(|pod| pod.ready = ready);
+        let on = !self.pod.has_gate || self.pod.gate == Some(ConditionStatus::True);
+        let ready = on && self.pod.containers_ready;
+        let now = whole_seconds(self.now());
+        self.write(|pod| {
+            if pod.ready != ready {
+                (pod.ready, pod.times.ready) = (ready, Some(now));
+            }
+        });
     }
 
     /// The plain recipe of a traffic controller: Ready and gate not off, then hold the pod; otherwise let go.
@@ -162,7 +201,7 @@ impl World {
         let on = self.pod.ready && self.pod.gate != Some(ConditionStatus::False);
         self.write(|pod| {
             pod.finalizers.retain(|finalizer| finalizer != CONSUMER);
-            if on {
+            if on && !pod.terminating {
                 pod.finalizers.push(CONSUMER.to_owned());
             }
         });
@@ -222,7 +261,7 @@ fn check_safety(old: &Stored, new: &Stored) {
             };
             assert!(is_off, "operate/{id} with the gate on: {new:?}");
             assert!(
-                !new.finalizers.iter().any(|f| f == CONSUMER),
+                new.view().protection_finalizers().next().is_none(),
                 "operate/{id} while a consumer holds the pod: {new:?}"
             );
         }
@@ -241,7 +280,9 @@ fn check_safety(old: &Stored, new: &Stored) {
         assert!(new.ready && new.view().has_expected_finalizers(), "available too early: {new:?}");
     }
     let foreign = |pod: &Stored| -> BTreeMap<String, String> {
-        let is_foreign = |key: &str| matches!(Key::parse(key), Key::Other) && key != keys::CREATING;
+        let is_foreign = |key: &str| {
+            matches!(Key::parse(key), Key::Other) && ![keys::CREATING, keys::TO_DELETE, TIER].contains(&key)
+        };
         pod.labels
             .iter()
             .filter(|(key, _)| is_foreign(key))

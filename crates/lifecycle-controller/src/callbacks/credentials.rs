@@ -143,16 +143,16 @@ mod tests {
         let args = HookArgs { hook_token_file: Some(path.clone()), ..HookArgs::default() };
         let credentials = Credentials::new(args);
         assert!(credentials.bearer().is_err_and(|failure| failure.text.contains("--hook-token-file")));
-        fs::write(&path, "one\n").unwrap();
+        fs::write(&path, "secret-1\n").unwrap();
         later(&credentials);
-        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer one");
-        assert!(!format!("{credentials:?}").contains("one"), "no secrets in logs");
-        fs::write(&path, "two").unwrap();
+        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer secret-1");
+        assert!(!format!("{credentials:?}").contains("secret-1"), "no secrets in logs");
+        fs::write(&path, "secret-2").unwrap();
         later(&credentials);
-        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer two");
+        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer secret-2");
         fs::remove_file(&path).unwrap();
         later(&credentials);
-        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer two", "the last good one");
+        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer secret-2", "the last good one");
     }
 
     #[test]

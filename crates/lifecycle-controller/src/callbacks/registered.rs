@@ -99,7 +99,8 @@ impl Record {
     }
 }
 
-fn compile(object: &LifecycleHook) -> Result<Registered, String> {
+/// The hook, or what is wrong with it.
+pub(super) fn compile(object: &LifecycleHook) -> Result<Registered, String> {
     let hook = object.to_hook().map_err(|error| error.to_string())?;
     let spec = &object.spec;
     if hook.phases.is_empty() {
@@ -144,6 +145,11 @@ fn endpoint(given: &podward_api::Endpoint) -> Result<Endpoint, String> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     if uri.scheme_str() != Some("https") || host.is_empty() || !bare {
         return Err(url("must be https://<host>:<port> and nothing else; hooks are called over TLS only"));
+    }
+    // The parser takes any digits for a port.
+    let has_port = uri.authority().is_some_and(|authority| authority.as_str() != authority.host());
+    if has_port && uri.port_u16().is_none() {
+        return Err(url("has no port between 1 and 65535"));
     }
     let server_name = given.server_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(host);
     if ServerName::try_from(server_name).is_err() {
@@ -240,7 +246,7 @@ mod tests {
             (json!({"endpoint": {"url": "http://lb:1"}}), "TLS only"),
             (json!({"endpoint": {"url": "https://lb:1/path"}}), "nothing else"),
             (json!({"endpoint": {"url": "https://user:secret@lb:1"}}), "nothing else"),
-            (json!({"endpoint": {"url": "https://lb:99999"}}), "is no URL"),
+            (json!({"endpoint": {"url": "https://lb:99999"}}), "no port"),
             (json!({"endpoint": {"url": "https://lb:1", "serverName": "a b"}}), "no DNS name"),
             (json!({"endpoint": {"url": "https://lb:1", "caCertificates": "x"}}), "no PEM certificate"),
             (json!({"maxConcurrentCalls": 0}), "between 1 and 1000"),

@@ -184,10 +184,10 @@ impl Written {
     }
 }
 
-/// Whether a condition has another status than stands there.
+/// Whether a condition has another status than stands there. That nobody knows it yet is not worth a write of its own.
 fn stands_otherwise(record: &Record, present: &HookStatus, standing: Option<&Standing>) -> bool {
     let wanted = [Some(accepted(record, None)), reachability(record, standing, is_new(record, present))];
-    wanted.into_iter().flatten().any(|(type_, status, ..)| {
+    wanted.into_iter().flatten().filter(|(_, status, ..)| *status != "Unknown").any(|(type_, status, ..)| {
         !present.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == status)
     })
 }

@@ -1,6 +1,5 @@
 //! What the leader does about a pod's deletion, each time it looks at the pod.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;

@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{WatchStreamExt, metadata_watcher, watcher};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podward_core::deletion::Workload;
@@ -111,15 +111,12 @@ impl Waiting {
     /// Looks at `pod` again when the budget `name` has changed.
     pub(super) fn for_budget(&self, pod: &PodKey, name: &str) {
         let key = Watched::Budget { namespace: pod.namespace.clone(), name: name.to_owned() };
-        let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let api: Api<PartialObjectMeta<PodDisruptionBudget>> =
+            Api::namespaced(self.client.clone(), &pod.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let _ = self.add(key, pod, || {
-            metadata_watcher(api, config).default_backoff().filter_map(|event| {
-                let changed = matches!(
-                    event,
-                    Ok(watcher::Event::<PartialObjectMeta<PodDisruptionBudget>>::Apply(_)
-                        | watcher::Event::Delete(_))
-                );
+            watcher(api, config).default_backoff().filter_map(|event| {
+                let changed = matches!(event, Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)));
                 std::future::ready(changed.then_some(()))
             })
         });

@@ -44,6 +44,7 @@ pub struct Trust {
 enum Authorities {
     File(PathBuf),
     Pem(String),
+    System,
 }
 
 impl Trust {
@@ -53,10 +54,11 @@ impl Trust {
         Self::of(Authorities::File(path.into()))
     }
 
-    /// The authorities in a PEM text.
+    /// The authorities in a PEM text; those of the system when it is empty.
     #[must_use]
     pub fn pem(text: impl Into<String>) -> Self {
-        Self::of(Authorities::Pem(text.into()))
+        let text = text.into();
+        Self::of(if text.is_empty() { Authorities::System } else { Authorities::Pem(text) })
     }
 
     fn of(authorities: Authorities) -> Self {
@@ -97,7 +99,7 @@ impl Trust {
     fn stamps(&self) -> Vec<Option<Stamp>> {
         let authorities = match &self.authorities {
             Authorities::File(path) => Some(path),
-            Authorities::Pem(_) => None,
+            Authorities::Pem(_) | Authorities::System => None,
         };
         let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
         authorities.into_iter().chain(identity).map(|path| Stamp::of(path)).collect()
@@ -107,6 +109,7 @@ impl Trust {
         let roots = match &self.authorities {
             Authorities::File(path) => roots(&read(path)?, &format!("{path:?}"))?,
             Authorities::Pem(text) => roots(text.as_bytes(), "the PEM text of the authorities")?,
+            Authorities::System => system_roots()?,
         };
         let unusable = |error: rustls::Error| InvalidTrust::Unusable {
             what: "the TLS configuration".to_owned(),
@@ -153,6 +156,20 @@ fn roots(pem: &[u8], what: &str) -> Result<RootCertStore, InvalidTrust> {
             what: what.to_owned(),
             problem: format!("one of its certificates is no authority: {error}"),
         })?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, InvalidTrust> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let problem = match found.errors.first() {
+            Some(error) => error.to_string(),
+            None => "the system has none; give the certificate of the authority".to_owned(),
+        };
+        return Err(InvalidTrust::Unusable { what: "the authorities of the system".to_owned(), problem });
     }
     Ok(roots)
 }

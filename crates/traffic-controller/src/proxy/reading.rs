@@ -68,7 +68,9 @@ impl Reading {
             }
         }
         if !known {
-            return Err(format!("the answer has no metric {PREFIX}endpoint_changes_pending; is it kube-proxy's?"));
+            return Err(format!(
+                "the answer has no metric {PREFIX}endpoint_changes_pending; is it kube-proxy's?"
+            ));
         }
         for (family, bucket) in reading.families.iter_mut().zip(buckets) {
             if let Some(family) = family {
@@ -80,7 +82,9 @@ impl Reading {
 
     /// Takes a line without [`PREFIX`]. Tells whether it is one that every kube-proxy has.
     fn take(&mut self, line: &str, buckets: &mut [Bucket; Family::COUNT]) -> bool {
-        let Some((name, value)) = line.rsplit_once(' ').and_then(|(name, value)| Some((name, number(value)?))) else {
+        let Some((name, value)) =
+            line.rsplit_once(' ').and_then(|(name, value)| Some((name, number(value)?)))
+        else {
             return false;
         };
         let (name, labels) = name.split_once('{').unwrap_or((name, ""));

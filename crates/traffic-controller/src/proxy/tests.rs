@@ -1,1 +1,169 @@
+use std::time::Duration;
 
+use podward_core::UnixNanos;
+use proptest::prelude::*;
+
+use super::*;
+
+mod simulated;
+
+const MS: i64 = 1_000_000;
+
+fn at(milliseconds: i64) -> UnixNanos {
+    UnixNanos(1_700_000_000_000 * MS + milliseconds * MS)
+}
+
+/// A reading at a time, of IPv4 alone: when it last synced and queued, how many syncs took how long.
+fn reading(time: i64, pending: u64, synced: i64, queued: i64, syncs: u64, took: i64) -> Reading {
+    let family = FamilyReading {
+        synced: at(synced).0,
+        queued: at(queued).0,
+        syncs,
+        sync_nanos: took * MS,
+        longest: Duration::from_millis(64),
+    };
+    Reading {
+        asked: at(time),
+        answered: at(time + 2),
+        node_clock: None,
+        started: 1.0,
+        pending,
+        families: [Some(family), None],
+    }
+}
+
+fn changed(time: i64) -> [Option<Change>; 2] {
+    [Some(Change { seen: at(time), not_before: Some(at(time - 1000)) }), None]
+}
+
+fn proxy(readings: impl IntoIterator<Item = Reading>) -> Proxy {
+    let mut proxy = Proxy::default();
+    readings.into_iter().for_each(|reading| proxy.read(reading));
+    proxy
+}
+
+#[test]
+fn a_sync_that_began_after_the_change_proves_it_at_once() {
+    // Queued at 1000, the sync took from 1030 to 1060.
+    let before = reading(900, 0, 500, 400, 7, 210);
+    let proxy = proxy([before, reading(1210, 0, 1060, 1000, 8, 240)]);
+    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+}
+
+#[test]
+fn a_sync_that_began_before_the_change_proves_nothing() {
+    // The sync took from 990 to 1060, and the change was queued at 1000; the next one is under way, so nothing is pending.
+    let before = reading(900, 0, 500, 400, 7, 210);
+    let now = |time| reading(time, 0, 1060, 1000, 8, 280);
+    let proxy = proxy([before, now(1210), now(1600), now(5000)]);
+    let TakenIn::NotYet(why) = proxy.has(&changed(1005)) else { panic!("{proxy:?}") };
+    assert!(why.contains("during its last sync"), "{why}");
+}
+
+#[test]
+fn without_an_earlier_reading_it_is_idleness_that_proves() {
+    let now = |time| reading(time, 0, 1060, 1000, 8, 240);
+    assert!(
+        matches!(proxy([now(1210), now(1400)]).has(&changed(1005)), TakenIn::NotYet(why) if why.contains("idle"))
+    );
+    // 200 ms, and a second in which kube-proxy may let a change wait.
+    assert_eq!(proxy([now(1210), now(1400), now(2500)]).has(&changed(1005)), TakenIn::Yes);
+}
+
+#[test]
+fn what_is_pending_or_failing_is_said() {
+    let why = |reading| match proxy([reading]).has(&changed(1005)) {
+        TakenIn::NotYet(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(reading(1300, 3, 1060, 1000, 8, 240)).contains("3 changes are pending"));
+    assert!(why(reading(1300, 0, 500, 1000, 9, 240)).contains("queued 0.50 s after"));
+    assert!(
+        why(reading(1100, 0, 1060, 1000, 8, 240)).contains("since the change"),
+        "too soon after the change"
+    );
+    assert!(
+        matches!(Proxy::default().has(&changed(1)), TakenIn::NotYet(why) if why.contains("not read yet"))
+    );
+}
+
+#[test]
+fn a_proxy_that_has_heard_of_nothing_has_taken_in_nothing() {
+    let now = |time| reading(time, 0, 1060, 1000, 8, 240);
+    let deaf = proxy([now(9000), now(10_100)]);
+    assert!(matches!(deaf.has(&changed(10_000)), TakenIn::NotYet(why) if why.contains("since the change")));
+    let deaf = proxy([now(9000), now(11_000), now(12_000)]);
+    assert!(matches!(deaf.has(&changed(10_000)), TakenIn::Unheard(why) if why.contains("9.0 s")));
+    let unknown = [Some(Change { seen: at(10_000), not_before: None }), None];
+    assert_eq!(deaf.has(&unknown), TakenIn::Yes, "a change of unknown age may have been long ago");
+}
+
+#[test]
+fn the_node_s_clock_may_be_wrong() {
+    // It is an hour ahead: 3,600,000 ms.
+    let hour = 3_600_000;
+    let ahead = |mut reading: Reading| {
+        reading.node_clock = Some(reading.answered.0 + hour * MS);
+        reading
+    };
+    let proxy = proxy([
+        ahead(reading(900, 0, 500 + hour, 400 + hour, 7, 210)),
+        ahead(reading(1210, 0, 1060 + hour, 1000 + hour, 8, 240)),
+        ahead(reading(20_000, 0, 1060 + hour, 1000 + hour, 8, 240)),
+    ]);
+    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+    assert!(matches!(proxy.has(&changed(15_000)), TakenIn::Unheard(_)));
+}
+
+#[test]
+fn a_new_process_starts_from_nothing() {
+    let mut proxy = proxy([reading(900, 0, 500, 400, 7, 210), reading(1210, 0, 1060, 1000, 8, 240)]);
+    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+    proxy.read(Reading { started: 2.0, ..reading(1300, 1, 0, 1290, 0, 0) });
+    assert!(matches!(proxy.has(&changed(1005)), TakenIn::NotYet(_)));
+}
+
+#[test]
+fn a_proxy_that_fails_is_unreadable_until_it_answers() {
+    let mut proxy = Proxy::default();
+    proxy.failed(at(1), "refused".to_owned());
+    assert_eq!(proxy.has(&changed(0)), TakenIn::Unreadable("refused".to_owned()));
+    proxy.read(reading(900, 0, 500, 400, 7, 210));
+    proxy.read(reading(1210, 0, 1060, 1000, 8, 240));
+    proxy.failed(at(1300), "refused".to_owned());
+    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes, "what was proven stays so");
+    assert!(matches!(proxy.has(&changed(1290)), TakenIn::Unreadable(_)));
+}
+
+#[test]
+fn a_family_that_the_proxy_does_not_know_is_nothing_to_wait_for() {
+    let proxy = proxy([reading(1500, 0, 1060, 1000, 8, 240)]);
+    let v6 = [None, Some(Change { seen: at(1000), not_before: Some(at(0)) })];
+    assert_eq!(proxy.has(&v6), TakenIn::Yes);
+}
+
+#[test]
+fn kube_proxy_s_own_text_is_read() {
+    let text = include_str!("tests/kube-proxy-1.36.txt");
+    let date = Some("Sat, 21 Nov 2026 14:01:34 GMT");
+    let reading = Reading::parse(text, date, UnixNanos(1), UnixNanos(2)).unwrap();
+    let v4 = reading.families[0].unwrap();
+    assert_eq!((reading.pending, v4.syncs), (0, 1));
+    assert_eq!(v4.sync_nanos, 179_454_351);
+    assert_eq!(v4.longest, Duration::from_millis(256));
+    assert!(v4.synced > v4.queued && v4.synced - v4.queued < 1_000_000_000);
+    assert_eq!(reading.families[1].unwrap().longest, Duration::from_millis(128));
+    assert_eq!(reading.node_clock, Some(1_795_269_694_000_000_000));
+    assert!(Reading::parse("go_threads 4\n", None, UnixNanos(1), UnixNanos(2)).is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_answer_makes_it_fail(text in "(kubeproxy_sync_proxy_rules_[a-z_]{0,30}(\\{[^\n]{0,40}\\})? [^\n]{0,20}\n|[^\n]{0,40}\n){0,20}", date in ".{0,40}") {
+        if let Ok(reading) = Reading::parse(&text, Some(&date), at(0), at(1)) {
+            let mut proxy = Proxy::default();
+            proxy.read(reading);
+            let _ = proxy.has(&changed(0));
+        }
+    }
+}

@@ -97,7 +97,12 @@ pub(super) fn taken_in(
         parts.push(bounded(changed, waits.propagation, now, "a proxy that is not kube-proxy"));
     }
     if uses(ServiceKind::Headless) {
-        parts.push(bounded(changed, waits.dns_ttl, now, "clients to forget the DNS answer of a headless Service"));
+        parts.push(bounded(
+            changed,
+            waits.dns_ttl,
+            now,
+            "clients to forget the DNS answer of a headless Service",
+        ));
     }
     join(parts)
 }
@@ -129,11 +134,15 @@ fn bounded(changed: &Change, wait: Duration, now: UnixNanos, whom: &str) -> Part
     if now >= end {
         return Part::Done(Bounded, format!("{seconds} s for {whom}"));
     }
-    Part::Wait(format!("waits for {whom} ({:.1} of {seconds} s)", between(changed.seen, now).as_secs_f64()), Some(end))
+    Part::Wait(
+        format!("waits for {whom} ({:.1} of {seconds} s)", between(changed.seen, now).as_secs_f64()),
+        Some(end),
+    )
 }
 
 fn read(changed: &Change, nodes: &[OneNode], waits: &Waits, now: UnixNanos) -> Part {
-    let (mut have, mut left_out, mut unseen, mut waiting, mut until) = (0, Vec::new(), Vec::new(), Vec::new(), None);
+    let (mut have, mut left_out, mut unseen, mut waiting, mut until) =
+        (0, Vec::new(), Vec::new(), Vec::new(), None);
     for node in nodes {
         if !node.ready {
             left_out.push(node.name.to_string());

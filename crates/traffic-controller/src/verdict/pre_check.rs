@@ -21,7 +21,12 @@ pub(crate) struct ServiceOthers {
 ///
 /// Why not for ever: kube-proxy falls back on endpoints that are serving while they terminate, and a pod whose gate is False is not, so
 /// the last endpoint is better kept; but one that never gets ready must not hold up an operation.
-pub(crate) fn pre_check(services: &[ServiceOthers], waits: &Waits, asked: UnixNanos, now: UnixNanos) -> Verdict {
+pub(crate) fn pre_check(
+    services: &[ServiceOthers],
+    waits: &Waits,
+    asked: UnixNanos,
+    now: UnixNanos,
+) -> Verdict {
     let last: Vec<&ServiceOthers> = services.iter().filter(|service| service.others.ready == 0).collect();
     let end = after(asked, waits.surge);
     if let Some(service) = last.iter().find(|service| service.others.coming > 0) {
@@ -36,7 +41,9 @@ pub(crate) fn pre_check(services: &[ServiceOthers], waits: &Waits, asked: UnixNa
         let waited = waits.surge.as_secs_f64();
         return Verdict::done(
             Assumed,
-            format!("the pod is the last ready endpoint of Service {name}; {coming} didn't get ready within {waited} s"),
+            format!(
+                "the pod is the last ready endpoint of Service {name}; {coming} didn't get ready within {waited} s"
+            ),
         );
     }
     if let Some(service) = last.first() {
@@ -51,7 +58,13 @@ pub(crate) fn pre_check(services: &[ServiceOthers], waits: &Waits, asked: UnixNa
         Proven,
         fewest.map_or_else(
             || "no Service sends it traffic".to_owned(),
-            |service| format!("Service {} keeps {}", service.key, count(service.others.ready, "other ready endpoint")),
+            |service| {
+                format!(
+                    "Service {} keeps {}",
+                    service.key,
+                    count(service.others.ready, "other ready endpoint")
+                )
+            },
         ),
     )
 }

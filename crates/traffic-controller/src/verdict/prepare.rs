@@ -68,7 +68,8 @@ pub(crate) fn prepare(
     let since = *progress.taken_in.get_or_insert(now);
     match in_flight(flight, since, progress, waits, now) {
         Part::Done(level, words) => {
-            let words: Vec<String> = [slices, proxies, words].into_iter().filter(|text| !text.is_empty()).collect();
+            let words: Vec<String> =
+                [slices, proxies, words].into_iter().filter(|text| !text.is_empty()).collect();
             Verdict::done(slices_level.max(proxies_level).max(level), words.join("; "))
         }
         Part::Wait(words, until) => Verdict::pending(format!("{slices}; {proxies}; {words}"), until),

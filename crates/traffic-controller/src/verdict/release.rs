@@ -25,7 +25,11 @@ pub(crate) fn release(facts: &Facts, opted_out: bool) -> Verdict {
     if facts.services.iter().all(|service| service.slices == 0) {
         return Verdict::done(Proven, "no EndpointSlice names it");
     }
-    let others = facts.services.iter().filter(|service| service.ready.is_some()).map(|service| service.key.to_string());
+    let others = facts
+        .services
+        .iter()
+        .filter(|service| service.ready.is_some())
+        .map(|service| service.key.to_string());
     let others: Vec<String> = others.collect();
     if others.is_empty() {
         return Verdict::done(Assumed, "no EndpointSlice shows it ready; the proxies follow");

@@ -58,7 +58,9 @@ impl World {
     pub(crate) fn facts(&self, pod: &PodId) -> Facts {
         let mut found: BTreeMap<Arc<str>, ServiceFacts> = BTreeMap::new();
         let services = self.services.get(&pod.namespace);
-        for (name, service) in services.into_iter().flatten().filter(|(_, service)| service.selects(&pod.labels)) {
+        for (name, service) in
+            services.into_iter().flatten().filter(|(_, service)| service.selects(&pod.labels))
+        {
             found.insert(
                 Arc::clone(name),
                 ServiceFacts {
@@ -74,7 +76,8 @@ impl World {
             );
         }
         let mut changed = [None; Family::COUNT];
-        let by_address = pod.addresses.iter().map(|address| Owner::Address(Arc::clone(&pod.namespace), *address));
+        let by_address =
+            pod.addresses.iter().map(|address| Owner::Address(Arc::clone(&pod.namespace), *address));
         for owner in std::iter::once(Owner::Pod(Arc::clone(&pod.uid))).chain(by_address) {
             let Some(indexed) = self.owners.get(&owner) else { continue };
             for (ours, theirs) in changed.iter_mut().zip(indexed.changed) {
@@ -87,7 +90,8 @@ impl World {
         if changed == [None; Family::COUNT] {
             // Nothing was ever seen of it. It may have left its slices before this process came.
             for address in &pod.addresses {
-                changed[Family::of(*address).index()] = self.filled.map(|seen| Change { seen, not_before: None });
+                changed[Family::of(*address).index()] =
+                    self.filled.map(|seen| Change { seen, not_before: None });
             }
         }
         Facts { services: found.into_values().collect(), changed }

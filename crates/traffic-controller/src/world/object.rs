@@ -80,7 +80,8 @@ struct Kept(Option<BTreeMap<String, String>>);
 
 impl<'de> Deserialize<'de> for Kept {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let all = Option::<BTreeMap<Cow<'de, str>, Cow<'de, str>>>::deserialize(deserializer)?.unwrap_or_default();
+        let all =
+            Option::<BTreeMap<Cow<'de, str>, Cow<'de, str>>>::deserialize(deserializer)?.unwrap_or_default();
         let kept: BTreeMap<String, String> = all
             .into_iter()
             .filter(|(key, _)| KEPT.contains(&key.as_ref()))

@@ -4,8 +4,10 @@ mod cancel;
 mod checks;
 mod controllers;
 mod creation;
+mod examples;
 mod operations;
 mod phases;
+mod releases;
 mod scale;
 mod strict;
 mod traffic;
@@ -23,7 +25,9 @@ fn main() -> ExitCode {
         scale::tests(),
         strict::tests(),
         webhooks::tests(),
+        releases::tests(),
         controllers::tests(),
+        examples::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }

@@ -20,7 +20,7 @@ pub(super) struct HookState {
     pub(super) stats: Stats,
     /// Questions without DONE.
     pub(super) open: usize,
-    /// Whether anybody has tried to reach it.
+    /// Whether anybody has tried to reach it, as it is registered now.
     pub(super) tried: bool,
     /// Rings when there may be something to do.
     pub(super) bell: Arc<Notify>,
@@ -84,7 +84,7 @@ impl HookState {
     fn reachable(&self) -> Option<bool> {
         match self.problem() {
             Some(_) => Some(false),
-            None => (self.tried || self.stats.last_answer.is_some()).then_some(true),
+            None => self.tried.then_some(true),
         }
     }
 

@@ -6,6 +6,7 @@ mod attached;
 mod callers;
 mod conversation;
 mod files;
+mod manifests;
 mod program;
 mod questions;
 mod registering;

@@ -1,7 +1,7 @@
 //! An example that runs.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -10,8 +10,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use podward_support::python_with;
-use podward_testbed::workspace_dir;
+use podward_support::PythonExamples;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::{Child, Command},
@@ -52,30 +51,15 @@ impl Example {
     }
 }
 
-/// The interpreter with the packages that the example asks for, and the generated modules in its path.
 async fn python(script: &str) -> Command {
-    static READY: OnceCell<(PathBuf, PathBuf)> = OnceCell::const_new();
-    let dir = workspace_dir().join("deploy/examples/hook-server-python");
-    let (python, generated) = READY
-        .get_or_init(|| async {
-            let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-            let python = python_with(&dir.join("requirements.txt"), target).await;
-            let python = python.unwrap_or_else(|error| panic!("{error:#}"));
-            let generated = target.join("example-stubs");
-            std::fs::create_dir_all(&generated).unwrap();
-            let output = Command::new(dir.join("generate.sh"))
-                .arg(&generated)
-                .env("PYTHON", &python)
-                .output()
-                .await
-                .unwrap();
-            assert!(output.status.success(), "generate.sh: {}", String::from_utf8_lossy(&output.stderr));
-            (python, generated)
-        })
-        .await;
-    let mut command = Command::new(python);
-    // No `__pycache__` beside the sources.
-    command.arg("-B").arg(dir.join(script)).env("PYTHONPATH", generated);
+    static READY: OnceCell<PythonExamples> = OnceCell::const_new();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let examples = READY.get_or_init(|| async {
+        PythonExamples::prepare(target).await.unwrap_or_else(|error| panic!("{error:#}"))
+    });
+    let (program, args) = examples.await.command(script);
+    let mut command = Command::new(program);
+    command.args(args);
     command
 }
 

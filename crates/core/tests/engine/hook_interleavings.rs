@@ -1,0 +1,164 @@
+//! Hooks that answer in any order, too late or never, come, go and change, while pods are operated on and end at any moment and the
+//! process restarts: the safety properties hold, and everything comes to rest.
+
+use podward_core::ConditionStatus;
+use podward_core::hooks::{Answer, DeadlinePolicy, GateTiming, Hook, Phase, Selector, is_hook_finalizer};
+use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::hook_world::{TIER, done, hook};
+use crate::interleavings::{self, IDS};
+use crate::world::{Blockable, World};
+
+const HOOKS: [&str; 3] = ["mesh", "registry", "audit"];
+
+#[derive(Clone, Debug)]
+enum Act {
+    Usual(interleavings::Act),
+    Answer(usize, Reply),
+    Register(Hook),
+    Deregister(usize),
+    Relabel(bool),
+    Containers(bool),
+    Sleep(i64),
+    Restart,
+    Terminate,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Reply {
+    Done,
+    Pending,
+    No,
+}
+
+fn timing() -> impl Strategy<Value = GateTiming> {
+    prop_oneof![Just(GateTiming::BeforeGate), Just(GateTiming::AfterGate)]
+}
+
+fn policy() -> impl Strategy<Value = DeadlinePolicy> {
+    prop_oneof![Just(DeadlinePolicy::Hold), Just(DeadlinePolicy::Proceed), Just(DeadlinePolicy::Cancel)]
+}
+
+prop_compose! {
+    fn any_hook()(
+        name in 0..HOOKS.len(),
+        phases in prop::sample::subsequence(
+            vec![Phase::PreCheck, Phase::Prepare, Phase::PostCheck, Phase::Complete, Phase::Release], 1..=5),
+        usual in prop::bool::weighted(0.6),
+        selects in prop::bool::weighted(0.2),
+        order in -1..=1i32,
+        seconds in 1..100i64,
+        deadline_policy in policy(),
+        prepare_timing in timing(),
+        complete_timing in timing(),
+    ) -> Hook {
+        let phases = if usual { vec![Phase::Prepare, Phase::Complete, Phase::Release] } else { phases };
+        let pod_selector = if selects {
+            Selector::new([(TIER.to_owned(), "front".to_owned())].into(), []).unwrap()
+        } else {
+            Selector::everything()
+        };
+        Hook {
+            phases, pod_selector, order, deadline_policy, prepare_timing, complete_timing,
+            deadline_nanoseconds: seconds * 1_000_000_000,
+            ..hook(HOOKS[name])
+        }
+    }
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let reply = prop_oneof![6 => Just(Reply::Done), 1 => Just(Reply::Pending), 1 => Just(Reply::No)];
+    prop_oneof![
+        14 => interleavings::act().prop_map(Act::Usual),
+        8 => (0..HOOKS.len(), reply).prop_map(|(hook, reply)| Act::Answer(hook, reply)),
+        1 => any_hook().prop_map(Act::Register),
+        1 => (0..HOOKS.len()).prop_map(Act::Deregister),
+        1 => any::<bool>().prop_map(Act::Relabel),
+        1 => prop::bool::weighted(0.7).prop_map(Act::Containers),
+        1 => (1..90i64).prop_map(Act::Sleep),
+        1 => Just(Act::Restart),
+    ]
+}
+
+fn perform(world: &mut World, act: &Act) {
+    match act {
+        Act::Usual(act) => interleavings::perform(world, act),
+        Act::Answer(hook, reply) => {
+            let answer = match reply {
+                Reply::Done => done(),
+                Reply::Pending => Answer::Open { message: "3 sessions".to_owned() },
+                Reply::No => Answer::Rejected { reason: "not now".to_owned() },
+            };
+            world.hooks.answer(HOOKS[*hook], &answer);
+        }
+        Act::Register(hook) => world.register(hook.clone()),
+        Act::Deregister(hook) => world.deregister(HOOKS[*hook]),
+        Act::Relabel(front) => world.relabel(front.then_some("front")),
+        Act::Containers(ready) => world.containers(*ready),
+        Act::Sleep(seconds) => world.now += seconds * 1_000_000_000,
+        Act::Restart => world.restart(),
+        Act::Terminate => world.terminate(),
+    }
+}
+
+fn all_end(world: &mut World, undo: bool) {
+    world.checks = Blockable::default();
+    world.containers(true);
+    world.settle_with_hooks();
+    for id in IDS {
+        if undo && (world.pod.has(Stage::Operating, id) || world.pod.has(Stage::OperationType, id)) {
+            world.undo(id, "update");
+        } else {
+            world.finish_both(id);
+        }
+    }
+    world.settle_with_hooks();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hooks_in_any_interleaving(
+        hooks in vec(any_hook(), 0..3),
+        acts in vec(act(), 1..70),
+        has_gate in prop::bool::weighted(0.9),
+        consumer in prop::bool::weighted(0.4),
+        webhook_at_end in any::<bool>(),
+        undo in any::<bool>(),
+    ) {
+        let mut world = World::created(has_gate, consumer);
+        hooks.into_iter().for_each(|hook| world.register(hook));
+        for act in &acts {
+            perform(&mut world, act);
+        }
+        world.webhook = webhook_at_end;
+        all_end(&mut world, undo);
+        prop_assert_eq!(world.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
+        prop_assert!(!has_gate || world.pod.gate == Some(ConditionStatus::True));
+        world.assert_held_by_exactly_its_hooks();
+        let at_rest = world.pod.clone();
+        world.restart();
+        prop_assert!(!world.reconcile_latest(), "writes at rest: {:?} -> {:?}", at_rest, world.pod);
+    }
+
+    /// A pod that ends at any moment is gone when every hook that held it has forgotten it.
+    #[test]
+    fn pods_end_at_any_moment(
+        hooks in vec(any_hook(), 0..3),
+        before in vec(act(), 1..40),
+        after in vec(act(), 0..15),
+    ) {
+        let mut world = World::created(true, true);
+        hooks.into_iter().for_each(|hook| world.register(hook));
+        before.iter().for_each(|act| perform(&mut world, act));
+        perform(&mut world, &Act::Terminate);
+        after.iter().for_each(|act| perform(&mut world, act));
+        world.settle_with_hooks();
+        let left: Vec<&String> = world.pod.finalizers.iter().filter(|name| is_hook_finalizer(name)).collect();
+        prop_assert!(left.is_empty(), "{:?}", left);
+        prop_assert!(world.pod.finalizers.contains(&"example.com/not-ours".to_owned()));
+    }
+}

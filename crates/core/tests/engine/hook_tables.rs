@@ -1,0 +1,1 @@
+//! Hooks, rule by rule.

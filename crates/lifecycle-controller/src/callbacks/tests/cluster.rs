@@ -1,0 +1,89 @@
+//! Against a real API server: the resource as it is derived, watches, and the precondition of status writes.
+
+use futures::StreamExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::CustomResourceExt;
+use kube::runtime::reflector;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, ResourceExt};
+use podward_api::LifecycleHook;
+use podward_core::hooks::{Answer, Answers};
+use podward_testbed::{Bed, Shape};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::hook_server::{HookServer, done};
+use super::{PATIENCE, hook, pod, question};
+use crate::callbacks::{Callbacks, HookArgs, HookMetrics};
+
+fn has(type_: &'static str, wanted: &'static str) -> impl Fn(Option<&LifecycleHook>) -> bool {
+    move |hook: Option<&LifecycleHook>| {
+        let status = hook.and_then(|hook| hook.status.as_ref());
+        status.is_some_and(|status| {
+            status.conditions.iter().any(|condition| condition.type_ == type_ && condition.status == wanted)
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
+    let bed = Bed::builder(Shape::ControlPlane).name("callbacks").start().await.unwrap();
+    let client = bed.client();
+    let (metrics, stop) = (HookMetrics::default(), CancellationToken::new());
+    let (store, _writer) = reflector::store();
+    // Begun without the resource: it comes to be known when that is installed.
+    let (callbacks, woken) =
+        Callbacks::start(client.clone(), HookArgs::default(), store, metrics, stop.clone());
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = LifecycleHook::crd();
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let established = conditions::is_crd_established();
+    tokio::time::timeout(PATIENCE, await_condition(definitions, &definition.name_any(), established))
+        .await
+        .unwrap()
+        .unwrap();
+
+    let server = HookServer::start(|_| async { Ok(done("seen")) }).await;
+    let hooks: Api<LifecycleHook> = Api::all(client.clone());
+    let object = |value| serde_json::from_value::<LifecycleHook>(value).unwrap();
+    hooks.create(&PostParams::default(), &object(server.hook("lb", json!({})))).await.unwrap();
+    let until = |type_, wanted| {
+        let reached = await_condition(hooks.clone(), "lb", has(type_, wanted));
+        async move { tokio::time::timeout(PATIENCE, reached).await.unwrap().unwrap().unwrap() }
+    };
+    let found = until("Reachable", "True").await;
+    assert_eq!(found.status.as_ref().unwrap().observed_generation, Some(1));
+    assert!(callbacks.known().get("lb").is_some());
+
+    let (web, question) = (pod("web"), question("lb"));
+    callbacks.ask(&web, std::slice::from_ref(&question));
+    let mut woken = Box::pin(woken);
+    let answered = async {
+        while !matches!(callbacks.answers(web.uid()).answer(&question), Some(Answer::Done(_))) {
+            woken.next().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered).await.unwrap();
+
+    // A slip in the spec, as far as the schema lets it through.
+    let slip = Patch::Merge(json!({"spec": {"phases": []}}));
+    hooks.patch("lb", &PatchParams::default(), &slip).await.unwrap();
+    let refused = until("Accepted", "False").await;
+    let message = &refused.status.unwrap().conditions[0].message;
+    assert!(message.contains("spec.phases") && message.contains("in force still"), "{message}");
+
+    // A status that was meant for another object of the name is not written.
+    let forged = Patch::Merge(json!({"metadata": {"uid": "another"}, "status": {"callsInFlight": 7}}));
+    let error = hooks.patch_status("lb", &PatchParams::default(), &forged).await.unwrap_err();
+    assert!(matches!(error, kube::Error::Api(status) if status.code == 409));
+
+    hooks.delete("lb", &DeleteParams::default()).await.unwrap();
+    hooks.create(&PostParams::default(), &object(hook("lb", json!({"attachment": {}})))).await.unwrap();
+    let other = until("Reachable", "False").await;
+    let reachable = other.status.unwrap().conditions.into_iter().find(|found| found.type_ == "Reachable");
+    assert!(reachable.unwrap().message.contains("no hook system is attached"));
+    stop.cancel();
+    callbacks.stopped().await;
+    bed.down().await.unwrap();
+}

@@ -1,0 +1,82 @@
+//! What people see of a hook.
+
+use podward_api::LifecycleHook;
+use serde_json::{Value, json};
+
+use super::hook_server::{HookServer, done};
+use super::{HookArgs, Rig, hook, pod, question};
+use crate::callbacks::{check, try_endpoint};
+
+fn condition(status: &Value, type_: &str) -> Value {
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default()
+}
+
+fn has(status: &Value, type_: &str, wanted: &str) -> bool {
+    condition(status, type_)["status"] == wanted
+}
+
+#[tokio::test]
+async fn a_hook_is_connected_to_before_it_is_asked() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let web = pod("web");
+    let rig = Rig::with(&[server.hook("lb", json!({}))], std::slice::from_ref(&web)).await;
+    let status = rig.api.status("lb", |status| has(status, "Reachable", "True")).await;
+    assert!(
+        has(&status, "Accepted", "True") && condition(&status, "Accepted")["reason"] == "Valid",
+        "{status}"
+    );
+    assert_eq!((&status["observedGeneration"], &status["callsInFlight"]), (&json!(1), &json!(0)));
+    assert_eq!(*server.calls.borrow(), 0);
+    assert_eq!(rig.api.status_writes("lb"), 1, "one write for all that");
+}
+
+#[tokio::test]
+async fn an_endpoint_can_be_tried_before_it_is_registered() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let object = |spec: Value| -> LifecycleHook { serde_json::from_value(server.hook("lb", spec)).unwrap() };
+    let (good, bad) = (object(json!({})), object(json!({"maxConcurrentCalls": 0})));
+    let args = HookArgs::default();
+    assert_eq!((check(&good), try_endpoint(&good, &args).await), (Ok(()), Ok(())));
+    let slip = check(&bad);
+    assert!(slip.is_err_and(|problem| problem.contains("spec.maxConcurrentCalls")));
+    server.stop().await;
+    let gone = try_endpoint(&good, &args).await;
+    assert!(gone.is_err_and(|problem| problem.contains("could not connect")));
+}
+
+#[tokio::test]
+async fn a_hook_that_can_not_be_right_is_told_so_and_mended() {
+    let rig = Rig::with(&[hook("lb", json!({"phases": [], "attachment": {}}))], &[pod("web")]).await;
+    let status = rig.api.status("lb", |status| has(status, "Accepted", "False")).await;
+    let accepted = condition(&status, "Accepted");
+    assert_eq!(accepted["reason"], "Invalid");
+    assert!(accepted["message"].as_str().unwrap().contains("spec.phases"), "{accepted}");
+    assert_eq!(condition(&status, "Reachable")["reason"], "NotAsked");
+    assert!(rig.callbacks.known().get("lb").is_some(), "its finalizers are not to be taken for nobody's");
+    assert!(rig.callbacks.hooks_for(&pod("web")).unwrap().is_empty());
+
+    rig.api.put_hook(hook("lb", json!({"attachment": {}})));
+    let status = rig.api.status("lb", |status| has(status, "Accepted", "True")).await;
+    assert_eq!(status["observedGeneration"], 2);
+    let reachable = condition(&status, "Reachable");
+    assert!(reachable["message"].as_str().unwrap().contains("no hook system is attached"), "{reachable}");
+    let _attachment = rig.callbacks.attach("lb").unwrap();
+    rig.api.status("lb", |status| has(status, "Reachable", "True") && status["lastError"].is_null()).await;
+}
+
+#[tokio::test]
+async fn another_leader_writes_nothing_that_stands_there() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let web = pod("web");
+    let mut rig = Rig::with(&[server.hook("lb", json!({}))], std::slice::from_ref(&web)).await;
+    rig.ask_until_done(&web, &question("lb")).await;
+    rig.api.status("lb", |status| status["lastAnswerTime"].is_string() && status["callsInFlight"] == 0).await;
+    let api = rig.stop().await;
+    let writes = api.status_writes("lb");
+    // A second hook's first write comes after everything that there was to write about the first.
+    let next = Rig::start(api, HookArgs::default(), std::slice::from_ref(&web));
+    next.api.put_hook(hook("other", json!({"attachment": {}})));
+    next.api.status("other", |status| has(status, "Reachable", "False")).await;
+    assert_eq!(next.api.status_writes("lb"), writes);
+}

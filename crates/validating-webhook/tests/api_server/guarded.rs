@@ -1,0 +1,209 @@
+//! A bed whose API server asks the webhook about deletes and evictions.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE};
+use podward_testbed::{Bed, Command, Process, Shape, build_workspace, workspace_dir};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PORT: u16 = 18_999;
+const USER: &str = "system:serviceaccount:podward-system:validating-webhook";
+
+pub(crate) struct Guarded {
+    bed: Bed,
+    webhook: Process,
+}
+
+/// Asks again until `seen` accepts the answer.
+pub(crate) async fn eventually<T: Debug>(
+    what: &str,
+    ask: impl AsyncFn() -> T,
+    seen: impl Fn(&T) -> bool,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = ask().await;
+        if seen(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what}: not after {PATIENCE:?}, but {answer:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl Guarded {
+    pub(crate) async fn start(name: &str) -> Self {
+        let bed = Bed::builder(Shape::ControlPlane).name(name).start().await.unwrap();
+        let program = build_workspace("dev").await.unwrap().path("validating-webhook").unwrap();
+        let client = bed.client();
+        for file in ["namespace.yaml", "validating-webhook-rbac.yaml"] {
+            let path = workspace_dir().join("deploy/manifests").join(file);
+            let applied = kubectl(&bed, &["apply", "-f", path.to_str().unwrap()]);
+            assert!(applied.status.success(), "{applied:?}");
+        }
+        let webhook = run(&bed, program.to_str().unwrap()).await;
+        register(&bed).await;
+        let guarded = Self { bed, webhook };
+        let nodes: Api<Node> = Api::all(client.clone());
+        nodes.create(&PostParams::default(), &from(json!({"metadata": {"name": "n1"}}))).await.unwrap();
+        let ready = json!({"status": {"conditions": [{
+            "type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z",
+            "lastHeartbeatTime": k8s_openapi::jiff::Timestamp::now().to_string(), "reason": "KubeletReady", "message": "",
+        }]}});
+        nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        guarded.service_account("default").await;
+        // The API server learns of the configuration in its own time.
+        let held = async || {
+            guarded.create("default", "canary").await;
+            match guarded.pods("default").delete("canary", &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) => status.code,
+                gone => gone.map(|_| 200).unwrap(),
+            }
+        };
+        eventually("the webhook is asked", held, |code| *code == 429).await;
+        guarded
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.bed.client()
+    }
+
+    pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// A pod that opted in, on the node n1.
+    pub(crate) async fn create(&self, namespace: &str, name: &str) {
+        self.create_with(namespace, name, json!({}), json!({})).await;
+    }
+
+    pub(crate) async fn create_with(&self, namespace: &str, name: &str, metadata: Value, spec: Value) {
+        let mut pod = json!({
+            "metadata": {"name": name, "labels": {CONTROL_LABEL: "true"}},
+            "spec": {
+                "nodeName": "n1", "terminationGracePeriodSeconds": 0, "readinessGates": [{"conditionType": SERVICE_READY_GATE}],
+                "containers": [{"name": "web", "image": "web:1"}],
+            },
+        });
+        for (part, changes) in [("metadata", metadata), ("spec", spec)] {
+            for (key, value) in changes.as_object().unwrap() {
+                pod[part][key] = value.clone();
+            }
+        }
+        self.pods(namespace).create(&PostParams::default(), &from(pod)).await.unwrap();
+    }
+
+    pub(crate) async fn namespace(&self, name: &str, labels: Value) {
+        let namespace: Namespace = from(json!({"metadata": {"name": name, "labels": labels}}));
+        Api::all(self.client()).create(&PostParams::default(), &namespace).await.unwrap();
+        self.service_account(name).await;
+    }
+
+    /// No pod can be made before its service account is.
+    async fn service_account(&self, namespace: &str) {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
+        let found = async || accounts.get_opt("default").await.unwrap().is_some();
+        eventually("the service account", found, |found| *found).await;
+    }
+
+    pub(crate) async fn evict(&self, namespace: &str, name: &str, version: &str) -> kube::Result<Value> {
+        let eviction = json!({
+            "apiVersion": format!("policy/{version}"), "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+        let request = hyper::Request::post(path).header("content-type", "application/json");
+        self.client().request(request.body(eviction.to_string().into_bytes()).unwrap()).await
+    }
+
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Output {
+        kubectl(&self.bed, arguments)
+    }
+
+    pub(crate) async fn kill_the_webhook(&self) {
+        self.webhook.kill().await.unwrap();
+    }
+
+    pub(crate) async fn down(self) {
+        self.bed.down().await.unwrap();
+    }
+}
+
+fn kubectl(bed: &Bed, arguments: &[&str]) -> Output {
+    let mut command = std::process::Command::new(bed.tools().bin("kubectl"));
+    command.arg("--kubeconfig").arg(bed.kubeconfig()).args(arguments).output().unwrap()
+}
+
+/// Runs the webhook with the rights of its account.
+async fn run(bed: &Bed, program: &str) -> Process {
+    let kubeconfig =
+        bed.client_kubeconfig(USER, &["system:serviceaccounts", "system:authenticated"]).unwrap();
+    let pem = bed.server_certificate(&[&bed.node_ip().to_string()]).unwrap();
+    let (cert, key) = (bed.dir().join("webhook.crt"), bed.dir().join("webhook.key"));
+    std::fs::write(&cert, &pem.cert).unwrap();
+    std::fs::write(&key, &pem.key).unwrap();
+    let at = SocketAddr::new(bed.node_ip(), PORT);
+    let admin = SocketAddr::new(bed.node_ip(), PORT - 1);
+    let command = Command::new("validating-webhook", program).args([
+        format!("--bind={at}"),
+        format!("--admin-bind={admin}"),
+        format!("--tls-cert={}", cert.display()),
+        format!("--tls-key={}", key.display()),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--controller-url=https://{}", SocketAddr::new(bed.node_ip(), 1)),
+        format!("--controller-ca={}", cert.display()),
+    ]);
+    let process = bed.spawn(command).await.unwrap();
+    let ready = async || {
+        assert!(process.is_running(), "{}", process.log_tail(20));
+        ask(bed, admin).await
+    };
+    eventually("the webhook is ready", ready, |answer| answer.starts_with("HTTP/1.1 200")).await;
+    process
+}
+
+async fn ask(bed: &Bed, admin: SocketAddr) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let mut answer = String::new();
+    if let Ok(mut stream) = bed.connect(admin).await {
+        let request = b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        if stream.write_all(request).await.is_ok() {
+            // What came before an error is an answer too.
+            let _ = stream.read_to_string(&mut answer).await;
+        }
+    }
+    answer
+}
+
+/// Registers what the manifests say of deletes and evictions, with the process in place of the Service.
+async fn register(bed: &Bed) {
+    let text = std::fs::read_to_string(workspace_dir().join("deploy/manifests/webhooks.yaml")).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut configuration =
+        documents.into_iter().find(|document| document["kind"] == "ValidatingWebhookConfiguration").unwrap();
+    let entries = configuration["webhooks"].as_array_mut().unwrap();
+    entries.retain(|entry| {
+        ["/delete", "/evict"].contains(&entry["clientConfig"]["service"]["path"].as_str().unwrap())
+    });
+    assert_eq!(entries.len(), 3);
+    for entry in entries {
+        let path = entry["clientConfig"]["service"]["path"].as_str().unwrap();
+        let url = format!("https://{}{path}", SocketAddr::new(bed.node_ip(), PORT));
+        entry["clientConfig"] = json!({"url": url, "caBundle": ByteString(bed.ca_pem().as_bytes().to_vec())});
+    }
+    let configuration: ValidatingWebhookConfiguration = from(configuration);
+    Api::all(bed.client()).create(&PostParams::default(), &configuration).await.unwrap();
+}
+
+fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}

@@ -1,0 +1,146 @@
+//! Deletes and evictions asked of a real API server, with the manifests as they are. The lifecycle-controller is away: what is held
+//! is held without it.
+// The helpers of tests are tests, too.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod guarded;
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::core::Status;
+use podward_core::keys::{BREAK_GLASS, CONTROL_LABEL};
+use serde_json::{Value, json};
+
+use guarded::{Guarded, eventually};
+
+const HELD: &str = "held by PodOpsLifecycle";
+
+fn refused<T: std::fmt::Debug>(result: kube::Result<T>) -> Status {
+    match result {
+        Err(kube::Error::Api(status)) => *status,
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_holds_what_the_webhook_holds() {
+    let guarded = Guarded::start("hold").await;
+    deletes(&guarded).await;
+    evictions(&guarded).await;
+    what_is_let_through(&guarded).await;
+    namespaces(&guarded).await;
+    without_the_webhook(&guarded).await;
+    guarded.down().await;
+}
+
+async fn deletes(guarded: &Guarded) {
+    let pods = guarded.pods("default");
+    guarded.create("default", "web-0").await;
+    let status = refused(pods.delete("web-0", &DeleteParams::default()).await);
+    assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"), "{status:?}");
+    assert!(status.message.contains(HELD), "{status:?}");
+    // A client that is told when to come back would do so by itself, and its user would hear nothing.
+    assert!(status.details.is_none_or(|details| details.retry_after_seconds == 0));
+    let output = guarded.kubectl(&["delete", "pod", "web-0"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("(TooManyRequests)") && said.contains(HELD), "{said}");
+    // Force is no exception.
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    assert_eq!(refused(pods.delete("web-0", &now).await).code, 429);
+    let all = kube::api::ListParams::default();
+    assert_eq!(refused(pods.delete_collection(&DeleteParams::default(), &all).await).code, 429);
+    assert!(pods.get("web-0").await.unwrap().metadata.deletion_timestamp.is_none());
+}
+
+async fn evictions(guarded: &Guarded) {
+    guarded.create("default", "web-1").await;
+    for version in ["v1", "v1beta1"] {
+        let status = refused(guarded.evict("default", "web-1", version).await);
+        assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"), "{status:?}");
+        assert!(status.message.contains("eviction") || status.message.contains(HELD), "{status:?}");
+    }
+    // kubectl drain takes it for "come again", and does, until it is told to stop.
+    let start = Instant::now();
+    let output = guarded.kubectl(&["drain", "n1", "--force", "--ignore-daemonsets", "--timeout=7s"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("will retry after 5s") && said.contains("global timeout reached"), "{said}");
+    assert!(start.elapsed() > Duration::from_secs(5) && !output.status.success());
+    assert!(guarded.pods("default").get("web-1").await.unwrap().metadata.deletion_timestamp.is_none());
+    assert!(guarded.kubectl(&["uncordon", "n1"]).status.success());
+    // There is no such pod, and the API server says so.
+    assert_eq!(refused(guarded.evict("default", "nobody", "v1").await).code, 404);
+}
+
+async fn what_is_let_through(guarded: &Guarded) {
+    let pods = guarded.pods("default");
+    guarded.create("default", "web-2").await;
+    assert!(guarded.kubectl(&["delete", "pod", "web-2", "--dry-run=server"]).status.success());
+    let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    pods.delete("web-2", &dry).await.unwrap();
+    assert!(pods.get("web-2").await.unwrap().metadata.deletion_timestamp.is_none());
+
+    let glass = json!({"metadata": {"annotations": {BREAK_GLASS: "INC-7: disk is full"}}});
+    pods.patch("web-2", &PatchParams::default(), &Patch::Merge(&glass)).await.unwrap();
+    pods.delete("web-2", &DeleteParams::default()).await.unwrap();
+    let events: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(guarded.client(), "default");
+    let broken = async || {
+        let all = events.list(&Default::default()).await.unwrap();
+        all.items.into_iter().find(|event| event.reason.as_deref() == Some("BreakGlass"))
+    };
+    let event = eventually("the event", broken, Option::is_some).await.unwrap();
+    assert!(event.note.as_deref().unwrap_or_default().contains("INC-7: disk is full"), "{event:?}");
+
+    guarded.create_with("default", "plain", json!({"labels": {}}), json!({})).await;
+    pods.delete("plain", &DeleteParams::default()).await.unwrap();
+    guarded.create_with("default", "plain-evicted", json!({"labels": {}}), json!({})).await;
+    guarded.evict("default", "plain-evicted", "v1").await.unwrap();
+    guarded
+        .create_with(
+            "default",
+            "unbound",
+            json!({}),
+            json!({"nodeName": null, "schedulingGates": [{"name": "a.b/c"}]}),
+        )
+        .await;
+    pods.delete("unbound", &DeleteParams::default()).await.unwrap();
+    guarded.create_with("default", "nowhere", json!({}), json!({"nodeName": "n9"})).await;
+    pods.delete("nowhere", &DeleteParams::default()).await.unwrap();
+}
+
+async fn namespaces(guarded: &Guarded) {
+    let spaces: Api<Namespace> = Api::all(guarded.client());
+    guarded.namespace("going", json!({})).await;
+    guarded.create("going", "web-0").await;
+    spaces.delete("going", &DeleteParams::default()).await.unwrap();
+    eventually("the namespace goes", async || spaces.get_opt("going").await.unwrap(), Option::is_none).await;
+}
+
+/// What the manifests promise of an outage.
+async fn without_the_webhook(guarded: &Guarded) {
+    guarded.namespace("closed", json!({"podward.io/inject": "enabled"})).await;
+    for (namespace, name) in [("default", "web-3"), ("closed", "web-3"), ("default", "dying")] {
+        guarded.create(namespace, name).await;
+    }
+    let pods = guarded.pods("default");
+    let glass = json!({"metadata": {"annotations": {BREAK_GLASS: "x"}, "finalizers": ["example.com/stays"]}});
+    pods.patch("dying", &PatchParams::default(), &Patch::Merge(&glass)).await.unwrap();
+    pods.delete("dying", &DeleteParams::default()).await.unwrap();
+    guarded.kill_the_webhook().await;
+    // As kubelets end pods.
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods.delete("dying", &now).await.unwrap();
+    // A pod that opted in isn't deleted, but can be taken out of care first.
+    assert_eq!(refused(pods.delete("web-3", &DeleteParams::default()).await).code, 500);
+    assert_eq!(refused(guarded.evict("closed", "web-3", "v1").await).code, 500);
+    let leave = json!({"metadata": {"labels": {CONTROL_LABEL: null}}});
+    let closed: Api<Pod> = guarded.pods("closed");
+    closed.patch("web-3", &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
+    closed.delete("web-3", &DeleteParams::default()).await.unwrap();
+    // Drains of namespaces that don't opt in as a whole go on.
+    let evicted: Value = guarded.evict("default", "web-3", "v1").await.unwrap();
+    assert_eq!(evicted["status"], "Success");
+}

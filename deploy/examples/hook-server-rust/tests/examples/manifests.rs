@@ -1,0 +1,40 @@
+//! The LifecycleHooks for kubectl are hooks, and the same ones that the programs register.
+
+use podward_api::LifecycleHook;
+use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Phase};
+use podward_testbed::workspace_dir;
+
+fn read(example: &str) -> LifecycleHook {
+    let path = workspace_dir().join("deploy/examples").join(example).join("hook.yaml");
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn hooks_for_kubectl_are_right() {
+    let (server, attached) = (read("hook-server-rust"), read("hook-server-python"));
+    for hook in [&server, &attached] {
+        let hook = hook.to_hook().unwrap();
+        assert_eq!(hook.name, "example-balancer");
+        assert_eq!(hook.phases, [Phase::Prepare, Phase::Complete, Phase::Release]);
+        let (policy, deadline) = (hook.deadline_policy, hook.deadline_nanoseconds / 1_000_000_000);
+        assert_eq!((policy, deadline), (DeadlinePolicy::Hold, 300));
+        assert_eq!(hook.failure_policy, FailurePolicy::Fail);
+        assert_eq!(
+            (hook.prepare_timing, hook.complete_timing),
+            (GateTiming::AfterGate, GateTiming::BeforeGate)
+        );
+    }
+    assert!(server.spec.endpoint.is_some() && server.spec.attachment.is_none());
+    assert!(attached.spec.attachment.is_some() && attached.spec.endpoint.is_none());
+}
+
+/// The document's own example, too.
+#[test]
+fn the_hook_of_the_document_is_right() {
+    let text = std::fs::read_to_string(workspace_dir().join("docs/grpc.md")).unwrap();
+    let yaml = text.split("```yaml\n").filter_map(|block| block.split("```").next());
+    let yaml = yaml.filter(|yaml| yaml.contains("kind: LifecycleHook")).collect::<Vec<_>>();
+    assert_eq!(yaml.len(), 1);
+    let hook: LifecycleHook = serde_saphyr::from_str(yaml[0]).unwrap();
+    assert!(hook.to_hook().unwrap().is_consumer());
+}

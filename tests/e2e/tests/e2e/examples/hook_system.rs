@@ -1,0 +1,191 @@
+//! An example that runs beside Podward, registered there.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use futures::TryStreamExt;
+use kube::{
+    Api,
+    api::DeleteParams,
+    runtime::{WatchStreamExt, watcher},
+};
+use podward_api::LifecycleHook;
+use podward_e2e::Scene;
+use podward_support::{Cluster, Kind, PythonExamples, ServiceCommand, ServiceProcess, WAIT, within};
+use podward_testbed::build_program;
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::{account::Account, balancer::Balancer};
+
+/// The audience of the tokens by which Podward's services run here.
+const AUDIENCE: &str = "https://kubernetes.default.svc";
+const PODWARD: &str = "system:serviceaccount:podward-system:lifecycle-controller";
+
+/// Which example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Example {
+    RustServer,
+    PythonServer,
+    PythonAttached,
+}
+
+/// An example that runs.
+pub(super) struct HookSystem {
+    /// The name of its hook: that of the test's namespace.
+    name: String,
+    hooks: Api<LifecycleHook>,
+    balancer: Balancer,
+    account: Account,
+    process: Mutex<ServiceProcess>,
+}
+
+impl HookSystem {
+    /// The label of the pods that it is for; its value is the test's namespace.
+    pub(super) const LABEL: &'static str = "example";
+
+    pub(super) async fn start(scene: &Scene, example: Example) -> Result<Self> {
+        let cluster = scene.podward().cluster();
+        let name = scene.namespace().to_owned();
+        let dir = cluster.dir().join(&name);
+        std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+        let account = Account::make(scene.client(), &name).await?;
+        let balancer = Balancer { backends: dir.join("backends.json"), report: dir.join("report.json") };
+        let controller = scene.podward().services(Kind::LifecycleController);
+        let controller = controller.first().context("there is no lifecycle-controller")?.serves_at();
+        let files = Files { dir: &dir };
+        let ca = files.write("ca.crt", &cluster.server_ca())?;
+        let mut args = Args::default();
+        args.add("--hook-name", &name).add("--pod-label", format!("{}={name}", Self::LABEL));
+        args.add("--backends", balancer.backends.display()).add("--report", balancer.report.display());
+        args.add("--podward-ca", &ca);
+        args.add("--token-file", files.write("token", &account.token(Some("podward")).await?)?);
+        args.add(
+            "--podward",
+            if example == Example::RustServer {
+                format!("https://{controller}")
+            } else {
+                controller.to_string()
+            },
+        );
+        if example == Example::PythonAttached {
+            args.flag("--register");
+        } else {
+            let bind = cluster.free_address().await?;
+            let pem = cluster.server_certificate(&[&bind.ip().to_string()])?;
+            args.add("--bind", bind).add("--url", format!("https://{bind}")).add("--ca", &ca);
+            args.add("--tls-cert", files.write("tls.crt", &pem.cert)?);
+            args.add("--tls-key", files.write("tls.key", &pem.key)?);
+            args.add("--caller", PODWARD).add("--audience", AUDIENCE);
+        }
+        let (program, first) = program(example, &files, &account, cluster, &mut args).await?;
+        let args = first.into_iter().chain(args.0).collect();
+        let process = cluster.spawn(ServiceCommand { name: name.clone(), program, args }).await?;
+        Ok(Self { name, hooks: Api::all(scene.client()), balancer, account, process: Mutex::new(process) })
+    }
+
+    pub(super) fn balancer(&self) -> &Balancer {
+        &self.balancer
+    }
+
+    /// Waits until Podward says that it reaches the hook.
+    pub(super) async fn until_reachable(&self) -> Result<()> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut versions = std::pin::pin!(watcher(self.hooks.clone(), config).applied_objects());
+        let what = || format!("LifecycleHook {} to be reachable; {}", self.name, self.last_words());
+        within(WAIT, what, async {
+            while let Some(hook) = versions.try_next().await.context("watch the hook")? {
+                let conditions = hook.status.map(|status| status.conditions).unwrap_or_default();
+                let is = |condition: &str| {
+                    conditions.iter().any(|one| one.type_ == condition && one.status == "True")
+                };
+                if is("Accepted") && is("Reachable") {
+                    return Ok(());
+                }
+            }
+            anyhow::bail!("the watch has ended")
+        })
+        .await
+    }
+
+    /// Ends it, and takes the hook and its rights away.
+    pub(super) async fn end(&self) -> Result<()> {
+        let stopped = self.process.lock().await.stop().await;
+        let deleted = self.hooks.delete(&self.name, &DeleteParams::default()).await;
+        self.account.remove().await?;
+        deleted.with_context(|| format!("delete LifecycleHook {}", self.name))?;
+        stopped
+    }
+
+    /// The end of its log.
+    pub(super) fn last_words(&self) -> String {
+        match self.process.try_lock() {
+            Ok(process) => format!("the example's log:\n{}", process.log_tail(20)),
+            Err(_) => String::new(),
+        }
+    }
+}
+
+/// The program, and what comes before its arguments.
+async fn program(
+    example: Example,
+    files: &Files<'_>,
+    account: &Account,
+    cluster: &Cluster,
+    args: &mut Args,
+) -> Result<(PathBuf, Vec<String>)> {
+    let bed = cluster.bed();
+    ensure!(
+        example == Example::PythonAttached || bed.is_some(),
+        "the API server's address is known for beds only; on a cluster of your own run `cargo test -p example-hook-server`"
+    );
+    let (api, api_ca) = bed.map(|bed| (bed.api_url(), bed.ca_pem().to_owned())).unwrap_or_default();
+    let api_ca = files.write("api-ca.crt", &api_ca)?;
+    let api_token = files.write("api-token", &account.token(None).await?)?;
+    if example == Example::RustServer {
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "bed",
+            "clusters": [{"name": "bed", "cluster": {"server": api, "certificate-authority": api_ca}}],
+            "users": [{"name": "example", "user": {"tokenFile": api_token}}],
+            "contexts": [{"name": "bed", "context": {"cluster": "bed", "user": "example"}}],
+        });
+        let kubeconfig = files.write("kubeconfig", &kubeconfig.to_string())?;
+        let program = build_program("example-hook-server", "dev").await.context("build the example")?;
+        let first = vec![format!("KUBECONFIG={kubeconfig}"), program.display().to_string()];
+        return Ok((PathBuf::from("/usr/bin/env"), first));
+    }
+    let script = if example == Example::PythonServer {
+        args.add("--api-server", api).add("--api-ca", api_ca).add("--api-token-file", api_token);
+        "server.py"
+    } else {
+        "attach.py"
+    };
+    Ok(PythonExamples::prepare(Path::new(env!("CARGO_TARGET_TMPDIR"))).await?.command(script))
+}
+
+struct Files<'a> {
+    dir: &'a Path,
+}
+
+impl Files<'_> {
+    fn write(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.dir.join(name);
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        Ok(path.display().to_string())
+    }
+}
+
+#[derive(Default)]
+struct Args(Vec<String>);
+
+impl Args {
+    fn flag(&mut self, name: &str) -> &mut Self {
+        self.0.push(name.to_owned());
+        self
+    }
+
+    fn add(&mut self, name: &str, value: impl ToString) -> &mut Self {
+        self.0.extend([name.to_owned(), value.to_string()]);
+        self
+    }
+}
