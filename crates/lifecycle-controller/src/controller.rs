@@ -128,11 +128,8 @@ fn pods_that_wait_for(
 async fn sweep(store: Store<CachedPod>, context: Arc<Context>, stop: CancellationToken) {
     let exists = |key: &PodKey| store.get(&ObjectRef::new(&key.name).within(&key.namespace)).is_some();
     while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
-        let owners: HashSet<String> = store
-            .state()
-            .iter()
-            .filter_map(|pod| pod.controller().map(|owner| owner.uid.clone()))
-            .collect();
+        let owners: HashSet<String> =
+            store.state().iter().filter_map(|pod| pod.controller().map(|owner| owner.uid.clone())).collect();
         context.deletions.retain(|uid| owners.contains(uid));
         let gone = context.tracker.retain(&context.metrics, exists);
         context.latest.retain(exists);

@@ -31,7 +31,7 @@ mod tests;
 mod watches;
 mod workloads;
 
-pub(crate) use carry_out::Outcome;
+pub(crate) use carry_out::{Outcome, is_due};
 pub(crate) use metrics::DeletionMetrics;
 pub(crate) use refusal::Refusal;
 pub(crate) use request::Requests;

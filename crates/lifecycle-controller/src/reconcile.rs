@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::cached_pod::{CachedPod, PodKey, unix_nanos};
 use crate::callbacks::Callbacks;
-use crate::deletion::{Deletions, Outcome, Step};
+use crate::deletion::{Deletions, Outcome, Step, is_due};
 use crate::error::Error;
 use crate::events::Events;
 use crate::latest::Latest;
@@ -145,6 +145,9 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
             Told::Later(wait) => again = Some(sooner(again, wait)),
             Told::Nothing => {}
         }
+    }
+    if is_due(&pod) {
+        again = Some(Duration::ZERO);
     }
     context.tracker.succeeded(&pod.key());
     Ok(again.map_or_else(Action::await_change, Action::requeue))

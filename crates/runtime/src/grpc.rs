@@ -41,7 +41,6 @@ mod tracked;
 
 pub use deadline::timeout_of;
 pub use metrics::GrpcMetrics;
-pub use deadline::timeout_of;
 pub use server::{GrpcLimits, GrpcServer};
 pub use services::{Servable, Services, ServicesError};
 

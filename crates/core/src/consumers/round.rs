@@ -41,8 +41,6 @@ pub(crate) struct Round<'a> {
     pub(crate) wake: Option<UnixNanos>,
     /// Operations that a deadline cancels.
     pub(crate) cancelled: BTreeSet<String>,
-    /// Whether the wish to delete the pod goes with them.
-    pub(crate) takes_wish_back: bool,
 }
 
 impl<'a> Round<'a> {
@@ -58,7 +56,6 @@ impl<'a> Round<'a> {
             notes: Vec::new(),
             wake: None,
             cancelled: BTreeSet::new(),
-            takes_wish_back: false,
         }
     }
 

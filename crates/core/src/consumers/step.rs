@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use crate::advance::advance;
 use crate::gate::{gate_is_off, gate_to_write};
 use crate::hooks::{GateTiming, Phase, is_hook_finalizer};
-use crate::keys::{
-    ASKED, AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
-    PREPARING_TO_DELETE, Stage, TO_DELETE,
-};
+use crate::keys::{ASKED, AVAILABLE_CONDITIONS, EVIDENCE, Stage};
 use crate::operations::Operations;
 use crate::patch::LabelChanges;
 use crate::plan::{CheckResult, Checks, Plan, plan_labels};
@@ -206,11 +203,6 @@ impl Round<'_> {
         }
         for id in &cancelled {
             self.released.undo(id);
-            if id == DELETE_OPERATION {
-                self.released.labels.remove(TO_DELETE);
-                self.released.labels.remove(PREPARING_TO_DELETE);
-                self.takes_wish_back = true;
-            }
         }
         self.draft = self.released.clone();
         true
@@ -317,14 +309,11 @@ impl Round<'_> {
         if !self.pod.terminating {
             changes.push((AVAILABLE_CONDITIONS, self.draft.expected.clone(), self.pod.available_conditions));
         }
-        let mut found: Vec<(&'static str, Option<String>)> = changes
+        let found: Vec<(&'static str, Option<String>)> = changes
             .into_iter()
             .filter(|(_, text, stored)| text.as_deref() != *stored)
             .map(|(key, text, _)| (key, text))
             .collect();
-        if self.takes_wish_back {
-            found.extend([(DELETION_WISH, None), (DELETE_TIMESTAMP, None)]);
-        }
         found
     }
 }

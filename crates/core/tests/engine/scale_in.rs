@@ -214,10 +214,10 @@ impl World {
     /// Everybody does what he has to, the ReplicaSet always choosing anew, until it has what it wants.
     fn settle(&mut self, choice: usize) -> Result<(), TestCaseError> {
         for round in 0..60 {
-            if self.in_flight.is_empty() && self.members().iter().all(|member| member.wish.is_none()) {
-                if self.members().len() <= self.wanted as usize {
-                    return Ok(());
-                }
+            let members = self.members();
+            let is_enough = members.len() <= self.wanted as usize;
+            if is_enough && self.in_flight.is_empty() && members.iter().all(|member| member.wish.is_none()) {
+                return Ok(());
             }
             let active: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
             let too_many = active.len().saturating_sub(self.wanted as usize);

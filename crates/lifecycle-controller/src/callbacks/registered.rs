@@ -55,6 +55,7 @@ pub(super) struct Endpoint {
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) uid: String,
+    pub(super) resource_version: Option<String>,
     pub(super) generation: Option<i64>,
     /// Why its spec can't be right, if it can't.
     pub(super) refused: Option<String>,
@@ -87,11 +88,18 @@ impl Record {
                 (before.registered.clone(), Some(refused))
             }
             (Err(problem), None) => {
-                let name = metadata.name.unwrap_or_default();
+                let name = metadata.name.clone().unwrap_or_default();
                 (stand_in(name, &problem), Some(problem))
             }
         };
-        Record { uid, generation: metadata.generation, refused, registered, status }
+        Record {
+            uid,
+            resource_version: metadata.resource_version,
+            generation: metadata.generation,
+            refused,
+            registered,
+            status,
+        }
     }
 
     pub(super) fn condition(&self, type_: &str) -> Option<&Condition> {
@@ -206,29 +214,29 @@ fn nothing() -> Selector {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn object(spec: Value) -> Result<LifecycleHook, InvalidObject> {
+    fn object(spec: Value) -> DeserializeGuard<LifecycleHook> {
         let value = json!({
             "apiVersion": "podward.io/v1alpha1", "kind": "LifecycleHook",
             "metadata": {"name": "lb", "uid": "u", "generation": 3}, "spec": spec,
         });
-        let guard: kube::core::DeserializeGuard<LifecycleHook> = serde_json::from_value(value).unwrap();
-        guard.0
+        serde_json::from_value(value).unwrap()
     }
 
     fn problem(change: Value) -> String {
         let mut spec = json!({"phases": ["Prepare"], "endpoint": {"url": "https://lb.example:8443"}});
         spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        Record::new(object(spec), None).refused.unwrap_or_default()
+        Record::new(object(spec).0, None).refused.unwrap_or_default()
     }
 
     #[test]
     fn a_hook_that_is_right_is_compiled() {
         let url = "https://[::1]:8443";
-        let record = Record::new(object(json!({"phases": ["Prepare"], "endpoint": {"url": url}})), None);
+        let record = Record::new(object(json!({"phases": ["Prepare"], "endpoint": {"url": url}})).0, None);
         assert_eq!((record.refused, record.generation), (None, Some(3)));
         assert_eq!(record.registered.max_concurrent_calls, 64);
         let Connection::Endpoint(endpoint) = record.registered.connection else { panic!("no endpoint") };
@@ -268,19 +276,19 @@ mod tests {
 
     #[test]
     fn a_slip_lets_go_of_nothing() {
-        let valid = Record::new(object(json!({"phases": ["Prepare"], "attachment": {}})), None);
+        let valid = Record::new(object(json!({"phases": ["Prepare"], "attachment": {}})).0, None);
         let slip = || object(json!({"phases": [], "attachment": {}}));
-        let after = Record::new(slip(), Some(&valid));
+        let after = Record::new(slip().0, Some(&valid));
         assert_eq!(after.registered, valid.registered);
         assert!(after.refused.unwrap().contains("in force still"));
 
-        let alone = Record::new(slip(), None);
+        let alone = Record::new(slip().0, None);
         let hook = alone.registered.hook;
         assert!(hook.is_consumer(), "its finalizers have an owner");
         assert!(!hook.pod_selector.matches(&BTreeMap::new()), "but it gets no new pods");
         assert!(matches!(alone.registered.connection, Connection::Invalid(_)));
         let other = Record { uid: "another".to_owned(), ..valid };
-        let replaced = Record::new(slip(), Some(&other));
+        let replaced = Record::new(slip().0, Some(&other));
         assert!(matches!(replaced.registered.connection, Connection::Invalid(_)), "not the same object");
     }
 }

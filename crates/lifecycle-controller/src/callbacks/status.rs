@@ -65,12 +65,20 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
+/// What became of a write that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Written,
+    /// Somebody else wrote first, or it is another object by now: what is so then is written.
+    Stale,
+}
+
 struct Writer {
     shared: Arc<Shared>,
     api: Api<LifecycleHook>,
     written: HashMap<String, Written>,
     planned: BTreeSet<(Instant, String)>,
-    running: FuturesUnordered<BoxFuture<'static, (String, Result<(), String>)>>,
+    running: FuturesUnordered<BoxFuture<'static, (String, Result<Outcome, String>)>>,
 }
 
 /// What was last written about a hook.
@@ -125,7 +133,7 @@ impl Writer {
             written.looked = Some(now);
             return;
         }
-        let body = body(&record.uid, &wanted);
+        let body = body(&record, &wanted);
         (written.at, written.looked, written.status, written.running) = (now, None, Some(wanted), true);
         self.running.push(patch(self.api.clone(), name.to_owned(), body).boxed());
     }
@@ -153,11 +161,19 @@ impl Writer {
         }
     }
 
-    fn done(&mut self, name: &str, result: Result<(), String>) {
+    fn done(&mut self, name: &str, result: Result<Outcome, String>) {
         let Some(written) = self.written.get_mut(name) else { return };
         written.running = false;
         let had_failed = std::mem::replace(&mut written.failed, result.is_err());
-        let Err(error) = result else { return };
+        let error = match result {
+            Ok(Outcome::Written) => return,
+            Ok(Outcome::Stale) => {
+                written.status = None;
+                let again = written.at + SOON;
+                return self.plan(name, again);
+            }
+            Err(error) => error,
+        };
         written.status = None;
         let again = written.at + SELDOM;
         if had_failed {
@@ -196,22 +212,23 @@ fn is_new(record: &Record, present: &HookStatus) -> bool {
     present.observed_generation != record.generation
 }
 
-async fn patch(api: Api<LifecycleHook>, name: String, body: Value) -> (String, Result<(), String>) {
+async fn patch(api: Api<LifecycleHook>, name: String, body: Value) -> (String, Result<Outcome, String>) {
     let params = PatchParams::default();
     let patch = Patch::Merge(&body);
     let write = tokio::time::timeout(DEADLINE, api.patch_status(&name, &params, &patch));
     let result = match write.await {
-        Ok(Ok(_)) => Ok(()),
-        // It is gone, or another one by now: the watch says so.
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
+        Ok(Ok(_)) => Ok(Outcome::Written),
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(Outcome::Stale),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer from the API server within {DEADLINE:?}")),
     };
     (name, result)
 }
 
-/// A merge patch: what is not there any more has to be said.
-fn body(uid: &str, status: &HookStatus) -> Value {
+/// A merge patch: what is not there any more has to be said. Its precondition is the resource version: of the metadata that comes with
+/// a status the API server heeds only that (a UID is not compared, as it is for pods; `statusStrategy` in
+/// k8s.io/apiextensions-apiserver/pkg/registry/customresource).
+fn body(record: &Record, status: &HookStatus) -> Value {
     let mut fields = json!({
         "conditions": [], "lastAnswerTime": null, "lastError": null,
         "latencyP50Milliseconds": null, "latencyP99Milliseconds": null, "observedGeneration": null,
@@ -220,7 +237,7 @@ fn body(uid: &str, status: &HookStatus) -> Value {
     {
         fields.extend(present);
     }
-    json!({ "metadata": { "uid": uid }, "status": fields })
+    json!({ "metadata": { "resourceVersion": record.resource_version }, "status": fields })
 }
 
 /// What the status is to be, where `present` stands. What is not known (yet) stays as an earlier leader wrote it.

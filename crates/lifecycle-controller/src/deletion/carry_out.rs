@@ -135,6 +135,11 @@ impl Deletions {
     }
 }
 
+/// Whether `pod` is to be deleted or evicted now.
+pub(crate) fn is_due(pod: &CachedPod) -> bool {
+    due(pod).is_some()
+}
+
 /// The wish and the time of its permission, if it is to be carried out now.
 fn due(pod: &CachedPod) -> Option<(Wish, UnixNanos)> {
     let view = pod.view();

@@ -1,6 +1,9 @@
 //! Deletions against a real API server, with the real disruption and ReplicaSet controllers; a simulated kubelet makes pods Ready
 //! and ends them.
 
+// The helpers of tests are tests, too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod cluster;
 
 use std::collections::BTreeSet;
@@ -42,6 +45,8 @@ async fn deletions_with_a_real_api_server() {
 
 async fn requests_are_idempotent(space: Space) {
     space.pods(1).await;
+    let phase = async || space.get("web-0").await.status.unwrap_or_default().phase;
+    eventually("the kubelet has had its say", phase, |phase| phase.as_deref() == Some("Running")).await;
     let pod = space.key("web-0");
     let evict = wish(DeletionKind::Evict, "jane");
     let recorded = space.requests.request(&pod, None, &evict).await.unwrap();

@@ -87,7 +87,7 @@ fn parse_evidence(text: &str) -> BTreeMap<String, v1::Evidence> {
 
 /// The condition's own text, which knows the reasons of hooks, unless it is of another state than the pod is in by now.
 fn message(pod: &CachedPod) -> String {
-    let now = explain(&pod.view(), &NoRules);
+    let now = explain(&pod.view(), &NoRules, &[]);
     match pod.lifecycle_condition() {
         Some(told) if told.reason == now.reason && told.status == now.status => told.message.clone(),
         _ => now.message,

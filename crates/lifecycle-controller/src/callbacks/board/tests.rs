@@ -74,15 +74,15 @@ impl Rig {
         self.board.ask(&pod(uid), questions, self.now);
     }
 
-    fn call(&mut self, hook: &str) -> Option<Box<Call>> {
+    fn call(&mut self, hook: &str) -> Option<Call> {
         match self.board.next(hook, self.now) {
-            Next::Call(call) => Some(call),
+            Next::Call(call) => Some(*call),
             Next::Probe => panic!("a probe"),
             Next::Wait(_) => None,
         }
     }
 
-    fn all_calls(&mut self, hook: &str) -> Vec<Box<Call>> {
+    fn all_calls(&mut self, hook: &str) -> Vec<Call> {
         std::iter::from_fn(|| self.call(hook)).collect()
     }
 

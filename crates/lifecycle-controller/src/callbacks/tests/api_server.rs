@@ -173,7 +173,7 @@ impl ApiServer {
                 let Some(mut hook) = self.hooks.get(name) else {
                     return failure(StatusCode::NOT_FOUND, "NotFound");
                 };
-                if patch["metadata"]["uid"] != hook["metadata"]["uid"] {
+                if patch["metadata"]["resourceVersion"] != hook["metadata"]["resourceVersion"] {
                     return failure(StatusCode::CONFLICT, "Conflict");
                 }
                 let before = hook["status"].clone();

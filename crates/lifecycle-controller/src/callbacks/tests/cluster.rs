@@ -73,9 +73,10 @@ async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
     let message = &refused.status.unwrap().conditions[0].message;
     assert!(message.contains("spec.phases") && message.contains("in force still"), "{message}");
 
-    // A status that was meant for another object of the name is not written.
-    let forged = Patch::Merge(json!({"metadata": {"uid": "another"}, "status": {"callsInFlight": 7}}));
-    let error = hooks.patch_status("lb", &PatchParams::default(), &forged).await.unwrap_err();
+    // A status that was decided on by another version, or for another object of the name, is not written.
+    let version = found.resource_version().unwrap();
+    let stale = json!({"metadata": {"resourceVersion": version}, "status": {"callsInFlight": 7}});
+    let error = hooks.patch_status("lb", &PatchParams::default(), &Patch::Merge(stale)).await.unwrap_err();
     assert!(matches!(error, kube::Error::Api(status) if status.code == 409));
 
     hooks.delete("lb", &DeleteParams::default()).await.unwrap();
