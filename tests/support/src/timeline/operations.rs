@@ -25,10 +25,6 @@ pub struct OperationRecord {
     pub ended_ms: Option<f64>,
     /// `service-available` was back.
     pub available_ms: Option<f64>,
-    /// The first version with the gate True after the end of the operator's work.
-    pub gate_on_ms: Option<f64>,
-    /// The first version that was Ready from then on.
-    pub ready_ms: Option<f64>,
     /// Whether it ended without having been finished.
     pub cancelled: bool,
     /// Whether the gate was False in the version with `operate/<id>`.
@@ -42,19 +38,6 @@ impl OperationRecord {
     #[must_use]
     pub fn begin_to_operate(&self) -> Option<f64> {
         Some(self.operate_ms? - self.began_ms)
-    }
-
-    /// From the permission to the operator's finish.
-    #[must_use]
-    pub fn operate_to_finish(&self) -> Option<f64> {
-        Some(self.finished_ms? - self.operate_ms?)
-    }
-
-    /// How long the kubelet took from the gate to Ready, of [`finish_to_available`](Self::finish_to_available).
-    #[must_use]
-    pub fn kubelet(&self) -> Option<f64> {
-        self.available_ms?;
-        Some(self.ready_ms? - self.gate_on_ms?)
     }
 
     /// From the operator's finish to the pod being available.
@@ -97,10 +80,6 @@ pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
                 note(record, operation, version);
             }
         }
-        for record in done.iter_mut().chain(open.values_mut()).filter(|record| record.available_ms.is_none())
-        {
-            note_return(record, version);
-        }
         if version.is_available() {
             let waiting = done.iter_mut().filter(|record| record.available_ms.is_none());
             waiting.for_each(|record| record.available_ms = Some(version.at_ms));
@@ -109,17 +88,6 @@ pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
     done.extend(open.into_values());
     done.sort_by(|a, b| a.began_ms.total_cmp(&b.began_ms));
     done
-}
-
-/// The way back into service, once the operator has finished or cancelled.
-fn note_return(record: &mut OperationRecord, version: &Version) {
-    let is_over = record.finished_ms.is_some() || record.ended_ms.is_some();
-    if is_over && version.gate_is_on() {
-        record.gate_on_ms.get_or_insert(version.at_ms);
-        if version.ready {
-            record.ready_ms.get_or_insert(version.at_ms);
-        }
-    }
 }
 
 fn note(record: &mut OperationRecord, operation: &Operation<'_>, version: &Version) {

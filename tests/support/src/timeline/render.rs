@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{OperationRecord, PodReport, Report};
+use super::{PodReport, Report};
 
 /// Everything that happened to one pod, a line each.
 #[must_use]
@@ -18,63 +18,6 @@ pub fn pod(report: &PodReport) -> String {
             writeln!(text, "  {:>10.1}  {id:<12} {operation_type:<10} {indent}{}", event.at_ms, event.what);
     }
     text
-}
-
-/// One row an operation: how long it took, and whether it was right.
-#[must_use]
-pub fn table(report: &Report) -> String {
-    let width = report.pods.iter().map(|pod| pod.name.len()).max().unwrap_or(0).max(3);
-    let id_width =
-        report.pods.iter().flat_map(|pod| &pod.operations).map(|op| op.id.len()).max().unwrap_or(0).max(2);
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{:<width$}  {:<id_width$}  {:<10}  {:>16}  {:>17}  {:>19}  {:>12}  {:>10}  {:>10}  labels left",
-        "pod",
-        "id",
-        "type",
-        "begin>operate ms",
-        "operate>finish ms",
-        "finish>available ms",
-        "kubelet's ms",
-        "gate False",
-        "no holders",
-    );
-    for pod in &report.pods {
-        let left = if pod.labels_left.is_empty() { "none".to_owned() } else { pod.labels_left.join(", ") };
-        for operation in &pod.operations {
-            let _ = writeln!(
-                text,
-                "{:<width$}  {:<id_width$}  {:<10}  {:>16}  {:>17}  {:>19}  {:>12}  {:>10}  {:>10}  {left}",
-                pod.name,
-                operation.id,
-                operation.operation_type.as_deref().unwrap_or("?"),
-                number(operation.begin_to_operate()),
-                finish(operation),
-                number(operation.finish_to_available()),
-                number(operation.kubelet()),
-                yes_no(operation.gate_off_at_operate),
-                yes_no(operation.free_at_operate),
-            );
-        }
-    }
-    text
-}
-
-fn finish(operation: &OperationRecord) -> String {
-    if operation.cancelled { "cancelled".to_owned() } else { number(operation.operate_to_finish()) }
-}
-
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
-}
-
-fn yes_no(value: Option<bool>) -> &'static str {
-    match value {
-        Some(true) => "yes",
-        Some(false) => "NO",
-        None => "-",
-    }
 }
 
 /// What was wrong, and the timelines of the pods that it concerns.
