@@ -77,6 +77,7 @@
 #![forbid(unsafe_code)]
 mod admit;
 mod advance;
+pub mod deletion;
 mod expected;
 mod explain;
 mod gate;

@@ -9,9 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use podward_core::keys::{
-    AVAILABLE_CONDITIONS, DELETION_WISH, EVIDENCE, LIFECYCLE_CONDITION, SERVICE_READY_GATE,
+    AVAILABLE_CONDITIONS, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE, LIFECYCLE_CONDITION, POD_DELETION_COST,
+    SERVICE_READY_GATE,
 };
-use podward_core::wish::Wish;
+use podward_core::wish::{Carried, Wish};
 use podward_core::{ConditionStatus, Explanation, PodView};
 use serde::{Deserialize, Deserializer};
 
@@ -116,6 +117,16 @@ impl CachedPod {
         }
     }
 
+    /// A pod of which nothing but its name is known.
+    pub(crate) fn named(key: &PodKey) -> CachedPod {
+        let metadata = ObjectMeta {
+            namespace: Some(key.namespace.clone()),
+            name: Some(key.name.clone()),
+            ..ObjectMeta::default()
+        };
+        CachedPod { metadata, ..CachedPod::default() }
+    }
+
     fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
@@ -123,6 +134,16 @@ impl CachedPod {
     /// The wish to delete it.
     pub(crate) fn wish(&self) -> Option<Wish> {
         self.annotation(DELETION_WISH).and_then(Wish::parse)
+    }
+
+    /// What it carries of a wish; `wish` is what [`CachedPod::wish`] gave.
+    pub(crate) fn carried<'a>(&'a self, wish: Option<&'a Wish>) -> Carried<'a> {
+        Carried {
+            labels: self.view().labels,
+            wish,
+            delete_timestamp: self.annotation(DELETE_TIMESTAMP),
+            deletion_cost: self.annotation(POD_DELETION_COST),
+        }
     }
 
     /// The text of the annotation [`EVIDENCE`].
@@ -172,6 +193,11 @@ impl CachedPod {
     /// Whether it has run to its end.
     pub(crate) fn is_terminal(&self) -> bool {
         matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+
+    /// Whether not all of its containers run yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.status.phase.as_deref() == Some("Pending")
     }
 
     pub(crate) fn lifecycle_condition(&self) -> Option<&LifecycleCondition> {
@@ -303,7 +329,8 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 3] = [AVAILABLE_CONDITIONS, DELETION_WISH, EVIDENCE];
+        const OURS: [&str; 5] =
+            [AVAILABLE_CONDITIONS, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE, POD_DELETION_COST];
         let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();
         let ours = all.into_iter().filter(|(key, _)| OURS.contains(&key.as_ref()));
         Ok(OurAnnotations(ours.map(|(key, text)| (key.into_owned(), text)).collect()))

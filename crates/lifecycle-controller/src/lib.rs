@@ -19,6 +19,7 @@
 mod args;
 mod cached_pod;
 mod controller;
+mod deletion;
 mod error;
 mod events;
 mod latest;

@@ -3,16 +3,20 @@
 // The helpers of tests are tests, too.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod budgets;
 mod clients;
 mod controller;
 mod endings;
 mod explanations;
 mod faults;
+mod holding;
 mod interleavings;
 mod patches;
 mod repeats;
 mod reviews;
 mod rules;
+mod scale_in;
 mod tables;
+mod wishes;
 mod words;
 mod world;
