@@ -4,7 +4,17 @@
 
 mod lifecycle_hook;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
 pub use lifecycle_hook::{
-    Attachment, DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, HookStatus, InvalidHook, LifecycleHook,
-    LifecycleHookSpec, Phase,
+    Attachment, CALL_TIMEOUT_MILLISECONDS, DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, HookStatus,
+    InvalidHook, LifecycleHook, LifecycleHookSpec, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS, ORDER_LIMIT,
+    Phase, is_label_value,
 };
+
+/// The definitions of all custom resources, as the API server takes them.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![LifecycleHook::crd()]
+}

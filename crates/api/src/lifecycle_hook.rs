@@ -1,19 +1,34 @@
 //! `LifecycleHook`: a party that takes part in the life of pods.
+// `KubeSchema` copies the struct into the body of a function.
+#![allow(unreachable_pub)]
+
+mod convert;
+mod validate;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
-use kube::CustomResource;
-use podward_core::hooks::{self, InvalidSelector, Selector};
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
+
+pub use validate::{InvalidHook, is_label_value};
+
+/// The longest deadline, in seconds: a day.
+pub const MAX_DEADLINE_SECONDS: u32 = 86_400;
+/// The ends of the range of orders.
+pub const ORDER_LIMIT: i32 = 1000;
+/// The most questions at a time.
+pub const MAX_CONCURRENT_CALLS: u32 = 1000;
+/// The bounds of the time for one call, in milliseconds.
+pub const CALL_TIMEOUT_MILLISECONDS: std::ops::RangeInclusive<u32> = 100..=60_000;
 
 /// A system that sends pods traffic or depends on them, and is asked before anything happens to one.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "podward.io",
     version = "v1alpha1",
     kind = "LifecycleHook",
     plural = "lifecyclehooks",
+    doc = "A party that takes part in the life of pods: it is asked before anything happens to one that it concerns.",
     shortname = "lh",
     category = "podward",
     status = "HookStatus",
@@ -21,7 +36,15 @@ use thiserror::Error;
     printcolumn = r#"{"name":"Reachable","type":"string","jsonPath":".status.conditions[?(@.type==\"Reachable\")].status"}"#,
     printcolumn = r#"{"name":"In flight","type":"integer","jsonPath":".status.callsInFlight"}"#,
     printcolumn = r#"{"name":"Policy","type":"string","jsonPath":".spec.deadlinePolicy"}"#,
-    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
+        .message("metadata.name must be a DNS label: at most 63 lower case letters, digits and '-', no '.'"),
+)]
+#[x_kube(
+    validation = Rule::new("has(self.endpoint) != has(self.attachment)")
+        .message("exactly one of endpoint and attachment must be set"),
+    validation = Rule::new("self.phases.all(p, p != 'Release') || self.phases.exists(p, p in ['Prepare', 'Complete'])")
+        .message("phases: Release is asked only of hooks that hold pods; add Prepare or Complete")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LifecycleHookSpec {
@@ -31,10 +54,13 @@ pub struct LifecycleHookSpec {
     /// Namespaces by their labels. When not set, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// What it is asked.
+    /// What it is asked; each phase once.
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    #[schemars(length(min = 1, max = 5))]
     pub phases: Vec<Phase>,
     /// Types of operation that concern it in the phases PreCheck and PostCheck. When empty, all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
     pub operation_types: Vec<String>,
     /// The server that Podward connects to. Exactly one of `endpoint` and `attachment` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,8 +68,9 @@ pub struct LifecycleHookSpec {
     /// The hook system connects to Podward (gRPC HookRegistry.Attach).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
-    /// How long a question may stay without DONE, in seconds.
+    /// How long a question may stay without DONE, in seconds; at most a day.
     #[serde(default = "default_deadline")]
+    #[schemars(range(min = 1, max = 86_400), transform = known_format)]
     pub deadline_seconds: u32,
     /// What happens then.
     #[serde(default)]
@@ -53,6 +80,7 @@ pub struct LifecycleHookSpec {
     pub failure_policy: FailurePolicy,
     /// Hooks with a lower order are asked first; COMPLETE goes the other way.
     #[serde(default)]
+    #[schemars(range(min = -1000, max = 1000))]
     pub order: i32,
     /// When PREPARE is asked, as against the readiness gate.
     #[serde(default = "after_gate")]
@@ -62,9 +90,11 @@ pub struct LifecycleHookSpec {
     pub complete_timing: GateTiming,
     /// Questions that may be open at the hook at the same time.
     #[serde(default = "default_concurrency")]
+    #[schemars(range(min = 1, max = 1000), transform = known_format)]
     pub max_concurrent_calls: u32,
     /// How long one call may take, in milliseconds.
     #[serde(default = "default_timeout")]
+    #[schemars(range(min = 100, max = 60_000), transform = known_format)]
     pub call_timeout_milliseconds: u32,
 }
 
@@ -83,13 +113,19 @@ pub enum Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
-    /// `https://<host>:<port>`.
+    /// `https://<host>:<port>`, without a path.
+    #[schemars(
+        length(max = 300),
+        regex(pattern = r"^https://([^/?#@:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$")
+    )]
     pub url: String,
-    /// PEM certificates of the authorities that its certificate is checked against.
+    /// PEM certificates of the authorities that its certificate is checked against; the system's when not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 262_144), regex(pattern = "^$|-----BEGIN CERTIFICATE-----"))]
     pub ca_certificates: String,
     /// The name that its certificate is checked for; the host of the URL when not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
     pub server_name: Option<String>,
 }
 
@@ -140,116 +176,19 @@ pub struct HookStatus {
     pub last_answer_time: Option<Time>,
     /// Questions that are open at it.
     #[serde(default)]
+    #[schemars(transform = known_format)]
     pub calls_in_flight: u32,
     /// Half of its latest calls took less, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = known_format)]
     pub latency_p50_milliseconds: Option<u32>,
     /// All but one in a hundred of its latest calls took less, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = known_format)]
     pub latency_p99_milliseconds: Option<u32>,
     /// What went wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-}
-
-/// Why a hook can't be right.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum InvalidHook {
-    /// A selector.
-    #[error("{field}: {error}")]
-    Selector {
-        /// Its field.
-        field: &'static str,
-        /// What is wrong.
-        error: InvalidSelector,
-    },
-    /// Anything else.
-    #[error("{field}: {problem}")]
-    Field {
-        /// The field.
-        field: &'static str,
-        /// What is wrong with it, and what would be right.
-        problem: String,
-    },
-}
-
-impl LifecycleHook {
-    /// The hook as the engine knows it.
-    ///
-    /// # Errors
-    /// When it can't be right.
-    pub fn to_hook(&self) -> Result<hooks::Hook, InvalidHook> {
-        let spec = &self.spec;
-        let selector = |field, selector: &Option<LabelSelector>| {
-            compile(selector.as_ref()).map_err(|error| InvalidHook::Selector { field, error })
-        };
-        Ok(hooks::Hook {
-            name: self.metadata.name.clone().unwrap_or_default(),
-            pod_selector: selector("spec.podSelector", &spec.pod_selector)?,
-            namespace_selector: selector("spec.namespaceSelector", &spec.namespace_selector)?,
-            phases: spec.phases.iter().map(|phase| (*phase).into()).collect(),
-            operation_types: spec.operation_types.clone(),
-            order: spec.order,
-            deadline_nanoseconds: i64::from(spec.deadline_seconds) * 1_000_000_000,
-            deadline_policy: spec.deadline_policy.into(),
-            failure_policy: spec.failure_policy.into(),
-            prepare_timing: spec.prepare_timing.into(),
-            complete_timing: spec.complete_timing.into(),
-        })
-    }
-}
-
-fn compile(selector: Option<&LabelSelector>) -> Result<Selector, InvalidSelector> {
-    let Some(selector) = selector else { return Ok(Selector::everything()) };
-    let equal = selector.match_labels.clone().unwrap_or_default();
-    let requirements = selector.match_expressions.iter().flatten().map(|requirement| {
-        (
-            requirement.key.clone(),
-            requirement.operator.clone(),
-            requirement.values.clone().unwrap_or_default(),
-        )
-    });
-    Selector::new(equal, requirements)
-}
-
-impl From<Phase> for hooks::Phase {
-    fn from(phase: Phase) -> Self {
-        match phase {
-            Phase::PreCheck => hooks::Phase::PreCheck,
-            Phase::Prepare => hooks::Phase::Prepare,
-            Phase::PostCheck => hooks::Phase::PostCheck,
-            Phase::Complete => hooks::Phase::Complete,
-            Phase::Release => hooks::Phase::Release,
-        }
-    }
-}
-
-impl From<DeadlinePolicy> for hooks::DeadlinePolicy {
-    fn from(policy: DeadlinePolicy) -> Self {
-        match policy {
-            DeadlinePolicy::Hold => hooks::DeadlinePolicy::Hold,
-            DeadlinePolicy::Proceed => hooks::DeadlinePolicy::Proceed,
-            DeadlinePolicy::Cancel => hooks::DeadlinePolicy::Cancel,
-        }
-    }
-}
-
-impl From<FailurePolicy> for hooks::FailurePolicy {
-    fn from(policy: FailurePolicy) -> Self {
-        match policy {
-            FailurePolicy::Fail => hooks::FailurePolicy::Fail,
-            FailurePolicy::Ignore => hooks::FailurePolicy::Ignore,
-        }
-    }
-}
-
-impl From<GateTiming> for hooks::GateTiming {
-    fn from(timing: GateTiming) -> Self {
-        match timing {
-            GateTiming::BeforeGate => hooks::GateTiming::BeforeGate,
-            GateTiming::AfterGate => hooks::GateTiming::AfterGate,
-        }
-    }
 }
 
 fn default_deadline() -> u32 {
@@ -270,4 +209,9 @@ fn before_gate() -> GateTiming {
 
 fn after_gate() -> GateTiming {
     GateTiming::AfterGate
+}
+
+/// The API server knows no `uint32`, and warns of it.
+fn known_format(schema: &mut schemars::Schema) {
+    schema.insert("format".to_owned(), "int64".into());
 }

@@ -22,6 +22,9 @@ mod controller;
 mod deletion;
 mod error;
 mod events;
+// Joined to the process with the parts that it needs (callbacks, deletion).
+#[allow(dead_code, unused_imports)]
+mod grpc;
 mod latest;
 mod metrics;
 mod reconcile;

@@ -127,6 +127,7 @@ impl LeaseArgs {
             name: self.lease_name.clone().unwrap_or_else(|| service.to_owned()),
             identity: self.identity(),
             duration: self.lease_duration,
+            address: None,
         }
     }
 

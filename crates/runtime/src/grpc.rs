@@ -39,6 +39,7 @@ mod server;
 mod services;
 mod tracked;
 
+pub use deadline::timeout_of;
 pub use metrics::GrpcMetrics;
 pub use server::{GrpcLimits, GrpcServer};
 pub use services::{Servable, Services, ServicesError};

@@ -28,6 +28,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use candidate::Candidate;
 
+/// Annotation of the lease: where its holder's gRPC port is.
+pub const GRPC_ADDRESS: &str = "podward.io/grpc-address";
+
 /// Which lease, for whom, and how patient.
 #[derive(Clone, Debug)]
 pub struct LeaseParams {
@@ -40,6 +43,8 @@ pub struct LeaseParams {
     /// How long the lease is good after a renewal, and so the longest that others wait when the holder was killed. On the wire it
     /// is whole seconds, rounded up. The leader renews each third of it.
     pub duration: Duration,
+    /// Where others reach this replica while it holds the lease, as in `host:port`; published as the annotation [`GRPC_ADDRESS`].
+    pub address: Option<String>,
 }
 
 impl LeaseParams {
@@ -62,6 +67,9 @@ impl LeaseParams {
 pub struct Candidacy {
     /// Whether this replica leads. The channel closes when the candidacy ends.
     pub leading: watch::Receiver<bool>,
+    /// Where the lease's holder is reached, be it this replica or another; `None` while nobody holds it, or the holder doesn't say.
+    /// A holder that has died is known only by another taking its place.
+    pub holder_address: watch::Receiver<Option<String>>,
     stop: DropGuard,
     task: JoinHandle<()>,
 }
@@ -81,8 +89,9 @@ impl Candidacy {
 #[must_use = "a candidacy that is dropped ends"]
 pub fn stand(client: Client, params: LeaseParams) -> Candidacy {
     let (leads, leading) = watch::channel(false);
+    let (address, holder_address) = watch::channel(None);
     let stop = CancellationToken::new();
     let leases = Api::namespaced(client, &params.namespace);
-    let task = tokio::spawn(Candidate::new(leases, params, leads).run(stop.clone()));
-    Candidacy { leading, stop: stop.drop_guard(), task }
+    let task = tokio::spawn(Candidate::new(leases, params, leads, address).run(stop.clone()));
+    Candidacy { leading, holder_address, stop: stop.drop_guard(), task }
 }

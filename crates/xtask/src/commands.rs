@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod crds;
 mod demo;
 mod images;
 mod test;
@@ -29,6 +30,8 @@ enum Command {
     Testbed(testbed::Testbed),
     /// Write container images of this workspace's programs as OCI archives
     Images(images::Images),
+    /// Write `deploy/crds` from the types in `crates/api`
+    Crds(crds::Crds),
     /// Run all tests, those against a real cluster too
     Test(test::Test),
     /// Measure what Podward costs
@@ -44,6 +47,7 @@ impl Cli {
             Command::Demo(demo) => demo.run().await,
             Command::Testbed(testbed) => testbed.run().await,
             Command::Images(images) => images.run().await,
+            Command::Crds(crds) => crds.run(),
             Command::Test(test) => test.run().await,
             Command::Bench(bench) => bench.run().await,
             Command::Ci(ci) => ci.run().await,

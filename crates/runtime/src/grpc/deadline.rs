@@ -8,7 +8,10 @@ use tonic::Status;
 const HEADER: &str = "grpc-timeout";
 
 /// How long the client waits, if it says so.
-pub(super) fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+///
+/// # Errors
+/// INVALID_ARGUMENT when the header is malformed.
+pub fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(HEADER) else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(parse);
     parsed.map(Some).ok_or_else(|| {

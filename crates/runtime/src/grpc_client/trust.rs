@@ -37,13 +37,21 @@ pub enum InvalidTrust {
 pub struct Trust {
     authorities: Authorities,
     identity: Option<(PathBuf, PathBuf)>,
-    state: Mutex<Option<(Vec<Option<Stamp>>, Arc<ClientConfig>)>>,
+    state: Mutex<Option<Loaded>>,
+}
+
+/// What was made of the files in these states.
+#[derive(Debug)]
+struct Loaded {
+    stamps: Vec<Option<Stamp>>,
+    config: Arc<ClientConfig>,
 }
 
 #[derive(Debug)]
 enum Authorities {
     File(PathBuf),
     Pem(String),
+    System,
 }
 
 impl Trust {
@@ -53,10 +61,11 @@ impl Trust {
         Self::of(Authorities::File(path.into()))
     }
 
-    /// The authorities in a PEM text.
+    /// The authorities in a PEM text; those of the system when it is empty.
     #[must_use]
     pub fn pem(text: impl Into<String>) -> Self {
-        Self::of(Authorities::Pem(text.into()))
+        let text = text.into();
+        Self::of(if text.is_empty() { Authorities::System } else { Authorities::Pem(text) })
     }
 
     fn of(authorities: Authorities) -> Self {
@@ -77,18 +86,18 @@ impl Trust {
         let mut state = self.state.lock();
         // Taken before reading: a change in between is then found the next time.
         let stamps = self.stamps();
-        if let Some((_, config)) = state.as_ref().filter(|(seen, _)| *seen == stamps) {
-            return Ok(Arc::clone(config));
+        if let Some(loaded) = state.as_ref().filter(|loaded| loaded.stamps == stamps) {
+            return Ok(Arc::clone(&loaded.config));
         }
         match (self.read(), state.as_ref()) {
             (Ok(config), _) => {
                 let config = Arc::new(config);
-                *state = Some((stamps, Arc::clone(&config)));
+                *state = Some(Loaded { stamps, config: Arc::clone(&config) });
                 Ok(config)
             }
-            (Err(error), Some((_, config))) => {
+            (Err(error), Some(loaded)) => {
                 tracing::error!("the old authorities are still used: {error}");
-                Ok(Arc::clone(config))
+                Ok(Arc::clone(&loaded.config))
             }
             (Err(error), None) => Err(error),
         }
@@ -97,7 +106,7 @@ impl Trust {
     fn stamps(&self) -> Vec<Option<Stamp>> {
         let authorities = match &self.authorities {
             Authorities::File(path) => Some(path),
-            Authorities::Pem(_) => None,
+            Authorities::Pem(_) | Authorities::System => None,
         };
         let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
         authorities.into_iter().chain(identity).map(|path| Stamp::of(path)).collect()
@@ -107,6 +116,7 @@ impl Trust {
         let roots = match &self.authorities {
             Authorities::File(path) => roots(&read(path)?, &format!("{path:?}"))?,
             Authorities::Pem(text) => roots(text.as_bytes(), "the PEM text of the authorities")?,
+            Authorities::System => system_roots()?,
         };
         let unusable = |error: rustls::Error| InvalidTrust::Unusable {
             what: "the TLS configuration".to_owned(),
@@ -153,6 +163,20 @@ fn roots(pem: &[u8], what: &str) -> Result<RootCertStore, InvalidTrust> {
             what: what.to_owned(),
             problem: format!("one of its certificates is no authority: {error}"),
         })?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, InvalidTrust> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let problem = match found.errors.first() {
+            Some(error) => error.to_string(),
+            None => "the system has none; give the certificate of the authority".to_owned(),
+        };
+        return Err(InvalidTrust::Unusable { what: "the authorities of the system".to_owned(), problem });
     }
     Ok(roots)
 }

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::LeaseParams;
 use super::decide::{Action, Observed, Write, decide};
+use super::{GRPC_ADDRESS, LeaseParams};
 
 /// Pause after a write that failed; the watch may end it sooner.
 const RETRY: Duration = Duration::from_millis(500);
@@ -25,6 +25,7 @@ pub(super) struct Candidate {
     leases: Api<Lease>,
     params: LeaseParams,
     leads: watch::Sender<bool>,
+    holder_address: watch::Sender<Option<String>>,
     observed: Option<Observed>,
     /// Whether `observed` is known: before the first list, no lease seen doesn't mean that there is none.
     synced: bool,
@@ -35,11 +36,17 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new(leases: Api<Lease>, params: LeaseParams, leads: watch::Sender<bool>) -> Self {
+    pub(super) fn new(
+        leases: Api<Lease>,
+        params: LeaseParams,
+        leads: watch::Sender<bool>,
+        holder_address: watch::Sender<Option<String>>,
+    ) -> Self {
         Self {
             leases,
             params,
             leads,
+            holder_address,
             observed: None,
             synced: false,
             listed: false,
@@ -100,12 +107,12 @@ impl Candidate {
             }
             watcher::Event::InitDone => {
                 if !self.listed {
-                    self.observed = None;
+                    self.observe_none();
                 }
                 self.synced = true;
             }
             watcher::Event::Apply(lease) => self.observe(&lease),
-            watcher::Event::Delete(_) => self.observed = None,
+            watcher::Event::Delete(_) => self.observe_none(),
         }
     }
 
@@ -129,7 +136,23 @@ impl Candidate {
             // Whatever made the last write fail, this is a new situation.
             self.retry_at = None;
         }
+        let address =
+            lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GRPC_ADDRESS));
+        self.tell_address(address.filter(|_| !seen.holder.is_empty()).cloned());
         self.observed = Some(seen);
+    }
+
+    fn observe_none(&mut self) {
+        self.observed = None;
+        self.tell_address(None);
+    }
+
+    fn tell_address(&self, address: Option<String>) {
+        self.holder_address.send_if_modified(|told| {
+            let changes = *told != address;
+            *told = address;
+            changes
+        });
     }
 
     async fn write(&mut self, write: &Write) {
@@ -166,7 +189,7 @@ impl Candidate {
     async fn read_again(&mut self) {
         match timeout(self.params.renew_every() / 2, self.leases.get_opt(&self.params.name)).await {
             Ok(Ok(Some(lease))) => self.observe(&lease),
-            Ok(Ok(None)) => self.observed = None,
+            Ok(Ok(None)) => self.observe_none(),
             Ok(Err(error)) => tracing::warn!(lease = self.params.name, "could not read the lease: {error}"),
             Err(_) => tracing::warn!(lease = self.params.name, "no answer to a read of the lease"),
         }
@@ -188,7 +211,12 @@ impl Candidate {
                     lease_transitions: Some(0),
                     ..LeaseSpec::default()
                 };
-                let metadata = ObjectMeta { name: Some(self.params.name.clone()), ..ObjectMeta::default() };
+                let address = self.params.address.clone().map(|address| (GRPC_ADDRESS.to_owned(), address));
+                let metadata = ObjectMeta {
+                    name: Some(self.params.name.clone()),
+                    annotations: address.map(|address| [address].into()),
+                    ..ObjectMeta::default()
+                };
                 self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
             }
             Write::Acquire => {
@@ -196,16 +224,19 @@ impl Candidate {
                     "holderIdentity": self.params.identity, "leaseDurationSeconds": seconds,
                     "acquireTime": now, "renewTime": now, "leaseTransitions": transitions.saturating_add(1),
                 });
-                self.patch(version, spec).await
+                // Null takes away the address of the holder before.
+                let annotations = json!({ GRPC_ADDRESS: self.params.address });
+                self.patch(json!({"resourceVersion": version, "annotations": annotations}), spec).await
             }
             Write::Renew => {
-                self.patch(version, json!({"renewTime": now, "leaseDurationSeconds": seconds})).await
+                let spec = json!({"renewTime": now, "leaseDurationSeconds": seconds});
+                self.patch(json!({"resourceVersion": version}), spec).await
             }
         }
     }
 
-    async fn patch(&self, version: &str, spec: Value) -> kube::Result<Lease> {
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+    async fn patch(&self, metadata: Value, spec: Value) -> kube::Result<Lease> {
+        let patch = json!({"metadata": metadata, "spec": spec});
         self.leases.patch(&self.params.name, &PatchParams::default(), &Patch::Merge(patch)).await
     }
 
@@ -243,7 +274,8 @@ impl Candidate {
             else {
                 return Ok(false);
             };
-            match self.patch(&held.version, json!({"holderIdentity": ""})).await {
+            let held = json!({"resourceVersion": held.version});
+            match self.patch(held, json!({"holderIdentity": ""})).await {
                 Ok(_) => return Ok(true),
                 Err(kube::Error::Api(status)) if status.is_conflict() => self.read_again().await,
                 Err(error) => return Err(error),

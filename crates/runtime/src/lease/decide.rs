@@ -87,7 +87,7 @@ mod tests {
 
     fn params() -> LeaseParams {
         let [namespace, name, identity] = ["n", "l", "me"].map(str::to_owned);
-        LeaseParams { namespace, name, identity, duration: 15 * SECOND }
+        LeaseParams { namespace, name, identity, duration: 15 * SECOND, address: None }
     }
 
     fn held_by(holder: &str, at: Instant) -> Observed {

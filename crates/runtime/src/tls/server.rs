@@ -116,7 +116,7 @@ impl TlsServer {
         S::Future: Send + 'static,
         B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
-        self.serve_each(move |_| service.clone(), stop).await
+        self.serve_each(move |_| service, stop).await
     }
 
     /// As [`serve`](Self::serve), with a service of its own for each connection, made when it is known who is at its other end.

@@ -14,7 +14,9 @@ const DURATION: Duration = Duration::from_secs(3);
 fn candidate(server: &ApiServer, identity: &str) -> (Link, Candidacy) {
     let link = server.link();
     let [namespace, name, identity] = ["n", "l", identity].map(str::to_owned);
-    let candidacy = stand(link.client.clone(), LeaseParams { namespace, name, identity, duration: DURATION });
+    let address = Some(format!("{identity}:9444"));
+    let params = LeaseParams { namespace, name, identity, duration: DURATION, address };
+    let candidacy = stand(link.client.clone(), params);
     (link, candidacy)
 }
 
@@ -135,4 +137,27 @@ async fn dropping_a_candidacy_lets_go_too() {
     leads(&mut first, true).await;
     drop(first);
     holder_is(&server, "").await;
+}
+
+#[tokio::test]
+async fn everybody_knows_where_the_leader_is() {
+    let server = ApiServer::new();
+    let (_a, mut first) = candidate(&server, "a");
+    leads(&mut first, true).await;
+    let (_b, mut second) = candidate(&server, "b");
+    for candidacy in [&mut first, &mut second] {
+        is_at(candidacy, Some("a:9444")).await;
+    }
+    first.release().await;
+    leads(&mut second, true).await;
+    is_at(&mut second, Some("b:9444")).await;
+    second.release().await;
+    let (_c, mut third) = candidate(&server, "c");
+    leads(&mut third, true).await;
+    is_at(&mut third, Some("c:9444")).await;
+}
+
+async fn is_at(candidacy: &mut Candidacy, address: Option<&str>) {
+    let known = candidacy.holder_address.wait_for(|known| known.as_deref() == address);
+    within(Duration::from_secs(10), known).await.unwrap();
 }

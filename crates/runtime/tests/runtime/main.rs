@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod api_server;
+mod authn;
+mod grpc;
 mod lease;
 mod rotation;
 mod serving;

@@ -1,0 +1,86 @@
+//! Between the resource and the engine's vocabulary.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use podward_core::hooks::{self, InvalidSelector, Selector};
+
+use super::{DeadlinePolicy, FailurePolicy, GateTiming, InvalidHook, LifecycleHook, Phase};
+
+impl LifecycleHook {
+    /// The hook as the engine knows it, once [`check`](Self::check) has found nothing.
+    ///
+    /// # Errors
+    /// When it can't be right.
+    pub fn to_hook(&self) -> Result<hooks::Hook, InvalidHook> {
+        self.check()?;
+        let spec = &self.spec;
+        let selector = |field, selector: &Option<LabelSelector>| {
+            compile(selector.as_ref()).map_err(|error| InvalidHook::Selector { field, error })
+        };
+        Ok(hooks::Hook {
+            name: self.metadata.name.clone().unwrap_or_default(),
+            pod_selector: selector("spec.podSelector", &spec.pod_selector)?,
+            namespace_selector: selector("spec.namespaceSelector", &spec.namespace_selector)?,
+            phases: spec.phases.iter().map(|phase| (*phase).into()).collect(),
+            operation_types: spec.operation_types.clone(),
+            order: spec.order,
+            deadline_nanoseconds: i64::from(spec.deadline_seconds) * 1_000_000_000,
+            deadline_policy: spec.deadline_policy.into(),
+            failure_policy: spec.failure_policy.into(),
+            prepare_timing: spec.prepare_timing.into(),
+            complete_timing: spec.complete_timing.into(),
+        })
+    }
+}
+
+fn compile(selector: Option<&LabelSelector>) -> Result<Selector, InvalidSelector> {
+    let Some(selector) = selector else { return Ok(Selector::everything()) };
+    let equal = selector.match_labels.clone().unwrap_or_default();
+    let requirements = selector.match_expressions.iter().flatten().map(|requirement| {
+        (
+            requirement.key.clone(),
+            requirement.operator.clone(),
+            requirement.values.clone().unwrap_or_default(),
+        )
+    });
+    Selector::new(equal, requirements)
+}
+
+impl From<Phase> for hooks::Phase {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::PreCheck => hooks::Phase::PreCheck,
+            Phase::Prepare => hooks::Phase::Prepare,
+            Phase::PostCheck => hooks::Phase::PostCheck,
+            Phase::Complete => hooks::Phase::Complete,
+            Phase::Release => hooks::Phase::Release,
+        }
+    }
+}
+
+impl From<DeadlinePolicy> for hooks::DeadlinePolicy {
+    fn from(policy: DeadlinePolicy) -> Self {
+        match policy {
+            DeadlinePolicy::Hold => hooks::DeadlinePolicy::Hold,
+            DeadlinePolicy::Proceed => hooks::DeadlinePolicy::Proceed,
+            DeadlinePolicy::Cancel => hooks::DeadlinePolicy::Cancel,
+        }
+    }
+}
+
+impl From<FailurePolicy> for hooks::FailurePolicy {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Fail => hooks::FailurePolicy::Fail,
+            FailurePolicy::Ignore => hooks::FailurePolicy::Ignore,
+        }
+    }
+}
+
+impl From<GateTiming> for hooks::GateTiming {
+    fn from(timing: GateTiming) -> Self {
+        match timing {
+            GateTiming::BeforeGate => hooks::GateTiming::BeforeGate,
+            GateTiming::AfterGate => hooks::GateTiming::AfterGate,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What a hook must be like. The resource's schema says most of it too; this is for those who come over gRPC, and for what a schema
+//! can't say.
+
+use podward_core::hooks::InvalidSelector;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use thiserror::Error;
+
+use super::{
+    CALL_TIMEOUT_MILLISECONDS, Endpoint, LifecycleHook, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS,
+    ORDER_LIMIT, Phase,
+};
+
+const MAX_TYPES: usize = 64;
+const MAX_CERTIFICATES: usize = 262_144;
+
+/// Why a hook can't be right.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InvalidHook {
+    /// A selector.
+    #[error("{field}: {error}")]
+    Selector {
+        /// Its field.
+        field: &'static str,
+        /// What is wrong.
+        error: InvalidSelector,
+    },
+    /// Anything else.
+    #[error("{field}: {problem}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+}
+
+fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Result<T, InvalidHook> {
+    Err(InvalidHook::Field { field, problem: problem.into() })
+}
+
+impl LifecycleHook {
+    /// Looks for what can't be right: every field but the selectors, which [`to_hook`](Self::to_hook) compiles.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), InvalidHook> {
+        let spec = &self.spec;
+        check_name(self.metadata.name.as_deref().unwrap_or_default())?;
+        check_phases(&spec.phases)?;
+        check_types(&spec.operation_types)?;
+        match (&spec.endpoint, &spec.attachment) {
+            (Some(endpoint), None) => check_endpoint(endpoint)?,
+            (None, Some(_)) => {}
+            _ => return wrong("spec.endpoint", "exactly one of endpoint and attachment must be set"),
+        }
+        let deadline = spec.deadline_seconds;
+        if !(1..=MAX_DEADLINE_SECONDS).contains(&deadline) {
+            let problem = format!("{deadline} s is not between 1 s and {MAX_DEADLINE_SECONDS} s (24 hours)");
+            return wrong("spec.deadlineSeconds", problem);
+        }
+        if !(-ORDER_LIMIT..=ORDER_LIMIT).contains(&spec.order) {
+            return wrong(
+                "spec.order",
+                format!("{} is not between -{ORDER_LIMIT} and {ORDER_LIMIT}", spec.order),
+            );
+        }
+        let calls = spec.max_concurrent_calls;
+        if !(1..=MAX_CONCURRENT_CALLS).contains(&calls) {
+            return wrong(
+                "spec.maxConcurrentCalls",
+                format!("{calls} is not between 1 and {MAX_CONCURRENT_CALLS}"),
+            );
+        }
+        let timeout = spec.call_timeout_milliseconds;
+        if !CALL_TIMEOUT_MILLISECONDS.contains(&timeout) {
+            return wrong(
+                "spec.callTimeoutMilliseconds",
+                format!("{timeout} ms is not between 100 ms and 60 s"),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn check_name(name: &str) -> Result<(), InvalidHook> {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_edge =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let bytes = name.as_bytes();
+    if bytes.len() <= 63
+        && is_edge(bytes.first())
+        && is_edge(bytes.last())
+        && bytes.iter().copied().all(is_inner)
+    {
+        return Ok(());
+    }
+    let problem =
+        "is not a DNS label: 1 to 63 lower case letters, digits and '-', with a letter or digit at both ends";
+    wrong("metadata.name", format!("{:?} {problem}", shortened(name)))
+}
+
+fn check_phases(phases: &[Phase]) -> Result<(), InvalidHook> {
+    if phases.is_empty() {
+        return wrong("spec.phases", "at least one is needed, or the hook is never asked anything");
+    }
+    if let Some((_, twice)) =
+        phases.iter().enumerate().find(|(index, phase)| phases[..*index].contains(phase))
+    {
+        return wrong("spec.phases", format!("{twice:?} is there twice"));
+    }
+    let holds = phases.iter().any(|phase| matches!(phase, Phase::Prepare | Phase::Complete));
+    if phases.contains(&Phase::Release) && !holds {
+        return wrong(
+            "spec.phases",
+            "Release is asked only of hooks that hold pods; add Prepare or Complete",
+        );
+    }
+    Ok(())
+}
+
+fn check_types(types: &[String]) -> Result<(), InvalidHook> {
+    if types.len() > MAX_TYPES {
+        return wrong("spec.operationTypes", format!("more than {MAX_TYPES}; none at all means every type"));
+    }
+    match types.iter().find(|text| !is_label_value(text)) {
+        Some(bad) => wrong(
+            "spec.operationTypes",
+            format!(
+                "{:?} can't be a type: 1 to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+                shortened(bad)
+            ),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Whether `text` can be a label's value, and is not empty. Names of labels (without prefix) have the same form.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
+    let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= 63
+        && is_edge(bytes.first())
+        && is_edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+fn check_endpoint(endpoint: &Endpoint) -> Result<(), InvalidHook> {
+    check_url(&endpoint.url)?;
+    if let Some(name) = &endpoint.server_name
+        && ServerName::try_from(name.as_str()).is_err()
+    {
+        let problem = format!("{:?} is neither a DNS name nor an IP address", shortened(name));
+        return wrong("spec.endpoint.serverName", problem);
+    }
+    check_certificates(&endpoint.ca_certificates)
+}
+
+fn check_url(url: &str) -> Result<(), InvalidHook> {
+    let bad = |problem: &str| {
+        let problem =
+            format!("{:?} must be https://<host>:<port>, without a path: {problem}", shortened(url));
+        wrong("spec.endpoint.url", problem)
+    };
+    let Some(authority) = url.strip_prefix("https://") else {
+        return bad("its scheme is not https; there is no other way than TLS");
+    };
+    if authority.contains(['/', '?', '#', '@']) {
+        return bad("there is more in it than host and port");
+    }
+    let Some((host, port)) = authority.rsplit_once(':') else { return bad("it has no port") };
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_port || port.parse::<u16>().ok().is_none_or(|port| port == 0) {
+        return bad("its port is not a number from 1 to 65535");
+    }
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match inner {
+        Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.contains(':') && ServerName::try_from(host).is_ok(),
+    };
+    if is_host { Ok(()) } else { bad("its host is neither a DNS name nor an IP address") }
+}
+
+fn check_certificates(pem: &str) -> Result<(), InvalidHook> {
+    const FIELD: &str = "spec.endpoint.caCertificates";
+    if pem.is_empty() {
+        return Ok(());
+    }
+    if pem.len() > MAX_CERTIFICATES {
+        return wrong(
+            FIELD,
+            format!(
+                "more than {MAX_CERTIFICATES} bytes; only the authorities that sign its certificate are needed"
+            ),
+        );
+    }
+    let mut found = 0;
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        if let Err(error) = certificate {
+            return wrong(FIELD, format!("not PEM: {error}"));
+        }
+        found += 1;
+    }
+    if found == 0 {
+        return wrong(
+            FIELD,
+            "no certificate in it; give the PEM certificate of the authority that signs the hook's own",
+        );
+    }
+    Ok(())
+}
+
+/// What a stranger wrote, in a length that fits into a message.
+fn shortened(text: &str) -> String {
+    const LENGTH: usize = 100;
+    match text.char_indices().nth(LENGTH) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

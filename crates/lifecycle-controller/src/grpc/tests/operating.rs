@@ -1,0 +1,182 @@
+//! Operations and wishes.
+
+use futures::future::join_all;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE, Stage, permission_key};
+use podward_core::wish::DeletionKind;
+use podward_proto::v1;
+use serde_json::json;
+use tonic::Code;
+
+use super::support::{World, refusal, within};
+
+fn pod(name: &str) -> Option<v1::PodReference> {
+    Some(v1::PodReference { namespace: "shop".to_owned(), name: name.to_owned(), uid: String::new() })
+}
+
+fn begin(name: &str, id: &str, operation_type: &str) -> v1::BeginRequest {
+    let operation = v1::Operation { id: id.to_owned(), r#type: operation_type.to_owned() };
+    v1::BeginRequest { pod: pod(name), operation: Some(operation) }
+}
+
+fn steps(lifecycle: Option<v1::PodLifecycle>) -> Vec<(String, v1::Step)> {
+    let states = lifecycle.unwrap().operations.into_iter();
+    states.map(|state| (state.operation.as_ref().unwrap().id.clone(), state.step())).collect()
+}
+
+pub(super) async fn an_operation_from_begin_to_finish(world: &World) {
+    world.pod("web").await;
+    let mut operator = world.lifecycle("shop", "operator").await;
+    let watch = v1::WatchRequest { pod: pod("web") };
+    let mut watch = operator.watch(watch).await.unwrap().into_inner();
+    let first = within(watch.message()).await.unwrap().unwrap();
+    assert_eq!(steps(first.lifecycle), []);
+
+    let begun = operator.begin(begin("web", "upgrade", "update")).await.unwrap().into_inner();
+    let checking = vec![("upgrade".to_owned(), v1::Step::Checking)];
+    assert_eq!(steps(begun.lifecycle.clone()), checking);
+    let labels = world.pods().get("web").await.unwrap();
+    assert!(labels.labels().contains_key(&Stage::PreCheck.key("upgrade")), "{:?}", labels.labels());
+    let seen = within(watch.message()).await.unwrap().unwrap();
+    assert_eq!(seen.lifecycle, begun.lifecycle);
+
+    // Again: nothing is written. As another type: refused.
+    operator.begin(begin("web", "upgrade", "update")).await.unwrap();
+    assert_eq!(world.pods().get("web").await.unwrap().resource_version(), labels.resource_version());
+    assert_eq!(refusal(operator.begin(begin("web", "upgrade", "restart")).await).0, Code::AlreadyExists);
+    let finish = || v1::FinishRequest { pod: pod("web"), operation_id: "upgrade".to_owned() };
+    assert_eq!(refusal(operator.finish(finish()).await).0, Code::FailedPrecondition);
+
+    // What the leader does when everybody has let go.
+    let granted = json!({"metadata": {"labels": {
+        (Stage::PreCheck.key("upgrade")): null, (Stage::PreChecked.key("upgrade")): "1",
+        (Stage::Operate.key("upgrade")): "1", (permission_key("update")): "1",
+    }}, "status": {"conditions": [{"type": SERVICE_READY_GATE, "status": "False"}]}});
+    let params = PatchParams::default();
+    world.pods().patch_status("web", &params, &Patch::Merge(&granted)).await.unwrap();
+    let seen = within(watch.message()).await.unwrap().unwrap();
+    assert_eq!(steps(seen.lifecycle), [("upgrade".to_owned(), v1::Step::Operating)]);
+    for _ in 0..2 {
+        let finished = operator.finish(finish()).await.unwrap().into_inner();
+        assert_eq!(steps(finished.lifecycle), [("upgrade".to_owned(), v1::Step::Finished)]);
+    }
+    within(watch.message()).await.unwrap().unwrap();
+    let cancel = v1::CancelRequest { pod: pod("web"), operation_id: "upgrade".to_owned() };
+    for _ in 0..2 {
+        let cancelled = operator.cancel(cancel.clone()).await.unwrap().into_inner();
+        assert_eq!(steps(cancelled.lifecycle), []);
+    }
+    let labels = world.pods().get("web").await.unwrap();
+    assert_eq!(labels.labels().keys().map(String::as_str).collect::<Vec<_>>(), ["app", CONTROL_LABEL]);
+    assert_eq!(steps(within(watch.message()).await.unwrap().unwrap().lifecycle), []);
+    let got = operator.get(v1::GetRequest { pod: pod("web") }).await.unwrap().into_inner();
+    assert_eq!(steps(got.lifecycle), []);
+
+    world.pods().delete("web", &Default::default()).await.unwrap();
+    let (code, words) = loop {
+        match within(watch.message()).await {
+            Ok(message) => assert!(message.is_some()),
+            gone => break refusal(gone),
+        }
+    };
+    assert!(code == Code::NotFound && words.contains("no pod shop/web"), "{words}");
+    assert_eq!(refusal(operator.begin(begin("web", "a", "update")).await).0, Code::NotFound);
+}
+
+pub(super) async fn rights_are_those_of_the_namespace(world: &World) {
+    let stored = world.pod("rights").await;
+    let mut operator = world.lifecycle("shop", "operator").await;
+    let elsewhere = v1::PodReference { namespace: "bank".to_owned(), ..pod("rights").unwrap() };
+    let mut foreign = begin("rights", "a", "update");
+    foreign.pod = Some(elsewhere);
+    let (code, words) = refusal(operator.begin(foreign).await);
+    assert!(
+        code == Code::PermissionDenied && words.contains("may not update pods in namespace bank"),
+        "{words}"
+    );
+    let mut author = world.lifecycle("shop", "author").await;
+    assert_eq!(refusal(author.get(v1::GetRequest { pod: pod("rights") }).await).0, Code::PermissionDenied);
+    assert_eq!(
+        refusal(author.watch(v1::WatchRequest { pod: pod("rights") }).await).0,
+        Code::PermissionDenied
+    );
+
+    let of = |namespace: &str, name: &str, uid: &str| {
+        Some(v1::PodReference { namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.to_owned() })
+    };
+    for (pod, code) in [
+        (None, Code::InvalidArgument),
+        (of("", "rights", ""), Code::InvalidArgument),
+        (of("../../api", "rights", ""), Code::InvalidArgument),
+        (of("shop", "a/b?c", ""), Code::InvalidArgument),
+        (of("shop", "rights", "another"), Code::NotFound),
+    ] {
+        assert_eq!(refusal(operator.get(v1::GetRequest { pod: pod.clone() }).await).0, code, "{pod:?}");
+    }
+    let exact = v1::GetRequest { pod: of("shop", "rights", &stored.uid().unwrap()) };
+    operator.get(exact).await.unwrap();
+    for (id, operation_type) in [("", "update"), ("a", ""), ("a/b", "update"), ("a", "b c"), ("-", "update")]
+    {
+        let (code, _) = refusal(operator.begin(begin("rights", id, operation_type)).await);
+        assert_eq!(code, Code::InvalidArgument, "{id} {operation_type}");
+    }
+    let out = json!({"metadata": {"labels": {CONTROL_LABEL: null}}});
+    world.pods().patch("rights", &PatchParams::default(), &Patch::Merge(&out)).await.unwrap();
+    let (code, words) = refusal(operator.begin(begin("rights", "a", "update")).await);
+    assert!(code == Code::FailedPrecondition && words.contains("has not opted in"), "{words}");
+}
+
+/// Each write is refused when another was faster, and decided anew.
+pub(super) async fn many_at_once_on_one_pod(world: &World) {
+    world.pod("busy").await;
+    let operator = world.lifecycle("shop", "operator").await;
+    let ids: Vec<String> = (0..6).map(|number| format!("id-{number}")).collect();
+    join_all(ids.iter().map(|id| {
+        let mut operator = operator.clone();
+        async move { operator.begin(begin("busy", id, "update")).await.unwrap() }
+    }))
+    .await;
+    let got = operator.clone().get(v1::GetRequest { pod: pod("busy") }).await.unwrap().into_inner();
+    let begun: Vec<String> = steps(got.lifecycle).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(begun, ids);
+}
+
+pub(super) async fn wishes_name_who_really_asked(world: &World) {
+    let stored = world.pod("wished").await;
+    let wish = |requested_by: &str| v1::DeletionWish {
+        kind: v1::DeletionKind::Evict.into(),
+        requested_by: requested_by.to_owned(),
+        requested_at: None,
+        grace_period_seconds: Some(5),
+    };
+    let request = |requested_by: &str| v1::RequestDeletionRequest {
+        pod: pod("wished"),
+        wish: Some(wish(requested_by)),
+    };
+    let mut operator = world.lifecycle("shop", "operator").await;
+    let (code, words) = refusal(operator.request_deletion(request("jane")).await);
+    assert!(
+        code == Code::PermissionDenied && words.contains("may not delete pods in namespace shop"),
+        "{words}"
+    );
+    assert!(world.wishes.asked.lock().is_empty());
+
+    let mut webhook = world.lifecycle("podward-system", "validating-webhook").await;
+    let answer = webhook.request_deletion(request("jane")).await.unwrap().into_inner();
+    assert_eq!(answer.lifecycle.unwrap().pod.unwrap().uid, stored.uid().unwrap());
+    let mut deleter = world.lifecycle("shop", "deleter").await;
+    deleter.request_deletion(request("jane")).await.unwrap();
+    let asked: Vec<_> = world.wishes.asked.lock().drain(..).map(|(_, _, asked)| asked).collect();
+    let names: Vec<_> = asked.iter().map(|asked| asked.requested_by.as_str()).collect();
+    assert_eq!(names, ["jane", "system:serviceaccount:shop:deleter"]);
+    assert!(
+        asked.iter().all(|asked| asked.kind == DeletionKind::Evict && asked.grace_period_seconds == Some(5))
+    );
+
+    let unspecified = v1::DeletionWish { kind: 0, ..wish("") };
+    for wish in [None, Some(unspecified)] {
+        let request = v1::RequestDeletionRequest { pod: pod("wished"), wish };
+        assert_eq!(refusal(webhook.request_deletion(request).await).0, Code::InvalidArgument);
+    }
+}

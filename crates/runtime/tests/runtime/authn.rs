@@ -1,0 +1,148 @@
+//! Who calls and what they may do, against an API server in memory that can be taken away.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::header::AUTHORIZATION;
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use podward_runtime::authn::{Access, Authenticator, Authorizer, Identity};
+use serde_json::{Value, json};
+use tonic::{Code, Extensions, Status};
+
+/// Knows the token `good`, and `for-podward` for the audience podward. Jane may do everything, others nothing.
+#[derive(Clone, Default)]
+struct Reviews {
+    asked: Arc<AtomicUsize>,
+    away: Arc<AtomicBool>,
+}
+
+impl Reviews {
+    fn client(&self) -> Client {
+        let reviews = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let reviews = reviews.clone();
+            async move { Ok::<_, Infallible>(reviews.answer(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Full<Bytes>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        // So that others have come to ask the same.
+        tokio::task::yield_now().await;
+        if self.away.load(Ordering::SeqCst) {
+            let mut away = Response::new(Full::from("no"));
+            *away.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return away;
+        }
+        let is_token = request.uri().path().ends_with("/tokenreviews");
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let mut review: Value = serde_json::from_slice(&body).unwrap();
+        let spec = &review["spec"];
+        review["status"] = if is_token {
+            let audiences = spec["audiences"].as_array().cloned().unwrap_or_default();
+            let user = json!({"username": "jane", "groups": ["sre"], "extra": {"k": ["v"]}});
+            match spec["token"].as_str().unwrap() {
+                "good" if audiences.is_empty() => json!({"authenticated": true, "user": user}),
+                "for-podward" if !audiences.is_empty() => {
+                    json!({"authenticated": true, "user": user, "audiences": audiences})
+                }
+                // An API server that doesn't know audiences, asked for one.
+                "careless" if !audiences.is_empty() => json!({"authenticated": true, "user": user}),
+                _ => json!({"error": "invalid bearer token"}),
+            }
+        } else {
+            json!({"allowed": spec["user"] == "jane"})
+        };
+        Response::new(Full::from(review.to_string()))
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.swap(0, Ordering::SeqCst)
+    }
+}
+
+async fn identify(authenticator: &Authenticator, header: &str) -> Result<Arc<Identity>, Status> {
+    let headers = HeaderMap::from_iter([(AUTHORIZATION, header.parse().unwrap())]);
+    authenticator.identify(&headers, &Extensions::default()).await
+}
+
+#[tokio::test]
+async fn a_token_is_reviewed_once() {
+    let reviews = Reviews::default();
+    let authenticator = Authenticator::new(reviews.client(), Some("podward".to_owned()));
+    let answers = join_all((0..50).map(|_| identify(&authenticator, "Bearer good"))).await;
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.as_ref().is_ok_and(|who| who.user == "jane" && who.groups == ["sre"]))
+    );
+    assert_eq!(reviews.asked(), 1);
+    assert_eq!(identify(&authenticator, "bearer for-podward").await.unwrap().extra["k"], ["v"]);
+    assert_eq!(reviews.asked(), 2, "for the API server, then for podward");
+    for token in ["secret", "careless"] {
+        for _ in 0..2 {
+            let refused = identify(&authenticator, &format!("Bearer {token}")).await.unwrap_err();
+            assert!(
+                refused.code() == Code::Unauthenticated && !refused.message().contains(token),
+                "{refused}"
+            );
+        }
+        assert_eq!(reviews.asked(), 2, "a refusal is remembered, too");
+    }
+}
+
+#[tokio::test]
+async fn what_cant_be_asked_is_not_allowed() {
+    let reviews = Reviews::default();
+    let authenticator = Authenticator::new(reviews.client(), None);
+    let authorizer = Authorizer::new(reviews.client());
+    let (jane, joe) = (
+        Identity { user: "jane".to_owned(), ..Identity::default() },
+        Identity { user: "joe".to_owned(), ..Identity::default() },
+    );
+    let access =
+        |verb| Access { verb, group: "", resource: "pods", namespace: Some("shop"), name: Some("web") };
+    authorizer.authorize(&jane, access("update")).await.unwrap();
+    let denied = authorizer.authorize(&joe, access("update")).await.unwrap_err();
+    assert!(
+        denied.code() == Code::PermissionDenied
+            && denied.message().contains("joe may not update pods in namespace shop")
+    );
+
+    reviews.away.store(true, Ordering::SeqCst);
+    assert_eq!(identify(&authenticator, "Bearer good").await.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(authorizer.authorize(&jane, access("get")).await.unwrap_err().code(), Code::Unavailable);
+    // What is known is good for a while; and what failed is asked again once it can be.
+    authorizer.authorize(&jane, access("update")).await.unwrap();
+    reviews.away.store(false, Ordering::SeqCst);
+    crate::support::within(std::time::Duration::from_secs(10), async {
+        while identify(&authenticator, "Bearer good").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_credentials_it_says_which() {
+    let authenticator = Authenticator::new(Reviews::default().client(), None);
+    let nobody = authenticator.identify(&HeaderMap::new(), &Extensions::default()).await.unwrap_err();
+    assert!(
+        nobody.code() == Code::Unauthenticated && nobody.message().contains("client certificate"),
+        "{nobody}"
+    );
+    for header in ["", "Bearer", "Bearer ", "Basic c2VjcmV0", "c2VjcmV0"] {
+        let refused = identify(&authenticator, header).await.unwrap_err();
+        assert!(
+            refused.code() == Code::Unauthenticated && !refused.message().contains("c2VjcmV0"),
+            "{refused}"
+        );
+    }
+}
