@@ -1,5 +1,5 @@
-//! `podward-load operations [SIZE..]` and `podward-load webhook PROGRAM [SECONDS]`: one benchmark; the report is JSON on the
-//! standard output. `cargo xtask bench` builds what they need and runs them.
+//! `podward-load operations [SIZE..]`, `podward-load webhook PROGRAM [SECONDS]` and `podward-load deletes PROGRAM [SECONDS]`: one
+//! benchmark; the report is JSON on the standard output. `cargo xtask bench` builds what they need and runs them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,10 @@ fn main() -> Result<()> {
     match arguments.next().as_deref() {
         Some("operations") => runtime.block_on(measure_operations(arguments.collect())),
         Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
-        _ => bail!("say what to measure: operations [SIZE..], or webhook PROGRAM [SECONDS]"),
+        Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
+        _ => bail!(
+            "say what to measure: operations [SIZE..], webhook PROGRAM [SECONDS], or deletes PROGRAM [SECONDS]"
+        ),
     }
 }
 
@@ -30,19 +33,28 @@ async fn measure_operations(sizes: Vec<String>) -> Result<()> {
 }
 
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {
-    let program = arguments.first().context("give the path of mutating-webhook")?;
+    let report = webhook::run(webhook_options(&arguments)?).await?;
+    table(report.rows());
+    print(&report)
+}
+
+async fn measure_deletes(arguments: Vec<String>) -> Result<()> {
+    let report = webhook::run_deletes(webhook_options(&arguments)?).await?;
+    table(report.rows());
+    print(&report)
+}
+
+fn webhook_options(arguments: &[String]) -> Result<WebhookOptions> {
+    let program = arguments.first().context("give the path of the webhook")?;
     let seconds =
         arguments.get(1).map_or(Ok(10), |seconds| seconds.parse()).context("give seconds as a number")?;
-    let options = WebhookOptions {
-        program: PathBuf::from(program),
-        each: Duration::from_secs(seconds),
-        connections: 8,
-    };
-    let report = webhook::run(options).await?;
-    for [what, aim, found] in report.rows() {
+    Ok(WebhookOptions { program: PathBuf::from(program), each: Duration::from_secs(seconds), connections: 8 })
+}
+
+fn table(rows: Vec<[String; 3]>) {
+    for [what, aim, found] in rows {
         eprintln!("{what:34} {aim:>10} {found:>24}");
     }
-    print(&report)
 }
 
 fn print(report: &impl Serialize) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The mutating webhook alone: what one review of a write to a pod costs.
+//! The webhooks alone: what one review of a write to a pod costs the mutating one, and one of a delete the validating one.
 //!
 //! The webhook is a process of its own, bound to one CPU. The load comes from this process over loopback, bound to another, by
 //! HTTPS with HTTP/1.1 keep-alive, which is how the API server talks to webhooks.
@@ -7,6 +7,8 @@
 //! the machine. Requests per second and latency do.
 
 mod client;
+mod cluster;
+mod deletes;
 mod review;
 mod server;
 
@@ -18,9 +20,10 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-pub use review::{REVIEW_BYTES, begin, unchanged};
+pub use deletes::{DeleteReport, run_deletes};
+pub use review::{DELETED_POD_BYTES, REVIEW_BYTES, begin, delete_granted, delete_held, unchanged};
 
-use client::Load;
+use client::{Expect, Load};
 use server::Webhook;
 
 /// Requests per second at which the latency that is asked for must hold.
@@ -29,7 +32,7 @@ pub const AIM_HALF: f64 = 2_500.0;
 /// How the webhook is measured.
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
-    /// The program `mutating-webhook`, built with optimisation.
+    /// The program of the webhook, built with optimisation.
     pub program: PathBuf,
     /// How long each of the measurements takes.
     pub each: Duration,
@@ -92,24 +95,37 @@ impl WebhookReport {
 ///
 /// When the webhook can't be started, or answers a review with anything but what it should.
 pub async fn run(options: WebhookOptions) -> Result<WebhookReport> {
-    // A runtime and a thread of its own: it is bound to a CPU, and spins until a request is due.
+    on_a_thread(async move || measure(&options).await).await
+}
+
+/// Runs `work` on a runtime and a thread of its own: it is bound to a CPU, and spins until a request is due.
+async fn on_a_thread<T, W>(work: W) -> Result<T>
+where
+    T: Send + 'static,
+    W: AsyncFnOnce() -> Result<T> + Send + 'static,
+{
     let run = std::thread::spawn(move || {
-        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measure(&options))
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work())
     });
     tokio::task::spawn_blocking(move || run.join())
         .await?
         .map_err(|_| anyhow::anyhow!("the load generator panicked"))?
 }
 
-async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
+/// Binds this thread to a CPU, and gives another one for the webhook.
+fn bind() -> Result<usize> {
     let (server_cpu, client_cpu) = cpus()?;
     let mut only = CpuSet::new();
     only.set(client_cpu)?;
     sched_setaffinity(Pid::from_raw(0), &only).context("bind the load generator to a CPU")?;
+    Ok(server_cpu)
+}
 
+async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
+    let server_cpu = bind()?;
     let webhook = Webhook::start(&options.program, server_cpu).await?;
-    let patched = Load::new(&webhook, begin()?, true);
-    let unchanged = Load::new(&webhook, unchanged()?, false);
+    let patched = Load::new(&webhook, "/mutate?timeout=2s", begin()?, Expect::Patched);
+    let unchanged = Load::new(&webhook, "/mutate?timeout=2s", unchanged()?, Expect::Allowed);
 
     // Connections, caches and branch predictors are warm in a process that runs for weeks.
     patched.saturate(options.connections, options.each / 10).await?;

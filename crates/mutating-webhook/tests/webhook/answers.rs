@@ -3,15 +3,24 @@
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
-use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE, Stage, permission_key};
+use mutating_webhook::{Consumers, Mutating};
+use podward_core::hooks::{
+    DeadlinePolicy, FailurePolicy, GateTiming, Hook, Phase, Selector, employer_of, finalizer_of,
+};
+use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, SERVICE_READY_GATE, Stage, permission_key};
+use podward_runtime::admission::AdmissionService;
 use serde_json::{Value, json};
 
 use crate::reviews::{CONTROLLER, UID, pod, review};
-use crate::{ask, post, service};
+use crate::{ask, post, service, service_with};
 
 /// The `response` to a review that is answered at all, with the object as the API server would have it then.
 async fn judged(path: &str, strict: bool, review: &Value) -> (Value, Value) {
-    let (status, body) = ask(&service(strict), post(path, review.to_string())).await;
+    judged_by(&service(strict), path, review).await
+}
+
+async fn judged_by(service: &AdmissionService<Mutating>, path: &str, review: &Value) -> (Value, Value) {
+    let (status, body) = ask(service, post(path, review.to_string())).await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((&answer["apiVersion"], &answer["kind"]), (&review["apiVersion"], &review["kind"]));
@@ -190,4 +199,53 @@ async fn what_is_no_review_gets_an_http_status() {
         let body = String::from_utf8(body.to_vec()).unwrap();
         assert!(found == status && body.contains(words), "{found} {body}");
     }
+}
+
+/// Hooks by name: those whose names begin with `p` are no consumers, and `of-web` is for pods labelled app=web alone.
+fn hook(name: &str) -> Hook {
+    let app = if name == "of-web" { vec![("app".to_owned(), "web".to_owned())] } else { Vec::new() };
+    Hook {
+        name: name.to_owned(),
+        pod_selector: Selector::new(app.into_iter().collect(), []).unwrap(),
+        namespace_selector: Selector::everything(),
+        phases: vec![if name.starts_with('p') { Phase::PreCheck } else { Phase::Prepare }],
+        operation_types: Vec::new(),
+        order: 0,
+        deadline_nanoseconds: 1,
+        deadline_policy: DeadlinePolicy::default(),
+        failure_policy: FailurePolicy::default(),
+        prepare_timing: GateTiming::AfterGate,
+        complete_timing: GateTiming::BeforeGate,
+    }
+}
+
+#[tokio::test]
+async fn a_new_pod_names_the_hooks_that_will_hold_it() {
+    let consumers: Consumers = ["all", "of-web", "pre"].into_iter().map(hook).collect();
+    let service = service_with(false, consumers);
+    let expected = async |path: &str, labels: Value| {
+        let mut new = pod(&[]);
+        new["metadata"]["labels"] = labels;
+        // As controllers make pods: no name of its own yet, and no namespace in the object.
+        let metadata = new["metadata"].as_object_mut().unwrap();
+        metadata.remove("name").unwrap();
+        metadata.remove("namespace").unwrap();
+        metadata.insert("generateName".to_owned(), json!("web-"));
+        let mut review = review("CREATE", Value::Null, new);
+        review["request"]["name"] = json!("");
+        review["request"]["dryRun"] = json!(true);
+        let (_, object) = judged_by(&service, path, &review).await;
+        let text =
+            object["metadata"]["annotations"][AVAILABLE_CONDITIONS].as_str().unwrap_or("{}").to_owned();
+        let annotation: Value = serde_json::from_str(&text).unwrap();
+        annotation["expectedFinalizers"].clone()
+    };
+    assert_eq!(
+        expected("/mutate", json!({CONTROL_LABEL: "true", "app": "web"})).await,
+        json!({employer_of("all"): finalizer_of("all"), employer_of("of-web"): finalizer_of("of-web")})
+    );
+    let all = json!({employer_of("all"): finalizer_of("all")});
+    assert_eq!(expected("/mutate", json!({CONTROL_LABEL: "true", "app": "db"})).await, all);
+    assert_eq!(expected("/inject", json!({"app": "db"})).await, all);
+    assert_eq!(expected("/mutate", json!({"app": "web"})).await, Value::Null, "it has not opted in");
 }

@@ -5,6 +5,7 @@
 mod answers;
 mod fuzz;
 mod reviews;
+mod watches;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -13,11 +14,15 @@ use mutating_webhook::{Consumers, Mutating};
 use podward_core::ReviewPolicy;
 use podward_runtime::admission::{AdmissionMetrics, AdmissionService, Limits};
 
-/// The service, strict or not.
+/// The service, strict or not, in a cluster without hooks.
 fn service(strict: bool) -> AdmissionService<Mutating> {
+    service_with(strict, Consumers::default())
+}
+
+fn service_with(strict: bool, consumers: Consumers) -> AdmissionService<Mutating> {
     let trusted = vec!["system:serviceaccount:podward-system:lifecycle-controller".to_owned()];
     AdmissionService::new(
-        Mutating::new(ReviewPolicy { strict, trusted }, Consumers::default()),
+        Mutating::new(ReviewPolicy { strict, trusted }, consumers),
         AdmissionMetrics::default(),
         Limits { body: 100_000, ..Limits::default() },
     )

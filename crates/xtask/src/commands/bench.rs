@@ -20,7 +20,7 @@ pub(crate) struct Bench {
     /// What to measure; everything if nothing is named
     #[arg(value_enum)]
     names: Vec<Name>,
-    /// Write the reports of webhook and operations to this file too
+    /// Write the reports of all but advance to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -31,6 +31,8 @@ enum Name {
     Advance,
     /// The mutating webhook alone: CPU, requests per second, latency, memory
     Webhook,
+    /// The validating webhook alone, asked about deletes: the same
+    Deletes,
     /// Operations on a simulated cluster: time, writes, memory
     Operations,
 }
@@ -47,6 +49,11 @@ impl Bench {
                     let programs = build_workspace(PROFILE).await?;
                     let webhook = programs.path("mutating-webhook")?;
                     reports.insert(label(name), load(&programs, "webhook", &[webhook.into()], None).await?);
+                }
+                Name::Deletes => {
+                    let programs = build_workspace(PROFILE).await?;
+                    let webhook = programs.path("validating-webhook")?;
+                    reports.insert(label(name), load(&programs, "deletes", &[webhook.into()], None).await?);
                 }
                 Name::Operations => {
                     let keeper = prepare::bed(Shape::Simulated.parts(), false).await?.keeper;

@@ -15,8 +15,31 @@ use super::server::Webhook;
 pub(super) struct Load<'a> {
     webhook: &'a Webhook,
     request: Vec<u8>,
-    /// Whether answers must hold a patch, or must not.
-    patched: bool,
+    expect: Expect,
+}
+
+/// What all answers must be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Expect {
+    /// Allowed, with a patch.
+    Patched,
+    /// Allowed, without one.
+    Allowed,
+    /// Held, the wish being known.
+    Held,
+}
+
+impl Expect {
+    fn is_met_by(self, body: &[u8]) -> bool {
+        let (allowed, patched) = (contains(body, b"\"allowed\":true"), contains(body, b"\"patch\":"));
+        match self {
+            Expect::Patched => allowed && patched,
+            Expect::Allowed => allowed && !patched,
+            Expect::Held => {
+                !allowed && contains(body, b"\"code\":429") && contains(body, b"deletion process is underway")
+            }
+        }
+    }
 }
 
 pub(super) struct Answered {
@@ -33,16 +56,16 @@ impl Answered {
 }
 
 impl<'a> Load<'a> {
-    pub(super) fn new(webhook: &'a Webhook, review: Vec<u8>, patched: bool) -> Self {
+    pub(super) fn new(webhook: &'a Webhook, path: &str, review: Vec<u8>, expect: Expect) -> Self {
         let mut request = format!(
-            "POST /mutate?timeout=2s HTTP/1.1\r\nHost: mutating-webhook.podward-system.svc:443\r\nUser-Agent: kube-apiserver-admission\r\n\
+            "POST {path} HTTP/1.1\r\nHost: webhook.podward-system.svc:443\r\nUser-Agent: kube-apiserver-admission\r\n\
              Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
              Accept-Encoding: gzip\r\n\r\n",
             review.len()
         )
         .into_bytes();
         request.extend(review);
-        Self { webhook, request, patched }
+        Self { webhook, request, expect }
     }
 
     async fn connections(&self, count: usize) -> Result<Vec<Connection<'_>>> {
@@ -123,9 +146,8 @@ impl Connection<'_> {
             ensure!(read > 0, "the webhook closed the connection");
             filled += read;
             if let Some(body) = whole_body(&self.buffer[..filled])? {
-                let patched = contains(body, b"\"patch\":");
-                ensure!(contains(body, b"\"allowed\":true"), "denied: {}", String::from_utf8_lossy(body));
-                ensure!(patched == self.load.patched, "unexpected answer: {}", String::from_utf8_lossy(body));
+                let expect = self.load.expect;
+                ensure!(expect.is_met_by(body), "not {expect:?}: {}", String::from_utf8_lossy(body));
                 return Ok(());
             }
             ensure!(filled < self.buffer.len(), "an answer larger than {filled} bytes");

@@ -1,11 +1,19 @@
 //! A review of a write to a pod of usual size: two containers, a dozen of environment variables, three field managers.
 
 use anyhow::{Context, Result};
-use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE, Stage};
+use podward_core::keys::{
+    CONTROL_LABEL, DELETE_OPERATION, DELETE_TYPE, DELETION_WISH, SERVICE_READY_GATE, Stage,
+};
 use serde_json::{Map, Value, json};
 
 /// Size of a review.
 pub const REVIEW_BYTES: usize = 20_700;
+
+/// Size of the pod in a review of a delete.
+pub const DELETED_POD_BYTES: usize = 10_700;
+
+pub(super) const NODE: &str = "node-17";
+pub(super) const NAMESPACE: &str = "shop";
 
 /// An operator begins an operation: answered with a patch.
 ///
@@ -30,25 +38,46 @@ pub fn unchanged() -> Result<Vec<u8>> {
     review(pod(), new)
 }
 
+/// A pod is deleted that is held, and carries the wish already: answered from the review alone.
+///
+/// # Errors
+///
+/// When the pod has outgrown [`DELETED_POD_BYTES`].
+pub fn delete_held() -> Result<Vec<u8>> {
+    let mut pod = pod();
+    pod["metadata"]["labels"][Stage::Operating.key(DELETE_OPERATION)] = json!("1763626530000000000");
+    pod["metadata"]["labels"][Stage::OperationType.key(DELETE_OPERATION)] = json!(DELETE_TYPE);
+    pod["metadata"]["annotations"][DELETION_WISH] =
+        json!(r#"{"kind":"Delete","requestedBy":"jane","requestedAt":1763626530000000000}"#);
+    delete(pod)
+}
+
+/// A pod is deleted of which everybody has let go: let through.
+///
+/// # Errors
+///
+/// When the pod has outgrown [`DELETED_POD_BYTES`].
+pub fn delete_granted() -> Result<Vec<u8>> {
+    let mut pod = pod();
+    for stage in [Stage::Operating, Stage::Operate] {
+        pod["metadata"]["labels"][stage.key(DELETE_OPERATION)] = json!("1763626530000000000");
+    }
+    delete(pod)
+}
+
+fn delete(mut pod: Value) -> Result<Vec<u8>> {
+    let size = serde_json::to_vec(&pod)?.len();
+    let missing =
+        DELETED_POD_BYTES.checked_sub(size).with_context(|| format!("the pod is {size} bytes already"))?;
+    pod["metadata"]["annotations"]["example.com/config"] = json!("c".repeat(missing));
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+    Ok(serde_json::to_vec(&request("DELETE", Value::Null, pod, &options))?)
+}
+
 fn review(old: Value, new: Value) -> Result<Vec<u8>> {
-    let group_version = |key: &str, value: &str| json!({"group": "", "version": "v1", key: value});
-    let mut review = json!({
-        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-        "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-            "kind": group_version("kind", "Pod"), "resource": group_version("resource", "pods"),
-            "requestKind": group_version("kind", "Pod"), "requestResource": group_version("resource", "pods"),
-            "name": "checkout-7d9c5b8f6d-x2x8q", "namespace": "shop", "operation": "UPDATE",
-            "userInfo": {
-                "username": "system:serviceaccount:rollouts:rollout-operator",
-                "uid": "0a1b2c3d-0000-4000-8000-000000000000",
-                "groups": ["system:serviceaccounts", "system:serviceaccounts:rollouts", "system:authenticated"],
-                "extra": {"authentication.kubernetes.io/pod-name": ["rollout-operator-5c9f7d6b8-k2w7p"]},
-            },
-            "object": new, "oldObject": old, "dryRun": false,
-            "options": {"kind": "PatchOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "rollout-operator"},
-        },
-    });
+    let options =
+        json!({"kind": "PatchOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "rollout-operator"});
+    let mut review = request("UPDATE", new, old, &options);
     let size = serde_json::to_vec(&review)?.len();
     let missing =
         REVIEW_BYTES.checked_sub(size).with_context(|| format!("the review is {size} bytes already"))?;
@@ -59,12 +88,33 @@ fn review(old: Value, new: Value) -> Result<Vec<u8>> {
     Ok(serde_json::to_vec(&review)?)
 }
 
+fn request(operation: &str, new: Value, old: Value, options: &Value) -> Value {
+    let group_version = |key: &str, value: &str| json!({"group": "", "version": "v1", key: value});
+    json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": group_version("kind", "Pod"), "resource": group_version("resource", "pods"),
+            "requestKind": group_version("kind", "Pod"), "requestResource": group_version("resource", "pods"),
+            "name": "checkout-7d9c5b8f6d-x2x8q", "namespace": NAMESPACE, "operation": operation,
+            "userInfo": {
+                "username": "system:serviceaccount:rollouts:rollout-operator",
+                "uid": "0a1b2c3d-0000-4000-8000-000000000000",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:rollouts", "system:authenticated"],
+                "extra": {"authentication.kubernetes.io/pod-name": ["rollout-operator-5c9f7d6b8-k2w7p"]},
+            },
+            "object": new, "oldObject": old, "dryRun": false,
+            "options": options,
+        },
+    })
+}
+
 fn pod() -> Value {
     let ids = ["7d9c5b8f6d", "2f6e1c3a-8a1b-4b7e-9a55-7d3d2f0c9b11"];
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": "checkout-7d9c5b8f6d-x2x8q", "generateName": "checkout-7d9c5b8f6d-", "namespace": "shop",
+            "name": "checkout-7d9c5b8f6d-x2x8q", "generateName": "checkout-7d9c5b8f6d-", "namespace": NAMESPACE,
             "uid": "f3b1c9de-1f4e-4c61-9b1c-0f5f6a7b8c9d", "resourceVersion": "48151623",
             "creationTimestamp": "2025-11-20T08:15:30Z", "generation": 1,
             "labels": {
@@ -94,7 +144,7 @@ fn pod() -> Value {
             }],
             "readinessGates": [{"conditionType": SERVICE_READY_GATE}],
             "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
-            "serviceAccountName": "checkout", "serviceAccount": "checkout", "nodeName": "node-17",
+            "serviceAccountName": "checkout", "serviceAccount": "checkout", "nodeName": NODE,
             "securityContext": {}, "schedulerName": "default-scheduler", "priority": 0, "enableServiceLinks": true,
             "preemptionPolicy": "PreemptLowerPriority",
             "tolerations": (["not-ready", "unreachable"].map(|taint| json!({
@@ -228,6 +278,15 @@ mod tests {
                 .as_str()
                 .unwrap();
             assert!(filler.len() < 1000, "a pod of {} bytes of filler is not a usual one", filler.len());
+        }
+    }
+
+    #[test]
+    fn so_do_pods_that_are_deleted() {
+        for review in [delete_held().unwrap(), delete_granted().unwrap()] {
+            let review: Value = serde_json::from_slice(&review).unwrap();
+            assert!(review["request"]["object"].is_null());
+            assert_eq!(serde_json::to_vec(&review["request"]["oldObject"]).unwrap().len(), DELETED_POD_BYTES);
         }
     }
 }

@@ -18,7 +18,11 @@ use tokio::process::{Child, Command};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::cluster;
+
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Each webhook has two.
+const WATCHES: usize = 2;
 
 /// The unit of times in `/proc/<pid>/stat`. It is 100 to a second on every machine with the usual kernels, whatever the kernel's
 /// own clock rate.
@@ -53,7 +57,7 @@ pub(super) struct Memory {
 }
 
 impl Webhook {
-    /// Starts `program` bound to `cpu`, and waits until it listens.
+    /// Starts `program` bound to `cpu`, with a cluster to watch, and waits until it listens and has listed that.
     pub(super) async fn start(program: &Path, cpu: usize) -> Result<Self> {
         ensure!(
             program.exists(),
@@ -67,6 +71,8 @@ impl Webhook {
             (dir.path().join("tls.crt"), dir.path().join("tls.key"), dir.path().join("log"));
         fs::write(&cert, made.cert.pem()).context("write the certificate")?;
         fs::write(&key, made.signing_key.serialize_pem()).context("write the key")?;
+        let kubeconfig = dir.path().join("kubeconfig");
+        cluster::serve(&kubeconfig).await?;
         let process = Command::new("taskset")
             .args(["--cpu-list", &cpu.to_string()])
             .arg(program)
@@ -74,6 +80,8 @@ impl Webhook {
             .arg(&cert)
             .arg("--tls-key")
             .arg(&key)
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).context("make the webhook's log")?)
@@ -137,13 +145,17 @@ impl Webhook {
     }
 }
 
-/// Waits until the log says where the webhook listens.
+/// Waits until the log says that both of the webhook's watches have their list, and where it listens.
 async fn listening(log: &Path) -> Result<SocketAddr> {
     let end = Instant::now() + PATIENCE;
     loop {
         let text = fs::read_to_string(log).context("read the webhook's log")?;
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        if let Some(event) = events.into_iter().find(|event| event["message"] == "listening") {
+        let events: Vec<Value> =
+            text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect();
+        let said = |words: &'static str| events.iter().filter(move |event| event["message"] == words);
+        if said("listed").count() == WATCHES
+            && let Some(event) = said("listening").next()
+        {
             return event["tls"]
                 .as_str()
                 .context("no address in the log")?
@@ -151,7 +163,7 @@ async fn listening(log: &Path) -> Result<SocketAddr> {
                 .context("the address in the log");
         }
         if Instant::now() > end {
-            bail!("the webhook doesn't listen after {PATIENCE:?}; its log says:\n{text}");
+            bail!("the webhook isn't ready after {PATIENCE:?}; its log says:\n{text}");
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
