@@ -115,7 +115,9 @@ fn terminating(pod: &PodView<'_>, operations: &Operations<'_>) -> String {
     }
     let holders = holders(pod);
     if !holders.is_empty() {
-        text.push_str(&format!("; it is gone when {holders} let go of it"));
+        let is_one_hook = holders.starts_with("hook ") && !holders.contains(" and ");
+        let have = if is_one_hook { "has" } else { "have" };
+        text.push_str(&format!("; it is gone when {holders} {have} let go of it"));
     }
     text
 }

@@ -22,6 +22,8 @@ pub(crate) struct Draft {
     pub(crate) expected: Option<String>,
     /// The same, with those that can't be met yet though their finalizer is there.
     in_doubt: Option<String>,
+    /// Which hooks these two are for: all of them, and those in doubt.
+    expected_for: Option<(Vec<String>, Vec<String>)>,
     pub(crate) marks: Marks,
     pub(crate) evidence: Evidences,
 }
@@ -36,6 +38,7 @@ impl Draft {
             gate_since: pod.facts.gate_since,
             in_doubt: text.clone(),
             expected: text,
+            expected_for: None,
             marks: Marks::parse(pod.facts.asked),
             evidence: Evidences::parse(pod.facts.evidence),
         }
@@ -77,18 +80,25 @@ impl Draft {
     }
 
     /// Names exactly these hooks as expected; the ones in doubt can't be met.
-    pub(crate) fn expect<'n>(&mut self, stored: Option<&str>, hooks: impl Iterator<Item = &'n str> + Clone) {
-        // What can't be read stays as it is: the pod isn't available before somebody corrects it.
-        self.expected = match with_consumers(stored, hooks.clone()) {
-            Ok(Some(text)) => text,
-            Ok(None) | Err(_) => stored.map(ToOwned::to_owned),
-        };
-        let doubted: Vec<&str> = hooks.filter(|hook| self.marks.leaves_in_doubt(hook)).collect();
-        self.in_doubt = if doubted.is_empty() {
-            self.expected.clone()
-        } else {
-            self.expected.as_deref().map(|text| unmet(text, &doubted))
-        };
+    pub(crate) fn expect(&mut self, stored: Option<&str>, hooks: Vec<String>) {
+        let doubted: Vec<String> =
+            hooks.iter().filter(|hook| self.marks.leaves_in_doubt(hook)).cloned().collect();
+        let expected_for = Some((hooks, doubted));
+        if self.expected_for == expected_for {
+            return;
+        }
+        if let Some((hooks, doubted)) = &expected_for {
+            // What can't be read stays as it is: the pod isn't available before somebody corrects it.
+            self.expected = match with_consumers(stored, hooks.iter().map(String::as_str)) {
+                Ok(Some(text)) => text,
+                Ok(None) | Err(_) => stored.map(ToOwned::to_owned),
+            };
+            self.in_doubt = match self.expected.as_deref() {
+                Some(text) if !doubted.is_empty() => Some(unmet(text, doubted)),
+                _ => self.expected.clone(),
+            };
+        }
+        self.expected_for = expected_for;
     }
 
     /// Undoes the operation `id`: nothing of it is left.
@@ -107,7 +117,7 @@ impl Draft {
 }
 
 /// The expectations in `text` with a finalizer for `hooks` that nobody ever sets.
-fn unmet(text: &str, hooks: &[&str]) -> String {
+fn unmet(text: &str, hooks: &[String]) -> String {
     let Ok(mut document) = serde_json::from_str::<serde_json::Value>(text) else {
         return text.to_owned();
     };

@@ -11,7 +11,6 @@ use crate::time::UnixNanos;
 use crate::view::ConditionStatus;
 
 use super::HookEvent;
-use super::draft::named_in;
 use super::marks::Asked;
 use super::round::{Round, Verdict};
 
@@ -49,10 +48,8 @@ impl Round<'_> {
 
     /// The name of the hook that had this finalizer, as far as the pod tells.
     pub(crate) fn name_of(&self, finalizer: &str) -> String {
-        named_in(self.pod.available_conditions)
-            .into_iter()
-            .find(|hook| finalizer_of(hook) == finalizer)
-            .unwrap_or_else(|| finalizer.to_owned())
+        let mut named = self.named.iter();
+        named.find(|hook| finalizer_of(hook) == finalizer).map_or_else(|| finalizer.to_owned(), String::clone)
     }
 
     /// Asks whether operations may start (`PreCheck`), or whether their results are good (`PostCheck`). Gives for each operation that

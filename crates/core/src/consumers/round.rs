@@ -8,7 +8,7 @@ use crate::keys::Stage;
 use crate::time::UnixNanos;
 use crate::view::PodView;
 
-use super::draft::Draft;
+use super::draft::{Draft, named_in};
 use super::{Consumers, HookEvent, Note, OpenQuestion};
 
 /// A question that is past its deadline and was not asked yet, because the process is new, is given this long before its policy is
@@ -32,6 +32,8 @@ pub(crate) struct Round<'a> {
     pub(crate) consumers: Consumers<'a>,
     pub(crate) now: UnixNanos,
     pub(crate) draft: Draft,
+    /// The hooks that the stored pod expects.
+    pub(crate) named: Vec<String>,
     /// The draft before any step, to begin again from when a deadline cancels an operation.
     pub(crate) released: Draft,
     pub(crate) open: Vec<OpenQuestion>,
@@ -49,6 +51,7 @@ impl<'a> Round<'a> {
             pod: *pod,
             consumers: *consumers,
             now,
+            named: named_in(pod.available_conditions),
             released: Draft::of(pod),
             draft: Draft::of(pod),
             open: Vec::new(),

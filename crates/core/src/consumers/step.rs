@@ -12,7 +12,7 @@ use crate::plan::{CheckResult, Checks, Plan, plan_labels};
 use crate::time::UnixNanos;
 use crate::view::{ConditionStatus, PodView};
 
-use super::draft::{is_out, named_in};
+use super::draft::is_out;
 use super::marks::{Asked, Marks};
 use super::round::Round;
 use super::{Consumers, FinalizerChanges, HookEvent};
@@ -101,19 +101,20 @@ impl Round<'_> {
     /// The pod as it is to be, with the expectations that go with it.
     fn expecting(&mut self) -> PodView<'_> {
         let names = self.expected_hooks();
-        self.draft.expect(self.pod.available_conditions, names.iter().map(String::as_str));
+        self.draft.expect(self.pod.available_conditions, names);
         self.draft.view(&self.pod)
     }
 
     /// The hooks to name as expected: those that hold pods like this one, and those that still do though they shouldn't.
     fn expected_hooks(&self) -> Vec<String> {
         let mut names: Vec<String> = self.holders().map(|hook| hook.name.clone()).collect();
-        let leftovers = named_in(self.pod.available_conditions)
-            .into_iter()
+        let leftovers = self
+            .named
+            .iter()
             .filter(|name| self.consumers.known.get(name).is_some() && self.draft.is_held_by(name));
         for name in leftovers {
-            if !names.contains(&name) {
-                names.push(name);
+            if !names.contains(name) {
+                names.push(name.clone());
             }
         }
         names
@@ -211,7 +212,7 @@ impl Round<'_> {
     fn conclude(mut self) -> Plan {
         let names = self.expected_hooks();
         if !self.pod.terminating {
-            self.draft.expect(self.pod.available_conditions, names.iter().map(String::as_str));
+            self.draft.expect(self.pod.available_conditions, names.clone());
         }
         // A doubt that an answer has ended is ended on the pod, or the next process would have it again.
         let stored = Marks::parse(self.pod.facts.asked);
@@ -298,7 +299,7 @@ impl Round<'_> {
         if self.pod.terminating || self.draft.expected.as_deref() == self.pod.available_conditions {
             return false;
         }
-        let stored = named_in(self.pod.available_conditions);
+        let stored = &self.named;
         let only_misses = stored.iter().all(|name| names.contains(name)) && stored.len() < names.len();
         !only_misses || self.draft.operations().any_live()
     }

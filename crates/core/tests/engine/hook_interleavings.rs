@@ -118,7 +118,7 @@ fn all_end(world: &mut World, undo: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn hooks_in_any_interleaving(

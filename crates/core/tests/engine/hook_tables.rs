@@ -418,7 +418,7 @@ fn terminating_pods_are_released() {
     assert!(!world.is_held_by("quiet"), "it is not asked on release");
     assert_eq!(world.asked(), [("mesh", Phase::Release)]);
     assert_eq!(world.question("mesh").since, world.pod.times.terminating.unwrap());
-    assert!(world.told().contains("it is gone when hook mesh let"), "{}", world.told());
+    assert!(world.told().contains("it is gone when hook mesh has let go"), "{}", world.told());
     assert!(world.told().contains("RELEASE since"), "{}", world.told());
     assert_eq!(world.answers("mesh"), 1);
     assert_eq!(world.pod.finalizers, ["example.com/not-ours"]);
