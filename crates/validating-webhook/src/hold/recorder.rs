@@ -83,8 +83,8 @@ fn as_recorded(ours: Wish, response: v1::RequestDeletionResponse) -> Wish {
         },
         requested_at: at.unwrap_or(ours.requested_at),
         grace_period_seconds: stands.grace_period_seconds,
-        by_workload: ours.by_workload,
         requested_by: stands.requested_by,
+        ..ours
     }
 }
 
