@@ -171,26 +171,6 @@ impl Callbacks {
     }
 }
 
-/// Whether `hook` can be right, as far as that can be told without asking it.
-///
-/// # Errors
-/// What is wrong with it, by field, and what would be right.
-pub(crate) fn check(hook: &LifecycleHook) -> Result<(), String> {
-    registered::compile(hook).map(drop)
-}
-
-/// Connects to the endpoint of `hook`, if it has one, and hangs up after the TLS handshake.
-///
-/// # Errors
-/// Why that can't be done; also when `hook` can't be right.
-pub(crate) async fn try_endpoint(hook: &LifecycleHook, args: &HookArgs) -> Result<(), String> {
-    let registered = registered::compile(hook)?;
-    let Connection::Endpoint(endpoint) = registered.connection else { return Ok(()) };
-    let credentials = Arc::new(Credentials::new(args.clone()));
-    let client = EndpointClient::new(endpoint, registered.call_timeout, credentials);
-    client.probe().await.map_err(|failure| failure.text)
-}
-
 /// The answers about one pod, as they are at the moment of asking.
 pub(crate) struct PodAnswers {
     board: Arc<Mutex<Board>>,

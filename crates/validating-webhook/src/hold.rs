@@ -148,12 +148,11 @@ impl<'a> Asked<'a> {
         Wish { grace_period_seconds: self.grace, ..Wish::new(self.kind, self.user, now()) }
     }
 
-    /// Whether `wish` is as much as this would be. One that the pod's workload made for itself is taken back when its numbers say
-    /// so, so it stands for nobody else's.
+    /// Whether `wish`, which stands on the pod, would stay as it is if this were recorded too. One that the pod's workload made for
+    /// itself is taken back when its numbers say so, so it stands for nobody else's delete.
     fn is_covered_by(&self, wish: &Wish) -> bool {
-        wish.kind == self.kind
-            && wish.grace_period_seconds == self.grace
-            && (!wish.by_workload || wish.requested_by == self.user)
+        let again = wish.by_workload && wish.requested_by == self.user;
+        again || wish.joined_by(&self.wish()).is_none()
     }
 }
 

@@ -58,17 +58,17 @@ async fn a_pod_that_serves_is_held_and_the_wish_recorded() {
 async fn a_caller_that_comes_again_is_answered_without_asking_anybody() {
     let scene = Scene::new().await;
     let mut held = pod();
-    let wish = |by: &str, by_workload: bool, grace: u32| {
-        json!({"kind": "Delete", "requestedBy": by, "requestedAt": 1, "gracePeriodSeconds": grace, "byWorkload": by_workload})
-            .to_string()
+    let wish = |kind: &str, by: &str, by_workload: bool| {
+        json!({"kind": kind, "requestedBy": by, "requestedAt": 1, "byWorkload": by_workload}).to_string()
     };
-    held["metadata"]["annotations"][DELETION_WISH] = json!(wish("joe", false, 5));
+    held["metadata"]["annotations"][DELETION_WISH] = json!(wish("Delete", "joe", false));
     assert!(message(&scene.delete(&held).await).contains("asked for by joe"));
+    held["metadata"]["annotations"][DELETION_WISH] = json!(wish("Delete", "jane", true));
+    message(&scene.delete(&held).await);
     assert!(scene.controller.asked().is_empty());
-    // These are not the same wish: another grace period, and one that the workload takes back when its numbers say so.
-    for (asked, other) in
-        [wish("joe", false, 6), wish("joe", true, 5), "{".to_owned()].into_iter().enumerate()
-    {
+    // These would not stay as they are: a weaker one, and one that a workload takes back when its numbers say so.
+    let others = [wish("Evict", "joe", false), wish("Delete", "workload", true), "{".to_owned()];
+    for (asked, other) in others.into_iter().enumerate() {
         held["metadata"]["annotations"][DELETION_WISH] = json!(other);
         message(&scene.delete(&held).await);
         assert_eq!(scene.controller.asked().len(), asked + 1);

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::hook_server::{HookServer, done};
 use super::{HookArgs, Rig, hook, pod, question};
-use crate::callbacks::{check, try_endpoint};
 
 fn condition(status: &Value, type_: &str) -> Value {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -29,20 +28,6 @@ async fn a_hook_is_connected_to_before_it_is_asked() {
     assert_eq!((&status["observedGeneration"], &status["callsInFlight"]), (&json!(1), &json!(0)));
     assert_eq!(*server.calls.borrow(), 0);
     assert_eq!(rig.api.status_writes("lb"), 1, "one write for all that");
-}
-
-#[tokio::test]
-async fn an_endpoint_can_be_tried_before_it_is_registered() {
-    let server = HookServer::start(|_| async { Ok(done("")) }).await;
-    let object = |spec: Value| -> LifecycleHook { serde_json::from_value(server.hook("lb", spec)).unwrap() };
-    let (good, bad) = (object(json!({})), object(json!({"maxConcurrentCalls": 0})));
-    let args = HookArgs::default();
-    assert_eq!((check(&good), try_endpoint(&good, &args).await), (Ok(()), Ok(())));
-    let slip = check(&bad);
-    assert!(slip.is_err_and(|problem| problem.contains("spec.maxConcurrentCalls")));
-    server.stop().await;
-    let gone = try_endpoint(&good, &args).await;
-    assert!(gone.is_err_and(|problem| problem.contains("could not connect")));
 }
 
 #[tokio::test]
