@@ -179,18 +179,6 @@ impl CachedPod {
         Some(ends.checked_sub(grace).unwrap_or(ends))
     }
 
-    pub(crate) fn gate_since(&self) -> Option<Timestamp> {
-        self.status.conditions.gate_since
-    }
-
-    pub(crate) fn containers_ready(&self) -> bool {
-        self.status.conditions.containers_ready
-    }
-
-    pub(crate) fn containers_ready_since(&self) -> Option<Timestamp> {
-        self.status.conditions.containers_ready_since
-    }
-
     pub(crate) fn node_name(&self) -> Option<&str> {
         self.spec.node_name.as_deref()
     }

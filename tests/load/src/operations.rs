@@ -92,8 +92,7 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
     let cluster = Cluster::of_bed(bed.clone());
     say("starting Podward");
     // The loop is the one consumer.
-    let services =
-        Options { profile: options.profile.clone(), traffic_controllers: 0, ..Options::default() };
+    let services = Options { profile: options.profile.clone(), traffic_controllers: 0, ..Options::default() };
     let podward = Podward::start(&cluster, services).await?;
     let audit = bed.audit_log().context("the bed writes no audit log")?;
 

@@ -6,7 +6,7 @@ use podward_core::keys::{self, Stage};
 use podward_core::wish::{
     CancelledBy, Carried, Changes, DeletionKind, Intent, Wish, cancel, intent, put_off, raise, record,
 };
-use podward_core::{ConditionStatus, NoRules, Operations, PodView, UnixNanos, plan};
+use podward_core::{ConditionStatus, Consumers, Facts, NoRules, Operations, PodView, UnixNanos, plan};
 use proptest::prelude::*;
 
 const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
@@ -63,8 +63,9 @@ impl Marked {
             gate: Some(ConditionStatus::True),
             ready: true,
             terminating: false,
+            facts: Facts::default(),
         };
-        let changes = plan(&view, &NoRules, NOW).labels;
+        let changes = plan(&view, &Consumers::none(), &NoRules, NOW).labels;
         changes.apply(&mut self.labels);
     }
 

@@ -18,7 +18,7 @@ use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_MESSAGE};
 use podward_core::wish::Wish;
-use podward_core::{LabelChanges, NoRules, PodView, UnixNanos, plan};
+use podward_core::{Consumers, LabelChanges, NoRules, PodView, UnixNanos, plan};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -285,8 +285,10 @@ impl Space {
         let mut labels = pod.view().labels.clone();
         step.changes.labels.apply(&mut labels);
         let view = PodView { labels: &labels, ..pod.view() };
-        let plan = plan(&view, &step.checks(&NoRules), now());
-        let changes = LabelChanges::between(pod.view().labels, &plan.labels_after(&view));
+        let plan = plan(&view, &Consumers::none(), &step.checks(&NoRules), now());
+        let mut after = view.labels.clone();
+        plan.labels.apply(&mut after);
+        let changes = LabelChanges::between(pod.view().labels, &after);
         if changes.is_empty() && step.changes.annotations.is_empty() && plan.gate.is_none() {
             return Ok(());
         }
