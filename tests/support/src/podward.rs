@@ -2,6 +2,7 @@
 
 mod args;
 mod canary;
+mod hook;
 mod identity;
 mod manifests;
 mod service;
@@ -111,6 +112,10 @@ impl Podward {
         // It registers with a controller, as any other hook.
         for _ in 0..podward.options.traffic_controllers {
             podward.add(Kind::TrafficController).await?;
+        }
+        if podward.options.traffic_controllers > 0 {
+            let registered = hook::until_reachable(&client, Kind::TrafficController.as_str()).await;
+            registered.with_context(|| podward.last_words())?;
         }
         Ok(podward)
     }

@@ -55,6 +55,8 @@ pub struct Entry {
     pub failed: u64,
     /// How many failed for which reason.
     pub reasons: BTreeMap<String, u64>,
+    /// How many failed in which second of the load.
+    pub failed_by_second: BTreeMap<usize, u64>,
     /// Requests that were sent again on a fresh connection, since a used one ended before the first byte of the answer.
     pub sent_again: u64,
     /// The longest time without a good answer, in milliseconds.
@@ -79,6 +81,9 @@ impl Entry {
             requests: load.requests,
             failed: load.failed,
             reasons: load.reasons,
+            failed_by_second: (load.series.iter().map(|second| second.failed).enumerate())
+                .filter(|(_, failed)| *failed > 0)
+                .collect(),
             sent_again: load.sent_again,
             longest_pause_ms: load.longest_pause_ms,
             seconds,

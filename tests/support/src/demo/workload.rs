@@ -90,6 +90,9 @@ impl Workload {
         if let Some(variables) = spec["containers"][0]["env"].as_array_mut() {
             variables.push(json!({"name": "SHUTDOWN", "value": self.server.mode()}));
         }
+        // Without a request the kernel gives a pod next to nothing while the machine is busy: it would be seen losing requests that
+        // nobody has taken from it.
+        spec["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
         json!({
             "apiVersion": "apps/v1",
             "kind": "Deployment",
