@@ -40,7 +40,6 @@ use futures::{FutureExt, Stream};
 use kube::Client;
 use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::{Mutex, RwLock};
-use podward_api::LifecycleHook;
 use podward_core::hooks::{Answer, Answers, Hook, HookSet, Question};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -50,7 +49,6 @@ use attach::Hub;
 use board::{Board, Outbox};
 use credentials::Credentials;
 use directory::Directory;
-use endpoint::EndpointClient;
 use inbox::Inbox;
 use registered::Connection;
 

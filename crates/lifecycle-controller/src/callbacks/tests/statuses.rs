@@ -1,6 +1,5 @@
 //! What people see of a hook.
 
-use podward_api::LifecycleHook;
 use serde_json::{Value, json};
 
 use super::hook_server::{HookServer, done};
