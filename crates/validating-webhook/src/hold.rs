@@ -256,7 +256,9 @@ impl Inner {
 
     fn held(&self, pod: &Pod, asked: Asked<'_>, held: Held, outcome: Outcome<'_>) -> AdmissionResponse {
         self.metrics.held(asked.kind, held);
-        AdmissionResponse::try_again(answer(pod, asked.kind, outcome))
+        // Callers come again every few seconds; the log has it from when the wish was recorded.
+        let is_repeated = held == Held::Known;
+        AdmissionResponse { is_repeated, ..AdmissionResponse::try_again(answer(pod, asked.kind, outcome)) }
     }
 }
 

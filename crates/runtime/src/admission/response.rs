@@ -32,6 +32,8 @@ pub struct AdmissionResponse {
     pub warnings: Vec<String>,
     /// Changes to the object; only for mutating webhooks, and only when allowed.
     pub patch: Option<json_patch::Patch>,
+    /// Whether a denial only says again what was said and logged before; it is logged at `debug` then.
+    pub is_repeated: bool,
     /// Go to the audit log; the API server puts the webhook's name before each key.
     pub audit_annotations: BTreeMap<&'static str, String>,
 }

@@ -276,14 +276,15 @@ fn record<T>(route: &Route, request: &AdmissionRequest<'_, T>, response: &Admiss
             span.in_scope(|| tracing::$event!("{}", $text));
         };
     }
-    if !response.allowed {
+    if !response.allowed && !response.is_repeated {
         record_at!(info_span, info, response.message);
     } else if let Some(warning) = response.warnings.first() {
         record_at!(info_span, info, warning);
     } else if response.patch.is_some() {
         record_at!(info_span, info, "patched");
     } else {
-        record_at!(debug_span, debug, "allowed");
+        let text = if response.allowed { "allowed" } else { response.message.as_str() };
+        record_at!(debug_span, debug, text);
     }
 }
 
