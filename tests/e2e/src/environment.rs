@@ -72,7 +72,13 @@ impl Environment {
 
     async fn start_node() -> Result<Self> {
         let images = DemoImages::default();
-        let options = Options { controllers: 2, lease_seconds: LEASE_SECONDS, ..Options::default() };
+        // Pods are held by whom the tests say, and by nobody else.
+        let options = Options {
+            controllers: 2,
+            traffic_controllers: 0,
+            lease_seconds: LEASE_SECONDS,
+            ..Options::default()
+        };
         let cluster = match user_cluster() {
             Some(kubeconfig) => {
                 eprintln!("{}", images.how_to_load());
@@ -93,7 +99,12 @@ impl Environment {
         require(&[Part::ControlPlane, Part::Kwok]).await?;
         let bed = Bed::builder(Shape::Simulated).name("e2e-simulated").start().await;
         let cluster = Cluster::of_bed(Arc::new(bed.context("start a bed of shape simulated")?));
-        let options = Options { strict: true, lease_seconds: LEASE_SECONDS, ..Options::default() };
+        let options = Options {
+            strict: true,
+            traffic_controllers: 0,
+            lease_seconds: LEASE_SECONDS,
+            ..Options::default()
+        };
         Self::with_podward(cluster, options, DemoImages::default()).await
     }
 

@@ -84,12 +84,14 @@ fn once(
     let digest = inputs.iter().fold(Sha256::new(), |digest, input| digest.chain_update(input)).finalize();
     let digest: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
     let dir = under.join(format!("{name}-{digest}"));
-    fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    fs::create_dir_all(under).with_context(|| format!("make {}", under.display()))?;
     let lock = dir.with_extension("lock");
     let lock = File::create(&lock).with_context(|| format!("make {}", lock.display()))?;
     lock.lock().with_context(|| format!("wait for another process that makes {}", dir.display()))?;
     if !dir.join(DONE).exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("remove half of {}", dir.display()))?;
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("remove half of {}", dir.display()))?;
+        }
         fs::create_dir(&dir).with_context(|| format!("make {}", dir.display()))?;
         make(&dir)?;
         File::create(dir.join(DONE)).with_context(|| format!("mark {} as done", dir.display()))?;

@@ -67,11 +67,14 @@ async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
     tokio::time::timeout(PATIENCE, answered).await.unwrap();
 
     // A slip in the spec, as far as the schema lets it through.
-    let slip = Patch::Merge(json!({"spec": {"phases": []}}));
+    let contradiction = json!([
+        {"key": "a", "operator": "Exists"}, {"key": "a", "operator": "DoesNotExist"},
+    ]);
+    let slip = Patch::Merge(json!({"spec": {"podSelector": {"matchExpressions": contradiction}}}));
     hooks.patch("lb", &PatchParams::default(), &slip).await.unwrap();
     let refused = until("Accepted", "False").await;
     let message = &refused.status.unwrap().conditions[0].message;
-    assert!(message.contains("spec.phases") && message.contains("in force still"), "{message}");
+    assert!(message.contains("spec.podSelector") && message.contains("in force still"), "{message}");
 
     // A status that was decided on by another version, or for another object of the name, is not written.
     let version = found.resource_version().unwrap();
