@@ -41,6 +41,8 @@ async fn release_and_hold_with_the_status(scene: Arc<Scene>) -> Result<()> {
     let mut left = changed.finalizers().to_vec();
     left.sort();
     ensure!(left == ["example.com/b", "example.com/c"], "{left:?}");
+    let broken = json!({"metadata": {"annotations": {keys::BREAK_GLASS: "a test of what a delete leaves"}}});
+    scene.patch("web", broken).await?;
     scene.api().delete("web", &DeleteParams::default().grace_period(0)).await.context("delete the pod")?;
     let terminating = scene.feed().until("web", "it terminates", is_terminating).await?;
     ensure!(terminating.finalizers().len() == 2, "{:?}", terminating.finalizers());
