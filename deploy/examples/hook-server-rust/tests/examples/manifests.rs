@@ -1,7 +1,7 @@
 //! The LifecycleHooks for kubectl are hooks, and the same ones that the programs register.
 
 use podward_api::LifecycleHook;
-use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Phase};
+use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, Phase};
 use podward_testbed::workspace_dir;
 
 fn read(example: &str) -> LifecycleHook {
@@ -9,11 +9,23 @@ fn read(example: &str) -> LifecycleHook {
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
+/// The hook as the engine knows it. Its authority is for the reader to fill in.
+fn compile(mut hook: LifecycleHook) -> Hook {
+    if let Some(endpoint) = &mut hook.spec.endpoint {
+        assert!(
+            endpoint.ca_certificates.contains("BEGIN CERTIFICATE"),
+            "where the authority goes isn't shown"
+        );
+        endpoint.ca_certificates.clear();
+    }
+    hook.to_hook().unwrap()
+}
+
 #[test]
 fn hooks_for_kubectl_are_right() {
     let (server, attached) = (read("hook-server-rust"), read("hook-server-python"));
     for hook in [&server, &attached] {
-        let hook = hook.to_hook().unwrap();
+        let hook = compile(hook.clone());
         assert_eq!(hook.name, "example-balancer");
         assert_eq!(hook.phases, [Phase::Prepare, Phase::Complete, Phase::Release]);
         let (policy, deadline) = (hook.deadline_policy, hook.deadline_nanoseconds / 1_000_000_000);
@@ -36,5 +48,5 @@ fn the_hook_of_the_document_is_right() {
     let yaml = yaml.filter(|yaml| yaml.contains("kind: LifecycleHook")).collect::<Vec<_>>();
     assert_eq!(yaml.len(), 1);
     let hook: LifecycleHook = serde_saphyr::from_str(yaml[0]).unwrap();
-    assert!(hook.to_hook().unwrap().is_consumer());
+    assert!(compile(hook).is_consumer());
 }
