@@ -85,6 +85,7 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
     context.tracker.observe(&pod, &context.metrics);
     let now = Timestamp::now();
     let mut again = None;
+    let was_due = is_due(&pod);
     let deletion = match context.deletions.carry_out(&pod).await? {
         Outcome::Deleted(event) => {
             context.events.normal(&pod, event);
@@ -146,7 +147,8 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
             Told::Nothing => {}
         }
     }
-    if is_due(&pod) {
+    // What was due before has been tried just now, and says itself when to try again.
+    if !was_due && is_due(&pod) {
         again = Some(Duration::ZERO);
     }
     context.tracker.succeeded(&pod.key());

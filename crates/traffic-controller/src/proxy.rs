@@ -7,10 +7,12 @@
 //! - `last_timestamp_seconds` is set when a sync has written its rules; a sync that fails leaves it, and the next one writes all rules.
 //! - `duration_seconds` counts a sync when it has ended, whether it failed or not.
 //!
+//! - A sync that failed is tried again after `syncPeriod`, 30 s by default, or with the next change. Nothing is pending meanwhile.
+//!
 //! So a change that was queued while a sync ran is not written by it, although that sync ends after the change was queued and nothing is
-//! pending once the next one has begun. What proves that everything which kube-proxy has heard is written is that the last sync that
-//! succeeded *began* after the last change was queued; or that nothing is going on: no sync ended for longer than any sync ever took.
-//! Both compare values of one node's clock with each other, never those of two.
+//! pending once the next one has begun. What proves that everything is written which kube-proxy had heard of when it was read is that a
+//! sync that succeeded *began* after what was queued last by then; or that nothing is going on: no sync ended for longer than any sync
+//! ever took, and the last didn't fail. Both compare values of one node's clock with each other, never those of two.
 
 mod reading;
 
@@ -30,10 +32,15 @@ pub(crate) const WATCHES: Duration = Duration::from_millis(200);
 /// What a sync may do after it has set its timestamp, plus what passes between queueing and its begin: ending and beginning can't be
 /// told apart closer than this. Seen on an idle node: under 0.1 ms.
 const BLUR: i64 = 5_000_000;
+/// What a sync may do between its timestamp and its end, at which it is counted: it tells health checks, and forgets UDP flows. A
+/// timestamp that is younger may be that of a sync whose duration isn't known yet.
+const ENDING: Duration = Duration::from_millis(80);
 /// kube-proxy's default for the time between two syncs (`minSyncPeriod`), in which a change may wait although nothing is going on.
 const BETWEEN_SYNCS: Duration = Duration::from_secs(1);
+/// kube-proxy's default for the time after which a sync that failed is tried again (`syncPeriod`).
+const RETRY: Duration = Duration::from_secs(30);
 /// Readings that are kept of a node.
-const KEPT: usize = 12;
+const KEPT: usize = 20;
 
 /// What is known of a node's kube-proxy.
 #[derive(Clone, Debug, Default)]
@@ -85,8 +92,10 @@ impl Proxy {
         }
         self.readings.push_back(reading);
         for family in Family::ALL {
-            if let Ok(settled) = self.settle(family) {
-                self.settled[family.index()] = settled;
+            let proven = self.proven(family);
+            let known = &mut self.settled[family.index()];
+            if proven.is_some_and(|proven| known.is_none_or(|known| known.at < proven.at)) {
+                *known = proven;
             }
         }
     }
@@ -140,52 +149,83 @@ impl Proxy {
             // A kube-proxy without this family leads none of its traffic.
             return TakenIn::Yes;
         }
-        TakenIn::NotYet(self.settle(family).err().unwrap_or_else(|| "its rules are being written".to_owned()))
+        TakenIn::NotYet(self.rests(family).err().unwrap_or_else(|| "its rules are being written".to_owned()))
     }
 
-    /// What the readings prove of `family` as of the last one, or why they don't.
-    fn settle(&self, family: Family) -> Result<Option<Settled>, String> {
-        let Some(last) = self.readings.back() else { return Ok(None) };
-        let Some(now) = &last.families[family.index()] else { return Ok(None) };
+    /// The latest moment of which the readings prove that all that it had heard of `family` is written.
+    fn proven(&self, family: Family) -> Option<Settled> {
+        let index = family.index();
+        let settled = |reading: &Reading| {
+            let heard = reading.by_our_clock(reading.families[index]?.queued);
+            Some(Settled { at: reading.asked, heard })
+        };
+        if self.rests(family).is_ok() {
+            return settled(self.readings.back()?);
+        }
+        let begin = self.begin_of_last_sync(family)?;
+        let was_heard =
+            |reading: &&Reading| reading.families[index].is_some_and(|then| then.queued <= begin.at_least);
+        settled(self.readings.iter().rev().find(was_heard)?)
+    }
+
+    /// Whether nothing is going on in `family`, and nothing is due; or why that isn't so, or can't be told yet.
+    fn rests(&self, family: Family) -> Result<(), String> {
+        let index = family.index();
+        let Some((last, now)) = self.readings.back().and_then(|last| Some((last, last.families[index]?)))
+        else {
+            return Err("not read yet".to_owned());
+        };
         if last.pending > 0 {
             return Err(format!("{} changes are pending", last.pending));
         }
         if now.synced < now.queued {
-            let seconds = Duration::from_nanos(u64::try_from(now.queued - now.synced).unwrap_or_default())
-                .as_secs_f64();
+            let seconds = Duration::from_nanos((now.queued - now.synced).unsigned_abs()).as_secs_f64();
             return Err(format!("a change was queued {seconds:.2} s after its rules were last written"));
         }
-        let settled = Settled { at: last.asked, heard: last.by_our_clock(now.queued) };
-        let window = match self.begin_of_last_sync(family, now) {
-            Some(begin) if begin.at_least >= now.queued => return Ok(Some(settled)),
+        let window = match self.begin_of_last_sync(family) {
             // It certainly began before; another is due.
             Some(begin) if begin.is_exact && begin.at_least + BLUR < now.queued => {
                 return Err("a change was queued during its last sync".to_owned());
             }
+            _ if self.last_sync_may_have_failed(family) => now.longest + RETRY,
             Some(begin) if begin.is_exact && last.pending_is_of(family) => WATCHES.max(now.longest),
             _ => WATCHES.max(now.longest) + BETWEEN_SYNCS,
         };
-        let idle_since = self
-            .readings
-            .iter()
-            .rev()
-            .take_while(|reading| reading.is_idle_as(last, family))
-            .last()
-            .map_or(last.asked, |first| first.answered);
-        let idle = between(idle_since, last.asked);
-        if idle >= window {
-            return Ok(Some(settled));
+        let idle = self.unchanged_for(|reading| reading.is_idle_as(last, family));
+        if idle < window {
+            return Err(format!("idle for {} ms of {} ms", idle.as_millis(), window.as_millis()));
         }
-        Err(format!("idle for {} ms of {} ms", idle.as_millis(), window.as_millis()))
+        Ok(())
     }
 
-    /// When the last sync began, by the node's clock: its end less what all syncs since an earlier reading took.
-    fn begin_of_last_sync(&self, family: Family, now: &FamilyReading) -> Option<Begin> {
-        let earlier =
-            self.readings.iter().rev().filter_map(|reading| reading.families[family.index()].as_ref());
-        let base = earlier.into_iter().find(|reading| reading.syncs < now.syncs)?;
+    /// Whether readings can't tell that the last sync succeeded.
+    fn last_sync_may_have_failed(&self, family: Family) -> bool {
+        let mut earlier = self.readings.iter().rev().filter_map(|reading| reading.families[family.index()]);
+        let Some(now) = earlier.next() else { return false };
+        let before = earlier.find(|then| (then.synced, then.failures) != (now.synced, now.failures));
+        now.failures > 0 && before.is_none_or(|then| then.failures < now.failures)
+    }
+
+    /// When the last sync that succeeded began, by the node's clock: its end less what all syncs since an earlier reading took, which
+    /// had neither.
+    fn begin_of_last_sync(&self, family: Family) -> Option<Begin> {
+        let of = |reading: &Reading| reading.families[family.index()];
+        let now = of(self.readings.back()?)?;
+        let counts = |then: FamilyReading| then.syncs == now.syncs && then.synced == now.synced;
+        if self.unchanged_for(|reading| of(reading).is_some_and(counts)) < ENDING {
+            return None;
+        }
+        let is_older = |then: &FamilyReading| then.syncs < now.syncs && then.synced < now.synced;
+        let base = self.readings.iter().rev().filter_map(of).find(is_older)?;
         let took = now.sync_nanos - base.sync_nanos;
         Some(Begin { at_least: now.synced - took, is_exact: now.syncs - base.syncs == 1 })
+    }
+
+    /// For how long `same` has held of all readings, up to the last.
+    fn unchanged_for(&self, same: impl Fn(&Reading) -> bool) -> Duration {
+        let first = self.readings.iter().rev().take_while(|reading| same(reading)).last();
+        let since = first.zip(self.readings.back());
+        since.map_or(Duration::ZERO, |(first, last)| between(first.answered, last.asked))
     }
 }
 

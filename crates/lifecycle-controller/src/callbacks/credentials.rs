@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use parking_lot::Mutex;
+use podward_runtime::grpc_client::BearerToken;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Identity;
 
@@ -33,13 +34,13 @@ pub(crate) struct HookArgs {
 #[derive(Debug)]
 pub(super) struct Credentials {
     args: HookArgs,
+    token: Option<BearerToken>,
     read: Mutex<Read>,
 }
 
 #[derive(Debug, Default)]
 struct Read {
     looked: Option<Instant>,
-    token: Option<MetadataValue<Ascii>>,
     pair: Option<(Vec<u8>, Vec<u8>)>,
     /// Counts the pairs.
     version: u64,
@@ -55,7 +56,8 @@ pub(super) struct ClientIdentity {
 
 impl Credentials {
     pub(super) fn new(args: HookArgs) -> Self {
-        Credentials { args, read: Mutex::default() }
+        let token = args.hook_token_file.as_ref().map(BearerToken::from_file);
+        Credentials { args, token, read: Mutex::default() }
     }
 
     /// The value of the header `authorization`, if there is to be one.
@@ -63,11 +65,8 @@ impl Credentials {
     /// # Errors
     /// When the token can't be read, and never could: a call without it would not be what was asked for.
     pub(super) fn bearer(&self) -> Result<Option<MetadataValue<Ascii>>, Failure> {
-        let read = self.look();
-        match (&self.args.hook_token_file, &read.token) {
-            (Some(path), None) => Err(missing("--hook-token-file", path)),
-            (_, token) => Ok(token.clone()),
-        }
+        let header = self.token.as_ref().map(BearerToken::header).transpose();
+        header.map_err(|status| missing("--hook-token-file", status.message()))
     }
 
     /// What to show to a server that asks.
@@ -77,7 +76,9 @@ impl Credentials {
     pub(super) fn identity(&self) -> Result<ClientIdentity, Failure> {
         let read = self.look();
         match (&self.args.hook_client_cert, &read.pair) {
-            (Some(path), None) => Err(missing("--hook-client-cert or its key", path)),
+            (Some(path), None) => {
+                Err(missing("--hook-client-cert or its key", &format!("could not use {path:?}")))
+            }
             (_, pair) => {
                 let identity = pair.as_ref().map(|(cert, key)| Identity::from_pem(cert, key));
                 Ok(ClientIdentity { version: read.version, identity })
@@ -93,9 +94,6 @@ impl Credentials {
         }
         read.looked = Some(now);
         // What can't be read now may have been read before, and be good still.
-        if let Some(token) = self.args.hook_token_file.as_deref().and_then(bytes).and_then(header) {
-            read.token = Some(token);
-        }
         let files = self.args.hook_client_cert.as_deref().zip(self.args.hook_client_key.as_deref());
         if let Some(pair) = files.and_then(|(cert, key)| bytes(cert).zip(bytes(key)))
             && read.pair.as_ref() != Some(&pair)
@@ -114,17 +112,9 @@ fn bytes(path: &Path) -> Option<Vec<u8>> {
         .filter(|bytes| !bytes.is_empty())
 }
 
-fn header(token: Vec<u8>) -> Option<MetadataValue<Ascii>> {
-    let token = String::from_utf8(token).ok()?;
-    let mut header: MetadataValue<Ascii> = format!("Bearer {}", token.trim()).parse().ok()?;
-    header.set_sensitive(true);
-    Some(header)
-}
-
-fn missing(flag: &str, path: &Path) -> Failure {
+fn missing(flag: &str, problem: &str) -> Failure {
     Failure::connection(format!(
-        "the lifecycle-controller has no credentials for hooks: could not use {path:?} of {flag}; check that its Secret or token \
-         is mounted there"
+        "the lifecycle-controller has no credentials for hooks ({flag}): {problem}; check that its Secret or token is mounted there"
     ))
 }
 
@@ -132,27 +122,16 @@ fn missing(flag: &str, path: &Path) -> Failure {
 mod tests {
     use super::*;
 
-    fn later(credentials: &Credentials) {
-        credentials.read.lock().looked = None;
-    }
-
     #[test]
-    fn a_rotated_token_is_read_again() {
+    fn a_token_that_can_not_be_read_is_said_not_shown() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let args = HookArgs { hook_token_file: Some(path.clone()), ..HookArgs::default() };
         let credentials = Credentials::new(args);
         assert!(credentials.bearer().is_err_and(|failure| failure.text.contains("--hook-token-file")));
         fs::write(&path, "secret-1\n").unwrap();
-        later(&credentials);
         assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer secret-1");
         assert!(!format!("{credentials:?}").contains("secret-1"), "no secrets in logs");
-        fs::write(&path, "secret-2").unwrap();
-        later(&credentials);
-        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer secret-2");
-        fs::remove_file(&path).unwrap();
-        later(&credentials);
-        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer secret-2", "the last good one");
     }
 
     #[test]

@@ -6,14 +6,11 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::core::error_boundary::InvalidObject;
-use podward_api::{HookStatus, LifecycleHook, LifecycleHookSpec};
+use podward_api::{HookStatus, LifecycleHook, LifecycleHookSpec, MAX_DEADLINE_SECONDS};
 use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, Phase, Selector};
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
 use tonic::transport::Uri;
-
-/// A day: the longest deadline that a hook may have.
-const LONGEST_DEADLINE_SECONDS: u32 = 86_400;
 
 /// A hook that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,41 +120,22 @@ fn connection(spec: &LifecycleHookSpec) -> Result<Connection, String> {
     }
 }
 
+/// `given` as it is asked. That it is right was checked before, except that its certificates can be trusted.
 fn endpoint(given: &podward_api::Endpoint) -> Result<Endpoint, String> {
-    let url = |problem: &str| format!("spec.endpoint.url: {:?} {problem}", given.url);
-    let uri: Uri = given.url.parse().map_err(|_| url("is no URL"))?;
-    let bare = uri.query().is_none() && matches!(uri.path(), "" | "/") && !given.url.contains(['@', '#']);
+    let uri: Uri = given
+        .url
+        .parse()
+        .map_err(|error| format!("spec.endpoint.url: {:?} is no URL: {error}", given.url))?;
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    if uri.scheme_str() != Some("https") || host.is_empty() || !bare {
-        return Err(url("must be https://<host>:<port> and nothing else; hooks are called over TLS only"));
-    }
-    // The parser takes any digits for a port.
-    let has_port = uri.authority().is_some_and(|authority| authority.as_str() != authority.host());
-    if has_port && uri.port_u16().is_none() {
-        return Err(url("has no port between 1 and 65535"));
-    }
-    let server_name = given.server_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(host);
-    if ServerName::try_from(server_name).is_err() {
-        return Err(format!("spec.endpoint.serverName: {server_name:?} is no DNS name or IP address"));
-    }
-    if !given.ca_certificates.is_empty() {
-        let ca = |problem: String| format!("spec.endpoint.caCertificates: {problem}");
-        let mut found = 0;
-        for certificate in CertificateDer::pem_slice_iter(given.ca_certificates.as_bytes()) {
-            let certificate = certificate.map_err(|error| ca(format!("is not PEM: {error}")))?;
-            rustls::RootCertStore::empty()
-                .add(certificate)
-                .map_err(|error| ca(format!("certificate {} can't be used: {error}", found + 1)))?;
-            found += 1;
-        }
-        if found == 0 {
-            return Err(ca("has no PEM certificate".to_owned()));
-        }
+    for certificate in CertificateDer::pem_slice_iter(given.ca_certificates.as_bytes()).flatten() {
+        rustls::RootCertStore::empty()
+            .add(certificate)
+            .map_err(|error| format!("spec.endpoint.caCertificates: one can't be used: {error}"))?;
     }
     Ok(Endpoint {
         url: given.url.clone(),
         ca_certificates: given.ca_certificates.clone(),
-        server_name: server_name.to_owned(),
+        server_name: given.server_name.as_deref().unwrap_or(host).to_owned(),
     })
 }
 
@@ -171,7 +149,7 @@ fn stand_in(name: String, problem: &str) -> Registered {
             phases: vec![Phase::PreCheck, Phase::Prepare, Phase::PostCheck, Phase::Complete, Phase::Release],
             operation_types: Vec::new(),
             order: 0,
-            deadline_nanoseconds: i64::from(LONGEST_DEADLINE_SECONDS) * 1_000_000_000,
+            deadline_nanoseconds: i64::from(MAX_DEADLINE_SECONDS) * 1_000_000_000,
             deadline_policy: DeadlinePolicy::Hold,
             failure_policy: FailurePolicy::Fail,
             prepare_timing: GateTiming::AfterGate,

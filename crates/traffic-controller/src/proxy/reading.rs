@@ -40,6 +40,8 @@ pub(crate) struct FamilyReading {
     pub(crate) sync_nanos: i64,
     /// None of them took longer.
     pub(crate) longest: Duration,
+    /// Of them, how many failed.
+    pub(crate) failures: u64,
 }
 
 impl Reading {
@@ -103,6 +105,10 @@ impl Reading {
             "last_queued_timestamp_seconds" => reading.queued = to_nanos(value),
             "duration_seconds_count" => reading.syncs = whole(value),
             "duration_seconds_sum" => reading.sync_nanos = to_nanos(value),
+            // There from the first failure on.
+            "nftables_sync_failures_total" | "iptables_restore_failures_total" => {
+                reading.failures = whole(value)
+            }
             "duration_seconds_bucket" => {
                 // Each has all that the ones before have: the last that has more than the one before bounds them all.
                 let bucket = &mut buckets[family.index()];

@@ -21,6 +21,7 @@ fn reading(time: i64, pending: u64, synced: i64, queued: i64, syncs: u64, took: 
         syncs,
         sync_nanos: took * MS,
         longest: Duration::from_millis(64),
+        failures: 0,
     };
     Reading {
         asked: at(time),
@@ -46,8 +47,47 @@ fn proxy(readings: impl IntoIterator<Item = Reading>) -> Proxy {
 fn a_sync_that_began_after_the_change_proves_it_at_once() {
     // Queued at 1000, the sync took from 1030 to 1060.
     let before = reading(900, 0, 500, 400, 7, 210);
-    let proxy = proxy([before, reading(1210, 0, 1060, 1000, 8, 240)]);
+    let now = |time| reading(time, 0, 1060, 1000, 8, 240);
+    let mut proxy = proxy([before, now(1210)]);
+    assert_ne!(
+        proxy.has(&changed(1005)),
+        TakenIn::Yes,
+        "it may be the timestamp of a sync that isn't counted yet"
+    );
+    proxy.read(now(1310));
     assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+}
+
+#[test]
+fn a_proxy_that_is_never_at_rest_proves_what_it_had_heard() {
+    // It was read at 1230 when the last change had been queued at 1220. A sync took from 1990 to 2000; more is queued and pending.
+    let heard = reading(1230, 1, 1060, 1220, 8, 240);
+    let now = |time, queued| reading(time, 7, 2000, queued, 9, 250);
+    let proxy = proxy([heard, now(2010, 2005), now(2120, 2110)]);
+    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+    assert!(
+        matches!(proxy.has(&changed(1100)), TakenIn::NotYet(why) if why.contains("7 changes are pending"))
+    );
+}
+
+#[test]
+fn a_sync_that_failed_proves_nothing() {
+    // Queued at 1000 while a sync took from 990 to 1060; the next one failed at 1100.
+    let before = reading(900, 0, 500, 400, 7, 210);
+    let between = reading(1080, 0, 1060, 1000, 8, 280);
+    let failed = |time| {
+        let mut reading = reading(time, 0, 1060, 1000, 9, 285);
+        reading.families[0].as_mut().unwrap().failures = 1;
+        reading
+    };
+    for earlier in [vec![before.clone(), between], vec![before], vec![]] {
+        let mut proxy = proxy(earlier.into_iter().chain([failed(1210), failed(1310), failed(9000)]));
+        let TakenIn::NotYet(why) = proxy.has(&changed(1005)) else { panic!("{proxy:?}") };
+        assert!(why.contains("idle for 7788 ms of 30064 ms"), "{why}");
+        // It would have tried again by now.
+        proxy.read(failed(31_400));
+        assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+    }
 }
 
 #[test]
@@ -117,7 +157,8 @@ fn the_node_s_clock_may_be_wrong() {
 
 #[test]
 fn a_new_process_starts_from_nothing() {
-    let mut proxy = proxy([reading(900, 0, 500, 400, 7, 210), reading(1210, 0, 1060, 1000, 8, 240)]);
+    let now = |time| reading(time, 0, 1060, 1000, 8, 240);
+    let mut proxy = proxy([reading(900, 0, 500, 400, 7, 210), now(1210), now(1295)]);
     assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
     proxy.read(Reading { started: 2.0, ..reading(1300, 1, 0, 1290, 0, 0) });
     assert!(matches!(proxy.has(&changed(1005)), TakenIn::NotYet(_)));
@@ -130,9 +171,10 @@ fn a_proxy_that_fails_is_unreadable_until_it_answers() {
     assert_eq!(proxy.has(&changed(0)), TakenIn::Unreadable("refused".to_owned()));
     proxy.read(reading(900, 0, 500, 400, 7, 210));
     proxy.read(reading(1210, 0, 1060, 1000, 8, 240));
-    proxy.failed(at(1300), "refused".to_owned());
+    proxy.read(reading(1310, 0, 1060, 1000, 8, 240));
+    proxy.failed(at(1400), "refused".to_owned());
     assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes, "what was proven stays so");
-    assert!(matches!(proxy.has(&changed(1290)), TakenIn::Unreadable(_)));
+    assert!(matches!(proxy.has(&changed(1390)), TakenIn::Unreadable(_)));
 }
 
 #[test]

@@ -140,10 +140,6 @@ impl Space {
         self.api().get(name).await.unwrap()
     }
 
-    pub(super) async fn get_opt(&self, name: &str) -> Option<Pod> {
-        self.api().get_opt(name).await.unwrap()
-    }
-
     /// Reasons of the events that there were, each once.
     pub(super) fn events(&self) -> Vec<&'static str> {
         let events: BTreeSet<&'static str> = self.events.lock().iter().copied().collect();
@@ -216,6 +212,12 @@ impl Space {
 
     pub(super) async fn label(&self, name: &str, labels: Value) {
         self.merge(name, json!({ "labels": labels })).await;
+    }
+
+    /// Its containers take so long to end.
+    pub(super) async fn stops_after(&self, name: &str, seconds: u8) {
+        let annotations = json!({"simulate.podward.io/stop-seconds": seconds.to_string()});
+        self.merge(name, json!({ "annotations": annotations })).await;
     }
 
     pub(super) async fn hold(&self, name: &str, finalizer: &str) {

@@ -7,6 +7,8 @@ use super::*;
 
 /// What kube-proxy spends after it has set its timestamp, and between a request and the begin of a sync; in microseconds.
 const OVERHEAD: std::ops::Range<i64> = 1..1500;
+/// After a sync that failed; kube-proxy's own default is ten times as long.
+const RETRY: i64 = 3_000_000;
 const US: i64 = 1000;
 
 #[derive(Clone, Debug)]
@@ -87,9 +89,10 @@ impl Simulated {
     fn new(script: Script) -> Self {
         let written = vec![false; script.changes.len()];
         let mut halves: [Half; 2] = Default::default();
+        // The first sync of a process writes all rules: none takes longer.
+        let longest = Duration::from_millis(512);
         for half in &mut halves {
-            half.reading =
-                FamilyReading { synced: -US, queued: -2 * US, syncs: 1, sync_nanos: MS, ..half.reading };
+            half.reading = FamilyReading { synced: -US, queued: -2 * US, syncs: 1, longest, ..half.reading };
         }
         Self { script, next_change: 0, next_sync: 0, halves, pending: 0, written }
     }
@@ -135,13 +138,14 @@ impl Simulated {
                     bound *= 2;
                 }
                 half.reading.longest = half.reading.longest.max(bound);
+                half.reading.failures += u64::from(fails);
                 half.running = None;
                 half.retry = fails;
                 half.free_at = now + self.script.pause;
             }
             return;
         }
-        let retries = half.retry && now >= half.free_at + 300_000;
+        let retries = half.retry && now >= half.free_at + RETRY;
         let starts = half.requested.is_some_and(|requested| {
             let sync = &self.script.syncs[self.next_sync % self.script.syncs.len()];
             now >= half.free_at && now >= requested + sync.starting
@@ -206,7 +210,7 @@ proptest! {
         let waited = script.waited.index(script.changes.len());
         let (heard, family) = script.changes[waited];
         let last = script.changes.iter().map(|(time, _)| *time).max().unwrap_or_default();
-        script.readings = (0..150).map(|step| step * 100_000).collect();
+        script.readings = (0..450).map(|step| step * 100_000).collect();
         let seen = UnixNanos(at(0).0 + (heard + script.lag) * US);
         let mut changed = [None; 2];
         changed[family] = Some(Change { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) });
