@@ -12,9 +12,11 @@
 //! ```
 
 mod connect;
+mod replicas;
 mod token;
 mod trust;
 
 pub use connect::{Connect, ConnectError, InvalidEndpoint, Target};
+pub use replicas::Replicas;
 pub use token::BearerToken;
 pub use trust::{InvalidTrust, Trust};

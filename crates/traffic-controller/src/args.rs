@@ -63,14 +63,16 @@ pub(crate) struct RegistrationArgs {
         default_value = "/etc/podward/tls/ca.crt"
     )]
     pub(crate) advertise_ca: PathBuf,
-    /// Where to register: gRPC of the lifecycle-controller
+    /// Where to register: gRPC of the lifecycle-controller. Several replicas, each asked when those before it can't be reached, are
+    /// given by repeating this, or with commas in between
     #[arg(
         long,
         env = "PODWARD_CONTROLLER_URL",
         value_name = "URL",
+        value_delimiter = ',',
         default_value = "https://lifecycle-controller.podward-system.svc:9444"
     )]
-    pub(crate) controller_url: String,
+    pub(crate) controller_url: Vec<String>,
     /// PEM file with the authorities of its certificate
     #[arg(
         long,

@@ -8,7 +8,7 @@ use podward_proto::v1::hook_registry_client::HookRegistryClient;
 use podward_proto::v1::{
     DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, Hook, Phase, RegisterRequest, hook,
 };
-use podward_runtime::grpc_client::{BearerToken, Connect, Trust};
+use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
@@ -33,16 +33,14 @@ pub(crate) fn start(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()>> {
-    let connect =
-        Connect::new(&args.controller_url, Trust::file(&args.controller_ca)).context("--controller-url")?;
-    let channel = connect.lazy().context("--controller-url")?;
+    let replicas =
+        Replicas::new(&args.controller_url, Trust::file(&args.controller_ca)).context("--controller-url")?;
     let token = BearerToken::from_file(&args.token_file);
-    let client = HookRegistryClient::with_interceptor(channel, token);
     Ok(async move {
         let mut pause = FIRST_PAUSE;
         let mut known = None;
         loop {
-            let registered = stop.run_until_cancelled(register(client.clone(), &args)).await;
+            let registered = stop.run_until_cancelled(register(&replicas, &token, &args)).await;
             let Some(registered) = registered else { return };
             metrics.registered.set(i64::from(registered.is_ok()));
             let rest = match registered {
@@ -78,21 +76,21 @@ pub(crate) fn start(
     })
 }
 
-type Client = HookRegistryClient<
-    tonic::service::interceptor::InterceptedService<tonic::transport::Channel, BearerToken>,
->;
-
-async fn register(mut client: Client, args: &RegistrationArgs) -> Result<Vec<String>> {
+async fn register(replicas: &Replicas, token: &BearerToken, args: &RegistrationArgs) -> Result<Vec<String>> {
     let file = &args.advertise_ca;
     let authorities = tokio::fs::read_to_string(file).await;
     let authorities =
         authorities.with_context(|| format!("read {}, the file of --advertise-ca", file.display()))?;
-    let mut request = Request::new(RegisterRequest { hook: Some(hook(args, authorities)) });
-    request.set_timeout(PATIENCE);
-    let answer = tokio::time::timeout(PATIENCE, client.register(request)).await;
-    let answer = answer.with_context(|| format!("{} did not answer in time", args.controller_url))?;
-    let answer = answer.map_err(|status| {
-        anyhow::anyhow!("{} answers {:?}: {}", args.controller_url, status.code(), status.message())
+    let ours = hook(args, authorities);
+    let answer = replicas.ask(PATIENCE, |channel| {
+        let mut client = HookRegistryClient::with_interceptor(channel, token.clone());
+        let mut request = Request::new(RegisterRequest { hook: Some(ours.clone()) });
+        request.set_timeout(PATIENCE);
+        async move { client.register(request).await }
+    });
+    let answer = answer.await.map_err(|status| {
+        let at = args.controller_url.join(", ");
+        anyhow::anyhow!("the lifecycle-controller ({at}) answers {:?}: {}", status.code(), status.message())
     })?;
     Ok(answer.into_inner().warnings)
 }

@@ -80,8 +80,8 @@ pub struct Podward {
     options: Options,
     manifests: Manifests,
     programs: Programs,
-    /// Where the first lifecycle-controller serves gRPC: the others have to know before it runs.
-    controller: SocketAddr,
+    /// Where the lifecycle-controllers serve gRPC: the others have to know before they run.
+    controllers: Vec<SocketAddr>,
     services: Mutex<Vec<Arc<Service>>>,
 }
 
@@ -95,9 +95,12 @@ impl Podward {
         let manifests = Manifests::read().context("read Podward's manifests")?;
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
-        let controller = cluster.free_address().await?;
+        let mut controllers = Vec::new();
+        for _ in 0..options.controllers.max(1) {
+            controllers.push(cluster.free_address().await?);
+        }
         let (cluster, services) = (cluster.clone(), Mutex::default());
-        let podward = Self { cluster, options, manifests, programs, controller, services };
+        let podward = Self { cluster, options, manifests, programs, controllers, services };
         let webhooks = async {
             tokio::try_join!(podward.add(Kind::MutatingWebhook), podward.add(Kind::ValidatingWebhook))
         };
@@ -141,7 +144,7 @@ impl Podward {
     pub async fn add(&self, kind: Kind) -> Result<Arc<Service>> {
         let number = self.services.lock().iter().filter(|service| service.kind() == kind).count();
         let (options, what) = (&self.options, (kind, number));
-        let service = Service::prepare(&self.cluster, options, &self.programs, what, self.controller).await;
+        let service = Service::prepare(&self.cluster, options, &self.programs, what, &self.controllers).await;
         let service = Arc::new(service.with_context(|| format!("prepare {kind}"))?);
         self.services.lock().push(service.clone());
         service.start().await?;

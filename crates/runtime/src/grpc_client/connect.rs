@@ -122,10 +122,10 @@ impl Connect {
     ///
     /// # Errors
     /// When `url` is anything else.
-    pub fn new(url: &str, trust: Trust) -> Result<Self, InvalidEndpoint> {
+    pub fn new(url: &str, trust: impl Into<Arc<Trust>>) -> Result<Self, InvalidEndpoint> {
         let target = Target::parse(url)?;
         let name = server_name(url, &target.host)?;
-        Ok(Self { target, name, trust: Arc::new(trust) })
+        Ok(Self { target, name, trust: trust.into() })
     }
 
     /// Expects a certificate for `name` instead; empty changes nothing.

@@ -1,28 +1,29 @@
 //! The lifecycle-controller, over gRPC.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use futures::future::{BoxFuture, FutureExt};
 use podward_proto::v1;
 use podward_proto::v1::lifecycle_client::LifecycleClient;
-use podward_runtime::grpc_client::{BearerToken, Connect, InvalidEndpoint, Trust};
+use podward_runtime::grpc_client::{BearerToken, InvalidEndpoint, Replicas, Trust};
 use tonic::Status;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Channel;
 
 use super::Recorder;
 
 /// Arguments of the way to the lifecycle-controller.
 #[derive(Clone, Debug, Args)]
 pub struct ControllerArgs {
-    /// Where any replica of the lifecycle-controller serves gRPC: https://<host>:<port>
+    /// Where any replica of the lifecycle-controller serves gRPC: https://<host>:<port>. Several, each asked when those before it
+    /// can't be reached, are given by repeating this, or with commas in between
     #[arg(
         long,
         env = "PODWARD_CONTROLLER_URL",
+        value_delimiter = ',',
         default_value = "https://lifecycle-controller.podward-system.svc:9444"
     )]
-    pub controller_url: String,
+    pub controller_url: Vec<String>,
     /// PEM file with the authorities that its certificate is checked against; read again when it changes
     #[arg(long, env = "PODWARD_CONTROLLER_CA", default_value = "/etc/podward/tls/ca.crt")]
     pub controller_ca: PathBuf,
@@ -38,18 +39,18 @@ pub struct ControllerArgs {
 /// A [`Recorder`] that asks the lifecycle-controller. It connects when it is first used, and again when the connection is lost.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    client: LifecycleClient<InterceptedService<Channel, BearerToken>>,
+    replicas: Replicas,
+    token: BearerToken,
 }
 
 impl Controller {
     /// The controller that `args` name. Its files need not be there yet.
     ///
     /// # Errors
-    /// When the URL is none of a gRPC server's.
+    /// When a URL is none of a gRPC server's.
     pub fn new(args: &ControllerArgs) -> Result<Self, InvalidEndpoint> {
-        let channel = Connect::new(&args.controller_url, Trust::file(&args.controller_ca))?.lazy()?;
-        let token = BearerToken::from_file(&args.token_file);
-        Ok(Self { client: LifecycleClient::with_interceptor(channel, token) })
+        let replicas = Replicas::new(&args.controller_url, Trust::file(&args.controller_ca))?;
+        Ok(Self { replicas, token: BearerToken::from_file(&args.token_file) })
     }
 }
 
@@ -57,8 +58,13 @@ impl Recorder for Controller {
     fn record(
         &self,
         request: v1::RequestDeletionRequest,
+        patience: Duration,
     ) -> BoxFuture<'_, Result<v1::RequestDeletionResponse, Status>> {
-        let mut client = self.client.clone();
-        async move { client.request_deletion(request).await.map(tonic::Response::into_inner) }.boxed()
+        let call = move |channel| {
+            let mut client = LifecycleClient::with_interceptor(channel, self.token.clone());
+            let request = request.clone();
+            async move { client.request_deletion(request).await.map(tonic::Response::into_inner) }
+        };
+        async move { self.replicas.ask(patience, call).await }.boxed()
     }
 }

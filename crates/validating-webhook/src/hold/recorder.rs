@@ -8,15 +8,16 @@ use podward_core::wish::{DeletionKind, Wish};
 use podward_proto::v1;
 use tonic::{Code, Status};
 
-/// How long one try may take: a replica that can't answer by then is no better than none.
+/// How long it may take: replicas that can't answer by then are no better than none.
 const CALL: Duration = Duration::from_secs(3);
 
 /// Records wishes to delete or evict pods.
 pub trait Recorder: Send + Sync + 'static {
-    /// gRPC `Lifecycle.RequestDeletion`. The call is dropped when its time is over.
+    /// gRPC `Lifecycle.RequestDeletion`. It has as much time as `patience` says.
     fn record(
         &self,
         request: v1::RequestDeletionRequest,
+        patience: Duration,
     ) -> BoxFuture<'_, Result<v1::RequestDeletionResponse, Status>>;
 }
 
@@ -55,12 +56,8 @@ pub(crate) async fn record(recorder: &dyn Recorder, pod: &Pod, wish: Wish, deadl
             grace_period_seconds: wish.grace_period_seconds,
         }),
     };
-    let deadline = deadline.min(Instant::now() + CALL);
-    let answer = match tokio::time::timeout_at(deadline.into(), recorder.record(request)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
-    };
-    match answer {
+    let patience = deadline.saturating_duration_since(Instant::now()).min(CALL);
+    match recorder.record(request, patience).await {
         Ok(response) => Recorded::Yes(as_recorded(wish, response)),
         Err(status) if status.code() == Code::ResourceExhausted && !status.message().is_empty() => {
             Recorded::Refused(status.message().to_owned())

@@ -60,18 +60,24 @@ impl FakeController {
 
     /// The way to it.
     pub(crate) fn recorder(&self) -> Controller {
-        self.recorder_at(self.address)
+        self.recorder_at(&[self.address])
     }
 
     /// The way to where nobody is.
     pub(crate) async fn recorder_of_nobody(&self) -> Controller {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        self.recorder_at(free)
+        self.recorder_at(&[free])
     }
 
-    fn recorder_at(&self, address: SocketAddr) -> Controller {
+    /// The way to several replicas, of which only the last is there.
+    pub(crate) async fn recorder_of_replicas(&self) -> Controller {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        self.recorder_at(&[free, self.address])
+    }
+
+    fn recorder_at(&self, addresses: &[SocketAddr]) -> Controller {
         Controller::new(&ControllerArgs {
-            controller_url: format!("https://{address}"),
+            controller_url: addresses.iter().map(|address| format!("https://{address}")).collect(),
             controller_ca: self.dir.path().join("ca"),
             token_file: self.dir.path().join("token"),
         })

@@ -281,6 +281,15 @@ async fn without_a_controller_it_holds_all_the_same() {
 }
 
 #[tokio::test]
+async fn another_replica_records_when_the_first_is_away() {
+    let controller = FakeController::start().await;
+    let recorder = controller.recorder_of_replicas().await;
+    let scene = Scene::of(controller, recorder, Duration::ZERO, Limits::default()).await;
+    assert!(message(&scene.delete(&pod()).await).contains("is deleted by itself"));
+    assert_eq!(scene.controller.asked().len(), 1);
+}
+
+#[tokio::test]
 async fn a_controller_that_sleeps_is_not_waited_for_beyond_the_servers_patience() {
     let scene = Scene::new().await;
     scene.controller.be(Mood::Sleeps);

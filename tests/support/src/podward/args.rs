@@ -12,13 +12,13 @@ use crate::{cluster::Cluster, private_file};
 
 /// Where a service listens, and where it finds the lifecycle-controller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addresses {
+pub(super) struct Addresses<'a> {
     /// Probes and metrics.
     pub(super) admin: SocketAddr,
     /// What it is there for.
     pub(super) serves: SocketAddr,
-    /// gRPC of the first lifecycle-controller.
-    pub(super) controller: SocketAddr,
+    /// gRPC of the lifecycle-controllers.
+    pub(super) controllers: &'a [SocketAddr],
 }
 
 /// The arguments of the service `name`, with the files that they name.
@@ -27,9 +27,9 @@ pub(super) async fn of(
     options: &Options,
     kind: Kind,
     name: &str,
-    at: Addresses,
+    at: Addresses<'_>,
 ) -> Result<Vec<String>> {
-    let Addresses { admin, serves, controller } = at;
+    let Addresses { admin, serves, controllers } = at;
     let mut args = Args::default();
     args.add("--admin-bind", admin).add("--log", &options.log);
     let (cert, key) = certificate(cluster, kind, name, serves)?;
@@ -39,7 +39,8 @@ pub(super) async fn of(
     private_file(&ca, &cluster.server_ca())?;
     let account = identity::of(cluster, kind.as_str()).await?;
     args.file("--kubeconfig", &account.kubeconfig);
-    let controller = format!("https://{controller}");
+    let controllers: Vec<String> = controllers.iter().map(|address| format!("https://{address}")).collect();
+    let controllers = controllers.join(",");
     match kind {
         Kind::MutatingWebhook | Kind::ValidatingWebhook => {
             args.add("--bind", serves);
@@ -59,7 +60,7 @@ pub(super) async fn of(
         Kind::TrafficController => {
             args.add("--bind", serves).add("--advertise-url", format!("https://{serves}"));
             args.file("--advertise-ca", &ca);
-            args.add("--controller-url", &controller).file("--controller-ca", &ca);
+            args.add("--controller-url", &controllers).file("--controller-ca", &ca);
             args.file("--token-file", &account.token);
             if let Some(url) = options.kube_proxy_metrics_url.as_deref().filter(|_| has_kube_proxy(cluster)) {
                 args.add("--kube-proxy-metrics-url", url);
@@ -67,7 +68,7 @@ pub(super) async fn of(
         }
     }
     if kind == Kind::ValidatingWebhook {
-        args.add("--controller-url", &controller).file("--controller-ca", &ca);
+        args.add("--controller-url", &controllers).file("--controller-ca", &ca);
         args.file("--token-file", &account.token);
         args.add("--hold", options.hold);
         args.add("--wait", options.wait_seconds);

@@ -70,22 +70,22 @@ pub struct Service {
 }
 
 impl Service {
-    /// Gives the service what it needs: addresses, a certificate, an identity. `controller` is where the first lifecycle-controller
-    /// serves gRPC.
+    /// Gives the service what it needs: addresses, a certificate, an identity. `controllers` is where the
+    /// lifecycle-controllers serve gRPC, in the order of their numbers.
     pub(super) async fn prepare(
         cluster: &Cluster,
         options: &Options,
         programs: &Programs,
         (kind, number): (Kind, usize),
-        controller: SocketAddr,
+        controllers: &[SocketAddr],
     ) -> Result<Self> {
         let name = format!("{kind}-{number}");
-        let serves = match (kind, number) {
-            (Kind::LifecycleController, 0) => controller,
-            _ => cluster.free_address().await?,
+        let serves = match controllers.get(number).filter(|_| kind == Kind::LifecycleController) {
+            Some(address) => *address,
+            None => cluster.free_address().await?,
         };
         let admin = cluster.free_address().await?;
-        let args = args::of(cluster, options, kind, &name, Addresses { admin, serves, controller }).await?;
+        let args = args::of(cluster, options, kind, &name, Addresses { admin, serves, controllers }).await?;
         let program = programs.path(kind.as_str())?;
         let command = ServiceCommand { name, program, args };
         Ok(Self {

@@ -1,0 +1,140 @@
+//! Several replicas of one server, any of which will do.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::{Connect, InvalidEndpoint, Trust};
+
+/// The replicas of a server, each reached by a URL of its own. Clones share connections, and what they know of who answers.
+///
+/// With one URL, that of a Service for example, this is a channel like any other.
+#[derive(Clone, Debug)]
+pub struct Replicas {
+    channels: Arc<[Channel]>,
+    /// Who answered last is asked first: one that is away costs its time once, not every time.
+    first: Arc<AtomicUsize>,
+}
+
+impl Replicas {
+    /// The replicas at `urls` (see [`Connect::new`]), all of which are believed by the same `trust`.
+    ///
+    /// # Errors
+    /// When there is none, or a URL is none of a gRPC server's.
+    pub fn new(urls: &[String], trust: Trust) -> Result<Self, InvalidEndpoint> {
+        let trust = Arc::new(trust);
+        if urls.is_empty() {
+            return Connect::new("", trust).and_then(|connect| connect.lazy()).map(Self::of);
+        }
+        let channels: Result<Vec<Channel>, InvalidEndpoint> =
+            urls.iter().map(|url| Connect::new(url, Arc::clone(&trust))?.lazy()).collect();
+        Ok(Self { channels: channels?.into(), first: Arc::default() })
+    }
+
+    fn of(channel: Channel) -> Self {
+        Self { channels: [channel].into(), first: Arc::default() }
+    }
+
+    /// Makes `call` of one replica after the other until one answers; an error that it gives by itself is an answer. Each gets an
+    /// equal share of the `patience` that is left. What is called must be idempotent: a replica that doesn't answer may have done it.
+    ///
+    /// # Errors
+    /// The answer, if it is an error; the last failure, when nobody answers.
+    pub async fn ask<T, F>(&self, patience: Duration, call: impl Fn(Channel) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let end = tokio::time::Instant::now() + patience;
+        let (count, first) = (self.channels.len(), self.first.load(Ordering::Relaxed));
+        let mut last = Status::unavailable("nobody was asked");
+        for tried in 0..count {
+            let place = (first + tried) % count;
+            let left = end.saturating_duration_since(tokio::time::Instant::now());
+            let share = left / u32::try_from(count - tried).unwrap_or(u32::MAX);
+            match tokio::time::timeout(share, call(self.channels[place].clone())).await {
+                Ok(Err(status)) if is_away(&status) => last = status,
+                Ok(answer) => {
+                    self.first.store(place, Ordering::Relaxed);
+                    return answer;
+                }
+                Err(_) => last = Status::deadline_exceeded("no answer in time"),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Whether `status` says that the server can't be reached or can't serve, so that another one may. What breaks on the way has a source.
+fn is_away(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled)
+        || status.source().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn replicas(count: usize) -> Replicas {
+        let urls: Vec<String> = (1..=count).map(|port| format!("https://127.0.0.1:{port}")).collect();
+        Replicas::new(&urls, Trust::pem("")).unwrap()
+    }
+
+    /// What each call in turn gives; `None` is never an answer.
+    async fn ask(replicas: &Replicas, answers: &[Option<Result<u8, Status>>]) -> (Result<u8, Status>, usize) {
+        let calls = Mutex::new(answers.iter());
+        let answer = replicas.ask(PATIENCE, |_| {
+            let answer = calls.lock().next().expect("nobody else is asked").clone();
+            async move {
+                match answer {
+                    Some(answer) => answer,
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        let answer = answer.await;
+        let left = calls.lock().len();
+        (answer, left)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_is_asked_when_one_is_away() {
+        let away = || Some(Err(Status::unavailable("no connection")));
+        let (answer, left) = ask(&replicas(3), &[away(), None, Some(Ok(3)), Some(Ok(4))]).await;
+        assert_eq!((answer.unwrap(), left), (3, 1));
+        let (answer, _) = ask(&replicas(2), &[away(), None]).await;
+        assert_eq!(answer.unwrap_err().code(), Code::DeadlineExceeded);
+        let (answer, _) = ask(&replicas(1), &[away()]).await;
+        assert_eq!(answer.unwrap_err().message(), "no connection");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_an_answer() {
+        let refusal = Some(Err(Status::resource_exhausted("no room")));
+        let (answer, left) = ask(&replicas(2), &[refusal, Some(Ok(1))]).await;
+        assert_eq!((answer.unwrap_err().code(), left), (Code::ResourceExhausted, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_answered_last_is_asked_first_and_none_gets_all_the_time() {
+        let replicas = replicas(2);
+        let start = tokio::time::Instant::now();
+        let (answer, _) = ask(&replicas, &[None, Some(Ok(2))]).await;
+        assert_eq!((answer.unwrap(), start.elapsed()), (2, PATIENCE / 2));
+        assert_eq!(replicas.first.load(Ordering::Relaxed), 1);
+        let (answer, _) = ask(&replicas, &[Some(Err(Status::unavailable(""))), Some(Ok(1))]).await;
+        assert_eq!((answer.unwrap(), replicas.first.load(Ordering::Relaxed)), (1, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_a_url_is_refused() {
+        assert!(Replicas::new(&[], Trust::pem("")).is_err());
+        assert!(Replicas::new(&["https://a:1".to_owned(), "b".to_owned()], Trust::pem("")).is_err());
+    }
+}
