@@ -101,6 +101,9 @@ impl Environment {
         let cluster = Cluster::of_bed(Arc::new(bed.context("start a bed of shape simulated")?));
         let options = Options {
             strict: true,
+            controllers: 2,
+            // As people may have it; on the real node deletes are answered at once.
+            wait_seconds: 3,
             traffic_controllers: 0,
             lease_seconds: LEASE_SECONDS,
             ..Options::default()

@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod environment;
+mod kubectl;
 mod raw;
 mod scene;
 mod suite;
 
+pub use kubectl::Kubectl;
 pub use raw::{Answer, raw_patch};
 pub use scene::{CONSUMER, Scene};
 pub use suite::{Test, run};

@@ -6,19 +6,23 @@ use std::sync::{
 };
 
 use anyhow::{Context, Result};
-use futures::future::try_join_all;
+use futures::{TryStreamExt, future::try_join_all};
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt, watcher},
 };
 use podward_core::keys;
 use podward_support::{
-    DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, pods, timeline::PodReport,
+    DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, WAIT, pods, timeline::PodReport, within,
 };
 use serde_json::{Value, json};
 
-use crate::environment::Environment;
+use crate::{
+    environment::{Environment, user_cluster},
+    kubectl::Kubectl,
+};
 
 /// The name of the traffic loop that pods expect to be held by.
 pub const CONSUMER: &str = "test-traffic";
@@ -141,6 +145,30 @@ impl Scene {
             "spec": pods::server_spec(&self.environment.images.v1),
         });
         serde_json::from_value(pod).context("describe a pod")
+    }
+
+    /// Runs kubectl, by default in the test's namespace, and waits for its end.
+    ///
+    /// # Errors
+    /// When it can't be run; that it fails is a result.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<Kubectl> {
+        Kubectl::run(&self.environment.cluster, user_cluster().as_deref(), &self.namespace, args).await
+    }
+
+    /// Waits until an event with this reason tells of the object `name`, and gives its text.
+    ///
+    /// # Errors
+    /// When there is none within [`WAIT`].
+    pub async fn until_event(&self, name: &str, reason: &str) -> Result<String> {
+        let events: Api<Event> = Api::namespaced(self.client(), &self.namespace);
+        let config =
+            watcher::Config::default().fields(&format!("involvedObject.name={name},reason={reason}"));
+        let mut seen = std::pin::pin!(watcher(events, config).default_backoff().applied_objects());
+        within(WAIT, || format!("an event {reason} of {name}"), async {
+            let event = seen.try_next().await.context("watch events")?.context("the watch has ended")?;
+            Ok(event.message.unwrap_or_default())
+        })
+        .await
     }
 
     /// Makes a pod that opted in and expects nobody.

@@ -56,6 +56,15 @@ impl Test {
         Self::new(name, Where::Simulated, false, body)
     }
 
+    /// A test on simulated nodes that ends or starts services.
+    pub fn simulated_alone<F, Fut>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self::new(name, Where::Simulated, true, body)
+    }
+
     fn new<F, Fut>(name: &str, place: Where, alone: bool, body: F) -> Self
     where
         F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,

@@ -4,6 +4,7 @@ mod cancel;
 mod checks;
 mod controllers;
 mod creation;
+mod deletion;
 mod examples;
 mod operations;
 mod phases;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         releases::tests(),
         controllers::tests(),
         examples::tests(),
+        deletion::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }
