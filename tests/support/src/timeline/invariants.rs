@@ -154,6 +154,7 @@ mod tests {
             holders: holders.iter().map(|holder| (*holder).to_owned()).collect(),
             missing: Vec::new(),
             terminating: false,
+            grace_period_seconds: None,
             image: None,
         }
     }

@@ -30,6 +30,8 @@ pub struct Version {
     pub missing: Vec<String>,
     /// Whether the pod is being deleted.
     pub terminating: bool,
+    /// How long it gets to end, in seconds, once it is being deleted.
+    pub grace_period_seconds: Option<i64>,
     /// The image of the first container as its status has it.
     pub image: Option<String>,
 }
@@ -59,6 +61,7 @@ impl Version {
             holders: pods::holders(pod).map(str::to_owned).collect(),
             missing,
             terminating: view.terminating,
+            grace_period_seconds: pod.metadata.deletion_grace_period_seconds,
             image: pods::container(pod).map(|status| status.image.clone()),
         }
     }
