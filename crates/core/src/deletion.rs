@@ -3,8 +3,10 @@
 
 mod account;
 mod budget;
+mod rollout;
 mod workload;
 
 pub use account::Account;
 pub use budget::{Budget, Evictee, RENEW_AFTER, RESERVATION_LASTS, Room, Taken, room, still_covers};
+pub use rollout::{Rollout, Serving};
 pub use workload::{Member, MemberWish, Progress, Ruling, Workload, is_by_workload};

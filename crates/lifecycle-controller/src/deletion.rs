@@ -3,13 +3,14 @@
 //! ```text
 //!  any replica                                   the leader
 //!  Requests::request ──► wish on the pod ──►  Deletions::step ─► begin, cancel, put off: merged into reconcile's write
-//!     │ owner's numbers (live)                    │  pre-check of `pod-delete`: owner's numbers, budget
+//!     │ owner's numbers (live)                    │  pre-check of `pod-delete`: owner's numbers, rollout, budget
 //!     └ room in the budget                        └► carry_out: DELETE or Eviction, once `operate/pod-delete` is there
 //! ```
 //!
 //! # Guarantees
 //! - A workload's own controller gets no more pods than it has too many. Counted live when the wish is recorded, when the pod may
 //!   leave service, and, authoritatively, at the last moment before the delete, by the leader alone and one owner at a time.
+//! - A pod that its Deployment replaces leaves service only while as many others are in service as the rollout is to keep.
 //! - An eviction that a disruption budget has no room for is refused while the pod serves; room is taken before it leaves service.
 //! - A pod that is out of service for an eviction that is refused all the same comes back, and is tried again later.
 //!
@@ -25,6 +26,7 @@ mod metrics;
 mod patch;
 mod refusal;
 mod request;
+mod rollouts;
 mod step;
 #[cfg(test)]
 mod tests;

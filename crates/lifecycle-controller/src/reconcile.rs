@@ -125,7 +125,11 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
             explanation: told.map(|_| &explanation),
             now,
         };
+        let was_in_service = is_in_service(&pod);
         pod = in_turn(&context, context.writer.write(&pod, write)).await?;
+        if is_in_service(&pod) && !was_in_service {
+            context.deletions.came_into_service(&pod);
+        }
     } else if let Some(wait) = told {
         again = Some(sooner(again, wait.max(Duration::from_millis(500))));
     }
@@ -247,8 +251,11 @@ impl Context {
 /// The pod as it is acted on: with its `Ready` in doubt it doesn't become available, but doesn't cease to be either.
 fn believed(pod: &CachedPod, ready_is_in_doubt: bool) -> PodView<'_> {
     let view = pod.view();
-    let is_available = view.labels.contains_key(SERVICE_AVAILABLE);
-    PodView { ready: view.ready && (is_available || !ready_is_in_doubt), ..view }
+    PodView { ready: view.ready && (is_in_service(pod) || !ready_is_in_doubt), ..view }
+}
+
+fn is_in_service(pod: &CachedPod) -> bool {
+    pod.view().labels.contains_key(SERVICE_AVAILABLE)
 }
 
 async fn in_turn(

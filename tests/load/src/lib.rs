@@ -1,5 +1,9 @@
 //! Load generators and benchmarks. Each module is one benchmark: options in, a report out that goes to JSON.
 #![forbid(unsafe_code)]
 
+mod audit;
+pub mod drain;
+mod fleet;
 pub mod operations;
+mod usage;
 pub mod webhook;

@@ -3,10 +3,6 @@
 //! Everything but the kubelets is real: API server, controller-manager, scheduler, webhooks over TLS, the controller, and one traffic
 //! loop that holds every pod by a finalizer. The load generator runs on the same machine and takes its share of the CPUs.
 
-mod audit;
-mod fleet;
-mod usage;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,9 +11,9 @@ use podward_support::{Cluster, Kind, Options, Podward, TrafficLoop};
 use podward_testbed::{Bed, Shape};
 use serde::{Deserialize, Serialize};
 
-use self::audit::Writes;
-use self::fleet::Fleet;
-use self::usage::Usage;
+use crate::audit::{self, Writes};
+use crate::fleet::{self, Fleet};
+use crate::usage::Usage;
 
 /// What is measured.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::Stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use podward_core::deletion::{RENEW_AFTER, Ruling};
@@ -14,6 +15,7 @@ use podward_core::{CheckResult, Checks, Operations, UnixNanos};
 
 use super::ledger::Ledger;
 use super::request::is_chosen_by_cost;
+use super::rollouts::Rollouts;
 use super::watches::Waiting;
 use super::{DeletionMetrics, budgets};
 use crate::cached_pod::{CachedPod, PodKey};
@@ -33,6 +35,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 pub(crate) struct Deletions {
     pub(super) client: Client,
     pub(super) ledger: Ledger,
+    rollouts: Rollouts,
     pub(super) waiting: Waiting,
     pub(super) metrics: DeletionMetrics,
 }
@@ -99,7 +102,10 @@ impl Deletions {
         metrics: DeletionMetrics,
     ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let (waiting, pods) = Waiting::new(client.clone());
-        (Deletions { client, ledger: Ledger::default(), waiting, metrics }, pods)
+        (
+            Deletions { client, ledger: Ledger::default(), rollouts: Rollouts::default(), waiting, metrics },
+            pods,
+        )
     }
 
     /// What is to be done about `pod`'s deletion now, short of carrying it out.
@@ -144,6 +150,7 @@ impl Deletions {
     /// Forgets owners that have no pod any more.
     pub(crate) fn retain(&self, has_pods: impl Fn(&str) -> bool) {
         self.ledger.retain(has_pods);
+        self.rollouts.retain();
     }
 
     async fn underway(&self, pod: &CachedPod, wish: &Wish) -> Result<Step, Error> {
@@ -158,6 +165,7 @@ impl Deletions {
             && let Some(owner) = pod.controller()
         {
             return match self.ledger.rule(&self.client, &self.waiting, pod, owner, passed).await? {
+                Ruling::Go if !passed => self.leave(pod, owner).await,
                 Ruling::Go => Ok(Step::default()),
                 Ruling::Keep(why) => Ok(self.cancel(pod, &why)),
             };
@@ -167,6 +175,24 @@ impl Deletions {
             return self.keep_room(pod, wish, passed).await;
         }
         Ok(Step::default())
+    }
+
+    /// A pod that its workload has too many leaves service when as many others as there should be are in it.
+    async fn leave(&self, pod: &CachedPod, owner: &OwnerReference) -> Result<Step, Error> {
+        // Before the count, so that no pod comes into service unnoticed in between.
+        self.waiting.for_others(&pod.key());
+        match self.rollouts.leave(&self.client, pod, owner).await? {
+            Ok(()) => {
+                self.waiting.not_for_others(&pod.key());
+                Ok(Step::default())
+            }
+            Err(why) => Ok(Step::wait(why)),
+        }
+    }
+
+    /// `pod` has come into service: some that wait for that may leave it.
+    pub(crate) fn came_into_service(&self, pod: &CachedPod) {
+        self.waiting.one_is_in_service(&pod.key().namespace);
     }
 
     async fn keep_room(&self, pod: &CachedPod, wish: &Wish, passed: bool) -> Result<Step, Error> {

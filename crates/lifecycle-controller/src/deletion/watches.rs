@@ -51,6 +51,8 @@ type Watches = Arc<Mutex<HashMap<Watched, Watch>>>;
 pub(super) struct Waiting {
     client: Client,
     watches: Watches,
+    /// Pods that wait for others to be in service, see [`Waiting::for_others`].
+    for_others: Mutex<HashSet<PodKey>>,
     awake: mpsc::Sender<ObjectRef<CachedPod>>,
 }
 
@@ -65,7 +67,7 @@ impl Waiting {
     pub(super) fn new(client: Client) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let (awake, mut pods) = mpsc::channel(QUEUE);
         let stream = futures::stream::poll_fn(move |context| pods.poll_recv(context));
-        (Waiting { client, watches: Watches::default(), awake }, stream)
+        (Waiting { client, watches: Watches::default(), for_others: Mutex::default(), awake }, stream)
     }
 
     /// A number that stays the same while the owner `uid` is watched and wants the same; `None` while it isn't watched.
@@ -103,9 +105,31 @@ impl Waiting {
         if let Some(watch) = self.watches.lock().get_mut(&key) {
             watch.waiting.insert(pod.clone());
             if version != Some(watch.version) {
-                let _ = self.awake.try_send(ObjectRef::new(&pod.name).within(&pod.namespace));
+                self.call(pod);
             }
         }
+    }
+
+    /// Looks at `pod` again when another one of its namespace comes into service.
+    pub(super) fn for_others(&self, pod: &PodKey) {
+        self.for_others.lock().insert(pod.clone());
+    }
+
+    /// `pod` doesn't wait for others any more.
+    pub(super) fn not_for_others(&self, pod: &PodKey) {
+        self.for_others.lock().remove(pod);
+    }
+
+    /// A pod of `namespace` has come into service.
+    pub(super) fn one_is_in_service(&self, namespace: &str) {
+        for pod in self.for_others.lock().iter().filter(|pod| pod.namespace == namespace) {
+            self.call(pod);
+        }
+    }
+
+    fn call(&self, pod: &PodKey) {
+        // A line that is full is looked at anyway: whoever waits also has a time to look again.
+        let _ = self.awake.try_send(ObjectRef::new(&pod.name).within(&pod.namespace));
     }
 
     /// Looks at `pod` again when the budget `name` has changed.
@@ -124,6 +148,7 @@ impl Waiting {
 
     /// `pod` waits for nothing any more.
     pub(super) fn forget(&self, pod: &PodKey) {
+        self.not_for_others(pod);
         self.watches.lock().retain(|_, watch| {
             watch.waiting.remove(pod);
             !watch.waiting.is_empty()

@@ -32,6 +32,7 @@ pub(super) struct OwnerSpec {
     replicas: Option<u32>,
     selector: Value,
     ordinals: Option<Ordinals>,
+    #[serde(alias = "strategy")]
     update_strategy: Option<UpdateStrategy>,
     parallelism: Option<u32>,
     completions: Option<u32>,
@@ -49,6 +50,8 @@ struct Ordinals {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct UpdateStrategy {
+    #[serde(rename = "type")]
+    type_: Option<String>,
     rolling_update: Option<RollingUpdate>,
 }
 
@@ -57,6 +60,28 @@ struct UpdateStrategy {
 struct RollingUpdate {
     max_unavailable: Option<IntOrString>,
     max_surge: Option<IntOrString>,
+}
+
+impl OwnerSpec {
+    /// `replicas`, by default 1.
+    pub(super) fn replicas(&self) -> u32 {
+        self.replicas.unwrap_or(1)
+    }
+
+    /// Of a Deployment: how many pods it keeps available while it rolls out, as its controller counts (`ResolveFenceposts` in
+    /// kubernetes/pkg/controller/deployment/util); `None` when it doesn't roll but recreates.
+    pub(super) fn available_while_rolling(&self) -> Option<usize> {
+        let strategy = self.update_strategy.clone().unwrap_or_default();
+        if strategy.type_.as_deref() == Some("Recreate") {
+            return None;
+        }
+        let replicas = self.replicas();
+        let rolling = strategy.rolling_update.unwrap_or_default();
+        let surge = rolling.max_surge.map_or(1, |value| scaled(&value, replicas, Rounded::Up));
+        let unavailable = rolling.max_unavailable.map_or(0, |value| scaled(&value, replicas, Rounded::Down));
+        let unavailable = if surge == 0 { unavailable.max(1) } else { unavailable };
+        Some(replicas.saturating_sub(unavailable) as usize)
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -127,7 +152,7 @@ pub(super) fn wants(found: &Owner, owner: &OwnerReference, now: Timestamp) -> Wo
     }
     let spec = &found.spec;
     let status = found.status.clone().unwrap_or_default();
-    let wanted = spec.replicas.unwrap_or(1);
+    let wanted = spec.replicas();
     match owner.kind.as_str() {
         "ReplicaSet" | "ReplicationController" => Workload::Count { wanted },
         "StatefulSet" => {
@@ -140,9 +165,10 @@ pub(super) fn wants(found: &Owner, owner: &OwnerReference, now: Timestamp) -> Wo
         "DaemonSet" => {
             let total = status.desired_number_scheduled.unwrap_or_default();
             let rolling = spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
-            let scaled = |value: Option<&IntOrString>| value.map_or(0, |value| scaled_up(value, total));
+            let of_total =
+                |value: Option<&IntOrString>| value.map_or(0, |value| scaled(value, total, Rounded::Up));
             let at_once = rolling.map_or(1, |rolling| {
-                scaled(rolling.max_unavailable.as_ref()).max(scaled(rolling.max_surge.as_ref()))
+                of_total(rolling.max_unavailable.as_ref()).max(of_total(rolling.max_surge.as_ref()))
             });
             Workload::DaemonSet { at_once: at_once.max(1) }
         }
@@ -172,18 +198,29 @@ fn job_wants(spec: &OwnerSpec, status: &OwnerStatus, now: Timestamp) -> Workload
     Workload::Count { wanted: left.map_or(parallelism, |left| left.min(parallelism)) }
 }
 
-/// A number, or a percentage of `total`, rounded up.
-fn scaled_up(value: &IntOrString, total: u32) -> u32 {
+#[derive(Clone, Copy)]
+enum Rounded {
+    Up,
+    Down,
+}
+
+/// A number, or a percentage of `total`.
+fn scaled(value: &IntOrString, total: u32, rounded: Rounded) -> u32 {
     match value {
         IntOrString::Int(number) => u32::try_from(*number).unwrap_or_default(),
         IntOrString::String(text) => {
             let percent: u64 = text.strip_suffix('%').and_then(|text| text.parse().ok()).unwrap_or_default();
-            u32::try_from((u64::from(total) * percent).div_ceil(100)).unwrap_or(u32::MAX)
+            let hundredfold = u64::from(total) * percent;
+            let scaled = match rounded {
+                Rounded::Up => hundredfold.div_ceil(100),
+                Rounded::Down => hundredfold / 100,
+            };
+            u32::try_from(scaled).unwrap_or(u32::MAX)
         }
     }
 }
 
-fn selector(owner: &Owner) -> Option<String> {
+pub(super) fn selector(owner: &Owner) -> Option<String> {
     let value = owner.spec.selector.clone();
     let is_plain = !["matchLabels", "matchExpressions"].iter().any(|key| value.get(key).is_some());
     let selector: Selector = if is_plain {
@@ -212,7 +249,7 @@ fn member_of(pod: &PartialObjectMeta<Pod>, owner: &OwnerReference) -> Option<Mem
     })
 }
 
-fn wish_of(pod: &PartialObjectMeta<Pod>) -> Option<MemberWish> {
+pub(super) fn wish_of(pod: &PartialObjectMeta<Pod>) -> Option<MemberWish> {
     let label = pod.labels().get(TO_DELETE)?;
     let operations = Operations::parse(pod.labels());
     let has = |stage| operations.get(DELETE_OPERATION).is_some_and(|operation| operation.has(stage));
@@ -226,5 +263,27 @@ fn wish_of(pod: &PartialObjectMeta<Pod>) -> Option<MemberWish> {
         Some(wish) if wish.not_before.is_some() && progress == Progress::Asked => None,
         Some(wish) => Some(MemberWish { at: wish.requested_at, by_workload: wish.by_workload, progress }),
         None => Some(MemberWish { at: label.parse().unwrap_or_default(), by_workload: false, progress }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_deployment_keeps_what_its_strategy_says() {
+        let keeps = |strategy: Value| {
+            let spec: OwnerSpec =
+                serde_json::from_value(json!({"replicas": 5, "strategy": strategy})).unwrap();
+            spec.available_while_rolling()
+        };
+        let rolling = |unavailable: Value, surge: Value| json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}});
+        assert_eq!(keeps(rolling(json!("25%"), json!("25%"))), Some(4), "1.25 is 1");
+        assert_eq!(keeps(rolling(json!(0), json!(1))), Some(5));
+        assert_eq!(keeps(rolling(json!("10%"), json!(0))), Some(4), "with no surge one is unavailable");
+        assert_eq!(keeps(rolling(json!(7), json!(1))), Some(0));
+        assert_eq!(keeps(json!({"type": "Recreate"})), None);
     }
 }

@@ -35,6 +35,8 @@ enum Name {
     Deletes,
     /// Operations on a simulated cluster: time, writes, memory
     Operations,
+    /// Deletes and evictions on a simulated cluster: time, writes, memory of each service
+    Drain,
 }
 
 impl Bench {
@@ -55,10 +57,10 @@ impl Bench {
                     let webhook = programs.path("validating-webhook")?;
                     reports.insert(label(name), load(&programs, "deletes", &[webhook.into()], None).await?);
                 }
-                Name::Operations => {
+                Name::Operations | Name::Drain => {
                     let keeper = prepare::bed(Shape::Simulated.parts(), false).await?.keeper;
                     let programs = build_workspace(PROFILE).await?;
-                    reports.insert(label(name), load(&programs, "operations", &[], Some(&keeper)).await?);
+                    reports.insert(label(name), load(&programs, &label(name), &[], Some(&keeper)).await?);
                 }
             }
         }

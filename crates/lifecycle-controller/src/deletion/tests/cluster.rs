@@ -9,8 +9,8 @@ use futures::Stream;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudgetStatus;
 use kube::Client;
 use kube::api::PostParams;
@@ -104,6 +104,12 @@ impl Seen {
         self.find(name).is_none_or(|pod| pod.view().terminating)
     }
 
+    /// The names of pods that begin so and are not terminating.
+    pub(super) fn names(&self, prefix: &str) -> Vec<String> {
+        let here = self.0.iter().filter(|pod| !pod.view().terminating).map(|pod| pod.key().name);
+        here.filter(|name| name.starts_with(prefix)).collect()
+    }
+
     pub(super) fn count(&self) -> usize {
         self.0.iter().filter(|pod| !pod.view().terminating).count()
     }
@@ -185,9 +191,53 @@ impl Space {
     }
 
     pub(super) async fn scale(&self, replicas: usize) {
+        self.scale_set("web", replicas).await;
+    }
+
+    pub(super) async fn scale_set(&self, name: &str, replicas: usize) {
         let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &self.namespace);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        sets.patch("web", &PatchParams::default(), &patch).await.unwrap();
+        sets.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// A Deployment `web` that surges by one and is never short of a pod.
+    pub(super) async fn deployment(&self, replicas: usize) {
+        let deployment = json!({
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": Self::template(),
+                "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            },
+        });
+        self.deployments().create(&PostParams::default(), &read(deployment)).await.unwrap();
+        let list = async || self.api().list(&ListParams::default()).await.unwrap().items;
+        eventually("the pods are there", list, |pods| pods.len() == replicas).await;
+    }
+
+    pub(super) async fn patch_deployment(&self, spec: Value) {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.deployments().patch("web", &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(super) async fn label_nodes(&self, labels: Value) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        for node in nodes.list(&ListParams::default()).await.unwrap() {
+            nodes.patch(&node.name_any(), &PatchParams::default(), &patch).await.unwrap();
+        }
+    }
+
+    fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The ReplicaSets of the Deployment, the oldest first.
+    pub(super) async fn sets(&self) -> Vec<String> {
+        let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut sets = sets.list(&ListParams::default()).await.unwrap().items;
+        let revision = |set: &ReplicaSet| set.annotations().get("deployment.kubernetes.io/revision").cloned();
+        sets.sort_by_key(|set| revision(set));
+        sets.iter().map(|set| set.name_any()).collect()
     }
 
     pub(super) async fn budget(&self, wants: Value, allowed: i32) {

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 /// The label selector of the pods that take part.
-pub(super) const OPTED_IN: &str = "kusionstack.io/control=true";
+pub(crate) const OPTED_IN: &str = "kusionstack.io/control=true";
 const ID: &str = "load";
 const TYPE: &str = "update";
 /// The operator's own writes in flight.
@@ -31,7 +31,7 @@ struct State {
 
 type States = HashMap<String, State>;
 
-pub(super) struct Fleet {
+pub(crate) struct Fleet {
     client: Client,
     namespace: String,
     pods: Api<Pod>,
@@ -42,7 +42,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// An empty namespace whose pods will expect `finalizer`.
-    pub(super) async fn start(client: &Client, namespace: &str, finalizer: &str) -> Result<Fleet> {
+    pub(crate) async fn start(client: &Client, namespace: &str, finalizer: &str) -> Result<Fleet> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
         namespaces.create(&PostParams::default(), &object).await.context("make the namespace")?;
@@ -68,7 +68,7 @@ impl Fleet {
     }
 
     /// Makes the pods and waits until those that take part are available, and the others are there.
-    pub(super) async fn make(&self, opted_in: usize, bystanders: usize) -> Result<()> {
+    pub(crate) async fn make(&self, opted_in: usize, bystanders: usize) -> Result<()> {
         let expecting = pods::expecting("LoadBalancer/load/load", &self.finalizer);
         self.deploy(
             "member",
@@ -109,7 +109,7 @@ impl Fleet {
                 "selector": {"matchLabels": {"app": app}},
                 "template": {
                     "metadata": {"labels": labels, "annotations": annotations},
-                    "spec": {"containers": [{"name": "server", "image": "podward.local/demo-server:v1"}]},
+                    "spec": Self::spec(),
                 },
             },
         }))?;
@@ -121,23 +121,52 @@ impl Fleet {
         Ok(())
     }
 
+    /// Makes pods that no workload owns, so that none take their place; gives their names.
+    pub(crate) async fn make_bare(&self, prefix: &str, count: usize, opted_in: bool) -> Result<Vec<String>> {
+        let mut metadata = json!({"labels": {"app": prefix}});
+        if opted_in {
+            metadata["labels"][CONTROL_LABEL] = json!("true");
+            let expecting = pods::expecting("LoadBalancer/load/load", &self.finalizer);
+            metadata["annotations"] = json!({AVAILABLE_CONDITIONS: expecting});
+        }
+        let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number}")).collect();
+        futures::stream::iter(&names)
+            .map(|name| {
+                let mut metadata = metadata.clone();
+                metadata["name"] = json!(name);
+                async move {
+                    let pod = serde_json::from_value(json!({"metadata": metadata, "spec": Self::spec()}))?;
+                    let made = self.pods.create(&PostParams::default(), &pod).await;
+                    made.map(drop).with_context(|| format!("make pod {name}"))
+                }
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        Ok(names)
+    }
+
+    fn spec() -> serde_json::Value {
+        json!({"containers": [{"name": "server", "image": "podward.local/demo-server:v1"}]})
+    }
+
     /// The names of the pods that take part, sorted.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.states.borrow().keys().cloned().collect();
         names.sort();
         names
     }
 
-    pub(super) async fn begin(&self, name: &str) -> Result<()> {
+    pub(crate) async fn begin(&self, name: &str) -> Result<()> {
         let now = jiff::Timestamp::now().as_nanosecond().to_string();
         self.label(name, json!({Stage::Operating.key(ID): now, Stage::OperationType.key(ID): TYPE})).await
     }
 
-    pub(super) async fn finish(&self, name: &str) -> Result<()> {
+    pub(crate) async fn finish(&self, name: &str) -> Result<()> {
         self.label(name, json!({Stage::Operating.key(ID): null, Stage::OperationType.key(ID): null})).await
     }
 
-    pub(super) async fn begin_all(&self, names: &[String]) -> Result<()> {
+    pub(crate) async fn begin_all(&self, names: &[String]) -> Result<()> {
         futures::stream::iter(names)
             .map(|name| self.begin(name))
             .buffer_unordered(AT_ONCE)
@@ -145,7 +174,7 @@ impl Fleet {
             .await
     }
 
-    pub(super) async fn finish_all(&self, names: &[String]) -> Result<()> {
+    pub(crate) async fn finish_all(&self, names: &[String]) -> Result<()> {
         futures::stream::iter(names)
             .map(|name| self.finish(name))
             .buffer_unordered(AT_ONCE)
@@ -162,11 +191,11 @@ impl Fleet {
         Ok(())
     }
 
-    pub(super) async fn until_operate(&self, names: &[String]) -> Result<()> {
+    pub(crate) async fn until_operate(&self, names: &[String]) -> Result<()> {
         self.until("all have operate", |states| of(states, names).all(|state| state.operate)).await
     }
 
-    pub(super) async fn until_available(&self, names: &[String]) -> Result<()> {
+    pub(crate) async fn until_available(&self, names: &[String]) -> Result<()> {
         self.until("all are available", |states| {
             of(states, names).all(|state| state.available && !state.operate)
         })
@@ -174,7 +203,7 @@ impl Fleet {
     }
 
     /// Waits until no pod has changed for so long.
-    pub(super) async fn until_quiet(&self, quiet: Duration) {
+    pub(crate) async fn until_quiet(&self, quiet: Duration) {
         let mut states = self.states.clone();
         while tokio::time::timeout(quiet, states.changed()).await.is_ok() {
             states.mark_unchanged();

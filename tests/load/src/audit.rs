@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Writes of Podward, all or for each operation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Writes {
-    /// To pods.
+    /// To pods, deletes and evictions too.
     pub pods: f64,
     /// To pods/status.
     pub status: f64,
@@ -55,12 +55,12 @@ struct ResponseStatus {
 }
 
 /// The end of the log as it is now.
-pub(super) fn mark(log: &Path) -> Result<u64> {
+pub(crate) fn mark(log: &Path) -> Result<u64> {
     Ok(std::fs::metadata(log).with_context(|| format!("look at the audit log {}", log.display()))?.len())
 }
 
 /// What Podward's services have written since `mark`.
-pub(super) fn since(log: &Path, mark: u64) -> Result<Writes> {
+pub(crate) fn since(log: &Path, mark: u64) -> Result<Writes> {
     let mut file =
         std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
     file.seek(SeekFrom::Start(mark))?;
@@ -81,7 +81,7 @@ fn count(entry: &Entry, writes: &mut Writes) {
     }
     let Some(object) = &entry.object_ref else { return };
     match (object.resource.as_deref(), object.subresource.as_deref()) {
-        (Some("pods"), None) => writes.pods += 1.0,
+        (Some("pods"), None | Some("eviction")) => writes.pods += 1.0,
         (Some("pods"), Some("status")) => writes.status += 1.0,
         (Some("events"), _) => {
             writes.events += 1.0;

@@ -7,14 +7,14 @@ use podward_support::{Kind, Podward};
 const TICK_MS: f64 = 10.0;
 
 /// A process to look at.
-pub(super) struct Usage {
+pub(crate) struct Usage {
     pid: u32,
     what: String,
 }
 
 impl Usage {
     /// The service of `kind` that was started for this cluster.
-    pub(super) fn of(podward: &Podward, kind: Kind) -> Result<Usage> {
+    pub(crate) fn of(podward: &Podward, kind: Kind) -> Result<Usage> {
         let program = format!("/{kind}");
         let files = podward.cluster().dir();
         let files = files.to_string_lossy();
@@ -35,7 +35,7 @@ impl Usage {
     }
 
     /// User and system time since it started, in milliseconds.
-    pub(super) fn cpu_ms(&self) -> Result<f64> {
+    pub(crate) fn cpu_ms(&self) -> Result<f64> {
         let stat = self.read("stat")?;
         // The command's name may have spaces; what follows its closing bracket is fields 3 and on (proc(5)).
         let (_, fields) = stat.rsplit_once(") ").context("read /proc/PID/stat")?;
@@ -46,7 +46,7 @@ impl Usage {
     }
 
     /// Resident memory, in MiB.
-    pub(super) fn rss_mib(&self) -> Result<f64> {
+    pub(crate) fn rss_mib(&self) -> Result<f64> {
         let status = self.read("status")?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
         let kib: f64 =
