@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::local::{Local, LocalProcess};
+use crate::private_file;
 
 /// The first of the ports that services get inside a bed.
 const FIRST_PORT: u16 = 18_400;
@@ -112,7 +113,7 @@ impl Cluster {
         match &self.place {
             Place::Bed(bed) => {
                 let ca = bed.dir().join("services-ca.crt");
-                std::fs::write(&ca, bed.ca_pem()).with_context(|| format!("write {}", ca.display()))?;
+                private_file(&ca, bed.ca_pem())?;
                 Ok(json!({"server": bed.api_url(), "certificate-authority": ca}))
             }
             Place::Local(local) => Ok(local.entry()),

@@ -32,7 +32,7 @@ async fn pods_of_a_lost_node_are_given_up(scene: Arc<Scene>) -> Result<()> {
         create(&scene, &node, name).await?;
     }
     traffic.behave(Behaviour::HOLDS);
-    node.report("Unknown", &ago(1)).await?;
+    node.report("False", &ago(1)).await?;
     scene.kubectl(&["delete", "pod", "kept", "--wait=false"]).await?.was_held(&[traffic.finalizer()])?;
     until_leaving(&scene, "kept").await?;
 
@@ -66,7 +66,7 @@ async fn create(scene: &Scene, node: &OwnNode<'_>, name: &str) -> Result<()> {
     if let Some(tolerations) = spec["tolerations"].as_array_mut() {
         for taint in ["not-ready", "unreachable"] {
             let mut toleration = json!({"key": format!("node.kubernetes.io/{taint}"), "operator": "Exists", "effect": "NoExecute"});
-            if name == "evicted" {
+            if name == "evicted" && taint == "unreachable" {
                 toleration["tolerationSeconds"] = json!(1);
             }
             tolerations.push(toleration);

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::{
     made::{
-        APP, deployment, deployment_now, is_of, make, names_of, patch, restart, until_all_serve,
-        until_rolled_out, until_serving,
+        APP, LONG, deployment, deployment_now, is_of, is_wished, make, names_of, patch, restart,
+        until_all_serve, until_rolled_out, until_serving,
     },
     replay::{now, replay},
 };
@@ -25,6 +25,10 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::simulated("rolling_updates_keep_their_bounds", rolling_updates_keep_their_bounds),
         Test::simulated("rolling_update_with_slow_consumers", rolling_update_with_slow_consumers),
+        Test::simulated(
+            "rolling_update_with_pods_that_wait_in_service",
+            rolling_update_with_pods_that_wait_in_service,
+        ),
         Test::node("rollout_restart_ends_by_itself", rollout_restart_ends_by_itself),
         Test::simulated("rolling_update_waits_for_new_pods", rolling_update_waits_for_new_pods),
     ]
@@ -71,6 +75,34 @@ async fn rolling_update_with_slow_consumers(scene: Arc<Scene>) -> Result<()> {
     restart(&scene, "Deployment", "web").await?;
     until_rolled_out(&scene, "web").await?;
     traffic.behave(Behaviour::PROMPT);
+    until_serving(&scene, "web", REPLICAS).await?;
+    let seen = replay(&scene, since, |_| true).await?;
+    ensure!(seen.fewest_ready >= REPLICAS, "only {} were Ready", seen.fewest_ready);
+    ensure!(seen.gone == before, "had {before:?}, and gone are {:?}", seen.gone);
+    Ok(())
+}
+
+/// A hook is asked before the gate, and doesn't answer: pods that are to go stay Ready, so their Deployment counts them as available.
+/// When the hook lets all of them go at the same moment enough others are Ready.
+async fn rolling_update_with_pods_that_wait_in_service(scene: Arc<Scene>) -> Result<()> {
+    let _traffic = scene.traffic();
+    make(&scene, unreachable_hook(&scene, "web", &["Prepare"])).await?;
+    let mut web = rolling(&scene, "web", &json!(1), &json!(0));
+    // So that no new pod comes up in time to make up for an old one.
+    web["spec"]["template"]["metadata"]["annotations"]["simulate.podward.io/start-seconds"] = json!("4");
+    make(&scene, web).await?;
+    let before: BTreeSet<String> = until_serving(&scene, "web", REPLICAS).await?.into_iter().collect();
+    let since = now(&scene).await?;
+    restart(&scene, "Deployment", "web").await?;
+    let waits = |pods: &[&Pod]| {
+        let is_new = |pod: &Pod| !before.contains(&pod.name_any());
+        let new = pods.iter().filter(|pod| is_new(pod) && pods::is_ready(pod)).count();
+        let waiting = pods.iter().filter(|pod| is_wished(pod) && pods::is_ready(pod)).count();
+        new == 2 && waiting > 0
+    };
+    scene.feed().until_pods_within(LONG, "old pods wait beside two new ones", waits).await?;
+    scene.kubectl(&["delete", "lifecyclehook", scene.namespace()]).await?.succeeded()?;
+    until_rolled_out(&scene, "web").await?;
     until_serving(&scene, "web", REPLICAS).await?;
     let seen = replay(&scene, since, |_| true).await?;
     ensure!(seen.fewest_ready >= REPLICAS, "only {} were Ready", seen.fewest_ready);
