@@ -169,7 +169,7 @@ impl Handler {
             Owner::Address(..) => false,
         };
         let world = self.hub.world.lock();
-        let holding = facts.services.iter().filter(|service| service.ready.is_some());
+        let holding = facts.services.iter().filter(|service| service.exists && service.ready.is_some());
         holding
             .map(|service| {
                 let others = world.others(&service.key, &asked.pod, leaves);

@@ -2,6 +2,7 @@
 
 mod args;
 mod canary;
+mod front;
 mod hook;
 mod identity;
 mod manifests;
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use podward_testbed::{Programs, build_workspace};
 
 pub use self::service::{Kind, Service};
-use self::{canary::Canary, manifests::Manifests};
+use self::{canary::Canary, front::Front, manifests::Manifests};
 use crate::{cluster::Cluster, wait::WAIT};
 
 /// The namespace of Podward.
@@ -82,6 +83,8 @@ pub struct Podward {
     programs: Programs,
     /// Where the first lifecycle-controller serves gRPC: the others have to know before it runs.
     controller: SocketAddr,
+    /// Of several traffic-controllers, which share one hook.
+    front: Option<Arc<Front>>,
     services: Mutex<Vec<Arc<Service>>>,
 }
 
@@ -96,8 +99,12 @@ impl Podward {
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
         let controller = cluster.free_address().await?;
+        let front = match options.traffic_controllers > 1 && args::has_kube_proxy(cluster) {
+            true => Some(Arc::new(Front::open(client.clone(), Kind::TrafficController).await?)),
+            false => None,
+        };
         let (cluster, services) = (cluster.clone(), Mutex::default());
-        let podward = Self { cluster, options, manifests, programs, controller, services };
+        let podward = Self { cluster, options, manifests, programs, controller, front, services };
         let webhooks = async {
             tokio::try_join!(podward.add(Kind::MutatingWebhook), podward.add(Kind::ValidatingWebhook))
         };
@@ -140,8 +147,8 @@ impl Podward {
     /// When it doesn't become ready.
     pub async fn add(&self, kind: Kind) -> Result<Arc<Service>> {
         let number = self.services.lock().iter().filter(|service| service.kind() == kind).count();
-        let (options, what) = (&self.options, (kind, number));
-        let service = Service::prepare(&self.cluster, options, &self.programs, what, self.controller).await;
+        let front = self.front.clone().filter(|front| front.kind() == kind);
+        let service = Service::prepare(self, (kind, number), front).await;
         let service = Arc::new(service.with_context(|| format!("prepare {kind}"))?);
         self.services.lock().push(service.clone());
         service.start().await?;

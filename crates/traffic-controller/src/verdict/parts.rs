@@ -11,8 +11,9 @@ use crate::clock::{after, between};
 use crate::proxy::TakenIn;
 use crate::world::{Change, Facts, ServiceFacts, ServiceKind};
 
-/// A kube-proxy that answers but has heard of nothing since a change may be cut off from the API server, so it is waited for longer than
-/// one that can't be read; but not for ever, as the sign is an indirect one.
+/// A kube-proxy that answers but has heard of nothing since a change may be cut off from the API server, and one that hangs or has
+/// ended leads traffic by the rules that it wrote before. So they are waited for longer than one that never could be read; but not for
+/// ever, as the signs are indirect ones.
 const UNHEARD: Duration = Duration::from_secs(30);
 
 /// What is known of the nodes' proxies about a change.
@@ -51,7 +52,12 @@ pub(super) fn out_of_slices(facts: &Facts) -> Part {
             ));
             continue;
         }
-        if let Some(slice) = service.ready.as_ref().or(service.serving.as_ref()) {
+        let shown = service.ready.as_ref().or(service.serving.as_ref());
+        if shown.is_some() && !service.exists {
+            words.push(format!("Service {name}, in whose slices it is, is gone"));
+            continue;
+        }
+        if let Some(slice) = shown {
             let shown = if service.ready.is_some() { "ready" } else { "serving" };
             let hint = if service.has_selector {
                 "; if that lasts, has the pod the readiness gate, and does the kubelet of its node answer?"
@@ -143,6 +149,7 @@ fn bounded(changed: &Change, wait: Duration, now: UnixNanos, whom: &str) -> Part
 fn read(changed: &Change, nodes: &[OneNode], waits: &Waits, now: UnixNanos) -> Part {
     let (mut have, mut left_out, mut unseen, mut waiting, mut until) =
         (0, Vec::new(), Vec::new(), Vec::new(), None);
+    let mut waited: Option<Duration> = None;
     for node in nodes {
         if !node.ready {
             left_out.push(node.name.to_string());
@@ -157,11 +164,12 @@ fn read(changed: &Change, nodes: &[OneNode], waits: &Waits, now: UnixNanos) -> P
                 waiting.push(format!("{} ({why})", node.name));
                 continue;
             }
-            TakenIn::Unheard(why) => (why, waits.propagation.max(UNHEARD)),
+            TakenIn::Unheard(why) | TakenIn::Silent(why) => (why, waits.propagation.max(UNHEARD)),
             TakenIn::Unreadable(why) => (why, waits.propagation),
         };
         let end = after(changed.seen, patience);
         if now >= end {
+            waited = Some(waited.map_or(patience, |least| least.min(patience)));
             unseen.push(format!("{} ({why})", node.name));
         } else {
             until = until.max(Some(end));
@@ -173,9 +181,9 @@ fn read(changed: &Change, nodes: &[OneNode], waits: &Waits, now: UnixNanos) -> P
     }
     let mut words = format!("kube-proxy of {} has it", count(have, "node"));
     let mut level = Proven;
-    if !unseen.is_empty() {
+    if let Some(waited) = waited {
         level = Bounded;
-        let seconds = waits.propagation.as_secs_f64();
+        let seconds = waited.as_secs_f64();
         words += &format!(", {seconds} s or more were waited for that of {}", names(&unseen));
     }
     if !left_out.is_empty() {

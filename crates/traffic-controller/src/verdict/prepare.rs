@@ -12,6 +12,8 @@ use crate::world::{Facts, ServiceFacts, ServiceKind};
 /// What is remembered of a question between two looks at it. Lost with the process; then its waits begin again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
+    /// When a Service that selects it was first seen to name it in no slice.
+    pub(crate) unnamed: Option<UnixNanos>,
     /// When all slices were first seen to show it out.
     pub(crate) out: Option<UnixNanos>,
     /// When the proxies were first seen to have that.
@@ -45,10 +47,18 @@ pub(crate) fn prepare(
     let (slices_level, slices) = match out_of_slices(facts) {
         Part::Done(level, words) => (level, words),
         Part::Wait(words, until) => {
-            *progress = Progress::default();
+            *progress = Progress { unnamed: progress.unnamed, ..Progress::default() };
             return Verdict::pending(words, until);
         }
     };
+    // A Service is new to the pod, or the pod to it: the slice that follows may show the pod as it was a moment ago.
+    if let Some(service) = facts.services.iter().find(|service| service.selects && service.slices == 0) {
+        let end = after(*progress.unnamed.get_or_insert(now), waits.propagation);
+        if now < end {
+            let reason = format!("{slices}; no EndpointSlice of Service {} names the pod yet", service.key);
+            return Verdict::pending(reason, Some(end));
+        }
+    }
     progress.out.get_or_insert(now);
     let held: Vec<&ServiceFacts> = facts
         .services

@@ -21,6 +21,7 @@ fn out(name: &str) -> ServiceFacts {
     ServiceFacts {
         key: Key::new("shop", name),
         kind: ServiceKind::Proxied,
+        exists: true,
         selects: true,
         has_selector: true,
         publishes_not_ready: false,
@@ -82,6 +83,35 @@ fn prepare_waits_for_every_slice() {
 }
 
 #[test]
+fn slices_of_a_service_that_is_gone_hold_nobody() {
+    let gone = ServiceFacts { exists: false, selects: false, ..ready("gone") };
+    let (bounded, words) = done(prepared(&facts([gone.clone()]), &all_have_it(), 3000));
+    assert!(bounded == Bounded && words.contains("Service shop/gone, in whose slices it is, is gone"), "{words}");
+    let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("busy".to_owned()))]);
+    waits(prepared(&facts([gone.clone()]), &behind, 3000));
+    assert_eq!(done(release(&facts([gone]), false)).0, Assumed);
+}
+
+#[test]
+fn a_service_that_has_not_named_the_pod_yet_gets_its_time() {
+    let new = facts([ServiceFacts { slices: 0, ..out("new") }]);
+    let mut progress = Progress::default();
+    let mut look =
+        |facts: &Facts, now| prepare(facts, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now));
+    let (reason, until) = waits(look(&new, 2000));
+    assert!(reason.contains("shop/new names the pod yet") && until == Some(at(7000)), "{reason}");
+    // What comes may be old: it counts all the same.
+    assert!(waits(look(&facts([ready("new")]), 2500)).0.contains("still shows the pod ready"));
+    assert!(waits(look(&facts([out("new")]), 3000)).0.contains("in flight"));
+    done(look(&facts([out("new")]), 5000));
+    let mut progress = Progress::default();
+    let mut look = |now| prepare(&new, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now));
+    waits(look(2000));
+    assert!(waits(look(7000)).0.contains("in flight"), "one that never does is not waited for");
+    done(look(9000));
+}
+
+#[test]
 fn prepare_says_what_it_knows() {
     let level =
         |services: Vec<ServiceFacts>, nodes: &Nodes, now| done(prepared(&facts(services), nodes, now));
@@ -126,6 +156,10 @@ fn a_proxy_that_is_seen_to_be_behind_is_waited_for_without_end() {
     let deaf = Nodes::Read(vec![node("n1", TakenIn::Unheard("deaf".to_owned()))]);
     assert_eq!(waits(prepared(&facts([out("web")]), &deaf, 20_000)).1, Some(at(31_000)));
     assert_eq!(done(prepared(&facts([out("web")]), &deaf, 31_000)).0, Bounded);
+    let silent = Nodes::Read(vec![node("n1", TakenIn::Silent("no answer".to_owned()))]);
+    assert_eq!(waits(prepared(&facts([out("web")]), &silent, 20_000)).1, Some(at(31_000)));
+    let (bounded, words) = done(prepared(&facts([out("web")]), &silent, 31_000));
+    assert!(bounded == Bounded && words.contains("30 s or more were waited for that of n1"), "{words}");
 }
 
 #[test]
@@ -248,6 +282,7 @@ fn any_has() -> impl Strategy<Value = TakenIn> {
         Just(TakenIn::NotYet("a".to_owned())),
         Just(TakenIn::Unheard("b".to_owned())),
         Just(TakenIn::Unreadable("c".to_owned())),
+        Just(TakenIn::Silent("d".to_owned())),
     ]
 }
 

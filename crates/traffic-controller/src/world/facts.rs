@@ -31,6 +31,8 @@ pub(crate) struct ServiceFacts {
     /// Its key.
     pub(crate) key: Key,
     pub(crate) kind: ServiceKind,
+    /// Whether it is there. Slices that people write outlive their Service; nobody reads them then.
+    pub(crate) exists: bool,
     /// Whether its selector matches the pod.
     pub(crate) selects: bool,
     /// Whether it has a selector at all; without one somebody else writes its slices.
@@ -66,6 +68,7 @@ impl World {
                 ServiceFacts {
                     key: Key { namespace: Arc::clone(&pod.namespace), name: Arc::clone(name) },
                     kind: service.kind,
+                    exists: true,
                     selects: true,
                     has_selector: true,
                     publishes_not_ready: service.publishes_not_ready,
@@ -111,6 +114,7 @@ impl World {
             ServiceFacts {
                 key: Key { namespace: Arc::clone(&id.namespace), name: Arc::clone(name) },
                 kind,
+                exists: service.is_some(),
                 selects: false,
                 has_selector: service.is_none_or(|service| !service.selector.is_empty()),
                 publishes_not_ready: service.is_some_and(|service| service.publishes_not_ready),
