@@ -61,6 +61,8 @@ impl Origin {
 struct Indexed {
     slices: Vec<Arc<Key>>,
     changed: [Option<Change>; Family::COUNT],
+    /// When it last changed in a slice that doesn't name it any more.
+    left: [Option<Change>; Carrier::COUNT],
 }
 
 /// See the module.
@@ -160,6 +162,9 @@ impl World {
                 indexed.slices.retain(|slice| slice != id);
                 if *state != (false, false) {
                     indexed.changed[family.index()] = Some(change);
+                }
+                if let Some(slice) = old {
+                    indexed.left[slice.carrier.index()] = indexed.changed[family.index()];
                 }
             }
         }

@@ -3,7 +3,7 @@
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::{Bounded, Proven};
 
-use super::parts::{Nodes, out_of_slices, taken_in};
+use super::parts::{Carriers, Nodes, out_of_slices, taken_in};
 use super::{Part, Verdict, Waits};
 use crate::clock::{after, between};
 use crate::proxy::WATCHES;
@@ -65,10 +65,16 @@ pub(crate) fn prepare(
         .iter()
         .filter(|service| service.kind != ServiceKind::ExternalName && !service.publishes_not_ready)
         .collect();
-    if held.is_empty() && *flight == Flight::NotAsked {
-        return Verdict::done(slices_level, slices);
+    let carriers = Carriers::of(facts, &held).and_former(facts);
+    if carriers.is_empty() && *flight == Flight::NotAsked {
+        // What it may have left before this process came is that long ago by then.
+        let end = facts.unseen.map(|since| after(since, waits.propagation + waits.quiet));
+        return match end.filter(|end| now < *end) {
+            Some(end) => Verdict::pending(format!("{slices}; it may have left one a moment ago"), Some(end)),
+            None => Verdict::done(slices_level, slices),
+        };
     }
-    let (proxies_level, proxies) = match taken_in(facts, &held, nodes, waits, now) {
+    let (proxies_level, proxies) = match taken_in(&carriers, nodes, waits, now) {
         Part::Done(level, words) => (level, words),
         Part::Wait(words, until) => {
             progress.taken_in = None;

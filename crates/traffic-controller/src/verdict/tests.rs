@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::proxy::TakenIn;
-use crate::world::{Change, Facts, Key, Others, ServiceFacts, ServiceKind};
+use crate::world::{Carrier, Change, Facts, Key, Others, ServiceFacts, ServiceKind};
 
 const WAITS: Waits = Waits {
     propagation: Duration::from_secs(5),
@@ -38,7 +38,7 @@ fn ready(name: &str) -> ServiceFacts {
 /// What changed at 1 s.
 fn facts(services: impl IntoIterator<Item = ServiceFacts>) -> Facts {
     let changed = Change { seen: at(1000), not_before: None };
-    Facts { services: services.into_iter().collect(), changed: [Some(changed), None] }
+    Facts { services: services.into_iter().collect(), changed: [Some(changed), None], ..Facts::default() }
 }
 
 fn node(name: &str, has: TakenIn) -> OneNode {
@@ -86,18 +86,44 @@ fn prepare_waits_for_every_slice() {
 fn slices_of_a_service_that_is_gone_hold_nobody() {
     let gone = ServiceFacts { exists: false, selects: false, ..ready("gone") };
     let (bounded, words) = done(prepared(&facts([gone.clone()]), &all_have_it(), 3000));
-    assert!(bounded == Bounded && words.contains("Service shop/gone, in whose slices it is, is gone"), "{words}");
+    assert!(
+        bounded == Bounded && words.contains("Service shop/gone, in whose slices it is, is gone"),
+        "{words}"
+    );
     let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("busy".to_owned()))]);
     waits(prepared(&facts([gone.clone()]), &behind, 3000));
     assert_eq!(done(release(&facts([gone]), false)).0, Assumed);
 }
 
 #[test]
+fn a_service_that_the_pod_has_left_counts_as_one_that_it_is_in() {
+    let changed = Change { seen: at(1000), not_before: None };
+    let left = |carrier: Carrier| {
+        let mut facts = facts([]);
+        facts.left[carrier.index()] = Some(changed);
+        facts
+    };
+    let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("busy".to_owned()))]);
+    let (reason, _) = waits(prepared(&left(Carrier::KubeProxy), &behind, 60_000));
+    assert!(reason.contains("no Service selects it; waits for kube-proxy of n1 (busy)"), "{reason}");
+    let (bounded, words) = done(prepared(&left(Carrier::KubeProxy), &all_have_it(), 3000));
+    assert_eq!(bounded, Bounded);
+    assert_eq!(words, "no Service selects it; kube-proxy of 2 nodes has it; 2 s for requests in flight");
+    assert_eq!(waits(prepared(&left(Carrier::Dns), &all_have_it(), 3000)).1, Some(at(31_000)));
+    assert_eq!(waits(prepared(&left(Carrier::Other), &all_have_it(), 3000)).1, Some(at(6000)));
+    assert_eq!(done(complete(&left(Carrier::KubeProxy), &behind, &WAITS, at(2000))).0, Proven);
+    let unseen = Facts { unseen: Some(at(1000)), ..facts([]) };
+    assert_eq!(waits(prepared(&unseen, &behind, 3000)).1, Some(at(8000)), "it may have left a moment ago");
+    assert_eq!(done(prepared(&unseen, &behind, 8000)).0, Proven);
+}
+
+#[test]
 fn a_service_that_has_not_named_the_pod_yet_gets_its_time() {
     let new = facts([ServiceFacts { slices: 0, ..out("new") }]);
     let mut progress = Progress::default();
-    let mut look =
-        |facts: &Facts, now| prepare(facts, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now));
+    let mut look = |facts: &Facts, now| {
+        prepare(facts, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now))
+    };
     let (reason, until) = waits(look(&new, 2000));
     assert!(reason.contains("shop/new names the pod yet") && until == Some(at(7000)), "{reason}");
     // What comes may be old: it counts all the same.

@@ -64,6 +64,8 @@ fn a_change_is_that_of_the_pod_not_of_its_neighbours() {
     let gone = world.facts(&pod("b"));
     assert_eq!(gone.changed[0].unwrap().seen, at(5), "it was out already");
     assert!(gone.services.is_empty());
+    assert_eq!(gone.left[Carrier::KubeProxy.index()].unwrap().seen, at(5), "the proxies may not know yet");
+    assert_eq!(world.facts(&pod("a")).left, [None; 3]);
     put(&mut world, "s1", slice("web", &[]), 12);
     assert_eq!(world.facts(&pod("a")).changed[0].unwrap().seen, at(12));
     world.sweep(at(611));

@@ -60,7 +60,7 @@ async fn services_that_change_while_a_pod_is_taken_in(scene: Arc<Scene>) -> Resu
     }
     remove(&scene, "deleted").await?;
     change(&scene, "turns", json!({"spec": {"selector": {"app": "others"}}})).await?;
-    scene.label("leaves", &[("app", Some("others"))]).await?;
+    scene.label("leaves", &[("app", Some("nobody"))]).await?;
     for name in ["deleted", "turns", "leaves"] {
         operator.await_end(name).await?;
     }

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
 use podward_api::LifecycleHook;
-use podward_core::keys::Stage;
+use podward_core::{ConditionStatus, keys::Stage};
 use podward_e2e::{Scene, Test};
 use podward_support::{Kind, Operator, WAIT, pods, within};
 use serde_json::json;
@@ -88,9 +89,11 @@ impl<'s> Phases<'s> {
         serve(scene, late, json!({"selector": {late: "true"}, "ports": [{"port": 80, "targetPort": 8080}]}))
             .await?;
         operator.finish(completing).await?;
-        until_it_says(scene, completing, &["COMPLETE", "no EndpointSlice of Service"]).await?;
+        let is_back = |pod: &Pod| operator.has(pod, Stage::Completing) && pods::is_ready(pod);
+        scene.feed().until(completing, "it is to be taken in", is_back).await?;
+        let is_out = |pod: &Pod| pods::view(pod).gate == Some(ConditionStatus::False) && is_held(pod);
         for pod in [preparing, deleting] {
-            until_it_says(scene, pod, &["PREPARE", "still shows the pod ready"]).await?;
+            scene.feed().until(pod, "it is out of service and held", is_out).await?;
         }
         Ok(phases)
     }
