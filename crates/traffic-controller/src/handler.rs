@@ -27,8 +27,9 @@ use crate::world::{Facts, Owner};
 
 use wire::Asked;
 
-/// How long a call is held open for what it waits for. Much less than calls may take (10 s), so that none ends in an error.
-const HOLD: Duration = Duration::from_secs(4);
+/// How long a call is held open for what it waits for. Much less than calls may take (10 s), so that none ends in an error; and less
+/// than a pod waits until it says for what (5 s), so that there is something to say.
+const HOLD: Duration = Duration::from_secs(2);
 /// What is left of a call's time for the way back.
 const WAY_BACK: Duration = Duration::from_millis(500);
 /// Past this many held calls the others are answered at once, so that no pod waits for another one's call.
@@ -169,7 +170,7 @@ impl Handler {
             Owner::Address(..) => false,
         };
         let world = self.hub.world.lock();
-        let holding = facts.services.iter().filter(|service| service.ready.is_some());
+        let holding = facts.services.iter().filter(|service| service.exists && service.ready.is_some());
         holding
             .map(|service| {
                 let others = world.others(&service.key, &asked.pod, leaves);

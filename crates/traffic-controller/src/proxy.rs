@@ -48,8 +48,17 @@ pub(crate) struct Proxy {
     /// Oldest first. Of readings in a row between which nothing happened only the first and the last are kept.
     readings: VecDeque<Reading>,
     settled: [Option<Settled>; Family::COUNT],
-    /// Why it couldn't be read last time, and since when it can't.
-    failure: Option<(UnixNanos, String)>,
+    /// Why it couldn't be read last time.
+    failure: Option<Failure>,
+}
+
+/// A reading that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// What went wrong.
+    pub(crate) why: String,
+    /// Somebody took the connection and didn't answer.
+    pub(crate) hangs: bool,
 }
 
 /// All that kube-proxy had heard of a family at a moment was written.
@@ -70,6 +79,8 @@ pub(crate) enum TakenIn {
     NotYet(String),
     /// kube-proxy has heard of nothing since: its own watch may be broken.
     Unheard(String),
+    /// kube-proxy hangs, or doesn't answer any more: it may lead traffic by old rules.
+    Silent(String),
     /// kube-proxy can't be read.
     Unreadable(String),
 }
@@ -100,10 +111,9 @@ impl Proxy {
         }
     }
 
-    /// It couldn't be read at `now`.
-    pub(crate) fn failed(&mut self, now: UnixNanos, why: String) {
-        let since = self.failure.take().map_or(now, |(since, _)| since);
-        self.failure = Some((since, why));
+    /// It couldn't be read.
+    pub(crate) fn failed(&mut self, failure: Failure) {
+        self.failure = Some(failure);
     }
 
     /// Whether it has taken in changes of these families.
@@ -136,8 +146,10 @@ impl Proxy {
                 ));
             }
         }
-        if let Some((_, why)) = &self.failure {
-            return TakenIn::Unreadable(why.clone());
+        if let Some(failure) = &self.failure {
+            let is_there = failure.hangs || !self.readings.is_empty();
+            let why = failure.why.clone();
+            return if is_there { TakenIn::Silent(why) } else { TakenIn::Unreadable(why) };
         }
         let Some(last) = self.readings.back() else {
             return TakenIn::NotYet("not read yet".to_owned());

@@ -15,8 +15,9 @@ use tonic::Request;
 use crate::args::RegistrationArgs;
 use crate::metrics::Metrics;
 
-/// A deregistered hook, or a new authority, is made up for within this time. Registering what is so already changes nothing.
-const AGAIN: Duration = Duration::from_secs(60);
+/// A deregistered hook, or a new authority, is made up for within this time: until then nobody speaks for Services. Registering what is
+/// so already changes nothing.
+const AGAIN: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(10);

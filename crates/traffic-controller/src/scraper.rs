@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::clock::after;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
-use crate::proxy::{Proxy, Reading, TakenIn};
+use crate::proxy::{Failure, Proxy, Reading, TakenIn};
 use crate::verdict::OneNode;
 use crate::world::{Change, Family};
 
@@ -26,8 +26,10 @@ use crate::world::{Change, Family};
 const PAUSE: Duration = Duration::from_millis(100);
 /// And at most this often while it can't be read.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// How long a proxy may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long it may take with the answer: longer than a connection alone, so that what hangs is told from what isn't there.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// How long it is read on after the last who wanted it.
 const WANTED: Duration = Duration::from_secs(1);
 /// Proxies that are read at a time.
@@ -56,7 +58,7 @@ impl Scraper {
     /// Reads from `url`, in which `{node_ip}` stands for a node's address.
     pub(crate) fn new(url: String, hub: Arc<Hub>, metrics: Arc<Metrics>) -> Self {
         let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(PATIENCE));
+        connector.set_connect_timeout(Some(CONNECT));
         let client =
             Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(10)).build(connector);
         let (nodes, places) = (Mutex::default(), Semaphore::new(AT_ONCE));
@@ -121,9 +123,9 @@ impl Scraper {
                 let Some(entry) = entries.get_mut(&node) else { return };
                 match read {
                     Ok(reading) => entry.proxy.read(reading),
-                    Err(why) => {
-                        tracing::debug!(%node, why, "kube-proxy could not be read");
-                        entry.proxy.failed(self.hub.clock.now(), why);
+                    Err(failure) => {
+                        tracing::debug!(%node, failure.why, "kube-proxy could not be read");
+                        entry.proxy.failed(failure);
                     }
                 }
             }
@@ -132,10 +134,10 @@ impl Scraper {
         }
     }
 
-    async fn read(&self, address: Option<IpAddr>) -> Result<Reading, String> {
+    async fn read(&self, address: Option<IpAddr>) -> Result<Reading, Failure> {
         // Never closed.
         let _place = self.places.acquire().await;
-        let url = self.url_of(address)?;
+        let url = self.url_of(address).map_err(|why| Failure { why, hangs: false })?;
         let asked = self.hub.clock.now();
         let answer = async {
             let response = self.client.get(url.clone()).await.map_err(|error| text_of(&error))?;
@@ -150,8 +152,9 @@ impl Scraper {
             Reading::parse(&text, date.as_deref(), asked, self.hub.clock.now())
         };
         let read = tokio::time::timeout(PATIENCE, answer).await;
+        let hangs = read.is_err();
         read.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
-            .map_err(|why| format!("{url}: {why}"))
+            .map_err(|why| Failure { why: format!("{url}: {why}"), hangs })
     }
 
     fn url_of(&self, address: Option<IpAddr>) -> Result<hyper::Uri, String> {

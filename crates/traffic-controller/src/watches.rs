@@ -48,12 +48,12 @@ impl Kept for ServiceObject {
         true
     }
 
-    fn remove(key: &Key, world: &mut World, _: UnixNanos) {
-        world.remove_service(key);
+    fn remove(key: &Key, world: &mut World, now: UnixNanos) {
+        world.remove_service(key, Origin::Watched, now);
     }
 
-    fn keep(listed: &HashSet<Key>, world: &mut World, _: UnixNanos) {
-        world.keep_services(listed);
+    fn keep(listed: &HashSet<Key>, world: &mut World, now: UnixNanos) {
+        world.keep_services(listed, now);
     }
 }
 

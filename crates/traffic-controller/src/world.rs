@@ -61,6 +61,8 @@ impl Origin {
 struct Indexed {
     slices: Vec<Arc<Key>>,
     changed: [Option<Change>; Family::COUNT],
+    /// When it last changed in a slice that doesn't name it any more.
+    left: [Option<Change>; Carrier::COUNT],
 }
 
 /// See the module.
@@ -161,6 +163,9 @@ impl World {
                 if *state != (false, false) {
                     indexed.changed[family.index()] = Some(change);
                 }
+                if let Some(slice) = old {
+                    indexed.left[slice.carrier.index()] = indexed.changed[family.index()];
+                }
             }
         }
     }
@@ -170,8 +175,17 @@ impl World {
         self.services.entry(Arc::clone(&key.namespace)).or_default().insert(Arc::clone(&key.name), service);
     }
 
-    /// A Service is gone.
-    pub(crate) fn remove_service(&mut self, key: &Key) {
+    /// A Service is gone, and with it the traffic of the endpoints in its slices, though the slices may stay.
+    pub(crate) fn remove_service(&mut self, key: &Key, origin: Origin, now: UnixNanos) {
+        let change = origin.change(now);
+        for id in self.by_service.get(key).into_iter().flatten() {
+            let Some(slice) = self.slices.get(id) else { continue };
+            for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready || endpoint.serving) {
+                if let Some(indexed) = self.owners.get_mut(&endpoint.owner) {
+                    indexed.changed[slice.family.index()] = Some(change);
+                }
+            }
+        }
         if let Some(services) = self.services.get_mut(&key.namespace) {
             services.remove(&key.name);
             if services.is_empty() {
@@ -181,11 +195,14 @@ impl World {
     }
 
     /// Removes the Services that are not among `listed`.
-    pub(crate) fn keep_services(&mut self, listed: &HashSet<Key>) {
-        for (namespace, services) in &mut self.services {
-            services.retain(|name, _| listed.contains(&Key::new(namespace, name)));
+    pub(crate) fn keep_services(&mut self, listed: &HashSet<Key>, now: UnixNanos) {
+        let known = self.services.iter().flat_map(|(namespace, services)| {
+            services.keys().map(|name| Key { namespace: Arc::clone(namespace), name: Arc::clone(name) })
+        });
+        let gone: Vec<Key> = known.filter(|key| !listed.contains(key)).collect();
+        for key in gone {
+            self.remove_service(&key, Origin::Listed(None), now);
         }
-        self.services.retain(|_, services| !services.is_empty());
     }
 
     /// A node is so now.

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
-use podward_support::{Cluster, DemoImages, Options, Podward};
+use podward_support::{Cluster, DemoImages, Kind, Options, Podward};
 use podward_testbed::{Bed, Part, Shape, ToolsError, build_program, preflight};
 use tokio::sync::{OnceCell, RwLock};
 
@@ -34,10 +34,13 @@ pub(crate) enum Where {
     Node,
     /// Simulated nodes, and Podward with `--strict`.
     Simulated,
+    /// A real node with all of Podward's services: Services hold pods.
+    Serving,
 }
 
 static NODE: Slot = Slot::new();
 static SIMULATED: Slot = Slot::new();
+static SERVING: Slot = Slot::new();
 
 /// Started once; a failure is remembered, so that it isn't waited for again by every test.
 struct Slot(OnceCell<Result<Arc<Environment>, String>>);
@@ -54,11 +57,13 @@ impl Environment {
         let slot = match place {
             Where::Node => &NODE,
             Where::Simulated => &SIMULATED,
+            Where::Serving => &SERVING,
         };
         let started = slot.0.get_or_init(|| async {
             let started = match place {
                 Where::Node => Self::start_node().await,
                 Where::Simulated => Self::start_simulated().await,
+                Where::Serving => Self::start_serving().await,
             };
             started.map(Arc::new).map_err(|error| format!("{error:#}"))
         });
@@ -67,7 +72,7 @@ impl Environment {
 
     /// The environments that were started.
     pub(crate) fn started() -> impl Iterator<Item = Arc<Self>> {
-        [&NODE, &SIMULATED].into_iter().filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
+        [&NODE, &SIMULATED, &SERVING].into_iter().filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
     }
 
     async fn start_node() -> Result<Self> {
@@ -84,14 +89,22 @@ impl Environment {
                 eprintln!("{}", images.how_to_load());
                 Cluster::existing(&kubeconfig, None).await?
             }
-            None => {
-                require(&[Part::ControlPlane, Part::Node]).await?;
-                let built = images.build(&options.profile).await?;
-                let bed = Bed::builder(Shape::Node).name("e2e-node");
-                let bed = built.into_iter().fold(bed, podward_testbed::BedBuilder::image);
-                Cluster::of_bed(Arc::new(bed.start().await.context("start a bed of shape node")?))
-            }
+            None => node_bed("e2e-node", &images, &options.profile).await?,
         };
+        Self::with_podward(cluster, options, images).await
+    }
+
+    async fn start_serving() -> Result<Self> {
+        let images = DemoImages::default();
+        let waits = ["--dns-ttl=4", "--surge-wait=20"];
+        let options = Options {
+            controllers: 2,
+            traffic_controllers: 2,
+            lease_seconds: LEASE_SECONDS,
+            more: waits.map(|wait| (Kind::TrafficController, wait.to_owned())).to_vec(),
+            ..Options::default()
+        };
+        let cluster = node_bed("e2e-serving", &images, &options.profile).await?;
         Self::with_podward(cluster, options, images).await
     }
 
@@ -134,6 +147,15 @@ impl Environment {
             None => self.podward.shutdown().await,
         }
     }
+}
+
+/// A bed with a real node that has the demo's images.
+async fn node_bed(name: &str, images: &DemoImages, profile: &str) -> Result<Cluster> {
+    require(&[Part::ControlPlane, Part::Node]).await?;
+    let built = images.build(profile).await?;
+    let bed =
+        built.into_iter().fold(Bed::builder(Shape::Node).name(name), podward_testbed::BedBuilder::image);
+    Ok(Cluster::of_bed(Arc::new(bed.start().await.context("start a bed of shape node")?)))
 }
 
 /// Everything that is missing for a bed, all of it together, and the program that keeps beds.

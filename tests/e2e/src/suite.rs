@@ -47,6 +47,24 @@ impl Test {
         Self::new(name, Where::Node, true, body)
     }
 
+    /// A test on a real node where Podward looks after Services, too; it leaves Podward and kube-proxy as they are.
+    pub fn serving<F, Fut>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self::new(name, Where::Serving, false, body)
+    }
+
+    /// The same for a test that disturbs others, or that others would disturb.
+    pub fn serving_alone<F, Fut>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self::new(name, Where::Serving, true, body)
+    }
+
     /// A test on simulated nodes, where Podward is strict.
     pub fn simulated<F, Fut>(name: &str, body: F) -> Self
     where
@@ -114,8 +132,8 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
         }
     };
     let trials = tests.into_iter().map(|test| {
-        // Strict webhooks and others can't be on one cluster at a time.
-        let is_left_out = test.place == Where::Simulated && user_cluster().is_some();
+        // Different ways to run Podward can't be on one cluster at a time.
+        let is_left_out = test.place != Where::Node && user_cluster().is_some();
         let (runtime, name) = (runtime.clone(), test.name.clone());
         let trial = Trial::test(name, move || {
             runtime.block_on(test.run()).map_err(|error| Failed::from(format!("{error:#}")))

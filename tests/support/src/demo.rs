@@ -13,7 +13,11 @@ use anyhow::{Context, Result, bail};
 use podward_testbed::{Bed, Shape, build_program};
 
 use self::scene::{Scene, Side};
-pub use self::{act::Act, entry::Entry};
+pub use self::{
+    act::Act,
+    entry::{Entry, Server},
+    workload::{REPLICAS, Workload},
+};
 use crate::{Cluster, DemoImages, Options, Podward};
 
 /// The name of the demo's bed.

@@ -165,16 +165,20 @@ fn a_new_process_starts_from_nothing() {
 }
 
 #[test]
-fn a_proxy_that_fails_is_unreadable_until_it_answers() {
+fn a_proxy_that_fails_is_unreadable_unless_it_was_there() {
+    let refused = || Failure { why: "refused".to_owned(), hangs: false };
     let mut proxy = Proxy::default();
-    proxy.failed(at(1), "refused".to_owned());
+    proxy.failed(refused());
     assert_eq!(proxy.has(&changed(0)), TakenIn::Unreadable("refused".to_owned()));
     proxy.read(reading(900, 0, 500, 400, 7, 210));
     proxy.read(reading(1210, 0, 1060, 1000, 8, 240));
     proxy.read(reading(1310, 0, 1060, 1000, 8, 240));
-    proxy.failed(at(1400), "refused".to_owned());
+    proxy.failed(refused());
     assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes, "what was proven stays so");
-    assert!(matches!(proxy.has(&changed(1390)), TakenIn::Unreadable(_)));
+    assert_eq!(proxy.has(&changed(1390)), TakenIn::Silent("refused".to_owned()));
+    let mut hangs = Proxy::default();
+    hangs.failed(Failure { why: "no answer".to_owned(), hangs: true });
+    assert_eq!(hangs.has(&changed(0)), TakenIn::Silent("no answer".to_owned()));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::Proven;
 
-use super::parts::{Nodes, taken_in};
+use super::parts::{Carriers, Nodes, taken_in};
 use super::{Part, Verdict, Waits, names};
 use crate::world::{Facts, ServiceFacts, ServiceKind};
 
@@ -25,7 +25,7 @@ pub(crate) fn complete(facts: &Facts, nodes: &Nodes, waits: &Waits, now: UnixNan
     if proxied.is_empty() {
         return Verdict::done(Proven, ready);
     }
-    match taken_in(facts, &proxied, nodes, waits, now) {
+    match taken_in(&Carriers::of(facts, &proxied), nodes, waits, now) {
         Part::Done(level, words) => Verdict::done(level, format!("{ready}; {words}")),
         Part::Wait(words, until) => Verdict::pending(format!("{ready}; {words}"), until),
     }

@@ -9,10 +9,11 @@ use podward_core::hooks::EvidenceLevel::{Assumed, Bounded, Proven};
 use super::{Part, Waits, count, names};
 use crate::clock::{after, between};
 use crate::proxy::TakenIn;
-use crate::world::{Change, Facts, ServiceFacts, ServiceKind};
+use crate::world::{Carrier, Change, Facts, ServiceFacts, ServiceKind};
 
-/// A kube-proxy that answers but has heard of nothing since a change may be cut off from the API server, so it is waited for longer than
-/// one that can't be read; but not for ever, as the sign is an indirect one.
+/// A kube-proxy that answers but has heard of nothing since a change may be cut off from the API server, and one that hangs or has
+/// ended leads traffic by the rules that it wrote before. So they are waited for longer than one that never could be read; but not for
+/// ever, as the signs are indirect ones.
 const UNHEARD: Duration = Duration::from_secs(30);
 
 /// What is known of the nodes' proxies about a change.
@@ -51,7 +52,12 @@ pub(super) fn out_of_slices(facts: &Facts) -> Part {
             ));
             continue;
         }
-        if let Some(slice) = service.ready.as_ref().or(service.serving.as_ref()) {
+        let shown = service.ready.as_ref().or(service.serving.as_ref());
+        if shown.is_some() && !service.exists {
+            words.push(format!("Service {name}, in whose slices it is, is gone"));
+            continue;
+        }
+        if let Some(slice) = shown {
             let shown = if service.ready.is_some() { "ready" } else { "serving" };
             let hint = if service.has_selector {
                 "; if that lasts, has the pod the readiness gate, and does the kubelet of its node answer?"
@@ -74,29 +80,61 @@ pub(super) fn out_of_slices(facts: &Facts) -> Part {
     Part::Done(level, names(&words))
 }
 
-/// Whether those who lead traffic to the Services' pods have taken in the last change.
-pub(super) fn taken_in(
-    facts: &Facts,
-    services: &[&ServiceFacts],
-    nodes: &Nodes,
-    waits: &Waits,
-    now: UnixNanos,
-) -> Part {
-    let uses = |kind| services.iter().any(|service| service.kind == kind);
-    let Some(changed) = facts.changed.iter().flatten().max_by_key(|change| change.seen) else {
+/// Who leads traffic to a pod, or did until a moment ago, with the last change that each has to take in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Carriers([Option<Change>; Carrier::COUNT]);
+
+impl Carriers {
+    /// Those of `services`.
+    pub(super) fn of(facts: &Facts, services: &[&ServiceFacts]) -> Self {
+        let last = facts.changed.iter().flatten().max_by_key(|change| change.seen).copied();
+        let mut carriers = [None; Carrier::COUNT];
+        for service in services {
+            let carrier = match service.kind {
+                ServiceKind::Proxied => Carrier::KubeProxy,
+                ServiceKind::Headless => Carrier::Dns,
+                ServiceKind::OtherProxy => Carrier::Other,
+                ServiceKind::ExternalName => continue,
+            };
+            carriers[carrier.index()] = last;
+        }
+        Self(carriers)
+    }
+
+    /// And those of the Services that the pod has left.
+    pub(super) fn and_former(mut self, facts: &Facts) -> Self {
+        for (ours, left) in self.0.iter_mut().zip(facts.left) {
+            *ours = ours.or(left);
+        }
+        self
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    fn change(&self, carrier: Carrier) -> Option<&Change> {
+        self.0[carrier.index()].as_ref()
+    }
+}
+
+/// Whether those who lead traffic to the pod have taken in the last change.
+pub(super) fn taken_in(carriers: &Carriers, nodes: &Nodes, waits: &Waits, now: UnixNanos) -> Part {
+    if carriers.is_empty() {
         return Part::Done(Proven, "no slice has named it".to_owned());
-    };
+    }
     let mut parts = Vec::new();
-    if uses(ServiceKind::Proxied) {
+    if let Some(changed) = carriers.change(Carrier::KubeProxy) {
         parts.push(match nodes {
             Nodes::Unread => bounded(changed, waits.propagation, now, "the proxies, which can't be read"),
             Nodes::Read(nodes) => read(changed, nodes, waits, now),
         });
     }
-    if uses(ServiceKind::OtherProxy) {
+    if let Some(changed) = carriers.change(Carrier::Other) {
         parts.push(bounded(changed, waits.propagation, now, "a proxy that is not kube-proxy"));
     }
-    if uses(ServiceKind::Headless) {
+    if let Some(changed) = carriers.change(Carrier::Dns) {
         parts.push(bounded(
             changed,
             waits.dns_ttl,
@@ -143,6 +181,7 @@ fn bounded(changed: &Change, wait: Duration, now: UnixNanos, whom: &str) -> Part
 fn read(changed: &Change, nodes: &[OneNode], waits: &Waits, now: UnixNanos) -> Part {
     let (mut have, mut left_out, mut unseen, mut waiting, mut until) =
         (0, Vec::new(), Vec::new(), Vec::new(), None);
+    let mut waited: Option<Duration> = None;
     for node in nodes {
         if !node.ready {
             left_out.push(node.name.to_string());
@@ -157,11 +196,12 @@ fn read(changed: &Change, nodes: &[OneNode], waits: &Waits, now: UnixNanos) -> P
                 waiting.push(format!("{} ({why})", node.name));
                 continue;
             }
-            TakenIn::Unheard(why) => (why, waits.propagation.max(UNHEARD)),
+            TakenIn::Unheard(why) | TakenIn::Silent(why) => (why, waits.propagation.max(UNHEARD)),
             TakenIn::Unreadable(why) => (why, waits.propagation),
         };
         let end = after(changed.seen, patience);
         if now >= end {
+            waited = Some(waited.map_or(patience, |least| least.min(patience)));
             unseen.push(format!("{} ({why})", node.name));
         } else {
             until = until.max(Some(end));
@@ -173,9 +213,9 @@ fn read(changed: &Change, nodes: &[OneNode], waits: &Waits, now: UnixNanos) -> P
     }
     let mut words = format!("kube-proxy of {} has it", count(have, "node"));
     let mut level = Proven;
-    if !unseen.is_empty() {
+    if let Some(waited) = waited {
         level = Bounded;
-        let seconds = waits.propagation.as_secs_f64();
+        let seconds = waited.as_secs_f64();
         words += &format!(", {seconds} s or more were waited for that of {}", names(&unseen));
     }
     if !left_out.is_empty() {

@@ -3,7 +3,7 @@
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::{Bounded, Proven};
 
-use super::parts::{Nodes, out_of_slices, taken_in};
+use super::parts::{Carriers, Nodes, out_of_slices, taken_in};
 use super::{Part, Verdict, Waits};
 use crate::clock::{after, between};
 use crate::proxy::WATCHES;
@@ -12,6 +12,8 @@ use crate::world::{Facts, ServiceFacts, ServiceKind};
 /// What is remembered of a question between two looks at it. Lost with the process; then its waits begin again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
+    /// When a Service that selects it was first seen to name it in no slice.
+    pub(crate) unnamed: Option<UnixNanos>,
     /// When all slices were first seen to show it out.
     pub(crate) out: Option<UnixNanos>,
     /// When the proxies were first seen to have that.
@@ -45,20 +47,34 @@ pub(crate) fn prepare(
     let (slices_level, slices) = match out_of_slices(facts) {
         Part::Done(level, words) => (level, words),
         Part::Wait(words, until) => {
-            *progress = Progress::default();
+            *progress = Progress { unnamed: progress.unnamed, ..Progress::default() };
             return Verdict::pending(words, until);
         }
     };
+    // A Service is new to the pod, or the pod to it: the slice that follows may show the pod as it was a moment ago.
+    if let Some(service) = facts.services.iter().find(|service| service.selects && service.slices == 0) {
+        let end = after(*progress.unnamed.get_or_insert(now), waits.propagation);
+        if now < end {
+            let reason = format!("{slices}; no EndpointSlice of Service {} names the pod yet", service.key);
+            return Verdict::pending(reason, Some(end));
+        }
+    }
     progress.out.get_or_insert(now);
     let held: Vec<&ServiceFacts> = facts
         .services
         .iter()
         .filter(|service| service.kind != ServiceKind::ExternalName && !service.publishes_not_ready)
         .collect();
-    if held.is_empty() && *flight == Flight::NotAsked {
-        return Verdict::done(slices_level, slices);
+    let carriers = Carriers::of(facts, &held).and_former(facts);
+    if carriers.is_empty() && *flight == Flight::NotAsked {
+        // What it may have left before this process came is that long ago by then.
+        let end = facts.unseen.map(|since| after(since, waits.propagation + waits.quiet));
+        return match end.filter(|end| now < *end) {
+            Some(end) => Verdict::pending(format!("{slices}; it may have left one a moment ago"), Some(end)),
+            None => Verdict::done(slices_level, slices),
+        };
     }
-    let (proxies_level, proxies) = match taken_in(facts, &held, nodes, waits, now) {
+    let (proxies_level, proxies) = match taken_in(&carriers, nodes, waits, now) {
         Part::Done(level, words) => (level, words),
         Part::Wait(words, until) => {
             progress.taken_in = None;

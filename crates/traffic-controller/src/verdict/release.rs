@@ -13,8 +13,10 @@ pub(crate) fn release(facts: &Facts, opted_out: bool) -> Verdict {
     if opted_out {
         return Verdict::done(Assumed, "the pod has opted out; its Services go on with it by themselves");
     }
-    let shown = facts.services.iter().filter(|service| service.has_selector && !service.publishes_not_ready);
-    for service in shown.clone() {
+    let shown = facts.services.iter();
+    let shown =
+        shown.filter(|service| service.exists && service.has_selector && !service.publishes_not_ready);
+    for service in shown {
         if let Some(slice) = &service.ready {
             return Verdict::pending(
                 format!("EndpointSlice {slice} of Service {} still shows the pod ready", service.key),

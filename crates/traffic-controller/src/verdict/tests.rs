@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::proxy::TakenIn;
-use crate::world::{Change, Facts, Key, Others, ServiceFacts, ServiceKind};
+use crate::world::{Carrier, Change, Facts, Key, Others, ServiceFacts, ServiceKind};
 
 const WAITS: Waits = Waits {
     propagation: Duration::from_secs(5),
@@ -21,6 +21,7 @@ fn out(name: &str) -> ServiceFacts {
     ServiceFacts {
         key: Key::new("shop", name),
         kind: ServiceKind::Proxied,
+        exists: true,
         selects: true,
         has_selector: true,
         publishes_not_ready: false,
@@ -37,7 +38,7 @@ fn ready(name: &str) -> ServiceFacts {
 /// What changed at 1 s.
 fn facts(services: impl IntoIterator<Item = ServiceFacts>) -> Facts {
     let changed = Change { seen: at(1000), not_before: None };
-    Facts { services: services.into_iter().collect(), changed: [Some(changed), None] }
+    Facts { services: services.into_iter().collect(), changed: [Some(changed), None], ..Facts::default() }
 }
 
 fn node(name: &str, has: TakenIn) -> OneNode {
@@ -79,6 +80,61 @@ fn prepare_waits_for_every_slice() {
         let (reason, until) = waits(prepared(&facts([out("other"), service]), &all_have_it(), 60_000));
         assert!(reason.contains(words) && until.is_none(), "{reason}");
     }
+}
+
+#[test]
+fn slices_of_a_service_that_is_gone_hold_nobody() {
+    let gone = ServiceFacts { exists: false, selects: false, ..ready("gone") };
+    let (bounded, words) = done(prepared(&facts([gone.clone()]), &all_have_it(), 3000));
+    assert!(
+        bounded == Bounded && words.contains("Service shop/gone, in whose slices it is, is gone"),
+        "{words}"
+    );
+    let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("busy".to_owned()))]);
+    waits(prepared(&facts([gone.clone()]), &behind, 3000));
+    assert_eq!(done(release(&facts([gone]), false)).0, Assumed);
+}
+
+#[test]
+fn a_service_that_the_pod_has_left_counts_as_one_that_it_is_in() {
+    let changed = Change { seen: at(1000), not_before: None };
+    let left = |carrier: Carrier| {
+        let mut facts = facts([]);
+        facts.left[carrier.index()] = Some(changed);
+        facts
+    };
+    let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("busy".to_owned()))]);
+    let (reason, _) = waits(prepared(&left(Carrier::KubeProxy), &behind, 60_000));
+    assert!(reason.contains("no Service selects it; waits for kube-proxy of n1 (busy)"), "{reason}");
+    let (bounded, words) = done(prepared(&left(Carrier::KubeProxy), &all_have_it(), 3000));
+    assert_eq!(bounded, Bounded);
+    assert_eq!(words, "no Service selects it; kube-proxy of 2 nodes has it; 2 s for requests in flight");
+    assert_eq!(waits(prepared(&left(Carrier::Dns), &all_have_it(), 3000)).1, Some(at(31_000)));
+    assert_eq!(waits(prepared(&left(Carrier::Other), &all_have_it(), 3000)).1, Some(at(6000)));
+    assert_eq!(done(complete(&left(Carrier::KubeProxy), &behind, &WAITS, at(2000))).0, Proven);
+    let unseen = Facts { unseen: Some(at(1000)), ..facts([]) };
+    assert_eq!(waits(prepared(&unseen, &behind, 3000)).1, Some(at(8000)), "it may have left a moment ago");
+    assert_eq!(done(prepared(&unseen, &behind, 8000)).0, Proven);
+}
+
+#[test]
+fn a_service_that_has_not_named_the_pod_yet_gets_its_time() {
+    let new = facts([ServiceFacts { slices: 0, ..out("new") }]);
+    let mut progress = Progress::default();
+    let mut look = |facts: &Facts, now| {
+        prepare(facts, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now))
+    };
+    let (reason, until) = waits(look(&new, 2000));
+    assert!(reason.contains("shop/new names the pod yet") && until == Some(at(7000)), "{reason}");
+    // What comes may be old: it counts all the same.
+    assert!(waits(look(&facts([ready("new")]), 2500)).0.contains("still shows the pod ready"));
+    assert!(waits(look(&facts([out("new")]), 3000)).0.contains("in flight"));
+    done(look(&facts([out("new")]), 5000));
+    let mut progress = Progress::default();
+    let mut look = |now| prepare(&new, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now));
+    waits(look(2000));
+    assert!(waits(look(7000)).0.contains("in flight"), "one that never does is not waited for");
+    done(look(9000));
 }
 
 #[test]
@@ -126,6 +182,10 @@ fn a_proxy_that_is_seen_to_be_behind_is_waited_for_without_end() {
     let deaf = Nodes::Read(vec![node("n1", TakenIn::Unheard("deaf".to_owned()))]);
     assert_eq!(waits(prepared(&facts([out("web")]), &deaf, 20_000)).1, Some(at(31_000)));
     assert_eq!(done(prepared(&facts([out("web")]), &deaf, 31_000)).0, Bounded);
+    let silent = Nodes::Read(vec![node("n1", TakenIn::Silent("no answer".to_owned()))]);
+    assert_eq!(waits(prepared(&facts([out("web")]), &silent, 20_000)).1, Some(at(31_000)));
+    let (bounded, words) = done(prepared(&facts([out("web")]), &silent, 31_000));
+    assert!(bounded == Bounded && words.contains("30 s or more were waited for that of n1"), "{words}");
 }
 
 #[test]
@@ -248,6 +308,7 @@ fn any_has() -> impl Strategy<Value = TakenIn> {
         Just(TakenIn::NotYet("a".to_owned())),
         Just(TakenIn::Unheard("b".to_owned())),
         Just(TakenIn::Unreadable("c".to_owned())),
+        Just(TakenIn::Silent("d".to_owned())),
     ]
 }
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use podward_core::UnixNanos;
+
 use super::{Carrier, Change, Family, Key, Owner, ServiceKind, World};
 
 /// The pod that is asked about.
@@ -23,6 +25,11 @@ pub(crate) struct Facts {
     pub(crate) services: Vec<ServiceFacts>,
     /// When its endpoints last changed, for each address family that they are of.
     pub(crate) changed: [Option<Change>; Family::COUNT],
+    /// When it last changed in slices that don't name it any more, for each way in which they led traffic to it: its labels or a
+    /// Service's selector have changed, or the Service is gone.
+    pub(crate) left: [Option<Change>; Carrier::COUNT],
+    /// Since when slices are known, if none has named it since: it may have left one just before.
+    pub(crate) unseen: Option<UnixNanos>,
 }
 
 /// How a Service stands to a pod.
@@ -31,6 +38,8 @@ pub(crate) struct ServiceFacts {
     /// Its key.
     pub(crate) key: Key,
     pub(crate) kind: ServiceKind,
+    /// Whether it is there. Slices that people write outlive their Service; nobody reads them then.
+    pub(crate) exists: bool,
     /// Whether its selector matches the pod.
     pub(crate) selects: bool,
     /// Whether it has a selector at all; without one somebody else writes its slices.
@@ -66,6 +75,7 @@ impl World {
                 ServiceFacts {
                     key: Key { namespace: Arc::clone(&pod.namespace), name: Arc::clone(name) },
                     kind: service.kind,
+                    exists: true,
                     selects: true,
                     has_selector: true,
                     publishes_not_ready: service.publishes_not_ready,
@@ -75,7 +85,7 @@ impl World {
                 },
             );
         }
-        let mut changed = [None; Family::COUNT];
+        let (mut changed, mut left) = ([None; Family::COUNT], [None; Carrier::COUNT]);
         let by_address =
             pod.addresses.iter().map(|address| Owner::Address(Arc::clone(&pod.namespace), *address));
         for owner in std::iter::once(Owner::Pod(Arc::clone(&pod.uid))).chain(by_address) {
@@ -83,18 +93,22 @@ impl World {
             for (ours, theirs) in changed.iter_mut().zip(indexed.changed) {
                 *ours = later(*ours, theirs);
             }
+            for (ours, theirs) in left.iter_mut().zip(indexed.left) {
+                *ours = later(*ours, theirs);
+            }
             for id in &indexed.slices {
                 self.add_slice(id, &owner, &mut found);
             }
         }
+        let mut unseen = None;
         if changed == [None; Family::COUNT] {
-            // Nothing was ever seen of it. It may have left its slices before this process came.
+            unseen = self.filled;
             for address in &pod.addresses {
                 changed[Family::of(*address).index()] =
                     self.filled.map(|seen| Change { seen, not_before: None });
             }
         }
-        Facts { services: found.into_values().collect(), changed }
+        Facts { services: found.into_values().collect(), changed, left, unseen }
     }
 
     fn add_slice(&self, id: &Arc<Key>, owner: &Owner, found: &mut BTreeMap<Arc<str>, ServiceFacts>) {
@@ -111,6 +125,7 @@ impl World {
             ServiceFacts {
                 key: Key { namespace: Arc::clone(&id.namespace), name: Arc::clone(name) },
                 kind,
+                exists: service.is_some(),
                 selects: false,
                 has_selector: service.is_none_or(|service| !service.selector.is_empty()),
                 publishes_not_ready: service.is_some_and(|service| service.publishes_not_ready),

@@ -97,6 +97,15 @@ pub(crate) enum Carrier {
     Other,
 }
 
+impl Carrier {
+    pub(crate) const COUNT: usize = 3;
+
+    /// Its place in arrays of one for each.
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// The pod that an endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {

@@ -64,6 +64,8 @@ fn a_change_is_that_of_the_pod_not_of_its_neighbours() {
     let gone = world.facts(&pod("b"));
     assert_eq!(gone.changed[0].unwrap().seen, at(5), "it was out already");
     assert!(gone.services.is_empty());
+    assert_eq!(gone.left[Carrier::KubeProxy.index()].unwrap().seen, at(5), "the proxies may not know yet");
+    assert_eq!(world.facts(&pod("a")).left, [None; 3]);
     put(&mut world, "s1", slice("web", &[]), 12);
     assert_eq!(world.facts(&pod("a")).changed[0].unwrap().seen, at(12));
     world.sweep(at(611));
@@ -100,6 +102,23 @@ fn all_services_of_a_pod_are_found() {
     assert_eq!(facts.services[0].kind, ServiceKind::Headless);
     assert!(!facts.services[1].has_selector && facts.services[1].ready.is_some(), "unset is ready");
     assert_eq!(facts.changed[0].unwrap().seen, at(2), "the latest");
+}
+
+#[test]
+fn the_end_of_a_service_is_a_change_though_its_slices_stay() {
+    let mut world = World::default();
+    let key = Key::new("shop", "web");
+    world.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})));
+    put(&mut world, "s", slice("web", &[("a", true, true, false), ("b", false, false, false)]), 1);
+    assert!(world.facts(&pod("a")).services[0].exists);
+    world.remove_service(&key, Origin::Watched, at(5));
+    let facts = world.facts(&pod("a"));
+    assert!(!facts.services[0].exists && facts.services[0].ready.is_some());
+    assert_eq!(facts.changed[0].unwrap().seen, at(5));
+    assert_eq!(world.facts(&pod("b")).changed[0].unwrap().seen, at(1), "it had no traffic of it");
+    world.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})));
+    world.keep_services(&HashSet::new(), at(7));
+    assert_eq!(world.facts(&pod("a")).changed[0].unwrap(), Change { seen: at(7), not_before: None });
 }
 
 #[test]

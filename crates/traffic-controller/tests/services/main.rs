@@ -139,7 +139,7 @@ async fn a_proxy_that_is_gone_gets_its_time(scene: &Scene) {
     scene.bed.component("kube-proxy").unwrap().stop().await.unwrap();
     let asked = Instant::now();
     let (done, ()) = tokio::join!(scene.until_done(Phase::Prepare, "web-1"), scene.set_gate("web-1", false));
-    assert!(asked.elapsed() >= Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() >= Duration::from_secs(30), "{:?}", asked.elapsed());
     assert_eq!(done.level(), EvidenceLevel::Bounded);
-    assert!(done.detail.contains("5 s or more were waited for that of node"), "{}", done.detail);
+    assert!(done.detail.contains("30 s or more were waited for that of node"), "{}", done.detail);
 }

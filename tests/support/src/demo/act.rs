@@ -51,7 +51,10 @@ impl Act {
     }
 
     /// Does it, and waits until it is over. `image` is what an update changes to.
-    pub(super) async fn perform(self, workload: &Workload, image: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it fails, or doesn't come to its end.
+    pub async fn perform(self, workload: &Workload, image: &str) -> Result<()> {
         let what = || format!("the end of {self} in namespace {}", workload.namespace);
         within(LONGEST, what, async {
             match self {

@@ -81,7 +81,8 @@ impl Scene<'_> {
         let client = self.cluster.client();
         let feed = PodFeed::start(client, &namespace, workload::SELECTOR).await?;
         let image = self.demo.images.v1.clone();
-        let workload = Workload { namespace, image, server, opted_in: side == Side::Podward, feed };
+        let opted_in = side == Side::Podward;
+        let workload = Workload { namespace, image, server, opted_in, strategy: None, feed };
         let played = self.under_load(act, &workload, connections).await;
         if !self.demo.keep || played.is_ok() {
             workload.remove().await?;

@@ -24,7 +24,8 @@ use crate::{feed::PodFeed, pods};
 
 pub(super) const NAME: &str = "web";
 pub(super) const SELECTOR: &str = "app=web";
-pub(super) const REPLICAS: usize = 4;
+/// How many pods it has.
+pub const REPLICAS: usize = 4;
 /// How long an act may take, or a step of it.
 pub(super) const LONGEST: Duration = Duration::from_secs(180);
 const FIELD_MANAGER: &str = "podward-demo";
@@ -32,12 +33,19 @@ const PORT: u16 = 80;
 
 /// What an act is played on.
 #[derive(Debug)]
-pub(super) struct Workload {
-    pub(super) namespace: String,
-    pub(super) image: String,
-    pub(super) server: Server,
-    pub(super) opted_in: bool,
-    pub(super) feed: PodFeed,
+pub struct Workload {
+    /// Its namespace.
+    pub namespace: String,
+    /// What its pods run.
+    pub image: String,
+    /// What they do on SIGTERM.
+    pub server: Server,
+    /// Whether Podward looks after them.
+    pub opted_in: bool,
+    /// The Deployment's `strategy`; that of Kubernetes by default.
+    pub strategy: Option<Value>,
+    /// Eyes on its pods.
+    pub feed: PodFeed,
 }
 
 impl Workload {
@@ -45,7 +53,9 @@ impl Workload {
         self.feed.client()
     }
 
-    pub(super) fn deployments(&self) -> Api<Deployment> {
+    /// Deployments of its namespace.
+    #[must_use]
+    pub fn deployments(&self) -> Api<Deployment> {
         Api::namespaced(self.client(), &self.namespace)
     }
 
@@ -54,7 +64,10 @@ impl Workload {
     }
 
     /// Makes everything, waits until all pods are in service, and tells where the Service is.
-    pub(super) async fn create(&self) -> Result<SocketAddr> {
+    ///
+    /// # Errors
+    /// When the API server refuses, or a pod doesn't come into service.
+    pub async fn create(&self) -> Result<SocketAddr> {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
         self.apply(&Api::<Namespace>::all(self.client()), &self.namespace, &namespace).await?;
@@ -101,6 +114,7 @@ impl Workload {
                 "replicas": REPLICAS,
                 "selector": {"matchLabels": {"app": NAME}},
                 "template": {"metadata": {"labels": labels}, "spec": spec},
+                "strategy": self.strategy,
             },
         })
     }
@@ -112,7 +126,10 @@ impl Workload {
     }
 
     /// Waits until there are `count` pods and all are in service.
-    pub(super) async fn until_in_service(&self, count: usize) -> Result<Vec<Arc<Pod>>> {
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub async fn until_in_service(&self, count: usize) -> Result<Vec<Arc<Pod>>> {
         let all = |pods: &[&Pod]| pods.len() == count && pods.iter().all(|pod| self.serves(pod));
         self.feed.until_pods_within(LONGEST, &format!("{count} pods are in service"), all).await
     }

@@ -3,18 +3,21 @@
 use std::{
     fmt,
     net::SocketAddr,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use hyper::StatusCode;
-use podward_testbed::Programs;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
-    Options,
+    Podward,
     args::{self, Addresses},
+    front::Front,
 };
 use crate::{
     ask,
@@ -65,27 +68,28 @@ pub struct Service {
     command: ServiceCommand,
     admin: SocketAddr,
     serves: SocketAddr,
+    front: Option<Arc<Front>>,
     starts: AtomicUsize,
     process: Mutex<Option<ServiceProcess>>,
 }
 
 impl Service {
-    /// Gives the service what it needs: addresses, a certificate, an identity. `controllers` is where the
-    /// lifecycle-controllers serve gRPC, in the order of their numbers.
+    /// Gives the service what it needs: addresses, a certificate, an identity. `front` is what leads to it and others of its kind.
     pub(super) async fn prepare(
-        cluster: &Cluster,
-        options: &Options,
-        programs: &Programs,
+        podward: &Podward,
         (kind, number): (Kind, usize),
-        controllers: &[SocketAddr],
+        front: Option<Arc<Front>>,
     ) -> Result<Self> {
+        let Podward { cluster, options, programs, controllers, .. } = podward;
         let name = format!("{kind}-{number}");
         let serves = match controllers.get(number).filter(|_| kind == Kind::LifecycleController) {
             Some(address) => *address,
             None => cluster.free_address().await?,
         };
         let admin = cluster.free_address().await?;
-        let args = args::of(cluster, options, kind, &name, Addresses { admin, serves, controllers }).await?;
+        let advertised = front.as_ref().map_or(serves, |front| front.address());
+        let addresses = Addresses { admin, serves, advertised, controllers };
+        let args = args::of(cluster, options, kind, &name, addresses).await?;
         let program = programs.path(kind.as_str())?;
         let command = ServiceCommand { name, program, args };
         Ok(Self {
@@ -94,6 +98,7 @@ impl Service {
             command,
             admin,
             serves,
+            front,
             starts: AtomicUsize::new(0),
             process: Mutex::default(),
         })
@@ -122,15 +127,31 @@ impl Service {
     /// # Errors
     /// When it ends or isn't ready within [`WAIT`]; the text has the end of its log.
     pub async fn start(&self) -> Result<()> {
+        self.run(self.next_command()).await
+    }
+
+    /// [`start`](Self::start) with another value of the argument `flag`, for this one time.
+    ///
+    /// # Errors
+    /// As `start`, or when it has no such argument.
+    pub async fn start_with(&self, flag: &str, value: &str) -> Result<()> {
+        let mut command = self.next_command();
+        let at = command.args.iter().position(|argument| argument == flag);
+        let at = at.with_context(|| format!("{} is started without {flag}", self.name()))?;
+        command.args[at + 1] = value.to_owned();
+        self.run(command).await
+    }
+
+    async fn run(&self, command: ServiceCommand) -> Result<()> {
         let mut slot = self.process.lock().await;
         if slot.as_mut().is_some_and(ServiceProcess::is_running) {
             return Ok(());
         }
-        let process = slot.insert(self.cluster.spawn(self.next_command()).await?);
+        let process = slot.insert(self.cluster.spawn(command).await?);
         let deadline = Instant::now() + WAIT;
         loop {
             if self.is_ready().await {
-                return Ok(());
+                return self.takes_calls(true).await;
             }
             if !process.is_running() {
                 bail!("{} ended at once; its log says:\n{}", self.name(), process.log_tail(20));
@@ -173,6 +194,7 @@ impl Service {
     /// # Errors
     /// When it doesn't end well.
     pub async fn stop(&self) -> Result<()> {
+        self.takes_calls(false).await?;
         match self.process.lock().await.take() {
             Some(mut process) => process.stop().await.with_context(|| format!("stop {}", self.name())),
             None => Ok(()),
@@ -185,7 +207,16 @@ impl Service {
     /// When it can't be killed.
     pub async fn kill(&self) -> Result<()> {
         match self.process.lock().await.take() {
-            Some(mut process) => process.kill().await.with_context(|| format!("kill {}", self.name())),
+            Some(mut process) => process.kill().await.with_context(|| format!("kill {}", self.name()))?,
+            None => return Ok(()),
+        }
+        self.takes_calls(false).await
+    }
+
+    /// Tells what leads to it, if anything does. Of one that was killed it is told when it is dead, as the kubelet would find it.
+    async fn takes_calls(&self, ready: bool) -> Result<()> {
+        match &self.front {
+            Some(front) => front.set(self.name(), self.serves, ready).await,
             None => Ok(()),
         }
     }

@@ -1,0 +1,188 @@
+//! The traffic-controller goes away: one replica, both, or its hook.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use podward_api::LifecycleHook;
+use podward_core::{ConditionStatus, keys::Stage};
+use podward_e2e::{Scene, Test};
+use podward_support::{Kind, Operator, WAIT, pods, within};
+use serde_json::json;
+
+use crate::place::{
+    HOOK, OwnSlice, allow_slices, ask_to_delete, crowd, forbid_slices, in_service, is_held, labels,
+    lost_nothing, of_app, operate, proves, serve, services, until_gone, until_it_says,
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::serving_alone("each_replica_killed_in_each_phase", each_replica_killed_in_each_phase),
+        Test::serving_alone("no_replica_for_a_while", no_replica_for_a_while),
+        Test::serving_alone("the_hook_is_deleted", the_hook_is_deleted),
+    ]
+}
+
+async fn each_replica_killed_in_each_phase(scene: Arc<Scene>) -> Result<()> {
+    serve(&scene, "web", of_app("web")).await?;
+    in_service(&scene, "web", ["steady"]).await?;
+    let crowd = crowd(&scene, "web").await?;
+    for (round, replica) in scene.podward().services(Kind::TrafficController).iter().enumerate() {
+        let phases = Phases::set_up(&scene, round).await?;
+        replica.kill().await?;
+        let went_on = phases.go_on().await;
+        replica.start().await?;
+        went_on?;
+    }
+    lost_nothing(crowd).await
+}
+
+/// Pods in each phase in which the traffic-controller is asked something, held there from outside.
+struct Phases<'s> {
+    scene: &'s Scene,
+    operator: Operator,
+    own: OwnSlice<'s>,
+    /// A Service that has no slice while the test doesn't allow it.
+    late: String,
+    /// Begins when the replica is gone.
+    idle: String,
+    preparing: String,
+    operating: String,
+    completing: String,
+    deleting: String,
+}
+
+impl<'s> Phases<'s> {
+    async fn set_up(scene: &'s Scene, round: usize) -> Result<Self> {
+        let name = |phase: &str| format!("{phase}-{round}");
+        let phases = Self {
+            scene,
+            operator: scene.operator("a", "update"),
+            own: OwnSlice::open(scene, &name("own")).await?,
+            late: name("late"),
+            idle: name("idle"),
+            preparing: name("preparing"),
+            operating: name("operating"),
+            completing: name("completing"),
+            deleting: name("deleting"),
+        };
+        let Self { operator, own, late, idle, preparing, operating, completing, deleting, .. } = &phases;
+        in_service(scene, "web", [idle, preparing, operating, deleting].map(String::as_str)).await?;
+        let mut selected = labels("web");
+        selected[late] = json!("true");
+        scene.create_with(completing, &selected, &json!({})).await?;
+        scene.until_available(completing).await?;
+        for pod in [preparing, deleting] {
+            own.show(pod, true, true).await?;
+        }
+        for pod in [preparing, operating, completing] {
+            operator.begin(pod).await?;
+        }
+        ask_to_delete(scene, deleting).await?;
+        operator.await_operate(operating).await?;
+        operator.await_operate(completing).await?;
+        forbid_slices(scene).await?;
+        serve(scene, late, json!({"selector": {late: "true"}, "ports": [{"port": 80, "targetPort": 8080}]}))
+            .await?;
+        operator.finish(completing).await?;
+        let is_back = |pod: &Pod| operator.has(pod, Stage::Completing) && pods::is_ready(pod);
+        scene.feed().until(completing, "it is to be taken in", is_back).await?;
+        let is_out = |pod: &Pod| pods::view(pod).gate == Some(ConditionStatus::False) && is_held(pod);
+        for pod in [preparing, deleting] {
+            scene.feed().until(pod, "it is out of service and held", is_out).await?;
+        }
+        Ok(phases)
+    }
+
+    /// Everybody goes on; every operation has to come to its end.
+    async fn go_on(&self) -> Result<()> {
+        let Self { scene, operator, own, late, idle, preparing, operating, completing, deleting } = self;
+        operator.begin(idle).await?;
+        operator.finish(operating).await?;
+        operator.await_end(operating).await?;
+        for pod in [preparing, deleting, completing] {
+            let held = scene.feed().get(pod).with_context(|| format!("pod {pod} is gone"))?;
+            let is_free = operator.has(&held, Stage::Operate) || pods::is_available(&held);
+            ensure!(!is_free, "pod {pod} went on by itself: {}", pods::describe(&held));
+        }
+        for pod in [preparing, deleting] {
+            own.show(pod, true, false).await?;
+        }
+        allow_slices(scene).await?;
+        // The controller of slices has given up for a while; a change of the Service wakes it.
+        let wake = json!({"metadata": {"annotations": {"example.com/wake": "up"}}});
+        services(scene)
+            .patch(late, &PatchParams::default(), &Patch::Merge(&wake))
+            .await
+            .context("wake the Service")?;
+        for pod in [preparing, idle] {
+            let allowed = operator.await_operate(pod).await?;
+            proves(&allowed, "BOUNDED", &["not ready in 1 slice of Service"])?;
+            operator.finish(pod).await?;
+        }
+        for pod in [preparing, idle, completing] {
+            operator.await_end(pod).await?;
+        }
+        until_gone(scene, deleting).await
+    }
+}
+
+/// Pods that are in service stay there, whatever is asked for; the rest waits, and says for whom.
+async fn no_replica_for_a_while(scene: Arc<Scene>) -> Result<()> {
+    serve(&scene, "web", of_app("web")).await?;
+    in_service(&scene, "web", ["updated", "deleted", "steady"]).await?;
+    let crowd = crowd(&scene, "web").await?;
+    let operator = scene.operator("a", "update");
+    let replicas = scene.podward().services(Kind::TrafficController);
+    for replica in &replicas {
+        replica.kill().await?;
+    }
+    let waited = async {
+        operator.begin("updated").await?;
+        ask_to_delete(&scene, "deleted").await?;
+        scene.create_with("new", &labels("web"), &json!({})).await?;
+        for (pod, phase) in [("updated", "PRE_CHECK"), ("deleted", "PRE_CHECK"), ("new", "COMPLETE")] {
+            let waits = until_it_says(&scene, pod, &[phase, "could not connect to"]).await?;
+            let went_on = operator.has(&waits, Stage::Operate) || is_held(&waits) == (pod == "new");
+            ensure!(pods::is_ready(&waits) && !went_on, "pod {pod}: {}", pods::describe(&waits));
+        }
+        ask_to_delete(&scene, "deleted").await
+    };
+    let waited = waited.await;
+    for replica in &replicas {
+        replica.start().await?;
+    }
+    waited?;
+    operator.await_operate("updated").await?;
+    operator.finish("updated").await?;
+    operator.await_end("updated").await?;
+    until_gone(&scene, "deleted").await?;
+    scene.until_available("new").await?;
+    lost_nothing(crowd).await
+}
+
+/// Whoever deletes the hook takes the traffic-controller out of everything; it comes back by itself, and takes its pods in again.
+async fn the_hook_is_deleted(scene: Arc<Scene>) -> Result<()> {
+    serve(&scene, "web", of_app("web")).await?;
+    in_service(&scene, "web", ["web-0", "web-1"]).await?;
+    let crowd = crowd(&scene, "web").await?;
+    let hooks: Api<LifecycleHook> = Api::all(scene.client());
+    let before = hooks.get(HOOK).await.context("read the hook")?.uid();
+    hooks.delete(HOOK, &DeleteParams::default()).await.context("delete the hook")?;
+    let back = async {
+        while hooks.get_opt(HOOK).await?.is_none_or(|hook| hook.uid() == before) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    };
+    within(WAIT, || "the hook to come back".to_owned(), back).await?;
+    for pod in ["web-0", "web-1"] {
+        scene.feed().until(pod, "it is held again", is_held).await?;
+    }
+    proves(&*operate(&scene, "web-0").await?, "BOUNDED", &["kube-proxy of 1 node has it"])?;
+    lost_nothing(crowd).await
+}
