@@ -107,6 +107,15 @@ async fn cargo_build(arguments: &[&str], without: &[&str]) -> Result<Programs, B
     for variable in without {
         command.env_remove(variable);
     }
+    // Build scripts (ring's is one) run anew when these differ, and what needs their crates is compiled anew: a build within
+    // `cargo test` would undo that of a plain `cargo build`, and the other way round.
+    let of_this_run = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+    let variables = std::env::vars_os().map(|(name, _)| name);
+    for variable in variables.filter(|name| {
+        of_this_run.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+    }) {
+        command.env_remove(variable);
+    }
     let output = command
         .args(["build", "--quiet", "--message-format=json-render-diagnostics"])
         .args(arguments)
