@@ -79,7 +79,8 @@ mod tests {
     use super::*;
     use parking_lot::Mutex;
 
-    const PATIENCE: Duration = Duration::from_millis(600);
+    /// Each test that has somebody not answer waits for it.
+    const PATIENCE: Duration = Duration::from_millis(200);
 
     fn replicas(count: usize) -> Replicas {
         let urls: Vec<String> = (1..=count).map(|port| format!("https://127.0.0.1:{port}")).collect();
@@ -124,17 +125,14 @@ mod tests {
     #[tokio::test]
     async fn who_answered_last_is_asked_first_and_none_gets_all_the_time() {
         let replicas = replicas(2);
-        let start = tokio::time::Instant::now();
         let (answer, _) = ask(&replicas, &[None, Some(Ok(2))]).await;
-        assert_eq!(answer.unwrap(), 2);
-        assert!(start.elapsed() >= PATIENCE / 2);
-        assert_eq!(replicas.first.load(Ordering::Relaxed), 1);
+        assert_eq!((answer.unwrap(), replicas.first.load(Ordering::Relaxed)), (2, 1));
         let (answer, _) = ask(&replicas, &[Some(Err(Status::unavailable(""))), Some(Ok(1))]).await;
         assert_eq!((answer.unwrap(), replicas.first.load(Ordering::Relaxed)), (1, 0));
     }
 
-    #[tokio::test]
-    async fn what_cannot_be_a_url_is_refused() {
+    #[test]
+    fn what_cannot_be_a_url_is_refused() {
         assert!(Replicas::new(&[], Trust::pem("")).is_err());
         assert!(Replicas::new(&["https://a:1".to_owned(), "b".to_owned()], Trust::pem("")).is_err());
     }
