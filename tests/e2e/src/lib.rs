@@ -14,5 +14,5 @@ mod scene;
 mod suite;
 
 pub use raw::{Answer, raw_patch};
-pub use scene::{CONSUMER, Scene};
+pub use scene::{CONSUMER, NAMESPACE_NAME, Scene};
 pub use suite::{Test, run};

@@ -6,12 +6,13 @@ use std::sync::{
 };
 
 use anyhow::{Context, Result};
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
+use podward_api::LifecycleHook;
 use podward_core::keys;
 use podward_support::{
     DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, pods, timeline::PodReport,
@@ -22,6 +23,8 @@ use crate::environment::Environment;
 
 /// The name of the traffic loop that pods expect to be held by.
 pub const CONSUMER: &str = "test-traffic";
+/// The label by which a selector of namespaces names one; the hooks of a test have it, and go with the namespace.
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// On every namespace of a test: its name.
 const TEST_LABEL: &str = "podward.io/test";
 
@@ -33,6 +36,7 @@ pub struct Scene {
     feed: PodFeed,
     timeline: Timeline,
     at_rest: AtomicBool,
+    without_gaps: AtomicBool,
 }
 
 impl Scene {
@@ -53,7 +57,7 @@ impl Scene {
             .context("make the namespace")?;
         let timeline = Timeline::start(client.clone(), &namespace, "").await?;
         let feed = PodFeed::start(client.clone(), &namespace, "").await?;
-        Ok(Self { environment, namespace, feed, timeline, at_rest: AtomicBool::new(true) })
+        Ok(Self { environment, namespace, feed, timeline, at_rest: AtomicBool::new(true), without_gaps: AtomicBool::new(true) })
     }
 
     /// An administrator's client.
@@ -129,6 +133,11 @@ impl Scene {
         self.at_rest.store(false, Ordering::SeqCst);
     }
 
+    /// The test takes the API server away: versions of pods may be missing in the record.
+    pub fn may_miss_versions(&self) {
+        self.without_gaps.store(false, Ordering::SeqCst);
+    }
+
     /// A pod of the demo server with these `labels` and annotations, not made yet.
     ///
     /// # Errors
@@ -202,7 +211,8 @@ impl Scene {
 
     /// The invariants over all versions, and that nothing is left.
     pub(crate) async fn verify(&self) -> Result<()> {
-        self.timeline.verify(self.at_rest.load(Ordering::SeqCst)).await.map(drop)
+        let timeline = &self.timeline;
+        timeline.verify_with(self.at_rest.load(Ordering::SeqCst), self.without_gaps.load(Ordering::SeqCst)).await.map(drop)
     }
 
     /// Everything that helps to see why a test failed.
@@ -245,7 +255,25 @@ impl Scene {
             // The pod may be gone by now.
             drop(freed);
         }
-        Ok(())
+        self.remove_hooks().await
+    }
+
+    /// Hooks are nobody's when the namespace is gone that they were for.
+    async fn remove_hooks(&self) -> Result<()> {
+        let hooks: Api<LifecycleHook> = Api::all(self.client());
+        let listed = hooks.list(&ListParams::default()).await.context("list the hooks")?;
+        let is_ours = |hook: &&LifecycleHook| {
+            let selector = hook.spec.namespace_selector.as_ref();
+            let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+            labels.and_then(|labels| labels.get(NAMESPACE_NAME)) == Some(&self.namespace)
+        };
+        let ours: Vec<String> = listed.items.iter().filter(is_ours).map(ResourceExt::name_any).collect();
+        let params = DeleteParams::default();
+        let delete = async |name: &String| match hooks.delete(name, &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).with_context(|| format!("delete hook {name}")),
+        };
+        stream::iter(&ours).map(delete).buffer_unordered(16).try_collect::<()>().await
     }
 }
 

@@ -1,10 +1,12 @@
 //! Podward on real clusters, from end to end. See `podward_e2e` for how tests are run.
 
 mod cancel;
+mod chaos;
 mod checks;
 mod controllers;
 mod creation;
 mod examples;
+mod hooks;
 mod operations;
 mod phases;
 mod releases;
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
         releases::tests(),
         controllers::tests(),
         examples::tests(),
+        hooks::tests(),
+        chaos::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }
