@@ -57,7 +57,14 @@ impl Scene {
             .context("make the namespace")?;
         let timeline = Timeline::start(client.clone(), &namespace, "").await?;
         let feed = PodFeed::start(client.clone(), &namespace, "").await?;
-        Ok(Self { environment, namespace, feed, timeline, at_rest: AtomicBool::new(true), without_gaps: AtomicBool::new(true) })
+        Ok(Self {
+            environment,
+            namespace,
+            feed,
+            timeline,
+            at_rest: AtomicBool::new(true),
+            without_gaps: AtomicBool::new(true),
+        })
     }
 
     /// An administrator's client.
@@ -212,7 +219,10 @@ impl Scene {
     /// The invariants over all versions, and that nothing is left.
     pub(crate) async fn verify(&self) -> Result<()> {
         let timeline = &self.timeline;
-        timeline.verify_with(self.at_rest.load(Ordering::SeqCst), self.without_gaps.load(Ordering::SeqCst)).await.map(drop)
+        timeline
+            .verify_with(self.at_rest.load(Ordering::SeqCst), self.without_gaps.load(Ordering::SeqCst))
+            .await
+            .map(drop)
     }
 
     /// Everything that helps to see why a test failed.

@@ -179,7 +179,8 @@ impl LocalProcess {
 
     pub(super) fn signal(&self, signal: i32) -> Result<()> {
         let id = self.child.id().with_context(|| format!("{} has ended", self.name))?;
-        let (pid, signal) = (Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::try_from(signal)?);
+        let (pid, signal) =
+            (Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::try_from(signal)?);
         kill(pid, signal).with_context(|| format!("send {signal} to {}", self.name))
     }
 

@@ -43,7 +43,11 @@ async fn register(scene: &Scene, registry: &Registry, name: &str) -> Result<Stri
         connection: Some(Connection::Attachment(v1::Attachment {})),
         ..v1::Hook::default()
     };
-    registry.client()?.register(v1::RegisterRequest { hook: Some(hook) }).await.context("register the hook")?;
+    registry
+        .client()?
+        .register(v1::RegisterRequest { hook: Some(hook) })
+        .await
+        .context("register the hook")?;
     Ok(name)
 }
 
@@ -78,7 +82,11 @@ async fn attached(scene: Arc<Scene>, by_relay: bool) -> Result<()> {
     until_counted(&scene, "podward_hook_answers_ignored_total", &[&name]).await?;
     system.until_asked_again("web", Phase::Prepare, 2).await?;
     let pod = scene.feed().get("web").context("there is no pod web")?;
-    ensure!(!operator.has(&pod, Stage::Operate), "an answer to no question counted: {}", pods::describe(&pod));
+    ensure!(
+        !operator.has(&pod, Stage::Operate),
+        "an answer to no question counted: {}",
+        pods::describe(&pod)
+    );
     system.answer(Phase::Prepare, Reply::Done);
     let pod = operator.await_operate("web").await?;
     ensure!(evidence(&pod, &name)["detail"] == PROOF, "{}", evidence(&pod, &name));
@@ -90,8 +98,7 @@ async fn attached(scene: Arc<Scene>, by_relay: bool) -> Result<()> {
 /// One system is attached to the replica that leads, the other to one that relays; the leader goes away, in both ways.
 async fn attached_across_leaders(scene: Arc<Scene>) -> Result<()> {
     let registry = Registry::of(&scene).await?;
-    let names =
-        [register(&scene, &registry, "direct").await?, register(&scene, &registry, "relayed").await?];
+    let names = [register(&scene, &registry, "direct").await?, register(&scene, &registry, "relayed").await?];
     let [direct, relayed] = [
         AttachedSystem::start(&registry, &replicas(&scene, true).await?, &names[0]).await?,
         AttachedSystem::start(&registry, &replicas(&scene, false).await?, &names[1]).await?,

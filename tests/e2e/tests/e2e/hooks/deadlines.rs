@@ -28,7 +28,8 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn hook_deadline_holds(scene: Arc<Scene>) -> Result<()> {
     let hook = HookServer::start(&scene, "holds").await?;
     hook.answer(Phase::Prepare, Reply::Pending);
-    hook.put_reachable(json!({"phases": ["Prepare"], "deadlineSeconds": 1, "deadlinePolicy": "Hold"})).await?;
+    hook.put_reachable(json!({"phases": ["Prepare"], "deadlineSeconds": 1, "deadlinePolicy": "Hold"}))
+        .await?;
     scene.create("web").await?;
     scene.until_available("web").await?;
     let operator = scene.operator("a", "update");
@@ -44,8 +45,12 @@ async fn hook_deadline_holds(scene: Arc<Scene>) -> Result<()> {
     ensure!(!operator.has(&pod, Stage::Operate), "it went on without the hook: {}", pods::describe(&pod));
     // It is asked on, and the pod goes on with its answer.
     let log = hook.until_asked_again("web", Phase::Prepare, 2).await?;
-    let questions: Vec<_> = log.about("web", Phase::Prepare).map(|asked| &asked.request.question_id).collect();
-    ensure!(questions.windows(2).all(|pair| pair[0] == pair[1]), "one question has several ids: {questions:?}");
+    let questions: Vec<_> =
+        log.about("web", Phase::Prepare).map(|asked| &asked.request.question_id).collect();
+    ensure!(
+        questions.windows(2).all(|pair| pair[0] == pair[1]),
+        "one question has several ids: {questions:?}"
+    );
     hook.answer(Phase::Prepare, Reply::Done);
     let pod = operator.await_operate("web").await?;
     ensure!(evidence(&pod, hook.name())["level"] == "PROVEN", "{}", evidence(&pod, hook.name()));
@@ -65,7 +70,11 @@ async fn hook_deadline_proceeds(scene: Arc<Scene>) -> Result<()> {
     scene.create("web").await?;
     let asked = hook.until_asked("web", Phase::Complete).await?;
     let pod = scene.until_available("web").await?;
-    ensure!(asked.request.operations.is_empty(), "a new pod has no operation: {:?}", asked.request.operations);
+    ensure!(
+        asked.request.operations.is_empty(),
+        "a new pod has no operation: {:?}",
+        asked.request.operations
+    );
     let taken_in = &evidence(&pod, hook.name())["takenIn"];
     ensure!(taken_in["level"] == "TIMED_OUT", "evidence of taking in: {taken_in}");
     until_event(&scene, "web", "HookTimedOut", &[hook.name(), "COMPLETE", "may send no traffic yet"]).await?;
@@ -104,15 +113,17 @@ async fn hook_deadline_cancels(scene: Arc<Scene>) -> Result<()> {
         let completes = hook.log().about("web", Phase::Complete).count();
         operator.begin("web").await?;
         hook.until_asked("web", phase).await?;
-        let is_undone = |pod: &Pod| {
-            pods::is_available(pod) && !Stage::ALL.iter().any(|stage| operator.has(pod, *stage))
-        };
+        let is_undone =
+            |pod: &Pod| pods::is_available(pod) && !Stage::ALL.iter().any(|stage| operator.has(pod, *stage));
         scene.feed().until("web", "the operation is undone", is_undone).await?;
         let words = if phase == Phase::PreCheck { "PRE_CHECK" } else { "PREPARE" };
         until_event(&scene, "web", "HookTimedOut", &[hook.name(), words, "undone", &id]).await?;
         if phase == Phase::Prepare {
             let log = hook.log();
-            ensure!(log.about("web", Phase::Complete).count() > completes, "not asked to take the pod in again");
+            ensure!(
+                log.about("web", Phase::Complete).count() > completes,
+                "not asked to take the pod in again"
+            );
         }
         hook.answer(phase, Reply::Done);
     }

@@ -10,9 +10,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::{Kind, within};
 use serde_json::{Value, json};
 
-use super::{
-    server::{HookServer, has, put, unique, until_status},
-};
+use super::server::{HookServer, has, put, unique, until_status};
 use crate::controllers::leader;
 
 const HOOKS: usize = 1_000;
@@ -61,8 +59,10 @@ async fn a_thousand_hooks(scene: Arc<Scene>) -> Result<()> {
     };
     stream::iter(0..HOOKS).map(make).buffer_unordered(16).try_collect::<()>().await?;
     // It has no selector: it is for every pod that has opted in.
-    hook.put_reachable(json!({"namespaceSelector": {}, "phases": ["PreCheck", "Prepare", "PostCheck", "Complete"]}))
-        .await?;
+    hook.put_reachable(
+        json!({"namespaceSelector": {}, "phases": ["PreCheck", "Prepare", "PostCheck", "Complete"]}),
+    )
+    .await?;
     let nobody = |status: &_| has(status, "Reachable", "False");
     until_status(&hooks, &name(HOOKS - 1), "the last of them is known", nobody).await?;
 

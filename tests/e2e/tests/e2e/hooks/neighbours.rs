@@ -77,7 +77,10 @@ async fn hook_that_is_slow_or_dead(scene: Arc<Scene>) -> Result<()> {
     for pod in slow_ones {
         operator.await_end(pod).await?;
         let pod = scene.feed().get(pod);
-        ensure!(pod.as_ref().is_some_and(|pod| pods::holders(pod).count() == 1), "not held by its hook alone");
+        ensure!(
+            pod.as_ref().is_some_and(|pod| pods::holders(pod).count() == 1),
+            "not held by its hook alone"
+        );
     }
     let most = slow.log().most_open;
     ensure!(most <= AT_ONCE, "{most} questions at once");

@@ -25,7 +25,8 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// Lower orders let go first and are the last to take in; equal ones are asked at once.
 async fn hooks_in_their_order(scene: Arc<Scene>) -> Result<()> {
-    let hooks = try_join_all(["first", "second", "beside", "third"].map(|name| HookServer::start(&scene, name)));
+    let hooks =
+        try_join_all(["first", "second", "beside", "third"].map(|name| HookServer::start(&scene, name)));
     let hooks = hooks.await?;
     let phases = json!(["PreCheck", "Prepare", "PostCheck", "Complete"]);
     for (hook, order) in hooks.iter().zip([-5, 0, 0, 7]) {
@@ -67,10 +68,7 @@ async fn one_by_one(hooks: [&HookServer; 4], phase: Phase) -> Result<()> {
     let asked = |hook: &HookServer| hook.log().last("web", phase);
     first.until_asked_again("web", phase, 2).await?;
     first.answer(phase, Reply::Done);
-    tokio::try_join!(
-        second.until_asked_again("web", phase, 2),
-        beside.until_asked_again("web", phase, 2)
-    )?;
+    tokio::try_join!(second.until_asked_again("web", phase, 2), beside.until_asked_again("web", phase, 2))?;
     second.answer(phase, Reply::Done);
     beside.until_asked_again("web", phase, 2).await?;
     beside.answer(phase, Reply::Done);
@@ -95,9 +93,7 @@ fn first_since(log: &Log, phase: Phase) -> Option<usize> {
 
 async fn hooks_around_the_gate(scene: Arc<Scene>) -> Result<()> {
     let (early, late) = (HookServer::start(&scene, "early").await?, HookServer::start(&scene, "late").await?);
-    let timed = |prepare: &str, complete: &str| {
-        json!({"phases": ["Prepare", "Complete"], "prepareTiming": prepare, "completeTiming": complete})
-    };
+    let timed = |prepare: &str, complete: &str| json!({"phases": ["Prepare", "Complete"], "prepareTiming": prepare, "completeTiming": complete});
     // Each is before the gate once.
     early.put_reachable(timed("BeforeGate", "AfterGate")).await?;
     late.put_reachable(timed("AfterGate", "BeforeGate")).await?;
@@ -117,7 +113,10 @@ async fn hooks_around_the_gate(scene: Arc<Scene>) -> Result<()> {
     early.until_asked_again("web", Phase::Complete, 3).await?;
     let pod = get()?;
     ensure!(pods::is_ready(&pod) && !pods::is_available(&pod), "{}", pods::describe(&pod));
-    ensure!(late.log().last("web", Phase::Complete) < early.log().first("web", Phase::Complete), "asked too early");
+    ensure!(
+        late.log().last("web", Phase::Complete) < early.log().first("web", Phase::Complete),
+        "asked too early"
+    );
     early.answer(Phase::Complete, Reply::Done);
     scene.until_available("web").await?;
 
@@ -132,7 +131,10 @@ async fn hooks_around_the_gate(scene: Arc<Scene>) -> Result<()> {
     let pod = get()?;
     ensure!(gate(&pod) == Some(ConditionStatus::False), "{}", pods::describe(&pod));
     ensure!(!operator.has(&pod, Stage::Operate), "permitted while a hook holds the pod");
-    ensure!(early.log().last("web", Phase::Prepare) < late.log().first("web", Phase::Prepare), "asked too early");
+    ensure!(
+        early.log().last("web", Phase::Prepare) < late.log().first("web", Phase::Prepare),
+        "asked too early"
+    );
     late.answer(Phase::Prepare, Reply::Done);
     operator.await_operate("web").await?;
     operator.finish("web").await?;

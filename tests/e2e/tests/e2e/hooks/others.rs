@@ -10,11 +10,7 @@ use podward_proto::v1::Phase;
 use podward_support::{Behaviour, pods};
 use serde_json::json;
 
-use super::{
-    script::Reply,
-    server::HookServer,
-    told::message,
-};
+use super::{script::Reply, server::HookServer, told::message};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![Test::node("hook_beside_a_third_party", hook_beside_a_third_party)]
@@ -36,7 +32,8 @@ async fn hook_beside_a_third_party(scene: Arc<Scene>) -> Result<()> {
         traffic.behave(Behaviour::PROMPT);
         scene.until_available("theirs-last").await?;
         hook.until_asked_again("ours-last", Phase::Complete, 2).await?;
-        let pod = scene.feed().until("ours-last", "it waits", |pod| message(pod).contains(hook.name())).await?;
+        let pod =
+            scene.feed().until("ours-last", "it waits", |pod| message(pod).contains(hook.name())).await?;
         ensure!(!pods::is_available(&pod), "available without the hook: {}", pods::describe(&pod));
         hook.answer_about("ours-last", Phase::Complete, Reply::Done);
         Ok(())

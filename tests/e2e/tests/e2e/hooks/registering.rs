@@ -66,23 +66,32 @@ async fn hook_by_kubectl_and_by_grpc(scene: Arc<Scene>) -> Result<()> {
     scene.create("web").await?;
     let pod = scene.until_available("web").await?;
     let finalizers = both.map(HookServer::finalizer);
-    ensure!(finalizers.iter().all(|finalizer| pods::holders(&pod).any(|holder| holder == finalizer)), "{pod:?}");
+    ensure!(
+        finalizers.iter().all(|finalizer| pods::holders(&pod).any(|holder| holder == finalizer)),
+        "{pod:?}"
+    );
     both.into_iter().for_each(|hook| hook.answer(Phase::Prepare, Reply::Silent));
     let operator = scene.operator("a", "update");
     operator.begin("web").await?;
     for hook in both {
         hook.until_asked("web", Phase::Prepare).await?;
         let is_asked = |status: &HookStatus| {
-            status.calls_in_flight == 1 && status.last_answer_time.is_some()
-                && status.latency_p50_milliseconds.is_some() && status.last_error.is_none()
+            status.calls_in_flight == 1
+                && status.last_answer_time.is_some()
+                && status.latency_p50_milliseconds.is_some()
+                && status.last_error.is_none()
         };
         hook.until_status("a question is open", is_asked).await?;
     }
     let listed = registry.client()?.list(v1::ListRequest {}).await?.into_inner().hooks;
     for hook in both {
-        let state = listed.iter().find(|state| state.hook.as_ref().is_some_and(|one| one.name == hook.name()));
+        let state =
+            listed.iter().find(|state| state.hook.as_ref().is_some_and(|one| one.name == hook.name()));
         let state = state.context("a hook is not listed")?;
-        ensure!(state.reachable && state.calls_in_flight == 1 && state.last_answer_time.is_some(), "{state:?}");
+        ensure!(
+            state.reachable && state.calls_in_flight == 1 && state.last_answer_time.is_some(),
+            "{state:?}"
+        );
         hook.answer(Phase::Prepare, Reply::Done);
     }
     operator.await_operate("web").await?;
@@ -158,7 +167,8 @@ async fn hook_for_no_pod_yet(scene: Arc<Scene>) -> Result<()> {
     hook.until_status("it is for no pod", |status| reason(status, "MatchesNoPod")).await?;
     scene.create("web").await?;
     scene.until_available("web").await?;
-    let answer = registry.client()?.register(v1::RegisterRequest { hook: Some(hook_of(&scene, &hook)) }).await?;
+    let answer =
+        registry.client()?.register(v1::RegisterRequest { hook: Some(hook_of(&scene, &hook)) }).await?;
     ensure!(answer.get_ref().warnings.is_empty(), "{:?}", answer.get_ref().warnings);
     hook.until_status("it is for a pod", |status| reason(status, "Valid")).await?;
     registry.end().await

@@ -1,9 +1,6 @@
 //! What a hook system of a test answers, and what it was asked.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use podward_proto::v1::{self, Phase};
@@ -25,8 +22,6 @@ pub(crate) enum Reply {
     Rejected(&'static str),
     /// Nothing, for as long as the script says so.
     Silent,
-    /// DONE, after so long.
-    Slow(Duration),
     /// An error.
     Fails(Code),
     /// An answer that says nothing.
@@ -118,7 +113,8 @@ impl Script {
     /// Waits until what was asked is as `test` wants it.
     pub(crate) async fn until(&self, what: &str, mut test: impl FnMut(&Log) -> bool) -> Result<Log> {
         let mut log = self.log.subscribe();
-        let reached = async { Ok(log.wait_for(|log| test(log)).await.context("the script is gone")?.clone()) };
+        let reached =
+            async { Ok(log.wait_for(|log| test(log)).await.context("the script is gone")?.clone()) };
         let waited = within(WAIT, || what.to_owned(), reached).await;
         waited.with_context(|| {
             let asked = self.log().asked;
@@ -162,9 +158,6 @@ impl Script {
                 reply => break reply,
             }
         };
-        if let Reply::Slow(time) = reply {
-            tokio::time::sleep(time).await;
-        }
         open.replied(reply);
         respond(reply)
     }
@@ -214,7 +207,7 @@ fn respond(reply: Reply) -> Result<v1::HandleResponse, Status> {
         ..with(outcome)
     };
     match reply {
-        Reply::Done | Reply::Slow(_) => Ok(done(PROOF.to_owned())),
+        Reply::Done => Ok(done(PROOF.to_owned())),
         Reply::Pending => Ok(not_done(v1::Outcome::Pending, EXCUSE)),
         Reply::Rejected(reason) => Ok(not_done(v1::Outcome::Rejected, reason)),
         Reply::Fails(code) => Err(Status::new(code, "as the test wants it")),

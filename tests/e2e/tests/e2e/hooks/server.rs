@@ -10,10 +10,10 @@ use std::{
     },
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use kube::{
-    Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api,
+    api::{DeleteParams, PostParams},
     runtime::wait::await_condition,
 };
 use podward_api::{HookStatus, LifecycleHook};
@@ -148,13 +148,6 @@ impl HookServer {
         self.until_status("it is reachable", |status| has(status, "Reachable", "True")).await.map(drop)
     }
 
-    /// Changes its LifecycleHook.
-    pub(crate) async fn change(&self, spec: Value) -> Result<()> {
-        let patch = Patch::Merge(json!({"spec": spec}));
-        let changed = self.hooks.patch(&self.name, &PatchParams::default(), &patch).await;
-        changed.map(drop).with_context(|| format!("change hook {}", self.name))
-    }
-
     /// Deletes its LifecycleHook.
     pub(crate) async fn delete(&self) -> Result<()> {
         let deleted = self.hooks.delete(&self.name, &DeleteParams::default()).await;
@@ -189,9 +182,7 @@ pub(crate) async fn put(
     if !endpoint.is_null() {
         fields.insert("endpoint".to_owned(), endpoint);
     }
-    fields
-        .entry("namespaceSelector")
-        .or_insert_with(|| json!({"matchLabels": {NAMESPACE_NAME: namespace}}));
+    fields.entry("namespaceSelector").or_insert_with(|| json!({"matchLabels": {NAMESPACE_NAME: namespace}}));
     let hook = json!({
         "apiVersion": "podward.io/v1alpha1", "kind": "LifecycleHook", "metadata": {"name": name}, "spec": spec,
     });
@@ -226,12 +217,4 @@ pub(crate) async fn until_status(
 /// Whether the condition of this type has this status.
 pub(crate) fn has(status: &HookStatus, condition: &str, wanted: &str) -> bool {
     status.conditions.iter().any(|one| one.type_ == condition && one.status == wanted)
-}
-
-/// Deletes the hook `name` of somebody else.
-pub(crate) async fn delete(client: Client, name: &str) -> Result<()> {
-    let hooks: Api<LifecycleHook> = Api::all(client);
-    let deleted = hooks.delete(name, &DeleteParams::default()).await;
-    ensure!(deleted.is_ok(), "delete hook {name}: {:?}", deleted.err());
-    Ok(())
 }

@@ -44,7 +44,12 @@ async fn hook_registered_by_strangers(scene: Arc<Scene>) -> Result<()> {
     let none = Bearer::default;
     let callers = [
         ("nobody", none(), None, &[Code::Unauthenticated][..]),
-        ("a made-up token", Bearer::new("eyJhbGciOiJSUzI1NiJ9.e30.c2VjcmV0")?, None, &[Code::Unauthenticated]),
+        (
+            "a made-up token",
+            Bearer::new("eyJhbGciOiJSUzI1NiJ9.e30.c2VjcmV0")?,
+            None,
+            &[Code::Unauthenticated],
+        ),
         ("a token for others", token("somebody-else").await?, None, &[Code::Unauthenticated]),
         ("no right", token("podward").await?, None, &[Code::PermissionDenied]),
         ("a certificate without a right", none(), certificate("mallory", false)?, &[Code::PermissionDenied]),
@@ -69,7 +74,8 @@ async fn hook_registered_by_strangers(scene: Arc<Scene>) -> Result<()> {
         let refused = client.register(request()).await.err();
         let code = refused.as_ref().map(tonic::Status::code);
         ensure!(code.is_some_and(|code| codes.contains(&code)), "register by {who}: {refused:?}");
-        let refused = client.deregister(v1::DeregisterRequest { name: "traffic-controller".to_owned() }).await;
+        let refused =
+            client.deregister(v1::DeregisterRequest { name: "traffic-controller".to_owned() }).await;
         ensure!(refused.is_err(), "deregister by {who} was taken");
     }
     let hooks: Api<LifecycleHook> = Api::all(scene.client());

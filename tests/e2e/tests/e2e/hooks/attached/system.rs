@@ -4,9 +4,7 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use podward_proto::v1::{
-    self, AttachRequest,
-    attach_request::Message as Up,
-    attach_response::Message as Down,
+    self, AttachRequest, attach_request::Message as Up, attach_response::Message as Down,
 };
 use podward_support::{Service, WAIT, within};
 use tokio::{
@@ -81,7 +79,9 @@ impl AttachedSystem {
             let done = v1::HandleResponse { outcome: v1::Outcome::Done.into(), ..Default::default() };
             for response in [Some(done), None] {
                 let answer = v1::AttachAnswer { call_id, response };
-                up.send(AttachRequest { message: Some(Up::Answer(answer)) }).await.context("the stream ended")?;
+                up.send(AttachRequest { message: Some(Up::Answer(answer)) })
+                    .await
+                    .context("the stream ended")?;
             }
         }
         Ok(())
