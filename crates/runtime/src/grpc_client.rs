@@ -17,4 +17,4 @@ mod trust;
 
 pub use connect::{Connect, ConnectError, InvalidEndpoint, Target};
 pub use token::BearerToken;
-pub use trust::{InvalidTrust, Trust};
+pub use trust::{InvalidTrust, Trust, system_anchors};

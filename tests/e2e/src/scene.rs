@@ -1,13 +1,16 @@
 //! What a test gets: a namespace, eyes on its pods, and Podward.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
-use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ServiceAccount};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -15,7 +18,7 @@ use kube::{
 use podward_api::LifecycleHook;
 use podward_core::keys;
 use podward_support::{
-    DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, pods, timeline::PodReport,
+    DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, WAIT, pods, timeline::PodReport, within,
 };
 use serde_json::{Value, json};
 
@@ -25,6 +28,8 @@ use crate::environment::Environment;
 pub const CONSUMER: &str = "test-traffic";
 /// The label by which a selector of namespaces names one; the hooks of a test have it, and go with the namespace.
 pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// How often is looked at what can't be watched.
+const POLL: Duration = Duration::from_millis(50);
 /// On every namespace of a test: its name.
 const TEST_LABEL: &str = "podward.io/test";
 
@@ -55,6 +60,7 @@ impl Scene {
             .create(&PostParams::default(), &object)
             .await
             .context("make the namespace")?;
+        until_pods_can_be_made(client.clone(), &namespace).await?;
         let timeline = Timeline::start(client.clone(), &namespace, "").await?;
         let feed = PodFeed::start(client.clone(), &namespace, "").await?;
         Ok(Self {
@@ -258,8 +264,17 @@ impl Scene {
         }
         let namespaces: Api<Namespace> = Api::all(self.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.context("delete the namespace")?;
-        let params = DeleteParams::default().grace_period(0);
-        self.api().delete_collection(&params, &ListParams::default()).await.context("delete the pods")?;
+        let delete = async {
+            let params = DeleteParams::default().grace_period(0);
+            // Podward may not have heard yet that the namespace goes.
+            loop {
+                match self.api().delete_collection(&params, &ListParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.code == 429 => tokio::time::sleep(POLL).await,
+                    deleted => return deleted.map(drop).context("delete the pods"),
+                }
+            }
+        };
+        within(WAIT, || format!("the pods of {} to be deleted", self.namespace), delete).await?;
         for pod in self.feed.all().iter().filter(|pod| pods::holders(pod).next().is_some()) {
             let freed = self.patch(&pod.name_any(), json!({"metadata": {"finalizers": null}})).await;
             // The pod may be gone by now.
@@ -285,6 +300,18 @@ impl Scene {
         };
         stream::iter(&ours).map(delete).buffer_unordered(16).try_collect::<()>().await
     }
+}
+
+/// No pod can be made before the cluster has made the account that pods get.
+async fn until_pods_can_be_made(client: Client, namespace: &str) -> Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+    let made = async {
+        while accounts.get_opt("default").await.context("look for the service account")?.is_none() {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    };
+    within(WAIT, || format!("the service account of namespace {namespace}"), made).await
 }
 
 fn describe_event(event: &Event) -> String {

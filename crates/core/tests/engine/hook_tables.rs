@@ -388,6 +388,9 @@ fn a_hook_that_is_removed_releases_the_pods_that_wait_for_it() {
 #[test]
 fn that_a_removed_hook_is_not_waited_for_to_take_a_pod_in_is_told() {
     let mut world = created([hook("mesh")]);
+    // As the mutating-webhook writes it.
+    let expected = serde_json::json!({"expectedFinalizers": {employer_of("mesh"): finalizer_of("mesh")}});
+    world.pod.expected = Some(expected.to_string());
     world.work();
     assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
     world.deregister("mesh");

@@ -10,6 +10,7 @@ mod processes;
 use podward_e2e::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    let modules = [processes::tests(), connections::tests(), api_server::tests(), leaders::tests()];
+    // The API server last: the cluster's own controllers need a while to find it again.
+    let modules = [processes::tests(), connections::tests(), leaders::tests(), api_server::tests()];
     modules.into_iter().flatten().collect()
 }

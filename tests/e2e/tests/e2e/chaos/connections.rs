@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use podward_e2e::{Scene, Test};
 
 use super::held::Held;
-use crate::hooks::told::message;
+use crate::hooks::{script::Reply, told::message};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -21,11 +21,15 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn hook_connection_cut(scene: Arc<Scene>) -> Result<()> {
     let held = Held::set_up(&scene).await?;
     for _ in 0..3 {
+        held.hook().until("every question to be open", |log| log.open == Held::waiting().len()).await?;
         let counts = held.counts();
         held.hook().go_away().await?;
+        // A hook that was out of reach is asked a few things at first, and all when it has answered one.
+        held.answer(Reply::Pending);
         held.hook().come_back().await?;
         held.until_asked_again(&counts).await?;
         held.ensure_held(&scene)?;
+        held.answer(Reply::Silent);
     }
     held.go_on(&scene).await
 }
@@ -40,6 +44,7 @@ async fn hook_server_away(scene: Arc<Scene>) -> Result<()> {
     });
     try_join_all(told).await?;
     held.ensure_held(&scene)?;
+    held.answer(Reply::Pending);
     held.hook().come_back().await?;
     held.until_asked_again(&counts).await?;
     held.go_on(&scene).await

@@ -63,9 +63,7 @@ impl Held {
             operator.await_operate(pod).await?;
         }
         let leaving = scene.feed().get(LEAVING).and_then(|pod| pod.uid()).context("there is no pod to go")?;
-        for (pod, phase) in WAITING {
-            hook.answer_about(pod, phase, Reply::Silent);
-        }
+        answer(&hook, Reply::Silent);
         let before: Vec<usize> = WAITING.map(|(pod, phase)| hook.log().about(pod, phase).count()).into();
         operator.begin(CHECKING).await?;
         operator.begin(PREPARING).await?;
@@ -90,6 +88,11 @@ impl Held {
     /// Their hook.
     pub(crate) fn hook(&self) -> &HookServer {
         &self.hook
+    }
+
+    /// From now on the hook answers so, about all of them.
+    pub(crate) fn answer(&self, reply: Reply) {
+        answer(&self.hook, reply);
     }
 
     /// How often each was asked about so far.
@@ -204,6 +207,10 @@ impl Held {
         }
         Ok(())
     }
+}
+
+fn answer(hook: &HookServer, reply: Reply) {
+    WAITING.into_iter().for_each(|(pod, phase)| hook.answer_about(pod, phase, reply));
 }
 
 /// Half of those that stay.
