@@ -6,6 +6,8 @@
 mod selector;
 mod set;
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest, Sha256};
 
 use crate::keys::PROT_FINALIZER_PREFIX;
@@ -107,6 +109,16 @@ impl Hook {
     #[must_use]
     pub fn is_consumer(&self) -> bool {
         self.phases.iter().any(|phase| matches!(phase, Phase::Prepare | Phase::Complete))
+    }
+
+    /// Whether a pod with these labels, in a namespace with those, concerns it. Whether the pod has opted in is the caller's to know.
+    #[must_use]
+    pub fn concerns(
+        &self,
+        pod_labels: &BTreeMap<String, String>,
+        namespace_labels: &BTreeMap<String, String>,
+    ) -> bool {
+        self.pod_selector.matches(pod_labels) && self.namespace_selector.matches(namespace_labels)
     }
 
     /// Whether it is asked in `phase`.

@@ -46,6 +46,10 @@ fn draft(note: &Note) -> Option<Draft> {
                 ids.join(", ")
             ),
         ),
+        HookEvent::Removed if note.phase == Phase::Complete => (
+            "HookRemoved",
+            format!("hook {hook} is not registered any more; it is not waited for to take the pod in"),
+        ),
         HookEvent::Removed => {
             ("HookRemoved", format!("hook {hook} is not registered any more; the pod was released from it"))
         }

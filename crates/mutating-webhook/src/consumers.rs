@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use podward_api::LifecycleHook;
 use podward_core::Pod;
-use podward_core::hooks::{Hook, HookSet};
+use podward_core::hooks::Hook;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_runtime::Setup;
 use podward_runtime::watched::{Watch, WatchMetrics, Watched};
@@ -26,7 +26,8 @@ type Labels = BTreeMap<String, String>;
 /// lifecycle-controller, which knows them too, adds to it.
 #[derive(Clone, Debug, Default)]
 pub struct Consumers {
-    hooks: Arc<RwLock<Arc<HookSet>>>,
+    /// By name.
+    hooks: Arc<RwLock<Arc<[Arc<Hook>]>>>,
     namespaces: Option<Watched<Labels>>,
 }
 
@@ -44,14 +45,14 @@ impl Consumers {
             may_be_absent,
             stop: setup.stop.clone(),
         };
-        let hooks: Arc<RwLock<Arc<HookSet>>> = Arc::default();
+        let hooks: Arc<RwLock<Arc<[Arc<Hook>]>>> = Arc::default();
         let (all, set) = (Api::<LifecycleHook>::all(client.clone()), Arc::clone(&hooks));
         // The set holds what is kept; the watch itself goes on by itself.
-        let _: Watched<Hook> = Watched::keep(
+        let _: Watched<Arc<Hook>> = Watched::keep(
             watch("lifecyclehooks", true),
             move || watcher(all.clone(), watcher::Config::default()),
-            consumer,
-            move |hooks| *set.write() = Arc::new(HookSet::new(hooks.values().cloned())),
+            |hook| consumer(hook).map(Arc::new),
+            move |hooks| *set.write() = by_name(hooks.values().cloned()),
         );
         let all = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
         let namespaces = Watched::keep(
@@ -66,7 +67,7 @@ impl Consumers {
     /// The hooks that `pod`, to be created in `namespace`, concerns as consumers. With `inject` it opts in by that.
     pub(crate) fn of(&self, pod: &Pod, namespace: &str, inject: bool) -> Vec<Arc<Hook>> {
         let hooks = Arc::clone(&self.hooks.read());
-        if hooks.iter().next().is_none() {
+        if hooks.is_empty() {
             return Vec::new();
         }
         let mut labels = pod.metadata.labels.clone().unwrap_or_default();
@@ -77,14 +78,26 @@ impl Consumers {
         // One that was created a moment ago has this label in any case.
         let of_namespace =
             known.unwrap_or_else(|| Labels::from([(NAMESPACE_NAME.to_owned(), namespace.to_owned())]));
-        hooks.matching(&labels, &of_namespace).filter(|hook| hook.is_consumer()).cloned().collect()
+        hooks
+            .iter()
+            .filter(|hook| hook.is_consumer() && hook.concerns(&labels, &of_namespace))
+            .cloned()
+            .collect()
     }
+}
+
+/// Done at every change of any hook, status too, so it must cost little where there are many.
+fn by_name(hooks: impl Iterator<Item = Arc<Hook>>) -> Arc<[Arc<Hook>]> {
+    let mut hooks: Vec<Arc<Hook>> = hooks.collect();
+    hooks.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    hooks.into()
 }
 
 impl FromIterator<Hook> for Consumers {
     /// These hooks and no others, for ever, in namespaces whose labels aren't known.
     fn from_iter<I: IntoIterator<Item = Hook>>(hooks: I) -> Self {
-        Self { hooks: Arc::new(RwLock::new(Arc::new(HookSet::new(hooks)))), namespaces: None }
+        let hooks = by_name(hooks.into_iter().map(Arc::new));
+        Self { hooks: Arc::new(RwLock::new(hooks)), namespaces: None }
     }
 }
 

@@ -19,4 +19,4 @@ mod trust;
 pub use connect::{Connect, ConnectError, InvalidEndpoint, Target};
 pub use replicas::Replicas;
 pub use token::BearerToken;
-pub use trust::{InvalidTrust, Trust};
+pub use trust::{InvalidTrust, Trust, system_anchors};

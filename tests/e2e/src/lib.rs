@@ -17,5 +17,5 @@ mod suite;
 
 pub use kubectl::Kubectl;
 pub use raw::{Answer, raw_patch};
-pub use scene::{CONSUMER, Scene};
+pub use scene::{CONSUMER, NAMESPACE_NAME, Scene};
 pub use suite::{Test, run};

@@ -1,18 +1,22 @@
 //! What a test gets: a namespace, eyes on its pods, and Podward.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
-use futures::{TryStreamExt, future::try_join_all};
-use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ServiceAccount};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
+use podward_api::LifecycleHook;
 use podward_core::keys;
 use podward_support::{
     DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, WAIT, pods, timeline::PodReport, within,
@@ -26,6 +30,10 @@ use crate::{
 
 /// The name of the traffic loop that pods expect to be held by.
 pub const CONSUMER: &str = "test-traffic";
+/// The label by which a selector of namespaces names one; the hooks of a test have it, and go with the namespace.
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// How often is looked at what can't be watched.
+const POLL: Duration = Duration::from_millis(50);
 /// On every namespace of a test: its name.
 const TEST_LABEL: &str = "podward.io/test";
 
@@ -37,6 +45,7 @@ pub struct Scene {
     feed: PodFeed,
     timeline: Timeline,
     at_rest: AtomicBool,
+    without_gaps: AtomicBool,
 }
 
 impl Scene {
@@ -55,9 +64,17 @@ impl Scene {
             .create(&PostParams::default(), &object)
             .await
             .context("make the namespace")?;
+        until_pods_can_be_made(client.clone(), &namespace).await?;
         let timeline = Timeline::start(client.clone(), &namespace, "").await?;
         let feed = PodFeed::start(client.clone(), &namespace, "").await?;
-        Ok(Self { environment, namespace, feed, timeline, at_rest: AtomicBool::new(true) })
+        Ok(Self {
+            environment,
+            namespace,
+            feed,
+            timeline,
+            at_rest: AtomicBool::new(true),
+            without_gaps: AtomicBool::new(true),
+        })
     }
 
     /// An administrator's client.
@@ -131,6 +148,11 @@ impl Scene {
     /// The test ends with pods that are not in service, or have labels left, on purpose.
     pub fn ends_in_the_middle(&self) {
         self.at_rest.store(false, Ordering::SeqCst);
+    }
+
+    /// The test takes the API server away: versions of pods may be missing in the record.
+    pub fn may_miss_versions(&self) {
+        self.without_gaps.store(false, Ordering::SeqCst);
     }
 
     /// A pod of the demo server with these `labels` and annotations, not made yet.
@@ -230,7 +252,11 @@ impl Scene {
 
     /// The invariants over all versions, and that nothing is left.
     pub(crate) async fn verify(&self) -> Result<()> {
-        self.timeline.verify(self.at_rest.load(Ordering::SeqCst)).await.map(drop)
+        let timeline = &self.timeline;
+        timeline
+            .verify_with(self.at_rest.load(Ordering::SeqCst), self.without_gaps.load(Ordering::SeqCst))
+            .await
+            .map(drop)
     }
 
     /// Everything that helps to see why a test failed.
@@ -266,15 +292,54 @@ impl Scene {
         }
         let namespaces: Api<Namespace> = Api::all(self.client());
         namespaces.delete(&self.namespace, &DeleteParams::default()).await.context("delete the namespace")?;
-        let params = DeleteParams::default().grace_period(0);
-        self.api().delete_collection(&params, &ListParams::default()).await.context("delete the pods")?;
+        let delete = async {
+            let params = DeleteParams::default().grace_period(0);
+            // Podward may not have heard yet that the namespace goes.
+            loop {
+                match self.api().delete_collection(&params, &ListParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.code == 429 => tokio::time::sleep(POLL).await,
+                    deleted => return deleted.map(drop).context("delete the pods"),
+                }
+            }
+        };
+        within(WAIT, || format!("the pods of {} to be deleted", self.namespace), delete).await?;
         for pod in self.feed.all().iter().filter(|pod| pods::holders(pod).next().is_some()) {
             let freed = self.patch(&pod.name_any(), json!({"metadata": {"finalizers": null}})).await;
             // The pod may be gone by now.
             drop(freed);
         }
-        Ok(())
+        self.remove_hooks().await
     }
+
+    /// Hooks are nobody's when the namespace is gone that they were for.
+    async fn remove_hooks(&self) -> Result<()> {
+        let hooks: Api<LifecycleHook> = Api::all(self.client());
+        let listed = hooks.list(&ListParams::default()).await.context("list the hooks")?;
+        let is_ours = |hook: &&LifecycleHook| {
+            let selector = hook.spec.namespace_selector.as_ref();
+            let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+            labels.and_then(|labels| labels.get(NAMESPACE_NAME)) == Some(&self.namespace)
+        };
+        let ours: Vec<String> = listed.items.iter().filter(is_ours).map(ResourceExt::name_any).collect();
+        let params = DeleteParams::default();
+        let delete = async |name: &String| match hooks.delete(name, &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).with_context(|| format!("delete hook {name}")),
+        };
+        stream::iter(&ours).map(delete).buffer_unordered(16).try_collect::<()>().await
+    }
+}
+
+/// No pod can be made before the cluster has made the account that pods get.
+async fn until_pods_can_be_made(client: Client, namespace: &str) -> Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+    let made = async {
+        while accounts.get_opt("default").await.context("look for the service account")?.is_none() {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    };
+    within(WAIT, || format!("the service account of namespace {namespace}"), made).await
 }
 
 fn describe_event(event: &Event) -> String {

@@ -17,7 +17,7 @@ use podward_testbed::{Bed, CertificatePem, Command, Process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::local::{Local, LocalProcess};
+use self::local::{Local, LocalExposed, LocalProcess};
 use crate::private_file;
 
 /// The first of the ports that services get inside a bed.
@@ -160,6 +160,16 @@ impl Cluster {
         }
     }
 
+    /// A certificate of a client that is `user` in `groups` (at most two) to services, signed by the same CA; one that has expired, if
+    /// it is to have.
+    ///
+    /// # Errors
+    /// When it can't be made, which is so where the cluster isn't a bed.
+    pub fn client_certificate(&self, user: &str, groups: &[&str], expired: bool) -> Result<CertificatePem> {
+        let bed = self.bed().context("certificates of clients are made in beds only")?;
+        Ok(bed.client_certificate(user, groups, expired)?)
+    }
+
     /// The CA of [`server_certificate`](Self::server_certificate), which the API server is to trust, as PEM.
     #[must_use]
     pub fn server_ca(&self) -> String {
@@ -199,11 +209,58 @@ impl Cluster {
         started.context(what)
     }
 
+    /// Where this process reaches what listens at `to` where services run.
+    ///
+    /// # Errors
+    /// When the way can't be opened.
+    pub async fn reach(&self, to: SocketAddr) -> Result<SocketAddr> {
+        match &self.place {
+            Place::Bed(bed) => Ok(bed.forward(to).await?),
+            Place::Local(_) => Ok(to),
+        }
+    }
+
+    /// Listens at `at` where services run, and relays every connection to the Unix socket `to` of this process.
+    ///
+    /// # Errors
+    /// When nobody can listen there.
+    pub async fn expose(&self, at: SocketAddr, to: &Path) -> Result<Exposed> {
+        match &self.place {
+            Place::Bed(bed) => Ok(Exposed::Bed(bed.expose(at, to.to_owned()).await?)),
+            Place::Local(_) => Ok(Exposed::Local(local::expose(at, to.to_owned()).await?)),
+        }
+    }
+
     /// Opens a connection to a service.
     pub(crate) async fn connect(&self, to: SocketAddr) -> Result<Box<dyn Stream>> {
         match &self.place {
             Place::Bed(bed) => Ok(Box::new(bed.connect(to).await?)),
             Place::Local(_) => Ok(Box::new(tokio::net::TcpStream::connect(to).await?)),
+        }
+    }
+}
+
+/// A port where services run that leads to this process. It is closed when this is dropped, and connections with it.
+#[derive(Debug)]
+pub enum Exposed {
+    /// Inside a bed.
+    Bed(podward_testbed::Exposed),
+    /// On this machine.
+    Local(LocalExposed),
+}
+
+impl Exposed {
+    /// Closes it, and waits until nobody listens there any more.
+    ///
+    /// # Errors
+    /// When that can't be told.
+    pub async fn end(self) -> Result<()> {
+        match self {
+            Self::Bed(exposed) => exposed.end().await.map_err(Into::into),
+            Self::Local(exposed) => {
+                exposed.end().await;
+                Ok(())
+            }
         }
     }
 }
@@ -246,6 +303,17 @@ impl ServiceProcess {
                 Ok(())
             }
             Self::Local(process) => process.stop().await,
+        }
+    }
+
+    /// Sends a signal by its number.
+    ///
+    /// # Errors
+    /// When it doesn't run.
+    pub async fn signal(&self, signal: i32) -> Result<()> {
+        match self {
+            Self::Bed(process) => process.signal(signal).await.map_err(Into::into),
+            Self::Local(process) => process.signal(signal),
         }
     }
 

@@ -28,7 +28,7 @@ pub mod timeline;
 mod traffic_loop;
 mod wait;
 
-pub use cluster::{Cluster, ServiceCommand, ServiceProcess};
+pub use cluster::{Cluster, Exposed, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, Seen, Watching, observe};
 pub use images::DemoImages;
 pub use load::{Load, LoadOptions};

@@ -9,12 +9,15 @@ use std::{
 
 use kube::Client;
 use parking_lot::Mutex;
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+};
 
 use crate::{
     builder::BedBuilder,
     client::Clients,
-    components::{Context, node},
+    components::{Component, Context, node},
     control::Control,
     error::{BedError, During},
     image::Image,
@@ -25,6 +28,7 @@ use crate::{
     process::{Command, Process},
     protocol::Spawn,
     shape::Shape,
+    start,
     state::{self, Layout, Live, Record},
     tools::Tools,
 };
@@ -46,12 +50,27 @@ pub struct Bed {
     pub(crate) clients: Clients,
     kubeconfig: PathBuf,
     authority: Arc<Authority>,
-    pub(crate) components: Mutex<Vec<Process>>,
+    pub(crate) components: Mutex<Vec<(Process, Component)>>,
     pub(crate) owned: Mutex<Option<Owned>>,
 }
 
 /// A TCP connection made inside a bed.
 pub type BedStream = UnixStream;
+
+/// A port inside that leads out. It is closed when this is dropped, and connections with it.
+#[derive(Debug)]
+pub struct Exposed(UnixStream);
+
+impl Exposed {
+    /// Closes it, and waits until nobody listens there any more.
+    pub async fn end(mut self) -> Result<(), BedError> {
+        let end = async {
+            self.0.shutdown().await?;
+            self.0.read(&mut [0]).await
+        };
+        end.await.map(drop).during(|| "close a port of the bed".to_owned())
+    }
+}
 
 impl Bed {
     /// Describes a bed to start.
@@ -137,6 +156,19 @@ impl Bed {
         self.authority.server(names.first().unwrap_or(&"server"), names)
     }
 
+    /// A certificate of `user` in `groups` (at most two), signed by the bed's CA; one that has expired, if it is to have.
+    pub fn client_certificate(
+        &self,
+        user: &str,
+        groups: &[&str],
+        expired: bool,
+    ) -> Result<CertificatePem, BedError> {
+        match expired {
+            false => self.authority.client(user, groups),
+            true => self.authority.expired_client(user, groups),
+        }
+    }
+
     /// Writes a kubeconfig for a program inside that is `user` in `groups` (at most two) by a client certificate.
     pub fn client_kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf, BedError> {
         let file: String = user.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -203,12 +235,29 @@ impl Bed {
 
     /// A component that this process has started, such as `kube-proxy`.
     pub fn component(&self, name: &str) -> Option<Process> {
-        self.components.lock().iter().find(|process| process.name == name).cloned()
+        self.running(name).map(|(process, _)| process)
+    }
+
+    fn running(&self, name: &str) -> Option<(Process, Component)> {
+        self.components.lock().iter().find(|(process, _)| process.name == name).cloned()
+    }
+
+    /// Starts a component again that has been ended, and waits until it works.
+    pub async fn start_again(&self, name: &str) -> Result<Process, BedError> {
+        let unknown = || BedError::Name(format!("this process has started no component {name:?}"));
+        let (_, component) = self.running(name).ok_or_else(unknown)?;
+        start::again(self, component).await
     }
 
     /// Opens a TCP connection inside.
     pub async fn connect(&self, to: SocketAddr) -> Result<BedStream, BedError> {
         self.control.connect(to).await
+    }
+
+    /// Listens at `at` inside and relays every connection to the Unix socket `to`, so that a server of this process can be reached
+    /// from there.
+    pub async fn expose(&self, at: SocketAddr, to: PathBuf) -> Result<Exposed, BedError> {
+        Ok(Exposed(self.control.expose(at, to).await?))
     }
 
     /// Opens a loopback port of the host whose connections lead to `to` inside, for as long as the bed lives.

@@ -22,6 +22,7 @@ pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub(crate) const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
 
 /// A program of the cluster, and how it tells that it works.
+#[derive(Clone, Debug)]
 pub(crate) struct Component {
     pub(crate) command: Command,
     pub(crate) health: Health,

@@ -87,6 +87,13 @@ impl Control {
         }
     }
 
+    pub(crate) async fn expose(&self, at: SocketAddr, to: PathBuf) -> Result<UnixStream, BedError> {
+        match self.open(&Request::Expose { at, to }).await? {
+            (stream, Answer::Done) => Ok(stream),
+            (_, other) => Err(refused(format!("listen on {at} inside"), other)),
+        }
+    }
+
     pub(crate) async fn forward(&self, to: SocketAddr) -> Result<SocketAddr, BedError> {
         match self.ask(&Request::Forward { to }).await? {
             Answer::Forwarded { at } => Ok(at),

@@ -52,7 +52,7 @@ mod state;
 mod supervise;
 mod tools;
 
-pub use bed::{Bed, BedInfo, BedStream};
+pub use bed::{Bed, BedInfo, BedStream, Exposed};
 pub use builder::BedBuilder;
 pub use cargo_build::{BuildError, Programs, build_program, build_static, build_workspace, workspace_dir};
 pub use cluster::{Cluster, ExistingCluster};

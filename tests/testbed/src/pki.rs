@@ -17,6 +17,9 @@ use crate::error::{BedError, During};
 /// OID of the attribute `organizationName`, X.520.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
+/// A year in which certificates end that are to have ended.
+const LONG_AGO: i32 = 2001;
+
 /// A certificate and its private key, as PEM.
 #[derive(Clone, Debug)]
 pub struct CertificatePem {
@@ -63,15 +66,26 @@ impl Authority {
 
     /// A certificate for servers at `names` (DNS names and addresses), which also serves as a client's.
     pub(crate) fn server(&self, common_name: &str, names: &[&str]) -> Result<CertificatePem, BedError> {
-        self.issue(common_name, &[], names)
+        self.issue(common_name, &[], names, None)
     }
 
     /// A client's certificate. To Kubernetes the common name is the user and organizations are its groups.
     pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<CertificatePem, BedError> {
-        self.issue(user, groups, &[])
+        self.issue(user, groups, &[], None)
     }
 
-    fn issue(&self, common_name: &str, groups: &[&str], names: &[&str]) -> Result<CertificatePem, BedError> {
+    /// The same, good for nothing any more.
+    pub(crate) fn expired_client(&self, user: &str, groups: &[&str]) -> Result<CertificatePem, BedError> {
+        self.issue(user, groups, &[], Some(LONG_AGO))
+    }
+
+    fn issue(
+        &self,
+        common_name: &str,
+        groups: &[&str],
+        names: &[&str],
+        until_year: Option<i32>,
+    ) -> Result<CertificatePem, BedError> {
         // rcgen keeps one value an attribute type; the same OID spelt out gives room for one more.
         if groups.len() > 2 {
             let message =
@@ -91,6 +105,9 @@ impl Authority {
             params.extended_key_usages =
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
             params.use_authority_key_identifier_extension = true;
+            if let Some(year) = until_year {
+                params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            }
             let key = KeyPair::generate()?;
             Ok(CertificatePem { cert: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
         };
@@ -155,7 +172,7 @@ pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<
     store(dir, name::CONTROLLER_MANAGER, &ca.server("system:kube-controller-manager", &own)?)?;
     store(dir, name::SCHEDULER, &ca.server("system:kube-scheduler", &own)?)?;
     let node_names = ["node1", "localhost", "127.0.0.1", &node_ip];
-    store(dir, name::NODE, &ca.issue("system:node:node1", &["system:nodes"], &node_names)?)?;
+    store(dir, name::NODE, &ca.issue("system:node:node1", &["system:nodes"], &node_names, None)?)?;
     store(dir, name::FRONT_PROXY_CLIENT, &front.client("front-proxy-client", &[])?)?;
     let tokens = KeyPair::generate();
     let tokens =

@@ -38,6 +38,9 @@ pub(crate) enum Request {
     Status { pid: i32 },
     /// To init: open a TCP connection inside and relay it.
     Connect { to: SocketAddr },
+    /// To init: listen at `at` inside, and relay every connection to the Unix socket `to`, until this connection ends. Its end from
+    /// init's side says that nothing of it is left.
+    Expose { at: SocketAddr, to: PathBuf },
     /// To the keeper: listen on a loopback port of the host and relay every connection to `to` inside.
     Forward { to: SocketAddr },
     /// To the keeper: go on when the owner ends.

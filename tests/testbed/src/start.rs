@@ -34,6 +34,20 @@ pub(crate) async fn components(bed: &Bed, builder: &BedBuilder) -> Result<(), Be
     Ok(())
 }
 
+/// Starts a component that was ended, in the place of the process that ended.
+pub(crate) async fn again(bed: &Bed, component: Component) -> Result<Process, BedError> {
+    let starter =
+        Starter { bed, prober: Prober::new(bed.control.clone(), &bed.layout.pki())?, since: Instant::now() };
+    let process = bed.spawn(component.command.clone()).await?;
+    {
+        let mut components = bed.components.lock();
+        components.retain(|(ended, _)| ended.name != process.name);
+        components.push((process.clone(), component.clone()));
+    }
+    starter.healthy(&(process.clone(), component)).await?;
+    Ok(process)
+}
+
 struct Starter<'a> {
     bed: &'a Bed,
     prober: Prober,
@@ -113,7 +127,7 @@ impl Starter<'_> {
 
     async fn launch(&self, component: Component) -> Result<(Process, Component), BedError> {
         let process = self.bed.spawn(component.command.clone()).await?;
-        self.bed.components.lock().push(process.clone());
+        self.bed.components.lock().push((process.clone(), component.clone()));
         Ok((process, component))
     }
 
@@ -131,7 +145,7 @@ impl Starter<'_> {
         let deadline = Instant::now() + TIMEOUT;
         while !ready().await {
             let running = self.bed.components.lock().clone();
-            for process in running {
+            for (process, _) in running {
                 if let Some(exit) = process.try_exit()? {
                     return Err(died(&process, exit));
                 }

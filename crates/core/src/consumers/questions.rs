@@ -46,6 +46,15 @@ impl Round<'_> {
         }
     }
 
+    /// Says of hooks that are gone, and were waited for to take the pod in, that they are not any more.
+    pub(crate) fn stop_waiting(&mut self) {
+        let gone = |name: &&String| self.consumers.known.get(name).is_none() && !self.draft.is_held_by(name);
+        let gone: Vec<String> = self.named.iter().filter(gone).cloned().collect();
+        for name in gone {
+            self.note_of(&name, Phase::Complete, UnixNanos::default(), HookEvent::Removed);
+        }
+    }
+
     /// The name of the hook that had this finalizer, as far as the pod tells.
     pub(crate) fn name_of(&self, finalizer: &str) -> String {
         let mut named = self.named.iter();

@@ -46,6 +46,9 @@ impl Checks for Consulted<'_> {
 
 impl Round<'_> {
     pub(crate) fn run(mut self, checks: &dyn Checks) -> Plan {
+        if !self.pod.terminating {
+            self.stop_waiting();
+        }
         self.release();
         let releases = self.open.len();
         self.released = self.draft.clone();

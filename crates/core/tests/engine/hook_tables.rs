@@ -4,7 +4,7 @@ use podward_core::hooks::{
     Answer, DeadlinePolicy, EvidenceLevel, GateTiming, Hook, Phase, Question, employer_of, finalizer_of,
 };
 use podward_core::keys::{self, Stage};
-use podward_core::{ConditionStatus, HookEvent, NoRules, Plan, UnixNanos};
+use podward_core::{ConditionStatus, HookEvent, NoRules, Note, Plan, UnixNanos};
 
 use crate::hook_world::{done, hook};
 use crate::world::World;
@@ -383,6 +383,22 @@ fn a_hook_that_is_removed_releases_the_pods_that_wait_for_it() {
     world.deregister("registry");
     assert_eq!(world.work(), 1, "nobody will hold the pod again");
     assert_eq!((world.pod.expected, world.pod.evidence), (None, None));
+}
+
+#[test]
+fn that_a_removed_hook_is_not_waited_for_to_take_a_pod_in_is_told() {
+    let mut world = created([hook("mesh")]);
+    // As the mutating-webhook writes it.
+    let expected = serde_json::json!({"expectedFinalizers": {employer_of("mesh"): finalizer_of("mesh")}});
+    world.pod.expected = Some(expected.to_string());
+    world.work();
+    assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
+    world.deregister("mesh");
+    let removed = |note: &Note| note.hook == "mesh" && note.event == HookEvent::Removed;
+    assert_eq!(world.look().notes.iter().filter(|note| removed(note)).count(), 1);
+    world.work();
+    assert_eq!(world.pod.expected, None);
+    assert!(!world.look().notes.iter().any(removed), "once");
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Directory {
     /// Whether `hook` is for `pod`; `None` when that is not known.
     pub(super) fn concerns(&self, hook: &Hook, pod: &CachedPod) -> Option<bool> {
         let namespace = self.namespaces.as_ref()?.get(&pod.key().namespace)?;
-        Some(hook.pod_selector.matches(pod.view().labels) && hook.namespace_selector.matches(namespace))
+        Some(hook.concerns(pod.view().labels, namespace))
     }
 
     /// Takes over one record, or the lack of it.
@@ -53,10 +53,16 @@ impl Directory {
             Some(record) => self.records.insert(name.to_owned(), record),
             None => self.records.remove(name),
         };
-        let is_same_hook = before.as_ref().map(|record| &record.registered.hook)
-            == self.records.get(name).map(|record| &record.registered.hook);
-        if self.hooks.is_some() && !is_same_hook {
-            self.compile();
+        let after = self.records.get(name).map(|record| &record.registered.hook);
+        let Some(hooks) = &mut self.hooks else { return };
+        if before.as_ref().map(|record| &record.registered.hook) == after {
+            return;
+        }
+        // Only where somebody still looks at what was so far is it copied.
+        let hooks = Arc::make_mut(hooks);
+        match after {
+            Some(hook) => hooks.put(hook.clone()),
+            None => hooks.remove(name),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podward_proto::v1;
 use podward_proto::v1::hook_handler_client::HookHandlerClient;
+use podward_runtime::grpc_client::system_anchors;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 use tonic::{Code, Request, Status};
 
@@ -135,7 +136,12 @@ impl EndpointClient {
         };
         let mut tls = ClientTlsConfig::new().domain_name(server_name).timeout(HANDSHAKE_TIMEOUT);
         tls = match ca_certificates.is_empty() {
-            true => tls.with_native_roots(),
+            true => {
+                let anchors = system_anchors().map_err(|error| {
+                    Failure::connection(format!("could not make a client for {url}: {error}"))
+                })?;
+                tls.trust_anchors(anchors.iter().cloned())
+            }
             false => tls.ca_certificate(Certificate::from_pem(ca_certificates)),
         };
         if let Some(identity) = identity {

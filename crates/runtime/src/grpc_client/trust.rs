@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 
 use crate::tls::Stamp;
 
@@ -168,6 +168,19 @@ fn roots(pem: &[u8], what: &str) -> Result<RootCertStore, InvalidTrust> {
 }
 
 fn system_roots() -> Result<RootCertStore, InvalidTrust> {
+    system_anchors().map(|anchors| RootCertStore { roots: anchors.to_vec() })
+}
+
+/// The authorities of the system. They are read once: a hundred files of them, for each of a thousand connections to servers that
+/// are checked against them, would leave no time for anything else.
+///
+/// # Errors
+/// When there are none; then they are looked for again the next time.
+pub fn system_anchors() -> Result<&'static [TrustAnchor<'static>], InvalidTrust> {
+    static ANCHORS: OnceLock<Vec<TrustAnchor<'static>>> = OnceLock::new();
+    if let Some(anchors) = ANCHORS.get() {
+        return Ok(anchors);
+    }
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
@@ -178,5 +191,5 @@ fn system_roots() -> Result<RootCertStore, InvalidTrust> {
         };
         return Err(InvalidTrust::Unusable { what: "the authorities of the system".to_owned(), problem });
     }
-    Ok(roots)
+    Ok(ANCHORS.get_or_init(|| roots.roots))
 }

@@ -99,7 +99,7 @@ async fn no_controller_for_a_while(scene: Arc<Scene>) -> Result<()> {
 }
 
 /// Waits until one of the running controllers leads.
-async fn leader(scene: &Scene) -> Result<Arc<Service>> {
+pub(crate) async fn leader(scene: &Scene) -> Result<Arc<Service>> {
     let found = async {
         loop {
             if let Some(leader) = scene.podward().leader().await? {

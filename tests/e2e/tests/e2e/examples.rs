@@ -1,7 +1,7 @@
 //! The examples of hook systems against the real Podward: each registers, is asked about a pod that is born, operated on and deleted,
 //! and the pod goes on when it says so, and not before. The test plays the load balancer.
 
-mod account;
+pub(crate) mod account;
 mod balancer;
 mod hook_system;
 

@@ -1,11 +1,13 @@
 //! Podward on real clusters, from end to end. See `podward_e2e` for how tests are run.
 
 mod cancel;
+mod chaos;
 mod checks;
 mod controllers;
 mod creation;
 mod deletion;
 mod examples;
+mod hooks;
 mod operations;
 mod phases;
 mod releases;
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         controllers::tests(),
         examples::tests(),
         deletion::tests(),
+        hooks::tests(),
+        chaos::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }

@@ -21,7 +21,11 @@ use nix::{
 use podward_testbed::CertificatePem;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
-use tokio::process::{Child, Command};
+use tokio::{
+    net::{TcpListener, UnixStream},
+    process::{Child, Command},
+    task::{JoinHandle, JoinSet},
+};
 
 use super::ServiceCommand;
 use crate::wait::{WAIT, within};
@@ -173,6 +177,13 @@ impl LocalProcess {
         Ok(())
     }
 
+    pub(super) fn signal(&self, signal: i32) -> Result<()> {
+        let id = self.child.id().with_context(|| format!("{} has ended", self.name))?;
+        let (pid, signal) =
+            (Pid::from_raw(i32::try_from(id).context("a process id")?), Signal::try_from(signal)?);
+        kill(pid, signal).with_context(|| format!("send {signal} to {}", self.name))
+    }
+
     pub(super) async fn kill(&mut self) -> Result<()> {
         self.child.kill().await.with_context(|| format!("kill {}", self.name))
     }
@@ -183,5 +194,45 @@ impl LocalProcess {
 
     pub(super) fn log_path(&self) -> &Path {
         &self.log
+    }
+}
+
+/// A port that leads to a Unix socket. It is closed when this is dropped.
+#[derive(Debug)]
+pub struct LocalExposed {
+    task: JoinHandle<()>,
+}
+
+pub(super) async fn expose(at: SocketAddr, to: PathBuf) -> Result<LocalExposed> {
+    let listener = TcpListener::bind(at).await.with_context(|| format!("listen at {at}"))?;
+    let task = tokio::spawn(async move {
+        let mut relays = JoinSet::new();
+        loop {
+            tokio::select! {
+                Ok((mut tcp, _)) = listener.accept() => {
+                    let to = to.clone();
+                    relays.spawn(async move {
+                        let mut ours = UnixStream::connect(to).await?;
+                        tokio::io::copy_bidirectional(&mut tcp, &mut ours).await
+                    });
+                }
+                Some(_) = relays.join_next() => {}
+            }
+        }
+    });
+    Ok(LocalExposed { task })
+}
+
+impl LocalExposed {
+    pub(super) async fn end(mut self) {
+        self.task.abort();
+        // It ends by having been told to.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for LocalExposed {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }

@@ -1,5 +1,7 @@
 //! One service: a process that can be ended and started again at the same address.
 
+mod memory;
+
 use std::{
     fmt,
     net::SocketAddr,
@@ -12,6 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use hyper::StatusCode;
+use nix::sys::signal::Signal;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
@@ -221,6 +224,28 @@ impl Service {
         }
     }
 
+    /// SIGSTOP: it runs on, and does nothing, not even end connections.
+    ///
+    /// # Errors
+    /// When it doesn't run.
+    pub async fn freeze(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP).await
+    }
+
+    /// SIGCONT: it goes on where it was.
+    ///
+    /// # Errors
+    /// When it doesn't run.
+    pub async fn thaw(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT).await
+    }
+
+    async fn signal(&self, signal: Signal) -> Result<()> {
+        let slot = self.process.lock().await;
+        let process = slot.as_ref().with_context(|| format!("{} does not run", self.name()))?;
+        process.signal(signal as i32).await.with_context(|| format!("send {signal} to {}", self.name()))
+    }
+
     /// Whether it runs. A service that is just being started or stopped counts as running.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -236,6 +261,14 @@ impl Service {
         let (status, body) = within(WAIT, || format!("the metrics of {}", self.name()), ask).await?;
         anyhow::ensure!(status == StatusCode::OK, "{} answers {status} for its metrics", self.name());
         Ok(body)
+    }
+
+    /// Its resident memory, in bytes.
+    ///
+    /// # Errors
+    /// When it doesn't run on this machine.
+    pub fn memory(&self) -> Result<u64> {
+        memory::of(&self.command.args).with_context(|| format!("look at the memory of {}", self.name()))
     }
 
     /// The end of its log.

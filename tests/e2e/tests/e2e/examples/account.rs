@@ -19,7 +19,7 @@ const NAME: &str = "example-balancer";
 const NAMESPACE: &str = "balancer";
 
 /// An account with its rights.
-pub(super) struct Account {
+pub(crate) struct Account {
     client: Client,
     namespace: String,
     /// What goes not with the namespace.
@@ -28,7 +28,7 @@ pub(super) struct Account {
 
 impl Account {
     /// Makes it in `namespace`, which is there.
-    pub(super) async fn make(client: Client, namespace: &str) -> Result<Self> {
+    pub(crate) async fn make(client: Client, namespace: &str) -> Result<Self> {
         let file = workspace_dir().join("deploy/examples/rbac.yaml");
         let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
         let documents = serde_saphyr::from_multiple::<Value>(&text).context("understand rbac.yaml")?;
@@ -76,7 +76,7 @@ impl Account {
     }
 
     /// A token of it; for the API server, or for `audience`.
-    pub(super) async fn token(&self, audience: Option<&str>) -> Result<String> {
+    pub(crate) async fn token(&self, audience: Option<&str>) -> Result<String> {
         let audiences = audience.into_iter().map(ToOwned::to_owned).collect();
         let spec = TokenRequestSpec { audiences, ..TokenRequestSpec::default() };
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -87,7 +87,7 @@ impl Account {
     }
 
     /// Removes what doesn't go with the namespace.
-    pub(super) async fn remove(&self) -> Result<()> {
+    pub(crate) async fn remove(&self) -> Result<()> {
         for (resource, name) in &self.left {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
             api.delete(name, &DeleteParams::default())
