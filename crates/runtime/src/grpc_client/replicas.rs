@@ -131,8 +131,8 @@ mod tests {
         assert_eq!((answer.unwrap(), replicas.first.load(Ordering::Relaxed)), (1, 0));
     }
 
-    #[test]
-    fn what_cannot_be_a_url_is_refused() {
+    #[tokio::test]
+    async fn what_cannot_be_a_url_is_refused() {
         assert!(Replicas::new(&[], Trust::pem("")).is_err());
         assert!(Replicas::new(&["https://a:1".to_owned(), "b".to_owned()], Trust::pem("")).is_err());
     }
