@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -39,8 +41,9 @@ impl Replicas {
         Self { channels: [channel].into(), first: Arc::default() }
     }
 
-    /// Makes `call` of one replica after the other until one answers; an error that it gives by itself is an answer. Each gets an
-    /// equal share of the `patience` that is left. What is called must be idempotent: a replica that doesn't answer may have done it.
+    /// Makes `call` of one replica after the other until one answers; an error that it gives by itself is an answer. The next is asked
+    /// when the one before is away, or has not answered in an equal share of the `patience` that is left; a slow one may still answer
+    /// until all of that is over. What is called must be idempotent: several replicas may do it, at the same time.
     ///
     /// # Errors
     /// The answer, if it is an error; the last failure, when nobody answers.
@@ -51,17 +54,31 @@ impl Replicas {
         let end = tokio::time::Instant::now() + patience;
         let (count, first) = (self.channels.len(), self.first.load(Ordering::Relaxed));
         let mut last = Status::unavailable("nobody was asked");
+        let mut open = FuturesUnordered::new();
         for tried in 0..count {
             let place = (first + tried) % count;
-            let left = end.saturating_duration_since(tokio::time::Instant::now());
-            let share = left / u32::try_from(count - tried).unwrap_or(u32::MAX);
-            match tokio::time::timeout(share, call(self.channels[place].clone())).await {
-                Ok(Err(status)) if is_away(&status) => last = status,
-                Ok(answer) => {
-                    self.first.store(place, Ordering::Relaxed);
-                    return answer;
+            let answer = call(self.channels[place].clone());
+            open.push(async move { (place, answer.await) });
+            let is_last = tried + 1 == count;
+            let now = tokio::time::Instant::now();
+            let share = end.saturating_duration_since(now) / u32::try_from(count - tried).unwrap_or(u32::MAX);
+            let until = if is_last { end } else { now + share };
+            loop {
+                match tokio::time::timeout_at(until, open.next()).await {
+                    Ok(Some((_, Err(status)))) if is_away(&status) => last = status,
+                    Ok(Some((place, answer))) => {
+                        self.first.store(place, Ordering::Relaxed);
+                        return answer;
+                    }
+                    Ok(None) => break,
+                    Err(_) => {
+                        last = Status::deadline_exceeded("no answer in time");
+                        break;
+                    }
                 }
-                Err(_) => last = Status::deadline_exceeded("no answer in time"),
+                if !is_last {
+                    break;
+                }
             }
         }
         Err(last)
@@ -116,6 +133,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_that_is_slow_may_still_answer_when_the_next_was_asked() {
+        let (calls, next_is_asked) = (AtomicUsize::new(0), tokio::sync::Notify::new());
+        let replicas = replicas(2);
+        let answer = replicas.ask(PATIENCE, |_| {
+            let (call, next_is_asked) = (calls.fetch_add(1, Ordering::Relaxed), &next_is_asked);
+            async move {
+                if call == 0 {
+                    next_is_asked.notified().await;
+                    return Ok(call);
+                }
+                next_is_asked.notify_one();
+                std::future::pending().await
+            }
+        });
+        assert_eq!(answer.await.unwrap(), 0);
+    }
+
+    #[tokio::test]
     async fn a_refusal_is_an_answer() {
         let refusal = Some(Err(Status::resource_exhausted("no room")));
         let (answer, left) = ask(&replicas(2), &[refusal, Some(Ok(1))]).await;
@@ -131,8 +166,8 @@ mod tests {
         assert_eq!((answer.unwrap(), replicas.first.load(Ordering::Relaxed)), (1, 0));
     }
 
-    #[test]
-    fn what_cannot_be_a_url_is_refused() {
+    #[tokio::test]
+    async fn what_cannot_be_a_url_is_refused() {
         assert!(Replicas::new(&[], Trust::pem("")).is_err());
         assert!(Replicas::new(&["https://a:1".to_owned(), "b".to_owned()], Trust::pem("")).is_err());
     }

@@ -8,7 +8,7 @@ use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::{Api, ResourceExt, api::EvictParams, runtime::wait::await_condition};
 use podward_core::hold::BUDGET_REFUSAL;
 use podward_e2e::{Scene, Test};
-use podward_support::{Behaviour, Pace, pods};
+use podward_support::{Behaviour, Pace, WAIT, pods, within};
 use serde_json::json;
 
 use super::{
@@ -77,7 +77,7 @@ async fn evictions_go_on_as_the_budget_allows(scene: Arc<Scene>) -> Result<()> {
             tokio::time::sleep(AGAIN).await;
         }
     };
-    podward_support::within(LONG, || "all pods to be evicted".to_owned(), drained).await?;
+    within(LONG, || "all pods to be evicted".to_owned(), drained).await?;
     until_serving(&scene, "web", REPLICAS).await?;
     let seen = replay(&scene, since, |_| true).await?;
     ensure!(seen.fewest_ready >= REPLICAS - DISRUPTIONS, "only {} were Ready", seen.fewest_ready);
@@ -119,8 +119,7 @@ async fn set_up(scene: &Scene, disruptions: usize) -> Result<BTreeSet<String>> {
         status.is_some_and(|status| status.current_healthy as usize == REPLICAS)
     };
     let wait = async { await_condition(budgets, "web", counted).await.context("watch the budget") };
-    podward_support::within(podward_support::WAIT, || "the budget to count its pods".to_owned(), wait)
-        .await?;
+    within(WAIT, || "the budget to count its pods".to_owned(), wait).await?;
     Ok(scene.feed().all().iter().filter(|pod| is_of(pod, "web")).map(|pod| pod.name_any()).collect())
 }
 
@@ -134,8 +133,18 @@ async fn evict_all(scene: &Scene, names: &BTreeSet<String>) -> Vec<(String, Resu
     join_all(names.iter().map(|name| async { (name.clone(), evict(scene, name).await) })).await
 }
 
+/// As drainers do: what could not be recorded because the machine is busy, which is said, is asked for again.
 async fn evict(scene: &Scene, name: &str) -> Result<Answer> {
-    match scene.api().evict(name, &EvictParams::default()).await {
+    let answer = async {
+        loop {
+            match scene.api().evict(name, &EvictParams::default()).await {
+                Err(kube::Error::Api(status))
+                    if status.code == 429 && status.message.contains("nothing was changed, try again") => {}
+                answer => return Ok(answer),
+            }
+        }
+    };
+    match within(WAIT, || format!("an answer to the eviction of {name}"), answer).await? {
         Ok(_) => Ok(Answer::Done),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Answer::Done),
         Err(kube::Error::Api(status)) if status.code == 429 => {
