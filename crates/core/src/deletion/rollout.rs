@@ -1,9 +1,10 @@
 //! What a Deployment keeps in service while it rolls out.
 //!
 //! The Deployment controller counts a pod as available until it is terminating or not Ready. A pod whose delete is held is neither, so
-//! the controller takes it for one that stays, and scales old ReplicaSets in further than `maxUnavailable` allows
-//! (`scaleDownOldReplicaSetsForRollingUpdate` in kubernetes/pkg/controller/deployment/rolling.go). What the ReplicaSets then want is
-//! right in the end, but not yet: so a pod leaves service only when enough others are in it.
+//! it counts as one that stays. Mostly the controller then waits (`cleanupUnhealthyReplicas` takes more available pods than wanted for
+//! an error); but when the pod is of the ReplicaSet that is to have all pods, as after a rollback, the controller scales the others in
+//! further than `maxUnavailable` allows (`reconcileOldReplicaSets`, both in kubernetes/pkg/controller/deployment/rolling.go). What the
+//! ReplicaSets then want is right in the end, but not yet: so a pod leaves service only when enough others are in it.
 
 use std::collections::BTreeSet;
 
