@@ -25,13 +25,6 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// `cargo` of the toolchain that this program was started with.
-pub(crate) fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(podward_testbed::workspace_dir()).kill_on_drop(true);
-    command
-}
-
 /// Runs `command` on this terminal to its end.
 pub(crate) async fn run(command: &mut Command, what: &str) -> Result<ExitStatus> {
     command.status().await.with_context(|| format!("cannot start {what}"))

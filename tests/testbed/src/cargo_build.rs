@@ -98,32 +98,38 @@ pub fn workspace_dir() -> PathBuf {
     crate_dir.ancestors().nth(2).unwrap_or(crate_dir).to_owned()
 }
 
+/// The `cargo` that this program was started with, in the workspace's folder.
+///
+/// What cargo tells a program that it runs of that program's package is left out: build scripts (ring's is one) run anew when it
+/// differs, and what needs their crates is compiled anew. So a build within `cargo xtask` or `cargo test` would undo that of a plain
+/// `cargo build`, and the other way round.
+#[must_use]
+pub fn cargo() -> Command {
+    // Set by cargo for what it runs; it is the cargo of the pinned toolchain.
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of_this| name.to_string_lossy().starts_with(of_this))
+        {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(workspace_dir()).kill_on_drop(true);
+    command
+}
+
 async fn cargo_build(arguments: &[&str], without: &[&str]) -> Result<Programs, BuildError> {
     let shown = format!("cargo build {}", arguments.join(" "));
     let start = |source| BuildError::Start { command: shown.clone(), source };
-    // Set by cargo for what it runs; it is the cargo of the pinned toolchain.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo();
     for variable in without {
-        command.env_remove(variable);
-    }
-    // Build scripts (ring's is one) run anew when these differ, and what needs their crates is compiled anew: a build within
-    // `cargo test` would undo that of a plain `cargo build`, and the other way round.
-    let of_this_run = ["CARGO_PKG_", "CARGO_MANIFEST_"];
-    let variables = std::env::vars_os().map(|(name, _)| name);
-    for variable in variables.filter(|name| {
-        of_this_run.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
-    }) {
         command.env_remove(variable);
     }
     let output = command
         .args(["build", "--quiet", "--message-format=json-render-diagnostics"])
         .args(arguments)
-        .current_dir(workspace_dir())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .kill_on_drop(true)
         .spawn()
         .map_err(start)?
         // Not `output` of the command, which would take the standard error too.

@@ -77,7 +77,7 @@ fn label(name: Name) -> String {
 }
 
 async fn advance() -> Result<()> {
-    let mut command = console::cargo();
+    let mut command = podward_testbed::cargo();
     command.args(["bench", "--profile", PROFILE, "--package", "podward-core", "--bench", "advance"]);
     let status = console::run(&mut command, "cargo bench").await?;
     ensure!(status.success(), "cargo bench ended with {status}; its messages are above");

@@ -68,13 +68,13 @@ impl Ci {
 async fn check(name: &'static str, arguments: &[&str]) -> Result<Outcome> {
     println!("== {name}: cargo {}", arguments.join(" "));
     let started = Instant::now();
-    let status = console::run(console::cargo().args(arguments), "cargo").await?;
+    let status = console::run(podward_testbed::cargo().args(arguments), "cargo").await?;
     let verdict = if status.success() { Verdict::Passed } else { Verdict::Failed };
     Ok(Outcome { name, verdict, took: started.elapsed() })
 }
 
 async fn has_deny() -> bool {
-    let mut command = console::cargo();
+    let mut command = podward_testbed::cargo();
     command.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().await.is_ok_and(|status| status.success())
 }

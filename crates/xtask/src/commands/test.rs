@@ -10,7 +10,7 @@ use clap::Args;
 use podward_testbed::Part;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::{console, prepare};
+use crate::prepare;
 use report::Report;
 
 /// Run all tests, those against a real cluster too.
@@ -25,7 +25,7 @@ pub(crate) struct Test {
 
 impl Test {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let mut command = console::cargo();
+        let mut command = podward_testbed::cargo();
         if let Some(file) = &self.kubeconfig {
             // The tests run in folders of their own.
             let file = file.canonicalize().with_context(|| format!("no kubeconfig {}", file.display()))?;

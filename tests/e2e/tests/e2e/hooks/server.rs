@@ -198,7 +198,7 @@ pub(crate) async fn until_status(
     test: impl Fn(&HookStatus) -> bool,
 ) -> Result<HookStatus> {
     let is_so = |hook: Option<&LifecycleHook>| {
-        hook.and_then(|hook| hook.status.as_ref()).is_some_and(|status| test(status))
+        hook.and_then(|hook| hook.status.as_ref()).is_some_and(&test)
     };
     let reached = async {
         let hook = await_condition(hooks.clone(), name, is_so).await.context("watch the hook")?;
