@@ -112,7 +112,7 @@ impl Cluster {
         match &self.place {
             Place::Bed(bed) => {
                 let ca = bed.dir().join("services-ca.crt");
-                std::fs::write(&ca, bed.ca_pem()).with_context(|| format!("write {}", ca.display()))?;
+                crate::private_file(&ca, bed.ca_pem())?;
                 Ok(json!({"server": bed.api_url(), "certificate-authority": ca}))
             }
             Place::Local(local) => Ok(local.entry()),

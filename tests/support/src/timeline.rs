@@ -177,6 +177,12 @@ impl Record {
                 self.gaps += 1;
                 return;
             }
+            Seen::Left(uids) => {
+                let is_gone =
+                    |history: &&mut History| history.gone_ms.is_none() && !uids.contains(&history.uid);
+                self.by_uid.values_mut().filter(is_gone).for_each(|history| history.gone_ms = Some(at_ms));
+                return;
+            }
         };
         let uid = pod.uid().unwrap_or_default();
         let history = self.by_uid.entry(uid.clone()).or_insert_with(|| History {

@@ -35,7 +35,7 @@ pub(super) async fn of(
     let (cert, key) = certificate(cluster, kind, name, serves)?;
     args.file("--tls-cert", &cert).file("--tls-key", &key);
     let ca = cluster.dir().join("services-ca.crt");
-    // Public, but the file may be read while it is written again: the same bytes each time.
+    // Public, but the file may be read while it is written again.
     private_file(&ca, &cluster.server_ca())?;
     let account = identity::of(cluster, kind.as_str()).await?;
     args.file("--kubeconfig", &account.kubeconfig);
