@@ -77,16 +77,10 @@ impl Log {
 type Rule = (Option<String>, Option<Phase>, Reply);
 
 /// The script. What no rule is for is DONE.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Script {
     rules: watch::Sender<Vec<Rule>>,
     log: watch::Sender<Log>,
-}
-
-impl Default for Script {
-    fn default() -> Self {
-        Self { rules: watch::Sender::default(), log: watch::Sender::default() }
-    }
 }
 
 impl Script {
