@@ -1,6 +1,10 @@
 //! One watch on the pods of a namespace.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use futures::StreamExt;
@@ -23,8 +27,10 @@ pub enum Seen {
     Version(Box<Pod>),
     /// A pod is gone; this was its last version.
     Gone(Box<Pod>),
-    /// The watch had to list anew: versions may have been missed.
+    /// The watch had to list anew: versions may have been missed, and ends.
     Gap,
+    /// It has listed anew: of the pods so far only those with these UIDs are still there.
+    Left(BTreeSet<String>),
 }
 
 /// A watch that goes on until this is dropped.
@@ -52,17 +58,25 @@ pub async fn observe(
     let (listed, first_list) = tokio::sync::oneshot::channel();
     let mut listed = Some(listed);
     let config = watcher::Config::default().labels(selector);
+    let mut left: Option<BTreeSet<String>> = None;
     let work = async move {
         let mut events = std::pin::pin!(watcher(api, config).default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
+                Ok(watcher::Event::Apply(pod)) => eyes(Seen::Version(Box::new(pod))),
+                Ok(watcher::Event::InitApply(pod)) => {
+                    left.iter_mut().for_each(|left| left.extend(pod.uid()));
                     eyes(Seen::Version(Box::new(pod)));
                 }
                 Ok(watcher::Event::Delete(pod)) => eyes(Seen::Gone(Box::new(pod))),
-                Ok(watcher::Event::Init) if listed.is_none() => eyes(Seen::Gap),
-                Ok(watcher::Event::Init) => {}
+                Ok(watcher::Event::Init) => {
+                    if listed.is_none() {
+                        left = Some(BTreeSet::new());
+                        eyes(Seen::Gap);
+                    }
+                }
                 Ok(watcher::Event::InitDone) => {
+                    left.take().into_iter().for_each(|left| eyes(Seen::Left(left)));
                     if let Some(listed) = listed.take() {
                         let _ = listed.send(());
                     }
@@ -100,6 +114,7 @@ impl PodFeed {
                 Seen::Version(pod) => drop(latest.insert(pod.name_any(), Arc::from(pod))),
                 Seen::Gone(pod) => drop(latest.remove(&pod.name_any())),
                 Seen::Gap => {}
+                Seen::Left(uids) => latest.retain(|_, pod| pod.uid().is_some_and(|uid| uids.contains(&uid))),
             });
         });
         let watching = Arc::new(watching.await?);

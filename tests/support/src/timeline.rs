@@ -12,7 +12,7 @@ mod report;
 mod version;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -41,6 +41,8 @@ pub struct History {
     pub uid: String,
     /// Every version that was seen, in order.
     pub versions: Vec<Version>,
+    /// Which of them may not be the next after the one before: the watch was interrupted between them.
+    pub after_gaps: BTreeSet<usize>,
     /// When the object was gone, in milliseconds since the timeline started.
     pub gone_ms: Option<f64>,
 }
@@ -175,6 +177,15 @@ impl Record {
             Seen::Gone(pod) => (pod, Some(at_ms)),
             Seen::Gap => {
                 self.gaps += 1;
+                for history in self.by_uid.values_mut() {
+                    history.after_gaps.insert(history.versions.len());
+                }
+                return;
+            }
+            Seen::Left(uids) => {
+                let is_gone =
+                    |history: &&mut History| history.gone_ms.is_none() && !uids.contains(&history.uid);
+                self.by_uid.values_mut().filter(is_gone).for_each(|history| history.gone_ms = Some(at_ms));
                 return;
             }
         };
@@ -183,6 +194,7 @@ impl Record {
             name: pod.name_any(),
             uid,
             versions: Vec::new(),
+            after_gaps: BTreeSet::new(),
             gone_ms: None,
         });
         history.gone_ms = gone_ms;

@@ -197,9 +197,7 @@ pub(crate) async fn until_status(
     what: &str,
     test: impl Fn(&HookStatus) -> bool,
 ) -> Result<HookStatus> {
-    let is_so = |hook: Option<&LifecycleHook>| {
-        hook.and_then(|hook| hook.status.as_ref()).is_some_and(&test)
-    };
+    let is_so = |hook: Option<&LifecycleHook>| hook.and_then(|hook| hook.status.as_ref()).is_some_and(&test);
     let reached = async {
         let hook = await_condition(hooks.clone(), name, is_so).await.context("watch the hook")?;
         hook.and_then(|hook| hook.status).context("a hook without a status")
