@@ -119,7 +119,7 @@ pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainRepo
     let opted_in = options.opted_in.saturating_sub(bare);
     fleet.make(opted_in, options.pods.saturating_sub(options.opted_in + bare)).await?;
     fleet.until_available(&held).await?;
-    settle(&fleet).await;
+    fleet.settle().await;
     let rss_mib = memory(&podward)?;
     let drainer = Drainer::start(&cluster.client()).await?;
 
@@ -167,13 +167,8 @@ async fn counted<T>(
 ) -> Result<(T, Writes)> {
     let mark = audit::mark(audit)?;
     let result = work.await?;
-    settle(fleet).await;
+    fleet.settle().await;
     Ok((result, audit::since(audit, mark)?.per_operation(pods)))
-}
-
-/// Waits until pods have not changed for longer than the controller's patience, so that what it writes late is counted too.
-async fn settle(fleet: &Fleet) {
-    fleet.until_quiet(Duration::from_secs(8)).await;
 }
 
 /// Who wants pods gone, and sees them go.

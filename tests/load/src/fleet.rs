@@ -20,6 +20,8 @@ const ID: &str = "load";
 const TYPE: &str = "update";
 /// The operator's own writes in flight.
 const AT_ONCE: usize = 50;
+/// Longer than a pod waits until the controller says so in its condition (5 s).
+const QUIET: Duration = Duration::from_secs(8);
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// What counts of a pod here.
@@ -202,10 +204,10 @@ impl Fleet {
         .await
     }
 
-    /// Waits until no pod has changed for so long.
-    pub(crate) async fn until_quiet(&self, quiet: Duration) {
+    /// Waits until no pod has changed for longer than the controller's patience, so that what it writes late is counted too.
+    pub(crate) async fn settle(&self) {
         let mut states = self.states.clone();
-        while tokio::time::timeout(quiet, states.changed()).await.is_ok() {
+        while tokio::time::timeout(QUIET, states.changed()).await.is_ok() {
             states.mark_unchanged();
         }
     }

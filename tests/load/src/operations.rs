@@ -98,7 +98,7 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
     let _traffic = TrafficLoop::start(pods, fleet::OPTED_IN, LOOP);
     fleet.make(opted_in, options.bystanders).await?;
     let names = fleet.names();
-    settle(&fleet).await;
+    fleet.settle().await;
     let controller = Usage::of(&podward, Kind::LifecycleController)?;
     let controller_rss_mib = controller.rss_mib()?;
 
@@ -110,14 +110,14 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
         to_operate.push(operate);
         to_available.push(available);
     }
-    settle(&fleet).await;
+    fleet.settle().await;
     let writes = audit::since(&audit, mark)?.per_operation(options.one_by_one);
 
     let mut groups = Vec::new();
     for &size in &options.at_once {
         say(&format!("{size} operations at once"));
         groups.push(group(&fleet, &podward, &audit, &names[..size]).await?);
-        settle(&fleet).await;
+        fleet.settle().await;
     }
     let report = OperationsReport {
         begin_to_operate_ms: median(to_operate),
@@ -161,7 +161,7 @@ async fn group(fleet: &Fleet, podward: &Podward, audit: &std::path::Path, names:
     let all_available_seconds = finished.elapsed().as_secs_f64();
 
     let after = (controller.cpu_ms()?, mutating.cpu_ms()? + validating.cpu_ms()?);
-    settle(fleet).await;
+    fleet.settle().await;
     let operations = names.len();
     let each = |milliseconds: f64| milliseconds / operations as f64;
     Ok(Group {
@@ -172,11 +172,6 @@ async fn group(fleet: &Fleet, podward: &Podward, audit: &std::path::Path, names:
         webhooks_cpu_ms: each(after.1 - before.1),
         writes: audit::since(audit, mark)?.per_operation(operations),
     })
-}
-
-/// Waits until pods have not changed for longer than the controller's patience, so that what it writes late is counted too.
-async fn settle(fleet: &Fleet) {
-    fleet.until_quiet(Duration::from_secs(8)).await;
 }
 
 fn milliseconds(duration: Duration) -> f64 {

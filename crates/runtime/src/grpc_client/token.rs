@@ -120,6 +120,9 @@ mod tests {
         fs::write(&path, "").unwrap();
         look();
         assert_eq!(token.header().unwrap(), "Bearer two", "a file that is half written counts for nothing");
+        fs::remove_file(&path).unwrap();
+        look();
+        assert_eq!(token.header().unwrap(), "Bearer two", "the last good one");
         assert!(!format!("{token:?} {:?}", token.header().unwrap()).contains("two"));
     }
 }
