@@ -4,6 +4,7 @@ use clap::Parser;
 use podward_runtime::args::{KubeArgs, LeaseArgs, ProcessArgs};
 
 use crate::callbacks::HookArgs;
+use crate::certificates::CertificateArgs;
 use crate::grpc::GrpcArgs;
 
 /// Podward's lifecycle-controller: the one writer of the readiness gate, permissions and service-available of opted-in pods
@@ -20,4 +21,6 @@ pub struct Args {
     pub(crate) grpc: GrpcArgs,
     #[command(flatten)]
     pub(crate) hooks: HookArgs,
+    #[command(flatten)]
+    pub(crate) certificates: CertificateArgs,
 }

@@ -34,7 +34,7 @@ mod watch;
 pub(crate) use args::GrpcArgs;
 pub(crate) use attach::{AttachHub, Attachment};
 pub(crate) use lifecycle::{Asked, Deletions};
-pub(crate) use serve::{Parts, listen, services};
+pub(crate) use serve::{Metrics, Parts, listen, services};
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@
 mod args;
 mod cached_pod;
 mod callbacks;
+mod certificates;
 mod controller;
 mod deletion;
 mod error;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
+use crate::certificates::Keeper;
 use crate::controller::Leader;
 use crate::deletion::Requests;
 use crate::grpc;
@@ -30,21 +31,31 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, kube, lease, grpc: grpc_args, hooks } = args;
+    let Args { process, kube, lease, grpc: grpc_args, hooks, certificates } = args;
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let metrics = Arc::new(Metrics::new());
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
 
-    let server = grpc::listen(&grpc_args, &mut registry).await?;
+    let grpc_metrics = grpc::Metrics::register(&mut registry);
     let admin = AdminServer::bind(process.admin_bind).await?;
+    let admin_address = admin.address();
     let readiness = Readiness::default();
     // A standby is ready too: it does what a standby is for, and takes calls as the leader does.
-    readiness.condition("running").set(true);
+    let running = readiness.condition("running");
     let end = CancellationToken::new();
-    tracing::info!(service = SERVICE, version, admin = %admin.address(), grpc = %server.address(), "listening");
+    let _ends_with_us = end.clone().drop_guard();
+    // Before the certificate, which may be long in coming: probes are to say so.
     let admin = tokio::spawn(admin.serve(readiness, registry, end.clone()));
+    if certificates.certificates {
+        let keeper = Keeper::new(client.clone(), &grpc_args.secret.namespace, certificates.lifetimes()?);
+        tokio::spawn(keeper.keep(stop.clone()));
+    }
+    grpc_args.secret.keep(&client, &grpc_args.tls_cert, &stop).await?;
+    let server = grpc::listen(&grpc_args, grpc_metrics).await?;
+    running.set(true);
+    tracing::info!(service = SERVICE, version, admin = %admin_address, grpc = %server.address(), "listening");
 
     let address = grpc_args.address(server.address());
     let params = LeaseParams { address, ..lease.params(SERVICE) };

@@ -19,7 +19,7 @@ mod mutate;
 pub use consumers::Consumers;
 pub use mutate::Mutating;
 
-use podward_runtime::args::{KubeArgs, ReviewArgs};
+use podward_runtime::args::ReviewArgs;
 use podward_runtime::{Setup, WebhookArgs, client, run_webhook};
 
 /// The name of the service.
@@ -37,9 +37,6 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub review: ReviewArgs,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub kube: KubeArgs,
 }
 
 impl Args {
@@ -49,7 +46,7 @@ impl Args {
     ///
     /// When there is no configuration for the API server.
     pub async fn hook(&self, setup: &mut Setup) -> anyhow::Result<Mutating> {
-        let client = client::connect(&self.kube, SERVICE, VERSION).await?;
+        let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
         Ok(Mutating::new(self.review.policy(), Consumers::follow(&client, setup)))
     }
 

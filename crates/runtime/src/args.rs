@@ -1,13 +1,17 @@
 //! Command line arguments that services share, to flatten into their own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
+use kube::Client;
 use podward_core::ReviewPolicy;
+use tokio_util::sync::CancellationToken;
 
 use crate::lease::LeaseParams;
+use crate::tls::keep_as_files;
 
 /// Arguments of the process itself.
 #[derive(Clone, Debug, Args)]
@@ -64,6 +68,34 @@ pub struct TlsArgs {
     /// Connections at a time
     #[arg(long, env = "PODWARD_MAX_CONNECTIONS", default_value_t = 4096)]
     pub max_connections: usize,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub secret: SecretArgs,
+}
+
+/// Arguments of the Secret with a service's certificate.
+#[derive(Clone, Debug, Args)]
+pub struct SecretArgs {
+    /// Secret with the certificate (tls.crt, tls.key, ca.crt), which is kept as files in the folder of --tls-cert; without it the files
+    /// are somebody else's to keep
+    #[arg(long, env = "PODWARD_TLS_SECRET", value_name = "NAME")]
+    pub tls_secret: Option<String>,
+    /// Namespace of that Secret
+    #[arg(long, env = "PODWARD_NAMESPACE", default_value = "podward-system")]
+    pub namespace: String,
+}
+
+impl SecretArgs {
+    /// Begins to keep the files, if it is asked for, and waits until they are there. `cert` is the certificate's file.
+    ///
+    /// # Errors
+    ///
+    /// When the folder can't be written to, or `stop` comes first.
+    pub async fn keep(&self, client: &Client, cert: &Path, stop: &CancellationToken) -> anyhow::Result<()> {
+        let Some(name) = &self.tls_secret else { return Ok(()) };
+        let folder = cert.parent().context("--tls-cert has no folder")?;
+        keep_as_files(client.clone(), &self.namespace, name, folder, stop.clone()).await
+    }
 }
 
 /// Arguments of the judgement of writes to pods, the same for both webhooks.

@@ -2,11 +2,13 @@
 //! client can hold, and a shutdown that loses no request.
 
 mod certificates;
+mod secret;
 mod self_check;
 mod server;
 mod stamp;
 
 pub use certificates::{Certificates, CertificatesError, TlsMetrics};
+pub use secret::keep_as_files;
 pub use self_check::{SelfCheckError, self_check};
 pub use server::{BindError, Peer, ServeReport, ServerLimits, TlsServer};
 pub(crate) use stamp::Stamp;

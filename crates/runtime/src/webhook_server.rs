@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{AdminServer, Condition, Readiness};
 use crate::admission::{AdmissionMetrics, AdmissionService, Limits, Webhook};
-use crate::args::{ProcessArgs, TlsArgs};
+use crate::args::{KubeArgs, ProcessArgs, TlsArgs};
 use crate::tls::{Certificates, ServerLimits, TlsMetrics, TlsServer, self_check};
-use crate::{shutdown, telemetry};
+use crate::{client, shutdown, telemetry};
 
 const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 const SELF_CHECK_RETRY: Duration = Duration::from_millis(200);
@@ -31,6 +31,9 @@ pub struct WebhookArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub tls: TlsArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub kube: KubeArgs,
 }
 
 /// Where a webhook process listens.
@@ -101,12 +104,26 @@ pub async fn serve_webhook<W: Webhook>(
     setup: Setup,
     listening: Option<oneshot::Sender<Listening>>,
 ) -> anyhow::Result<()> {
-    let WebhookArgs { process, tls } = args;
+    let WebhookArgs { process, tls, kube } = args;
     let Setup { service, version, mut registry, readiness, stop } = setup;
     let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
     admission_metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
 
+    // The admin port and the self-check outlive the HTTPS port; what is left of them goes with the runtime.
+    let (end, last) = (CancellationToken::new(), CancellationToken::new());
+    let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
+    let (serves, running) = (readiness.condition("tls"), readiness.condition("running"));
+    running.set(true);
+    // First: a certificate may be long in coming, and probes are to say so.
+    let admin = AdminServer::bind(process.admin_bind).await?;
+    let admin_address = admin.address();
+    let admin = tokio::spawn(admin.serve(readiness, registry, last.clone()));
+
+    if tls.secret.tls_secret.is_some() {
+        let client = client::connect(kube, service, version).await?;
+        tls.secret.keep(&client, &tls.tls_cert, &stop).await?;
+    }
     let certificates = Arc::new(Certificates::load(&tls.tls_cert, &tls.tls_key, tls_metrics)?);
     let limits = ServerLimits {
         connections: tls.max_connections,
@@ -114,16 +131,9 @@ pub async fn serve_webhook<W: Webhook>(
         ..ServerLimits::default()
     };
     let server = TlsServer::bind(tls.bind, Arc::clone(&certificates), limits).await?;
-    let admin = AdminServer::bind(process.admin_bind).await?;
-    let at = Listening { tls: server.address(), admin: admin.address() };
+    let at = Listening { tls: server.address(), admin: admin_address };
     tracing::info!(service, version, tls = %at.tls, admin = %at.admin, "listening");
 
-    let (serves, running) = (readiness.condition("tls"), readiness.condition("running"));
-    running.set(true);
-    // The admin port and the self-check outlive the HTTPS port; what is left of them goes with the runtime.
-    let (end, last) = (CancellationToken::new(), CancellationToken::new());
-    let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
-    let admin = tokio::spawn(admin.serve(readiness, registry, last.clone()));
     let checks = tokio::spawn(keep_checking(at.tls, certificates, serves, end.clone()));
     let stop_accepting = CancellationToken::new();
     let delay = tls.drain_delay;

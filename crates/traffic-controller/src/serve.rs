@@ -50,6 +50,22 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     tls_metrics.register(&mut registry);
     grpc_metrics.register(&mut registry);
 
+    let admin = AdminServer::bind(process.admin_bind).await?;
+    let admin_address = admin.address();
+    let readiness = Readiness::default();
+    let (slices, services, nodes, running) = (
+        readiness.condition("EndpointSlices"),
+        readiness.condition("Services"),
+        readiness.condition("nodes"),
+        readiness.condition("running"),
+    );
+    // What goes on while calls are answered ends after the last of them, and the admin port last of all.
+    let (end, last) = (CancellationToken::new(), CancellationToken::new());
+    let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
+    // Before the certificate, which may be long in coming: probes are to say so.
+    let admin = tokio::spawn(admin.serve(readiness.clone(), registry, last.clone()));
+    tls.secret.keep(&client, &tls.tls_cert, &stop).await?;
+
     let mut certificates = Certificates::load(&tls.tls_cert, &tls.tls_key, tls_metrics)?;
     if let Some(client_ca) = client_ca {
         certificates = certificates.with_client_ca(client_ca)?;
@@ -61,25 +77,15 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     };
     let limits = GrpcLimits { server, requests: CALLS, ..GrpcLimits::default() };
     let server = GrpcServer::bind(tls.bind, Arc::new(certificates), limits, grpc_metrics).await?;
-    let admin = AdminServer::bind(process.admin_bind).await?;
     tracing::info!(
         service = SERVICE,
         version,
         grpc = %server.address(),
-        admin = %admin.address(),
+        admin = %admin_address,
         proxies = args.kube_proxy_metrics_url.as_deref().unwrap_or("not read"),
         "listening"
     );
 
-    let readiness = Readiness::default();
-    let (slices, services, nodes) = (
-        readiness.condition("EndpointSlices"),
-        readiness.condition("Services"),
-        readiness.condition("nodes"),
-    );
-    // What goes on while calls are answered ends after the last of them, and the admin port last of all.
-    let (end, last) = (CancellationToken::new(), CancellationToken::new());
-    let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
     let hub = Arc::new(Hub::new(Clock::start()));
     let watch = (client.clone(), hub.clone(), metrics.clone());
     let watch = || watch.clone();
@@ -111,11 +117,9 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let handler = HookHandlerServer::new(handler).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let services = Services::new(FILE_DESCRIPTOR_SET)?.add(handler).await;
 
-    let admin = tokio::spawn(admin.serve(readiness.clone(), registry, last.clone()));
     let registration = registration::start(registration, metrics, stop.clone())?;
     let registration = tokio::spawn(registration);
     let stop_accepting = CancellationToken::new();
-    let running = readiness.condition("running");
     running.set(true);
     let stopper = tokio::spawn({
         let stop_accepting = stop_accepting.clone();

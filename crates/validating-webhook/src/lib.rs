@@ -56,9 +56,6 @@ pub struct Args {
     pub review: ReviewArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub kube: KubeArgs,
-    #[command(flatten)]
-    #[allow(missing_docs)]
     pub hold: HoldArgs,
 }
 
@@ -92,7 +89,7 @@ impl Args {
         if !self.hold.hold {
             return Ok(webhook);
         }
-        let client = client::connect(&self.kube, SERVICE, VERSION).await?;
+        let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
         let controller = Controller::new(&self.hold.controller)?;
         let options =
             HoldOptions { unreachable_limit: self.hold.node_unreachable_limit, wait: self.hold.wait };

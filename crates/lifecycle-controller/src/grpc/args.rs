@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use podward_runtime::args::SecretArgs;
 
 /// Arguments of the gRPC port.
 #[derive(Clone, Debug, Args)]
@@ -17,6 +18,8 @@ pub(crate) struct GrpcArgs {
     /// PEM file with the certificate's private key; read again when it changes
     #[arg(long, env = "PODWARD_TLS_KEY", default_value = "/etc/podward/tls/tls.key")]
     pub(crate) tls_key: PathBuf,
+    #[command(flatten)]
+    pub(crate) secret: SecretArgs,
     /// PEM file with the authorities of client certificates (common name: user, organisation: group); without it, callers need tokens
     #[arg(long, env = "PODWARD_CLIENT_CA", value_name = "FILE")]
     pub(crate) client_ca: Option<PathBuf>,

@@ -10,7 +10,6 @@ use podward_runtime::grpc::{
     GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services, ServicesError,
 };
 use podward_runtime::tls::{Certificates, TlsMetrics};
-use prometheus_client::registry::Registry as Metrics;
 use tokio::sync::watch;
 
 use super::args::GrpcArgs;
@@ -27,14 +26,28 @@ use super::store::Store;
 const WATCHES: usize = 512;
 const ATTACHED: usize = 512;
 
+/// What is counted of the port.
+pub(crate) struct Metrics {
+    tls: TlsMetrics,
+    grpc: GrpcMetrics,
+}
+
+impl Metrics {
+    /// Adds the metrics to `registry`.
+    pub(crate) fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
+        let (tls, grpc) = (TlsMetrics::default(), GrpcMetrics::default());
+        tls.register(registry);
+        grpc.register(registry);
+        Metrics { tls, grpc }
+    }
+}
+
 /// Listens on the gRPC port. Where that is, and what the Lease says of it, is [`GrpcArgs::address`] of the server's address.
 ///
 /// # Errors
 /// When the certificate can't be read, or the port can't be had.
-pub(crate) async fn listen(args: &GrpcArgs, registry: &mut Metrics) -> anyhow::Result<GrpcServer> {
-    let (tls, grpc) = (TlsMetrics::default(), GrpcMetrics::default());
-    tls.register(registry);
-    grpc.register(registry);
+pub(crate) async fn listen(args: &GrpcArgs, metrics: Metrics) -> anyhow::Result<GrpcServer> {
+    let Metrics { tls, grpc } = metrics;
     let mut certificates = Certificates::load(&args.tls_cert, &args.tls_key, tls)?;
     if let Some(ca) = &args.client_ca {
         certificates = certificates.with_client_ca(ca)?;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
@@ -20,6 +21,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::stamp::Stamp;
 
@@ -73,10 +75,11 @@ pub enum CertificatesError {
     },
 }
 
-/// What is counted of the certificate's rotations. Clones share their figures.
+/// What is counted of the certificate and its rotations. Clones share their figures.
 #[derive(Clone, Debug, Default)]
 pub struct TlsMetrics {
     reloads: Family<[(&'static str, &'static str); 1], Counter>,
+    expiry: Gauge,
 }
 
 impl TlsMetrics {
@@ -91,6 +94,17 @@ impl TlsMetrics {
             "Times that new certificate files were read",
             self.reloads.clone(),
         );
+        registry.register(
+            "tls_certificate_expiry_timestamp_seconds",
+            "When the certificate that is served expires, in seconds since 1970; 0 while there is none",
+            self.expiry.clone(),
+        );
+    }
+
+    fn serves(&self, leaf: &CertificateDer<'_>) {
+        if let Ok((_, certificate)) = X509Certificate::from_der(leaf) {
+            self.expiry.set(certificate.validity().not_after.timestamp());
+        }
     }
 
     fn reloaded(&self, success: bool) {
@@ -155,6 +169,7 @@ impl Certificates {
     fn read(files: Files, metrics: TlsMetrics) -> Result<Self, CertificatesError> {
         let seen = files.stamps();
         let (config, leaf) = files.read()?;
+        metrics.serves(&leaf);
         let state = Mutex::new(State { config, leaf, seen, looked: Instant::now(), refused: None });
         Ok(Self { files, metrics, state })
     }
@@ -184,6 +199,7 @@ impl Certificates {
         match self.files.read() {
             Ok((config, leaf)) => {
                 self.metrics.reloaded(true);
+                self.metrics.serves(&leaf);
                 tracing::info!(cert = %self.files.cert.display(), "serving a new certificate");
                 (state.config, state.leaf, state.seen, state.refused) = (config, leaf, found, None);
             }

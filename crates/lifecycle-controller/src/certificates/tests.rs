@@ -1,0 +1,117 @@
+//! The authority over time.
+
+use std::time::Duration;
+
+use super::authority::{Authority, Lifetimes};
+use super::bundles::Bundles;
+use super::pem::{facts_of, split};
+use serde_json::json;
+
+const LIFETIMES: Lifetimes =
+    Lifetimes { certificate: Duration::from_secs(120), authority: Duration::from_secs(1200) };
+const START: u64 = 1_700_000_000;
+
+fn names() -> Vec<String> {
+    vec!["a.ns.svc".to_owned(), "a".to_owned()]
+}
+
+/// For ten lifetimes of authorities, a look each second: whoever checks a certificate by the list of some time ago, up to the notice,
+/// knows who signed it.
+#[test]
+fn everybody_knows_who_signs_before_he_signs() {
+    let mut authority = Authority::new(LIFETIMES, START, "").unwrap();
+    let mut leaf = authority.sign(&names(), LIFETIMES, START).unwrap();
+    let mut lists = vec![authority.trusted.clone()];
+    let (mut signers, mut leaves) = (1, 1);
+    // A signature takes a millisecond or so: seconds in which nothing is due are passed over.
+    let mut now = START;
+    while now < START + 10 * LIFETIMES.authority.as_secs() {
+        if let Some(new) = authority.replaced(LIFETIMES, now).unwrap() {
+            signers += u32::from(new.current != authority.current);
+            if new.trusted != authority.trusted {
+                lists.push(new.trusted.clone());
+            }
+            assert!(new.trusted.contains(&new.current.certificate));
+            authority = new;
+            assert_eq!(authority.replaced(LIFETIMES, now).unwrap(), None, "once is enough");
+        }
+        if authority.why_renew(&leaf, &names(), now).is_some() {
+            leaf = authority.sign(&names(), LIFETIMES, now).unwrap();
+            leaves += 1;
+            assert_eq!(authority.why_renew(&leaf, &names(), now), None);
+        }
+        let facts = facts_of(&leaf.certificate).unwrap();
+        assert!(facts.not_after > now, "an expired certificate is served");
+        let is_known = |list: &String| {
+            split(list).iter().any(|one| {
+                let one = facts_of(one).unwrap();
+                one.subject == facts.issuer && one.not_after > now
+            })
+        };
+        assert!(is_known(lists.last().unwrap()), "nobody knows who signed");
+        assert!(split(lists.last().unwrap()).len() <= 3, "what has expired is thrown away");
+        now = (now + 1).max(authority.look_again(LIFETIMES).unwrap().min(facts.renewal()));
+    }
+    assert!(signers >= 10 && leaves >= 100, "{signers} {leaves}");
+}
+
+#[test]
+fn a_new_authority_is_known_for_a_while_before_it_signs() {
+    let first = Authority::new(LIFETIMES, START, "").unwrap();
+    let due = facts_of(&first.current.certificate).unwrap().renewal();
+    assert_eq!(first.replaced(LIFETIMES, due - 1).unwrap(), None);
+    let second = first.replaced(LIFETIMES, due).unwrap().unwrap();
+    assert_eq!(second.current, first.current);
+    let next = second.next.clone().unwrap();
+    assert!(second.trusted.contains(&next.certificate) && second.trusted.contains(&first.trusted));
+    let signs = due + LIFETIMES.authority.as_secs() / 12;
+    assert_eq!(second.replaced(LIFETIMES, signs - 1).unwrap(), None);
+    let third = second.replaced(LIFETIMES, signs).unwrap().unwrap();
+    assert_eq!((third.current, third.next), (next, None));
+    assert_eq!(third.trusted, second.trusted);
+}
+
+#[test]
+fn certificates_that_do_not_fit_are_renewed() {
+    let authority = Authority::new(LIFETIMES, START, "").unwrap();
+    let leaf = authority.sign(&names(), LIFETIMES, START).unwrap();
+    let why = |authority: &Authority, leaf, names: &[String], now| authority.why_renew(leaf, names, now);
+    assert_eq!(why(&authority, &leaf, &names(), START + 59), None);
+    assert!(why(&authority, &leaf, &names(), START + 61).unwrap().contains("two thirds"));
+    assert!(why(&authority, &leaf, &["b".to_owned()], START).unwrap().contains("other names"));
+    let other = Authority::new(LIFETIMES, START, &authority.trusted).unwrap();
+    assert!(why(&other, &leaf, &names(), START).unwrap().contains("another authority"));
+    assert!(other.trusted.contains(&authority.current.certificate));
+    for (certificate, key, words) in
+        [("", leaf.key.as_str(), "no certificate"), (leaf.certificate.as_str(), "rubbish", "key can't be used")]
+    {
+        let broken = super::pem::Pair { certificate: certificate.to_owned(), key: key.to_owned() };
+        let why = why(&authority, &broken, &names(), START).unwrap();
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+#[test]
+fn only_entries_that_trust_others_are_patched() {
+    let bundles = |first: Option<&str>| {
+        let bundle = |text: &str| k8s_openapi::ByteString(text.as_bytes().to_vec());
+        let found = serde_json::from_value::<
+            k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration,
+        >(json!({
+            "metadata": {"name": "podward-validating", "resourceVersion": "7"},
+            "webhooks": [
+                {"name": "a", "clientConfig": {"caBundle": first.map(bundle)}, "sideEffects": "None", "admissionReviewVersions": []},
+                {"name": "b", "clientConfig": {"caBundle": bundle("new")}, "sideEffects": "None", "admissionReviewVersions": []},
+            ],
+        }));
+        Bundles::from(&found.unwrap())
+    };
+    assert_eq!(bundles(Some("new")).patch("new"), None);
+    for other in [None, Some("old")] {
+        let expected = json!({
+            "metadata": {"resourceVersion": "7"},
+            "webhooks": [{"name": "a", "clientConfig": {"caBundle": "bmV3"}}],
+        });
+        assert_eq!(bundles(other).patch("new"), Some(expected));
+    }
+}
