@@ -37,6 +37,19 @@ pub enum Node {
     Gone,
 }
 
+impl Node {
+    /// In how long it is lost, if it stays as it is: zero if it is. `None` if nothing is known to be wrong with it. A node is lost when
+    /// it is gone, or has not been Ready for `limit`.
+    #[must_use]
+    pub fn lost_in(self, limit: Duration, now: UnixNanos) -> Option<Duration> {
+        match self {
+            Node::Unknown | Node::Ready => None,
+            Node::NotReadySince(since) => Some(limit.saturating_sub(now.since(since))),
+            Node::Gone => Some(Duration::ZERO),
+        }
+    }
+}
+
 /// What a verdict rests on besides the pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
@@ -186,7 +199,7 @@ fn reason_to_allow(pod: &Pod, request: &DeletionRequest<'_>, facts: &Facts) -> O
         }
         () if facts.namespace_terminating => Reason::NamespaceTerminating,
         () if facts.node == Node::Gone => Reason::NodeGone,
-        () if unreachable_for(facts).is_some_and(|time| time > facts.unreachable_limit) => {
+        () if facts.node.lost_in(facts.unreachable_limit, facts.now).is_some_and(|left| left.is_zero()) => {
             Reason::NodeUnreachable
         }
         () if !pod.has_gate() => Reason::NoGate,

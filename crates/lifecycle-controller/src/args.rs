@@ -1,7 +1,7 @@
 //! Command line.
 
 use clap::Parser;
-use podward_runtime::args::{KubeArgs, LeaseArgs, ProcessArgs};
+use podward_runtime::args::{KubeArgs, LeaseArgs, NodeArgs, ProcessArgs};
 
 use crate::callbacks::HookArgs;
 use crate::certificates::CertificateArgs;
@@ -21,6 +21,8 @@ pub struct Args {
     pub(crate) grpc: GrpcArgs,
     #[command(flatten)]
     pub(crate) hooks: HookArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
     #[command(flatten)]
     pub(crate) certificates: CertificateArgs,
 }

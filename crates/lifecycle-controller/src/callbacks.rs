@@ -20,7 +20,6 @@ mod directory;
 mod driver;
 mod endpoint;
 mod hooks;
-mod inbox;
 mod metrics;
 mod queue;
 mod registered;
@@ -45,11 +44,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cached_pod::CachedPod;
+use crate::inbox::{self, Inbox};
 use attach::Hub;
 use board::{Board, Outbox};
 use credentials::Credentials;
 use directory::Directory;
-use inbox::Inbox;
 use registered::Connection;
 
 pub(crate) use attach::{AttachError, Attachment};

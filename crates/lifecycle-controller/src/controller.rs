@@ -12,12 +12,14 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use podward_runtime::admin::Condition;
+use podward_runtime::watched::Watch;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cached_pod::{CachedPod, PodKey};
 use crate::callbacks::{Callbacks, HookArgs};
-use crate::deletion::Deletions;
+use crate::deletion::{Deletions, LostNodes};
 use crate::error::Error;
 use crate::events::Events;
 use crate::grpc::AttachHub;
@@ -34,6 +36,8 @@ pub(crate) struct Leader {
     /// Who this replica is.
     pub(crate) identity: String,
     pub(crate) hooks: HookArgs,
+    /// For how long a node must not have been Ready until nobody is waited for that has to let go of its pods.
+    pub(crate) node_unreachable_limit: Duration,
     pub(crate) metrics: Arc<Metrics>,
     /// Where hook systems attach, while this replica leads.
     pub(crate) hub: watch::Sender<Option<Arc<dyn AttachHub>>>,
@@ -59,7 +63,17 @@ impl Leader {
             metrics.callbacks.clone(),
             stop.child_token(),
         );
-        let (deletions, moved) = Deletions::new(client.clone(), metrics.deletions.clone());
+        let watch = Watch {
+            name: "nodes",
+            // Only deletions of pods of lost nodes wait for it.
+            listed: Condition::default(),
+            metrics: metrics.watches.clone(),
+            may_be_absent: false,
+            stop: stop.child_token(),
+        };
+        let (lost_nodes, stranded) =
+            LostNodes::follow(client.clone(), watch, self.node_unreachable_limit, store.clone());
+        let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
         let context =
             Arc::new(Context::new(client.clone(), metrics.clone(), events, hooks.clone(), deletions));
@@ -72,6 +86,7 @@ impl Leader {
             })
             .reconcile_on(answers)
             .reconcile_on(moved)
+            .reconcile_on(stranded)
             // Pods queue for their write in `reconcile`, where the queue can be measured.
             .with_config(Config::default().concurrency(0))
             .graceful_shutdown_on({

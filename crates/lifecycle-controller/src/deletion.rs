@@ -13,6 +13,7 @@
 //! - A pod that its Deployment replaces leaves service only while as many others are in service as the rollout is to keep.
 //! - An eviction that a disruption budget has no room for is refused while the pod serves; room is taken before it leaves service.
 //! - A pod that is out of service for an eviction that is refused all the same comes back, and is tried again later.
+//! - A pod of a node that has not been Ready for too long is deleted without waiting for its consumers, if somebody wished it.
 //!
 //! # What is read, and why so
 //! Owners and budgets are read live, at the moments that decide, by requests that carry metadata alone: a cache of all of them would
@@ -22,6 +23,7 @@
 mod budgets;
 mod carry_out;
 mod ledger;
+mod lost_nodes;
 mod metrics;
 mod patch;
 mod refusal;
@@ -34,6 +36,7 @@ mod watches;
 mod workloads;
 
 pub(crate) use carry_out::{Outcome, is_due};
+pub(crate) use lost_nodes::LostNodes;
 pub(crate) use metrics::DeletionMetrics;
 pub(crate) use refusal::Refusal;
 pub(crate) use request::Requests;

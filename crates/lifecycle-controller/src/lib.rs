@@ -27,6 +27,7 @@ mod deletion;
 mod error;
 mod events;
 mod grpc;
+mod inbox;
 mod join;
 mod latest;
 mod metrics;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use parking_lot::Mutex;
 use podward_core::hooks::EvidenceLevel;
 use podward_core::{HookEvent, Note, Phase, UnixNanos};
+use podward_runtime::watched::WatchMetrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -84,6 +85,7 @@ pub(crate) struct Metrics {
     pub(crate) leader: Gauge<i64, AtomicI64>,
     pub(crate) callbacks: HookMetrics,
     pub(crate) deletions: DeletionMetrics,
+    pub(crate) watches: WatchMetrics,
     types: Mutex<HashSet<String>>,
     hooks: Mutex<HashSet<String>>,
 }
@@ -107,6 +109,7 @@ impl Metrics {
             leader: Gauge::default(),
             callbacks: HookMetrics::default(),
             deletions: DeletionMetrics::new(),
+            watches: WatchMetrics::default(),
             types: Mutex::default(),
             hooks: Mutex::default(),
         }
@@ -120,6 +123,7 @@ impl Metrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.callbacks.register(registry);
         self.deletions.register(registry);
+        self.watches.register(registry);
         registry.register(
             "operations",
             "Operations on pods at present, by type and phase",

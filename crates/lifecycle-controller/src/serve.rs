@@ -31,7 +31,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, kube, lease, grpc: grpc_args, hooks, certificates } = args;
+    let Args { process, kube, lease, grpc: grpc_args, hooks, node, certificates } = args;
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let metrics = Arc::new(Metrics::new());
@@ -71,7 +71,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     };
     let services = grpc::services(&grpc_args, parts).await.context("put the gRPC services together")?;
     let calls = tokio::spawn(server.serve(services, stop.clone()));
-    let leader = Leader { client, identity, hooks, metrics, hub };
+    let node_unreachable_limit = node.node_unreachable_limit;
+    let leader = Leader { client, identity, hooks, node_unreachable_limit, metrics, hub };
     lead_when_elected(candidacy.leading.clone(), &leader, &stop).await;
     candidacy.release().await;
     calls.await.context("the gRPC server ended badly")?;

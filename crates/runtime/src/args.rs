@@ -175,9 +175,24 @@ impl LeaseArgs {
     }
 }
 
-/// Reads seconds, which may have a fraction: `0.5`.
-fn seconds(text: &str) -> Result<Duration, String> {
+/// When pods of a node are given up. The same for who holds deletes and who carries them out.
+#[derive(Clone, Debug, Args)]
+pub struct NodeArgs {
+    /// Seconds that a node must not have been Ready until its pods may be deleted, whoever has to let go of them
+    #[arg(long, env = "PODWARD_NODE_UNREACHABLE_LIMIT", default_value = "60", value_parser = seconds)]
+    pub node_unreachable_limit: Duration,
+}
+
+/// Reads seconds, which may have a fraction: `0.5`; at most a day.
+///
+/// # Errors
+///
+/// What is wrong with `text`, in words.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    if !(0.0..=86_400.0).contains(&seconds) {
+        return Err(format!("{text} must be between 0 and 86400"));
+    }
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -199,6 +214,8 @@ mod tests {
         lease: LeaseArgs,
         #[command(flatten)]
         review: ReviewArgs,
+        #[command(flatten)]
+        node: NodeArgs,
     }
 
     #[test]

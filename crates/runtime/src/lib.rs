@@ -17,6 +17,7 @@ pub mod client;
 pub mod grpc;
 pub mod grpc_client;
 pub mod lease;
+pub mod nodes;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;

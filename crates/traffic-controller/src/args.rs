@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use podward_runtime::args::{KubeArgs, ProcessArgs, TlsArgs};
+use podward_runtime::args::{KubeArgs, ProcessArgs, TlsArgs, seconds};
 
 use crate::verdict::Waits;
 
@@ -117,15 +117,6 @@ impl WaitArgs {
             surge: self.surge_wait,
         }
     }
-}
-
-/// Reads seconds, which may have a fraction: `0.5`; at most a day.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    if !(0.0..=86_400.0).contains(&seconds) {
-        return Err(format!("{text} must be between 0 and 86400"));
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 fn metrics_url(text: &str) -> Result<String, String> {

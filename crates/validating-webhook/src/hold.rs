@@ -8,7 +8,6 @@ mod cluster;
 mod controller;
 mod events;
 mod metrics;
-mod node;
 mod recorder;
 mod wait;
 

@@ -36,7 +36,7 @@ pub use validate::Validating;
 
 use std::time::Duration;
 
-use podward_runtime::args::{KubeArgs, ReviewArgs};
+use podward_runtime::args::{KubeArgs, NodeArgs, ReviewArgs, seconds};
 use podward_runtime::{Setup, WebhookArgs, client, run_webhook};
 
 /// The name of the service.
@@ -66,9 +66,9 @@ pub struct HoldArgs {
     /// lifecycle-controller is asked anything
     #[arg(long, env = "PODWARD_HOLD", default_value_t = true, action = clap::ArgAction::Set)]
     pub hold: bool,
-    /// Seconds that a node must not have been Ready until its pods may be deleted all the same
-    #[arg(long, env = "PODWARD_NODE_UNREACHABLE_LIMIT", default_value = "60", value_parser = seconds)]
-    pub node_unreachable_limit: Duration,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub node: NodeArgs,
     /// Seconds that a delete by a person or tool waits for its pod to be let go of before it is answered, so that it may succeed;
     /// cut to what timeoutSeconds of the webhook configuration leaves
     #[arg(long, env = "PODWARD_WAIT", default_value = "0", value_parser = seconds)]
@@ -92,7 +92,7 @@ impl Args {
         let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
         let controller = Controller::new(&self.hold.controller)?;
         let options =
-            HoldOptions { unreachable_limit: self.hold.node_unreachable_limit, wait: self.hold.wait };
+            HoldOptions { unreachable_limit: self.hold.node.node_unreachable_limit, wait: self.hold.wait };
         Ok(webhook.with_holding(Holding::new(options, client, controller, setup)))
     }
 
@@ -104,9 +104,4 @@ impl Args {
     pub fn run(self) -> anyhow::Result<()> {
         run_webhook(&self.webhook, SERVICE, VERSION, async |setup| self.hook(setup).await)
     }
-}
-
-/// Reads whole seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_secs).map_err(|_| format!("{text:?} is not a whole number of seconds"))
 }

@@ -15,12 +15,12 @@ use podward_proto::v1;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::Inbox;
 use super::metrics::HookMetrics;
 use super::queue::{Place, QuestionId, Turn};
 use super::registered::Registered;
 use super::request;
 use crate::cached_pod::CachedPod;
+use crate::inbox::Inbox;
 use hook::HookState;
 pub(super) use hook::Standing;
 use settled::Settled;

@@ -1,5 +1,6 @@
 //! The delete itself.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -44,7 +45,9 @@ impl Deletions {
     /// # Errors
     /// When the API server can't be asked or refuses; a delete that another write has overtaken is a conflict.
     pub(crate) async fn carry_out(&self, pod: &CachedPod) -> Result<Outcome, Error> {
-        let Some((wish, granted_at)) = due(pod) else { return Ok(Outcome::NotDue) };
+        let Some(Due { wish, since, node_is_lost }) = due(pod).or_else(|| self.stranded(pod)) else {
+            return Ok(Outcome::NotDue);
+        };
         let owner = pod.controller();
         if let Some(owner) = owner {
             if !wish.by_workload {
@@ -61,16 +64,23 @@ impl Deletions {
             self.ledger.recount(owner).await;
         }
         let Some(refusal) = result? else {
-            return Ok(Outcome::Deleted(self.carried_out(pod, &wish)));
+            return Ok(Outcome::Deleted(self.carried_out(pod, &wish, node_is_lost)));
         };
-        if now().since(granted_at) < PATIENCE {
+        if now().since(since) < PATIENCE {
             return Ok(Outcome::Refused(TRY_AGAIN));
         }
         let why = format!("the API server has refused to evict it for {} s: {refusal}", PATIENCE.as_secs());
         Ok(Outcome::Stays(Box::new(self.put_off(pod, &wish, &why))))
     }
 
-    fn carried_out(&self, pod: &CachedPod, wish: &Wish) -> Draft {
+    /// What is to be carried out because the pod's node is lost, whether or not everybody has let go of the pod.
+    fn stranded(&self, pod: &CachedPod) -> Option<Due> {
+        let wish = underway(pod)?;
+        let is_lost = self.lost_nodes.lost_in(pod).is_some_and(|left| left.is_zero());
+        is_lost.then(|| Due { since: UnixNanos(wish.requested_at), wish, node_is_lost: true })
+    }
+
+    fn carried_out(&self, pod: &CachedPod, wish: &Wish, node_is_lost: bool) -> Draft {
         self.waiting.forget(&pod.key());
         let seconds = seconds_between(wish.requested_at, now());
         self.metrics.carried_out(wish, seconds);
@@ -78,7 +88,12 @@ impl Deletions {
             DeletionKind::Delete => ("PodDeletion", "Deleted"),
             DeletionKind::Evict => ("PodEvicted", "Evicted"),
         };
-        Draft { reason, note: format!("{verb} pod, {seconds:.1} s after {} asked for it", wish.requested_by) }
+        let mut note = format!("{verb} pod, {seconds:.1} s after {} asked for it", wish.requested_by);
+        if node_is_lost {
+            let node = pod.node_name().unwrap_or_default();
+            let _ = write!(note, "; nobody was waited for, as node {node} has not been Ready for too long");
+        }
+        Draft { reason, note }
     }
 
     async fn delete(&self, pod: &CachedPod, wish: &Wish) -> Result<(), Error> {
@@ -140,17 +155,31 @@ pub(crate) fn is_due(pod: &CachedPod) -> bool {
     due(pod).is_some()
 }
 
-/// The wish and the time of its permission, if it is to be carried out now.
-fn due(pod: &CachedPod) -> Option<(Wish, UnixNanos)> {
+/// What is to be carried out now.
+struct Due {
+    wish: Wish,
+    /// Since when nothing was in the way of it.
+    since: UnixNanos,
+    node_is_lost: bool,
+}
+
+/// The wish, if it has its permission.
+fn due(pod: &CachedPod) -> Option<Due> {
     let view = pod.view();
-    let wish = pod.wish()?;
-    let is_underway = intent(&pod.carried(Some(&wish))) == Intent::Underway;
+    let wish = underway(pod)?;
     let operations = Operations::parse(view.labels);
     let operation = operations.get(DELETE_OPERATION)?;
     let is_granted = operation.has(Stage::Operate) && operation.has(Stage::Operating);
-    if view.terminating || !view.is_controlled() || !is_underway || !is_granted || !may_operate(&view) {
+    if !is_granted || !may_operate(&view) {
         return None;
     }
     let granted_at = view.labels.get(&Stage::Operate.key(DELETE_OPERATION))?.parse().unwrap_or_default();
-    Some((wish, UnixNanos(granted_at)))
+    Some(Due { wish, since: UnixNanos(granted_at), node_is_lost: false })
+}
+
+/// The wish, if there is one that has begun and is still to be carried out.
+fn underway(pod: &CachedPod) -> Option<Wish> {
+    let view = pod.view();
+    let wish = pod.wish().filter(|_| view.is_controlled() && !view.terminating)?;
+    (intent(&pod.carried(Some(&wish))) == Intent::Underway).then_some(wish)
 }

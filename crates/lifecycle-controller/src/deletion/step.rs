@@ -14,6 +14,7 @@ use podward_core::wish::{
 use podward_core::{CheckResult, Checks, Operations, UnixNanos};
 
 use super::ledger::Ledger;
+use super::lost_nodes::LostNodes;
 use super::request::is_chosen_by_cost;
 use super::rollouts::Rollouts;
 use super::watches::Waiting;
@@ -36,6 +37,7 @@ pub(crate) struct Deletions {
     pub(super) client: Client,
     pub(super) ledger: Ledger,
     rollouts: Rollouts,
+    pub(super) lost_nodes: LostNodes,
     pub(super) waiting: Waiting,
     pub(super) metrics: DeletionMetrics,
 }
@@ -99,13 +101,12 @@ impl Deletions {
     /// Deletions, and the pods that are to be looked at because an owner or a budget that they wait for has changed.
     pub(crate) fn new(
         client: Client,
+        lost_nodes: LostNodes,
         metrics: DeletionMetrics,
     ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let (waiting, pods) = Waiting::new(client.clone());
-        (
-            Deletions { client, ledger: Ledger::default(), rollouts: Rollouts::default(), waiting, metrics },
-            pods,
-        )
+        let (ledger, rollouts) = (Ledger::default(), Rollouts::default());
+        (Deletions { client, ledger, rollouts, lost_nodes, waiting, metrics }, pods)
     }
 
     /// What is to be done about `pod`'s deletion now, short of carrying it out.
@@ -124,7 +125,12 @@ impl Deletions {
             (Intent::Begin, _) => Ok(Step::change(record(&carried, labelled(pod), is_chosen_by_cost(pod)))),
             (Intent::Cancelled(by), _) => Ok(self.cancel(pod, by.words())),
             (Intent::PutOff(until), Some(wish)) => self.begin_again(pod, wish, until).await,
-            (Intent::Underway, Some(wish)) => self.underway(pod, wish).await,
+            (Intent::Underway, Some(wish)) => {
+                let mut step = self.underway(pod, wish).await?;
+                // When its node is lost it is carried out, whatever it waits for.
+                step.wake = step.wake.into_iter().chain(self.lost_nodes.lost_in(pod)).min();
+                Ok(step)
+            }
             _ => {
                 self.waiting.forget(&pod.key());
                 Ok(Step::default())

@@ -31,8 +31,8 @@ impl Readiness {
     }
 }
 
-/// One condition of a [`Readiness`]. Clones are the same condition.
-#[derive(Clone, Debug)]
+/// One condition of a [`Readiness`], or by default of none. Clones are the same condition.
+#[derive(Clone, Debug, Default)]
 pub struct Condition {
     name: &'static str,
     holds: Arc<AtomicBool>,

@@ -12,9 +12,8 @@ use kube::{Api, Client};
 use podward_core::Pod;
 use podward_core::hold::Node;
 use podward_runtime::Setup;
+use podward_runtime::nodes::{self, SlimNode};
 use podward_runtime::watched::{Watch, WatchMetrics, Watched};
-
-use super::node::SlimNode;
 
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(2);
@@ -52,15 +51,9 @@ impl Cluster {
             may_be_absent: false,
             stop: setup.stop.clone(),
         };
-        let (nodes, namespaces) =
-            (Api::<SlimNode>::all(client.clone()), Api::<PartialObjectMeta<Namespace>>::all(client.clone()));
+        let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
         Self {
-            nodes: Watched::keep(
-                watch("nodes"),
-                move || watcher(nodes.clone(), watcher::Config::default()),
-                |node: SlimNode| Some(node.standing()),
-                |_| {},
-            ),
+            nodes: nodes::follow(client.clone(), watch("nodes"), |_| {}),
             leaving: Watched::keep(
                 watch("namespaces"),
                 move || watcher(namespaces.clone(), watcher::Config::default()),

@@ -57,6 +57,7 @@ pub(super) async fn of(
             args.add("--grpc-bind", serves).add("--advertise", serves);
             args.file("--relay-ca", &ca).file("--client-ca", &ca);
             args.file("--token-file", &account.token).file("--hook-token-file", &account.token);
+            args.add("--node-unreachable-limit", options.node_unreachable_seconds);
         }
         Kind::TrafficController => {
             args.add("--bind", serves).add("--advertise-url", format!("https://{advertised}"));

@@ -14,15 +14,18 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudgetStatus;
 use kube::Client;
 use kube::api::PostParams;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{self, ObjectRef};
 use parking_lot::Mutex;
 use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_MESSAGE};
 use podward_core::wish::Wish;
 use podward_core::{Consumers, LabelChanges, NoRules, PodView, UnixNanos, plan};
+use podward_runtime::admin::Condition;
+use podward_runtime::watched::{Watch, WatchMetrics};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
-use super::super::{DeletionMetrics, Deletions, Outcome, Step};
+use super::super::{DeletionMetrics, Deletions, LostNodes, Outcome, Step};
 use super::*;
 use crate::cached_pod::{CachedPod, PodKey};
 use crate::error::Error;
@@ -123,7 +126,8 @@ impl Space {
     pub(super) async fn new(client: &Client, namespace: &str) -> Self {
         let spaces: Api<Namespace> = Api::all(client.clone());
         spaces.create(&PostParams::default(), &read(json!({"metadata": {"name": namespace}}))).await.unwrap();
-        let (deletions, awake) = Deletions::new(client.clone(), DeletionMetrics::new());
+        let (deletions, awake) =
+            Deletions::new(client.clone(), lost_nodes(client.clone()), DeletionMetrics::new());
         Space {
             client: client.clone(),
             requests: Requests::new(client.clone(), DeletionMetrics::new()),
@@ -359,4 +363,16 @@ impl Space {
             self.api().patch_status(&pod.key().name, &PatchParams::default(), &Patch::Strategic(patch)).await;
         written.map(|_| ()).map_err(|source| Error::api("write", pod.key(), source))
     }
+}
+
+/// None is ever lost here.
+fn lost_nodes(client: Client) -> LostNodes {
+    let watch = Watch {
+        name: "nodes",
+        listed: Condition::default(),
+        metrics: WatchMetrics::default(),
+        may_be_absent: false,
+        stop: CancellationToken::new(),
+    };
+    LostNodes::follow(client, watch, Duration::from_secs(60), reflector::store().0).0
 }

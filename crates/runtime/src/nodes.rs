@@ -1,17 +1,32 @@
-//! A node as the watch brings it: its name and whether it is Ready. The lists of images alone make a whole one a hundred times
-//! larger.
+//! The cluster's nodes: which are Ready, and since when the others are not.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1 as corev1;
-use kube::Resource;
 use kube::api::ObjectMeta;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, Resource};
 use podward_core::UnixNanos;
 use podward_core::hold::Node;
 use serde::{Deserialize, Deserializer};
 
+use crate::watched::{Watch, Watched};
+
+/// Follows the nodes behind `client`; `changed` is told of every change, with all of them.
+pub fn follow(
+    client: Client,
+    watch: Watch,
+    changed: impl FnMut(&HashMap<String, Node>) + Send + 'static,
+) -> Watched<Node> {
+    let nodes: Api<SlimNode> = Api::all(client);
+    let begin = move || watcher(nodes.clone(), watcher::Config::default());
+    Watched::keep(watch, begin, |node: SlimNode| Some(node.standing()), changed)
+}
+
+/// A node's name and whether it is Ready. The lists of images alone make a whole one a hundred times larger.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct SlimNode {
+pub struct SlimNode {
     #[serde(default, deserialize_with = "slim_metadata")]
     metadata: ObjectMeta,
     #[serde(default)]
@@ -35,8 +50,9 @@ struct Condition {
 }
 
 impl SlimNode {
-    /// What a verdict needs to know of it.
-    pub(crate) fn standing(&self) -> Node {
+    /// Whether it is Ready, and since when not.
+    #[must_use]
+    pub fn standing(&self) -> Node {
         let ready = self.status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready");
         match ready {
             Some(ready) if ready.status == "True" => Node::Ready,

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// The queue. It has one reader.
 #[derive(Debug)]
-pub(super) struct Inbox<T> {
+pub(crate) struct Inbox<T> {
     state: Mutex<State<T>>,
     bell: Notify,
 }
@@ -31,7 +31,7 @@ impl<T> Default for Inbox<T> {
 
 impl<T: Clone + Eq + Hash> Inbox<T> {
     /// Puts `item` at the end, unless it waits already.
-    pub(super) fn push(&self, item: T) {
+    pub(crate) fn push(&self, item: T) {
         let mut state = self.state.lock();
         if !state.closed && state.present.insert(item.clone()) {
             state.order.push_back(item);
@@ -40,14 +40,14 @@ impl<T: Clone + Eq + Hash> Inbox<T> {
     }
 
     /// Nothing comes in or out any more.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         *state = State { order: VecDeque::new(), present: HashSet::new(), closed: true };
         self.bell.notify_one();
     }
 
     /// The first one, when there is one; `None` once the queue is closed.
-    pub(super) async fn next(&self) -> Option<T> {
+    pub(crate) async fn next(&self) -> Option<T> {
         loop {
             {
                 let mut state = self.state.lock();
@@ -65,7 +65,7 @@ impl<T: Clone + Eq + Hash> Inbox<T> {
 
     /// The first one, if there is one now.
     #[cfg(test)]
-    pub(super) fn pop(&self) -> Option<T> {
+    pub(crate) fn pop(&self) -> Option<T> {
         let mut state = self.state.lock();
         let item = state.order.pop_front()?;
         state.present.remove(&item);
@@ -74,7 +74,7 @@ impl<T: Clone + Eq + Hash> Inbox<T> {
 }
 
 /// All that comes in, until the queue is closed.
-pub(super) fn stream<T: Clone + Eq + Hash + Send + 'static>(
+pub(crate) fn stream<T: Clone + Eq + Hash + Send + 'static>(
     inbox: Arc<Inbox<T>>,
 ) -> impl Stream<Item = T> + Send + 'static {
     futures::stream::unfold(inbox, |inbox| async move { inbox.next().await.map(|item| (item, inbox)) })
