@@ -1,0 +1,19 @@
+{{- define "lifecycle-controller.args" -}}
+{{- $certificates := .Values.global.certificates -}}
+- --lease-namespace={{ .Release.Namespace }}
+- --lease-duration={{ .Values.leaseDurationSeconds }}
+- --advertise=$(POD_IP):9444
+- --relay-server-name=lifecycle-controller.{{ .Release.Namespace }}.svc
+- --token-file=/var/run/secrets/podward/token
+- --hook-token-file=/var/run/secrets/podward/hook-token
+- --controller-user={{ include "podward.controllerUser" . }}
+- --trusted-requester=system:serviceaccount:{{ .Release.Namespace }}:validating-webhook
+- --node-unreachable-limit={{ .Values.global.nodeUnreachableLimitSeconds }}
+{{- if eq $certificates.provider "podward" }}
+- --certificates=true
+- --certificate-lifetime={{ int $certificates.lifetimeSeconds }}
+- --ca-lifetime={{ int $certificates.caLifetimeSeconds }}
+{{- else }}
+- --certificates=false
+{{- end }}
+{{- end }}

@@ -1,0 +1,3 @@
+{{- define "mutating-webhook.args" -}}
+{{ include "podward.reviewArgs" . }}
+{{- end }}
