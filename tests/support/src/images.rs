@@ -1,9 +1,11 @@
-//! The images of the demo server and its client.
+//! Images of the demo server with its client, and of Podward's services.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use podward_testbed::{Image, build_static};
+use podward_testbed::{Image, build_static, build_workspace_static};
+
+use crate::Kind;
 
 /// The two versions between which the demo and the tests update, by their names in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,5 +71,40 @@ impl DemoImages {
              `ctr -n k8s.io images import`, or push them to a registry and set PODWARD_DEMO_V1 and PODWARD_DEMO_V2 to their names",
             self.v1, self.v2
         )
+    }
+}
+
+/// The images of Podward's services, named as the Helm chart names them.
+#[derive(Clone, Debug)]
+pub struct ServiceImages {
+    /// `global.image.registry` of the chart.
+    pub registry: String,
+    /// `global.image.tag`.
+    pub tag: String,
+}
+
+impl Default for ServiceImages {
+    fn default() -> Self {
+        Self { registry: "podward.local".to_owned(), tag: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
+impl ServiceImages {
+    /// Builds the services in the cargo profile `profile`, each as one static program, and describes an image of each.
+    ///
+    /// # Errors
+    /// When they can't be built.
+    pub async fn build(&self, profile: &str) -> Result<Vec<(Kind, Image)>> {
+        let programs = build_workspace_static(profile).await.context("build Podward's services")?;
+        let image = |kind: Kind| {
+            let program = programs.path(kind.as_str()).context("find a service's program")?;
+            let place = format!("/{kind}");
+            let image = Image::new(format!("{}/podward/{kind}:{}", self.registry, self.tag))
+                .file(program, &place, 0o755)
+                .entrypoint([&*place])
+                .user("65532:65532");
+            Ok((kind, image))
+        };
+        Kind::ALL.into_iter().map(image).collect()
     }
 }

@@ -30,7 +30,7 @@ mod wait;
 
 pub use cluster::{Cluster, Exposed, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, Seen, Watching, observe};
-pub use images::DemoImages;
+pub use images::{DemoImages, ServiceImages};
 pub use load::{Load, LoadOptions};
 pub use operator::{FinishStyle, Operator};
 pub use podward::{Kind, Options, Podward, Service};

@@ -65,12 +65,23 @@ impl Programs {
 /// # Errors
 /// When cargo can't be run or fails.
 pub async fn build_static(package: &str, bin: &str, profile: &str) -> Result<PathBuf, BuildError> {
+    cargo_build_static(&["--package", package, "--bin", bin], profile).await?.path(bin)
+}
+
+/// Builds every program of the workspace but the task runner as [`build_static`] does.
+///
+/// # Errors
+/// When cargo can't be run or fails.
+pub async fn build_workspace_static(profile: &str) -> Result<Programs, BuildError> {
+    cargo_build_static(&["--workspace", "--exclude", "xtask", "--bins"], profile).await
+}
+
+async fn cargo_build_static(what: &[&str], profile: &str) -> Result<Programs, BuildError> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let flags = format!(r#"target.{target}.rustflags=["-C","target-feature=+crt-static"]"#);
-    let arguments =
-        ["--package", package, "--bin", bin, "--profile", profile, "--target", &target, "--config", &flags];
+    let how = ["--profile", profile, "--target", &target, "--config", &flags];
     // An environment's flags would take the place of those that are asked for here.
-    cargo_build(&arguments, &["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"]).await?.path(bin)
+    cargo_build(&[what, &how].concat(), &["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"]).await
 }
 
 /// Builds the program `bin` in `profile` for this machine, and tells where it is.

@@ -26,7 +26,8 @@ pub(crate) struct GrpcArgs {
     /// What other replicas reach this one's gRPC port by; the port's address when not given and not 0.0.0.0
     #[arg(long, env = "PODWARD_ADVERTISE", value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
-    /// PEM file with the authorities of the replicas' gRPC certificates; without it, hook systems can attach to the leader alone
+    /// PEM file with the authorities of the replicas' gRPC certificates; without it that of --tls-secret; without that too, hook systems
+    /// can attach to the leader alone
     #[arg(long, env = "PODWARD_RELAY_CA", value_name = "FILE")]
     pub(crate) relay_ca: Option<PathBuf>,
     /// Name that the replicas' gRPC certificates are for; the host that they advertise when not given
@@ -61,9 +62,40 @@ pub(crate) struct GrpcArgs {
 }
 
 impl GrpcArgs {
+    /// The authorities of the replicas' certificates, if there are any.
+    pub(crate) fn relay_ca(&self) -> Option<PathBuf> {
+        let of_secret = || self.secret.tls_secret.is_some().then(|| self.tls_cert.with_file_name("ca.crt"));
+        self.relay_ca.clone().or_else(of_secret)
+    }
+
     /// Where other replicas reach this one, which listens on `bound`.
     pub(crate) fn address(&self, bound: SocketAddr) -> Option<String> {
         let own = (!bound.ip().is_unspecified()).then(|| bound.to_string());
-        self.advertise.clone().or(own)
+        self.advertise.as_deref().map(bracketed).or(own)
+    }
+}
+
+/// `host:port` with an IPv6 address in brackets, also if it came without: as the downward API gives a pod's address.
+fn bracketed(address: &str) -> String {
+    match address.rsplit_once(':') {
+        Some((host, port)) if host.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{host}]:{port}"),
+        _ => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bracketed;
+
+    #[test]
+    fn addresses_of_both_families_are_written_as_they_are_read() {
+        for (given, written) in [
+            ("10.0.0.1:9444", "10.0.0.1:9444"),
+            ("fd00::1:9444", "[fd00::1]:9444"),
+            ("[fd00::1]:9444", "[fd00::1]:9444"),
+            ("lc.podward-system.svc:9444", "lc.podward-system.svc:9444"),
+        ] {
+            assert_eq!(bracketed(given), written);
+        }
     }
 }

@@ -36,7 +36,7 @@ impl Relay {
     pub(super) fn new(leader: watch::Receiver<Option<String>>, args: &GrpcArgs) -> Self {
         Self {
             leader,
-            ca: args.relay_ca.clone(),
+            ca: args.relay_ca(),
             server_name: args.relay_server_name.clone().unwrap_or_default(),
             token: BearerToken::from_file(&args.token_file),
             channel: Mutex::default(),

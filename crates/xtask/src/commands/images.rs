@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use podward_support::DemoImages;
-use podward_testbed::{Progress, workspace_dir};
+use podward_support::{DemoImages, ServiceImages};
+use podward_testbed::{Image, Progress, workspace_dir};
 
 /// Write container images of this workspace's programs as OCI archives.
 #[derive(Debug, Args)]
@@ -14,6 +14,12 @@ pub(crate) struct Images {
     /// The folder to write them to [default: target/images]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Registry in the names of the services' images, as `global.image.registry` of the chart has it
+    #[arg(long, value_name = "HOST", default_value_t = ServiceImages::default().registry)]
+    registry: String,
+    /// Their tag, `global.image.tag` of the chart
+    #[arg(long, default_value_t = ServiceImages::default().tag)]
+    tag: String,
 }
 
 impl Images {
@@ -21,13 +27,24 @@ impl Images {
         let output = self.output.unwrap_or_else(|| workspace_dir().join("target/images"));
         std::fs::create_dir_all(&output).with_context(|| format!("cannot create {}", output.display()))?;
 
-        let step = Progress::stderr().step("build the demo server as a static program", None);
-        let images = DemoImages::default().build("release").await?;
-        step.done();
-        for (image, version) in images.iter().zip(["v1", "v2"]) {
-            let archive = output.join(format!("demo-server-{version}.tar"));
+        let write = |image: &Image, file: &str| -> Result<()> {
+            let archive = output.join(file);
             let digest = image.write(&archive)?;
             println!("{}  {}  {digest}", archive.display(), image.name());
+            Ok(())
+        };
+        let progress = Progress::stderr();
+        let step = progress.step("build Podward's services as static programs", None);
+        let services = ServiceImages { registry: self.registry, tag: self.tag }.build("release").await?;
+        step.done();
+        for (service, image) in &services {
+            write(image, &format!("{service}.tar"))?;
+        }
+        let step = progress.step("build the demo server as a static program", None);
+        let demo = DemoImages::default().build("release").await?;
+        step.done();
+        for (image, version) in demo.iter().zip(["v1", "v2"]) {
+            write(image, &format!("demo-server-{version}.tar"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

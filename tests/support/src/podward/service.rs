@@ -45,6 +45,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 4] =
+        [Kind::MutatingWebhook, Kind::ValidatingWebhook, Kind::LifecycleController, Kind::TrafficController];
+
     /// The name of its program, its service account and its Service.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

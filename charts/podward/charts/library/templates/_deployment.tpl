@@ -31,8 +31,11 @@ spec:
       containers:
         - name: {{ $name }}
           {{- include "podward.container" . | nindent 10 }}
-      {{- with .tokens }}
       volumes:
+        # The service keeps its certificate's Secret here by itself: in memory, and renewed at once.
+        - name: tls
+          emptyDir: {medium: Memory, sizeLimit: 1Mi}
+        {{- with .tokens }}
         # Good for the one that it is shown to, and for nobody else.
         - name: tokens
           projected:
@@ -40,7 +43,7 @@ spec:
               {{- range $path, $audience := . }}
               - serviceAccountToken: {path: {{ $path }}, audience: {{ $audience }}, expirationSeconds: 3600}
               {{- end }}
-      {{- end }}
+        {{- end }}
 {{- end }}
 
 {{- define "podward.pod" -}}
@@ -166,10 +169,12 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities:
     drop: [ALL]
-{{- with .tokens }}
 volumeMounts:
+  - name: tls
+    mountPath: /etc/podward/tls
+  {{- if .tokens }}
   - name: tokens
     mountPath: /var/run/secrets/podward
     readOnly: true
-{{- end }}
+  {{- end }}
 {{- end }}

@@ -1,0 +1,81 @@
+//! What the Helm chart renders, and what it refuses: `tests/charts`. Without a cluster.
+#![forbid(unsafe_code)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use podward_testbed::{Part, Tools, preflight, workspace_dir};
+
+fn helm(arguments: &[&str], values: &Path) -> Output {
+    let missing = preflight(&[Part::Helm], false);
+    assert!(missing.is_empty(), "{missing:?}");
+    let mut command = Command::new(Tools::cached().unwrap().bin("helm"));
+    command.current_dir(workspace_dir()).args(arguments).arg("--values").arg(values);
+    command.output().unwrap()
+}
+
+fn template(namespace: &str, values: &Path) -> Output {
+    helm(&["template", "podward", "charts/podward", "--namespace", namespace], values)
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = workspace_dir().join("tests/charts").join(folder);
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn every_case_renders_as_it_is_written_down() {
+    for case in files("cases") {
+        let rendered = template("podward-system", &case.join("values.yaml"));
+        assert!(rendered.status.success(), "{}: {}", case.display(), text(&rendered.stderr));
+        let (found, expected) =
+            (text(&rendered.stdout), fs::read_to_string(case.join("rendered.yaml")).unwrap());
+        let differs = found.lines().zip(expected.lines()).enumerate().find(|(_, (found, expected))| found != expected);
+        assert_eq!(differs, None, "{}", case.display());
+        assert_eq!(found.lines().count(), expected.lines().count(), "{}", case.display());
+        let lint = helm(&["lint", "--strict", "charts/podward", "--namespace", "podward-system"], &case.join("values.yaml"));
+        assert!(lint.status.success(), "{}: {}", case.display(), text(&lint.stdout));
+    }
+}
+
+#[test]
+fn wrong_values_are_refused_in_words() {
+    for case in files("refused") {
+        let written = fs::read_to_string(&case).unwrap();
+        let line = |key: &str| written.lines().find_map(|line| line.strip_prefix(&format!("# {key}: ")));
+        let expected = line("refused").unwrap();
+        let found = template(line("namespace").unwrap_or("podward-system"), &case);
+        assert!(!found.status.success(), "{} is taken", case.display());
+        // Helm breaks long texts into lines.
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = flat(&text(&found.stderr));
+        assert!(said.contains(&flat(expected)), "{}: {said}", case.display());
+    }
+}
+
+#[test]
+fn the_chart_is_of_this_version() {
+    for chart in charts_of("charts/podward") {
+        let written = fs::read_to_string(&chart).unwrap();
+        let version = format!("version: {}", env!("CARGO_PKG_VERSION"));
+        assert!(written.lines().any(|line| line == version), "{} is not {version}", chart.display());
+    }
+}
+
+/// The `Chart.yaml` of a chart and of its subcharts.
+fn charts_of(chart: &str) -> Vec<PathBuf> {
+    let chart = workspace_dir().join(chart);
+    let subcharts = fs::read_dir(chart.join("charts")).unwrap().map(|entry| entry.unwrap().path());
+    subcharts.chain([chart]).map(|folder| folder.join("Chart.yaml")).collect()
+}

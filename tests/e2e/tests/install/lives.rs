@@ -1,0 +1,100 @@
+//! What pods live through.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::{Namespace, Pod, Service}};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+    runtime::wait::{await_condition, conditions},
+};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use podward_support::within;
+use serde_json::json;
+
+use super::site::Site;
+
+const APP: &str = "web";
+const LONG: Duration = Duration::from_secs(90);
+
+/// A Deployment behind a Service; one of its pods is deleted.
+pub(crate) async fn a_deleted_pod_is_let_go_of_first(site: &Site) -> Result<()> {
+    let namespace = make(site).await?;
+    let pods: Api<Pod> = Api::namespaced(site.client(), &namespace);
+    let list = pods.list(&ListParams::default()).await.context("list the pods")?;
+    let pod = list.items.first().context("there is no pod")?;
+    let (name, uid) = (pod.name_any(), pod.uid().context("a pod without UID")?);
+    ensure!(pod.finalizers().iter().any(|finalizer| finalizer.starts_with("prot.")), "nobody holds pod {name}");
+    match pods.delete(&name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 429 => {}
+        other => anyhow::bail!("the delete of a pod that serves was not held: {other:?}"),
+    }
+    within(LONG, || format!("pod {name} to be deleted by itself"), async {
+        await_condition(pods.clone(), &name, conditions::is_deleted(&uid)).await.context("watch the pod")
+    })
+    .await?;
+    remove(site, &namespace).await
+}
+
+/// Without Podward: nothing is held, and nothing of it is left on a pod that keeps it from going.
+pub(crate) async fn a_pod_comes_and_goes_as_ever(site: &Site) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(site.client(), "default");
+    let name = "as-ever";
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {CONTROL_LABEL: CONTROL_VALUE}},
+        "spec": {"containers": [{"name": "server", "image": site.image}], "terminationGracePeriodSeconds": 1},
+    });
+    let made = pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await.context("make a pod")?;
+    let uid = made.uid().context("a pod without UID")?;
+    within(LONG, || format!("pod {name} to be Ready"), async {
+        await_condition(pods.clone(), name, conditions::is_pod_running()).await.context("watch the pod")
+    })
+    .await?;
+    pods.delete(name, &DeleteParams::default()).await.context("delete the pod")?;
+    within(LONG, || format!("pod {name} to be gone"), async {
+        await_condition(pods.clone(), name, conditions::is_deleted(&uid)).await.context("watch the pod")
+    })
+    .await?;
+    Ok(())
+}
+
+async fn make(site: &Site) -> Result<String> {
+    let spaces: Api<Namespace> = Api::all(site.client());
+    let space = json!({"metadata": {"generateName": "life-"}});
+    let space = spaces.create(&PostParams::default(), &serde_json::from_value(space)?).await.context("make a namespace")?;
+    let namespace = space.name_any();
+    let services: Api<Service> = Api::namespaced(site.client(), &namespace);
+    let service = json!({
+        "metadata": {"name": APP}, "spec": {"selector": {"app": APP}, "ports": [{"port": 80, "targetPort": 8080}]},
+    });
+    services.create(&PostParams::default(), &serde_json::from_value(service)?).await.context("make a Service")?;
+    let deployments: Api<Deployment> = Api::namespaced(site.client(), &namespace);
+    let probe = json!({"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1});
+    let deployment = json!({
+        "metadata": {"name": APP},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": APP}},
+            "template": {
+                "metadata": {"labels": {"app": APP, CONTROL_LABEL: CONTROL_VALUE}},
+                "spec": {"containers": [{"name": "server", "image": site.image, "readinessProbe": probe}]},
+            },
+        },
+    });
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await.context("make a Deployment")?;
+    let is_available = |deployment: Option<&Deployment>| {
+        deployment.and_then(|found| found.status.as_ref()?.available_replicas) == Some(2)
+    };
+    within(LONG, || format!("the pods in {namespace} to be available"), async {
+        await_condition(deployments, APP, is_available).await.context("watch the Deployment")
+    })
+    .await?;
+    Ok(namespace)
+}
+
+async fn remove(site: &Site, namespace: &str) -> Result<()> {
+    let spaces: Api<Namespace> = Api::all(site.client());
+    spaces.delete(namespace, &DeleteParams::default()).await.context("delete the namespace").map(drop)
+}

@@ -1,0 +1,122 @@
+//! Podward installed by Helm, from images of this workspace, on a bed with a real node and DNS: install, upgrade, rotation of
+//! certificates, uninstall. One after the other, as somebody would who tries it out.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod lives;
+mod site;
+
+use std::{
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Arguments, Failed, Trial};
+use podward_support::within;
+use tokio::runtime::Runtime;
+
+use admission::AdmissionLoad;
+use site::Site;
+
+/// For each step.
+const DEADLINE: Duration = Duration::from_secs(300);
+/// Short-lived certificates: renewed after a minute.
+const SHORT: [&str; 2] = ["global.certificates.lifetimeSeconds=120", "global.certificates.caLifetimeSeconds=360"];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Each step takes up where the one before it has ended.
+    arguments.test_threads = Some(1);
+    let runtime = match Runtime::new() {
+        Ok(runtime) => Arc::new(runtime),
+        Err(error) => {
+            eprintln!("cannot start the async runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let site: Arc<OnceLock<Arc<Site>>> = Arc::default();
+    let trials = vec![
+        step("a_pod_of_an_installed_podward_is_let_go_of", &runtime, &site, installed),
+        step("an_upgrade_refuses_no_request", &runtime, &site, upgraded),
+        step("certificates_are_renewed_and_no_request_is_refused", &runtime, &site, renewed),
+        step("a_rollback_refuses_no_request", &runtime, &site, rolled_back),
+        step("nothing_waits_for_what_was_uninstalled", &runtime, &site, uninstalled),
+    ];
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if let Some(site) = site.get()
+        && let Err(error) = runtime.block_on(site.end(conclusion.has_failed()))
+    {
+        eprintln!("{error:#}");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
+}
+
+fn step<F, Fut>(name: &'static str, runtime: &Arc<Runtime>, site: &Arc<OnceLock<Arc<Site>>>, body: F) -> Trial
+where
+    F: FnOnce(Arc<Site>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<()>> + Send + 'static,
+{
+    let (runtime, site) = (runtime.clone(), site.clone());
+    Trial::test(name, move || {
+        let outcome = runtime.block_on(async {
+            let site = match site.get() {
+                Some(site) => site.clone(),
+                None => {
+                    let opened = Arc::new(Site::open().await.context("open the bed and install Podward")?);
+                    site.get_or_init(|| opened).clone()
+                }
+            };
+            let outcome = within(DEADLINE, || format!("the end of {name}"), body(site.clone())).await;
+            match outcome {
+                Ok(()) => Ok(()),
+                Err(error) => Err(error.context(site.evidence().await)),
+            }
+        });
+        outcome.map_err(|error: anyhow::Error| Failed::from(format!("{error:#}")))
+    })
+}
+
+async fn installed(site: Arc<Site>) -> Result<()> {
+    ensure!(site.kubectl(&["get", "lifecyclehook", "traffic-controller"]).await?.contains("traffic-controller"));
+    lives::a_deleted_pod_is_let_go_of_first(&site).await
+}
+
+async fn upgraded(site: Arc<Site>) -> Result<()> {
+    let load = AdmissionLoad::start(&site);
+    site.upgrade(&["global.defaults.log.level=debug"]).await?;
+    let asked = load.stop().await?;
+    ensure!(asked > 20, "only {asked} requests were made meanwhile");
+    lives::a_deleted_pod_is_let_go_of_first(&site).await
+}
+
+async fn renewed(site: Arc<Site>) -> Result<()> {
+    site.upgrade(&SHORT).await?;
+    // Those that are long good need not be renewed.
+    site.kubectl(&["delete", "secret", "mutating-webhook-tls", "validating-webhook-tls"]).await?;
+    let first = site.until_certificates_other_than(&[None, None]).await?;
+    let load = AdmissionLoad::start(&site);
+    let second = site.until_certificates_other_than(&first.map(Some)).await?;
+    // What came last is served, too.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let asked = load.stop().await?;
+    ensure!(asked > 200, "only {asked} requests were made meanwhile");
+    drop(second);
+    lives::a_deleted_pod_is_let_go_of_first(&site).await
+}
+
+async fn rolled_back(site: Arc<Site>) -> Result<()> {
+    let load = AdmissionLoad::start(&site);
+    site.helm(&["rollback", "podward", "1", "--wait", "--timeout", "3m"]).await?;
+    load.stop().await?;
+    lives::a_deleted_pod_is_let_go_of_first(&site).await
+}
+
+async fn uninstalled(site: Arc<Site>) -> Result<()> {
+    site.helm(&["uninstall", "podward", "--wait", "--timeout", "3m"]).await?;
+    // Resource definitions are kept, with what is in them.
+    ensure!(site.kubectl(&["get", "lifecyclehook"]).await?.contains("traffic-controller"));
+    lives::a_pod_comes_and_goes_as_ever(&site).await
+}
