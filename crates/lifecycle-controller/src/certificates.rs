@@ -25,8 +25,6 @@ mod tests;
 
 use std::time::Duration;
 
-
-
 pub(crate) use keeper::Keeper;
 
 use authority::Lifetimes;

@@ -36,7 +36,7 @@ pub use validate::Validating;
 
 use std::time::Duration;
 
-use podward_runtime::args::{KubeArgs, NodeArgs, ReviewArgs, seconds};
+use podward_runtime::args::{NodeArgs, ReviewArgs, seconds};
 use podward_runtime::{Setup, WebhookArgs, client, run_webhook};
 
 /// The name of the service.

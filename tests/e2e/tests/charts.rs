@@ -23,8 +23,7 @@ fn template(namespace: &str, values: &Path) -> Output {
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = workspace_dir().join("tests/charts").join(folder);
-    let mut paths: Vec<PathBuf> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty());
     paths
@@ -41,10 +40,14 @@ fn every_case_renders_as_it_is_written_down() {
         assert!(rendered.status.success(), "{}: {}", case.display(), text(&rendered.stderr));
         let (found, expected) =
             (text(&rendered.stdout), fs::read_to_string(case.join("rendered.yaml")).unwrap());
-        let differs = found.lines().zip(expected.lines()).enumerate().find(|(_, (found, expected))| found != expected);
+        let differs =
+            found.lines().zip(expected.lines()).enumerate().find(|(_, (found, expected))| found != expected);
         assert_eq!(differs, None, "{}", case.display());
         assert_eq!(found.lines().count(), expected.lines().count(), "{}", case.display());
-        let lint = helm(&["lint", "--strict", "charts/podward", "--namespace", "podward-system"], &case.join("values.yaml"));
+        let lint = helm(
+            &["lint", "--strict", "charts/podward", "--namespace", "podward-system"],
+            &case.join("values.yaml"),
+        );
         assert!(lint.status.success(), "{}: {}", case.display(), text(&lint.stdout));
     }
 }

@@ -55,7 +55,8 @@ mod tools;
 pub use bed::{Bed, BedInfo, BedStream, Exposed};
 pub use builder::BedBuilder;
 pub use cargo_build::{
-    BuildError, Programs, build_program, build_static, build_workspace, build_workspace_static, cargo, workspace_dir,
+    BuildError, Programs, build_program, build_static, build_workspace, build_workspace_static, cargo,
+    workspace_dir,
 };
 pub use cluster::{Cluster, ExistingCluster};
 pub use error::BedError;

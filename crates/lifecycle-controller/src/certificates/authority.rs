@@ -56,7 +56,9 @@ impl Authority {
     pub(crate) fn replaced(&self, lifetimes: Lifetimes, now: u64) -> Result<Option<Authority>, Problem> {
         let mut new = self.clone();
         match &self.next {
-            Some(next) if now >= facts_of(&next.certificate)?.begins_after(BACKDATED + lifetimes.notice()) => {
+            Some(next)
+                if now >= facts_of(&next.certificate)?.begins_after(BACKDATED + lifetimes.notice()) =>
+            {
                 new.current = next.clone();
                 new.next = None;
             }
@@ -78,9 +80,7 @@ impl Authority {
     /// When to look at [`replaced`](Self::replaced) again, in seconds since 1970.
     pub(crate) fn look_again(&self, lifetimes: Lifetimes) -> Result<u64, Problem> {
         match &self.next {
-            Some(next) => {
-                Ok(facts_of(&next.certificate)?.begins_after(BACKDATED + lifetimes.notice()))
-            }
+            Some(next) => Ok(facts_of(&next.certificate)?.begins_after(BACKDATED + lifetimes.notice())),
             None => Ok(facts_of(&self.current.certificate)?.renewal()),
         }
     }

@@ -119,11 +119,16 @@ impl Keeper {
         }
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let bundles = |found: Option<MutatingWebhookConfiguration>| found.map(|found| Bundles::from(&found));
-        all.push(objects(api, MUTATING).map(move |found| News::Configuration(MUTATING, bundles(found))).boxed());
-        let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        let bundles = |found: Option<ValidatingWebhookConfiguration>| found.map(|found| Bundles::from(&found));
         all.push(
-            objects(api, VALIDATING).map(move |found| News::Configuration(VALIDATING, bundles(found))).boxed(),
+            objects(api, MUTATING).map(move |found| News::Configuration(MUTATING, bundles(found))).boxed(),
+        );
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        let bundles =
+            |found: Option<ValidatingWebhookConfiguration>| found.map(|found| Bundles::from(&found));
+        all.push(
+            objects(api, VALIDATING)
+                .map(move |found| News::Configuration(VALIDATING, bundles(found)))
+                .boxed(),
         );
         all
     }
@@ -162,10 +167,12 @@ impl Keeper {
             SERVICES.iter().find_map(of).unwrap_or_default()
         };
         let (authority, why) = match read {
-            Some(Ok(authority)) => match authority.replaced(self.lifetimes, now).map_err(Error::Certificate)? {
-                None => return Ok(authority),
-                Some(new) => (new, "its time comes to an end".to_owned()),
-            },
+            Some(Ok(authority)) => {
+                match authority.replaced(self.lifetimes, now).map_err(Error::Certificate)? {
+                    None => return Ok(authority),
+                    Some(new) => (new, "its time comes to an end".to_owned()),
+                }
+            }
             Some(Err(problem)) => (self.new_authority(now, &trusted_by_services())?, problem),
             None => (self.new_authority(now, &trusted_by_services())?, "there was none".to_owned()),
         };
@@ -229,7 +236,9 @@ impl Keeper {
             let new = if name == MUTATING {
                 self.patch::<MutatingWebhookConfiguration>(name, patch).await?.map(|new| Bundles::from(&new))
             } else {
-                self.patch::<ValidatingWebhookConfiguration>(name, patch).await?.map(|new| Bundles::from(&new))
+                self.patch::<ValidatingWebhookConfiguration>(name, patch)
+                    .await?
+                    .map(|new| Bundles::from(&new))
             };
             self.bundles.insert(name, new);
         }
@@ -238,7 +247,10 @@ impl Keeper {
 
     async fn patch<K>(&self, name: &str, patch: Value) -> Result<Option<K>, Error>
     where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
     {
         let api: Api<K> = Api::all(self.client.clone());
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
@@ -259,7 +271,8 @@ impl Keeper {
             Some(known) => {
                 let version = known.resource_version();
                 let patch = json!({"metadata": {"resourceVersion": version}, "stringData": data});
-                let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+                let params =
+                    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
                 timely(format!("write Secret {name}"), api.patch(name, &params, &Patch::Merge(patch))).await?
             }
             None => {
@@ -324,7 +337,9 @@ where
 {
     watcher::watch_object(api, name).default_backoff().filter_map(|found| async move {
         found
-            .inspect_err(|error| tracing::warn!(%error, "watch of a Secret or webhook configuration; taken up again"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "watch of a Secret or webhook configuration; taken up again"),
+            )
             .ok()
     })
 }

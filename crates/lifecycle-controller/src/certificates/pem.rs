@@ -80,6 +80,8 @@ pub(crate) fn facts_of(pem: &str) -> Result<Facts, String> {
 pub(crate) fn split(pem: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     pem.split_inclusive(END)
-        .filter_map(|part| part.find("-----BEGIN CERTIFICATE-----").map(|begin| format!("{}\n", &part[begin..])))
+        .filter_map(|part| {
+            part.find("-----BEGIN CERTIFICATE-----").map(|begin| format!("{}\n", &part[begin..]))
+        })
         .collect()
 }

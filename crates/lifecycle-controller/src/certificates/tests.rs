@@ -75,18 +75,18 @@ fn a_new_authority_is_known_for_a_while_before_it_signs() {
 fn certificates_that_do_not_fit_are_renewed() {
     let authority = Authority::new(LIFETIMES, START, "").unwrap();
     let leaf = authority.sign(&names(), LIFETIMES, START).unwrap();
-    let why = |authority: &Authority, leaf, names: &[String], now| authority.why_renew(leaf, names, now);
-    assert_eq!(why(&authority, &leaf, &names(), START + 59), None);
-    assert!(why(&authority, &leaf, &names(), START + 61).unwrap().contains("two thirds"));
-    assert!(why(&authority, &leaf, &["b".to_owned()], START).unwrap().contains("other names"));
+    assert_eq!(authority.why_renew(&leaf, &names(), START + 59), None);
+    assert!(authority.why_renew(&leaf, &names(), START + 61).unwrap().contains("two thirds"));
+    assert!(authority.why_renew(&leaf, &["b".to_owned()], START).unwrap().contains("other names"));
     let other = Authority::new(LIFETIMES, START, &authority.trusted).unwrap();
-    assert!(why(&other, &leaf, &names(), START).unwrap().contains("another authority"));
+    assert!(other.why_renew(&leaf, &names(), START).unwrap().contains("another authority"));
     assert!(other.trusted.contains(&authority.current.certificate));
-    for (certificate, key, words) in
-        [("", leaf.key.as_str(), "no certificate"), (leaf.certificate.as_str(), "rubbish", "key can't be used")]
-    {
+    for (certificate, key, words) in [
+        ("", leaf.key.as_str(), "no certificate"),
+        (leaf.certificate.as_str(), "rubbish", "key can't be used"),
+    ] {
         let broken = super::pem::Pair { certificate: certificate.to_owned(), key: key.to_owned() };
-        let why = why(&authority, &broken, &names(), START).unwrap();
+        let why = authority.why_renew(&broken, &names(), START).unwrap();
         assert!(why.contains(words), "{why}");
     }
 }

@@ -42,8 +42,11 @@ pub async fn keep_as_files(
     let mut changes = Box::pin(watcher::watch_object(api, name).default_backoff());
     loop {
         match stop.run_until_cancelled(changes.next()).await.flatten() {
-            Some(found) if kept.take(found)? => break,
-            Some(_) => {}
+            Some(found) => {
+                if kept.take(found)? {
+                    break;
+                }
+            }
             None => bail!("stopped while waiting for Secret {}", kept.name),
         }
     }
@@ -123,7 +126,8 @@ fn write(folder: &Path, contents: &[Vec<u8>; 3]) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let is_old = name.to_str().is_some_and(|name| name.starts_with("..") && name != CURRENT && name != version);
+        let is_old =
+            name.to_str().is_some_and(|name| name.starts_with("..") && name != CURRENT && name != version);
         if is_old {
             fs::remove_dir_all(entry.path())?;
         }
@@ -157,7 +161,10 @@ mod tests {
         let content = |file: &str| fs::read_to_string(path.join(file)).unwrap();
         for (certificate, key) in [("one", "first"), ("two", "second")] {
             assert!(kept.take(Ok(Some(secret(certificate, key)))).unwrap());
-            assert_eq!([content("tls.crt"), content("tls.key"), content("ca.crt")], [certificate, key, "authority"]);
+            assert_eq!(
+                [content("tls.crt"), content("tls.key"), content("ca.crt")],
+                [certificate, key, "authority"]
+            );
         }
         let mode = |file: &str| fs::metadata(path.join(file)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode("tls.key"), 0o600);

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::{Namespace, Pod, Service}};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Pod, Service},
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
@@ -25,7 +28,10 @@ pub(crate) async fn a_deleted_pod_is_let_go_of_first(site: &Site) -> Result<()> 
     let list = pods.list(&ListParams::default()).await.context("list the pods")?;
     let pod = list.items.first().context("there is no pod")?;
     let (name, uid) = (pod.name_any(), pod.uid().context("a pod without UID")?);
-    ensure!(pod.finalizers().iter().any(|finalizer| finalizer.starts_with("prot.")), "nobody holds pod {name}");
+    ensure!(
+        pod.finalizers().iter().any(|finalizer| finalizer.starts_with("prot.")),
+        "nobody holds pod {name}"
+    );
     match pods.delete(&name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 429 => {}
         other => anyhow::bail!("the delete of a pod that serves was not held: {other:?}"),
@@ -46,7 +52,8 @@ pub(crate) async fn a_pod_comes_and_goes_as_ever(site: &Site) -> Result<()> {
         "metadata": {"name": name, "labels": {CONTROL_LABEL: CONTROL_VALUE}},
         "spec": {"containers": [{"name": "server", "image": site.image}], "terminationGracePeriodSeconds": 1},
     });
-    let made = pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await.context("make a pod")?;
+    let made =
+        pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await.context("make a pod")?;
     let uid = made.uid().context("a pod without UID")?;
     within(LONG, || format!("pod {name} to be Ready"), async {
         await_condition(pods.clone(), name, conditions::is_pod_running()).await.context("watch the pod")
@@ -63,13 +70,19 @@ pub(crate) async fn a_pod_comes_and_goes_as_ever(site: &Site) -> Result<()> {
 async fn make(site: &Site) -> Result<String> {
     let spaces: Api<Namespace> = Api::all(site.client());
     let space = json!({"metadata": {"generateName": "life-"}});
-    let space = spaces.create(&PostParams::default(), &serde_json::from_value(space)?).await.context("make a namespace")?;
+    let space = spaces
+        .create(&PostParams::default(), &serde_json::from_value(space)?)
+        .await
+        .context("make a namespace")?;
     let namespace = space.name_any();
     let services: Api<Service> = Api::namespaced(site.client(), &namespace);
     let service = json!({
         "metadata": {"name": APP}, "spec": {"selector": {"app": APP}, "ports": [{"port": 80, "targetPort": 8080}]},
     });
-    services.create(&PostParams::default(), &serde_json::from_value(service)?).await.context("make a Service")?;
+    services
+        .create(&PostParams::default(), &serde_json::from_value(service)?)
+        .await
+        .context("make a Service")?;
     let deployments: Api<Deployment> = Api::namespaced(site.client(), &namespace);
     let probe = json!({"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1});
     let deployment = json!({
@@ -83,7 +96,10 @@ async fn make(site: &Site) -> Result<String> {
             },
         },
     });
-    deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await.context("make a Deployment")?;
+    deployments
+        .create(&PostParams::default(), &serde_json::from_value(deployment)?)
+        .await
+        .context("make a Deployment")?;
     let is_available = |deployment: Option<&Deployment>| {
         deployment.and_then(|found| found.status.as_ref()?.available_replicas) == Some(2)
     };

@@ -23,7 +23,8 @@ use site::Site;
 /// For each step.
 const DEADLINE: Duration = Duration::from_secs(300);
 /// Short-lived certificates: renewed after a minute.
-const SHORT: [&str; 2] = ["global.certificates.lifetimeSeconds=120", "global.certificates.caLifetimeSeconds=360"];
+const SHORT: [&str; 2] =
+    ["global.certificates.lifetimeSeconds=120", "global.certificates.caLifetimeSeconds=360"];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -80,7 +81,9 @@ where
 }
 
 async fn installed(site: Arc<Site>) -> Result<()> {
-    ensure!(site.kubectl(&["get", "lifecyclehook", "traffic-controller"]).await?.contains("traffic-controller"));
+    ensure!(
+        site.kubectl(&["get", "lifecyclehook", "traffic-controller"]).await?.contains("traffic-controller")
+    );
     lives::a_deleted_pod_is_let_go_of_first(&site).await
 }
 

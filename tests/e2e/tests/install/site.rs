@@ -42,7 +42,8 @@ impl Site {
             "lifecycle-controller.leaseDurationSeconds=5".to_owned(),
         ];
         let site = Self { bed, values: values.to_vec(), image: demo.v1 };
-        let mut arguments = vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
+        let mut arguments =
+            vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
         arguments.extend(site.values());
         if let Err(error) = site.helm(&arguments).await {
             let evidence = site.evidence().await;
@@ -90,7 +91,10 @@ impl Site {
     }
 
     /// The certificates of both webhooks, once each is another one than it was.
-    pub(crate) async fn until_certificates_other_than(&self, were: &[Option<String>; 2]) -> Result<[String; 2]> {
+    pub(crate) async fn until_certificates_other_than(
+        &self,
+        were: &[Option<String>; 2],
+    ) -> Result<[String; 2]> {
         let secrets: Api<Secret> = Api::namespaced(self.client(), NAMESPACE);
         let mut found = [String::new(), String::new()];
         for ((webhook, was), found) in WEBHOOKS.iter().zip(were).zip(&mut found) {
