@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
 use kube::{Api, Client, ResourceExt};
 use podward_support::{Cluster, Kind, Options, Podward, Seen, TrafficLoop, Watching, observe};
 use podward_testbed::{Bed, Shape};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{self, Writes};
 use crate::fleet::{self, Fleet};
@@ -27,6 +26,8 @@ const NAMESPACE: &str = "drain";
 const LOOP: &str = "load-traffic";
 /// Requests in flight of whoever drains.
 const AT_ONCE: usize = 50;
+/// How long `kubectl drain` waits when it is refused.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// What is measured.
@@ -205,17 +206,27 @@ impl Drainer {
         Ok(times)
     }
 
-    /// Evicts all at once. Gives the seconds until all are gone.
+    /// Evicts all at once, as `kubectl drain` does: whoever is refused asks again after 5 s, until his pod is gone. Gives the seconds
+    /// until all are gone.
     async fn evict(&self, names: &[String]) -> Result<f64> {
         let begun = Instant::now();
-        futures::stream::iter(names)
-            .map(|name| async move {
+        let slots = Semaphore::new(AT_ONCE);
+        let evict = async |name: &String| {
+            loop {
+                let slot = slots.acquire().await?;
                 let answer = self.pods.evict(name, &EvictParams::default()).await.map(drop);
-                held_or_done(answer).with_context(|| format!("evict pod {name}"))
-            })
-            .buffer_unordered(AT_ONCE)
-            .try_collect::<()>()
-            .await?;
+                drop(slot);
+                if is_gone(&answer) {
+                    return anyhow::Ok(());
+                }
+                held_or_done(answer).with_context(|| format!("evict pod {name}"))?;
+                let gone = self.until_gone(std::slice::from_ref(name));
+                if let Ok(gone) = tokio::time::timeout(ASK_AGAIN, gone).await {
+                    return gone;
+                }
+            }
+        };
+        futures::future::try_join_all(names.iter().map(evict)).await?;
         self.until_gone(names).await?;
         Ok(begun.elapsed().as_secs_f64())
     }
@@ -227,6 +238,10 @@ impl Drainer {
         waited.with_context(|| format!("waited {} s in vain for pods to go", DEADLINE.as_secs()))??;
         Ok(())
     }
+}
+
+fn is_gone(answer: &kube::Result<()>) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// 429 is how Podward says that it will see to it.

@@ -57,7 +57,7 @@ pub fn preflight(parts: &[Part], node: bool) -> Vec<Missing> {
 /// What is lacking to build those of `parts` that aren't in `tools` yet.
 pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
     let mut missing = Vec::new();
-    if pins::programs(parts).any(|p| !tools.dir().join("bin").join(p.name).exists()) {
+    if pins::programs(parts).any(|p| !tools.has(p)) {
         missing.extend(go());
         missing.extend(space());
     }
@@ -85,7 +85,7 @@ fn go() -> Option<Missing> {
             other => other,
         }
     );
-    let why = "to build Kubernetes, etcd, kwok and Helm from their modules";
+    let why = "to build Kubernetes, etcd, CoreDNS, kwok and Helm from their modules";
     let Some(go) = system::find("go") else {
         return Some(Missing::new(format!("Go {wanted} or newer"), why, mend));
     };
