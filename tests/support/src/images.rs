@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use podward_testbed::{Image, build_static, build_workspace_static};
+use podward_testbed::{Image, build_all_static, build_static};
 
 use crate::Kind;
 
@@ -95,7 +95,9 @@ impl ServiceImages {
     /// # Errors
     /// When they can't be built.
     pub async fn build(&self, profile: &str) -> Result<Vec<(Kind, Image)>> {
-        let programs = build_workspace_static(profile).await.context("build Podward's services")?;
+        let programs = build_all_static(&Kind::ALL.map(Kind::as_str), profile)
+            .await
+            .context("build Podward's services")?;
         let image = |kind: Kind| {
             let program = programs.path(kind.as_str()).context("find a service's program")?;
             let place = format!("/{kind}");

@@ -68,12 +68,14 @@ pub async fn build_static(package: &str, bin: &str, profile: &str) -> Result<Pat
     cargo_build_static(&["--package", package, "--bin", bin], profile).await?.path(bin)
 }
 
-/// Builds every program of the workspace but the task runner as [`build_static`] does.
+/// Builds the programs of several packages, at once, as [`build_static`] does.
 ///
 /// # Errors
 /// When cargo can't be run or fails.
-pub async fn build_workspace_static(profile: &str) -> Result<Programs, BuildError> {
-    cargo_build_static(&["--workspace", "--exclude", "xtask", "--bins"], profile).await
+pub async fn build_all_static(packages: &[&str], profile: &str) -> Result<Programs, BuildError> {
+    let mut what = vec!["--bins"];
+    what.extend(packages.iter().flat_map(|package| ["--package", *package]));
+    cargo_build_static(&what, profile).await
 }
 
 async fn cargo_build_static(what: &[&str], profile: &str) -> Result<Programs, BuildError> {

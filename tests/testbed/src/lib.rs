@@ -55,7 +55,7 @@ mod tools;
 pub use bed::{Bed, BedInfo, BedStream, Exposed};
 pub use builder::BedBuilder;
 pub use cargo_build::{
-    BuildError, Programs, build_program, build_static, build_workspace, build_workspace_static, cargo,
+    BuildError, Programs, build_all_static, build_program, build_static, build_workspace, cargo,
     workspace_dir,
 };
 pub use cluster::{Cluster, ExistingCluster};
