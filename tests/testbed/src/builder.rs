@@ -13,7 +13,7 @@ use crate::{
     shape::Shape,
     start,
     state::{Layout, Live, Record, base},
-    tools::{Progress, Tools, ToolsError, preflight},
+    tools::{Part, Progress, Tools, ToolsError, preflight},
 };
 
 /// Describes a bed to start. Made by [`Bed::builder`].
@@ -26,13 +26,16 @@ pub struct BedBuilder {
     pub(crate) images: Vec<Image>,
     pub(crate) audit_log: bool,
     pub(crate) simulated_nodes: usize,
+    pub(crate) dns: bool,
     detached: bool,
 }
 
 impl BedBuilder {
     pub(crate) fn new(shape: Shape) -> Self {
         let (name, images) = ("bed".to_owned(), Vec::new());
-        Self { shape, name, tools: None, images, audit_log: false, simulated_nodes: 3, detached: false }
+        let simulated_nodes = 3;
+        let (tools, audit_log, dns, detached) = (None, false, false, false);
+        Self { shape, name, tools, images, audit_log, simulated_nodes, dns, detached }
     }
 
     /// A name for people; beds of the same name get ids that differ. Lower-case letters, digits and dashes, at most 20.
@@ -65,10 +68,19 @@ impl BedBuilder {
         self
     }
 
+    /// Whether pods find Services by name, as in real clusters: CoreDNS runs in namespace `kube-system` behind the Service
+    /// `kube-dns`, and names outside of the cluster don't exist (NXDOMAIN). Off if not said, since the start takes one or two seconds
+    /// more: it waits until a name is found. For a bed of shape [`Shape::Node`] only.
+    pub fn dns(mut self, on: bool) -> Self {
+        self.dns = on;
+        self
+    }
+
     /// Starts the bed and waits until it can be used: components healthy, nodes Ready, the service account of namespace
-    /// `default` there.
+    /// `default` there, the cluster's DNS answering if there is to be one.
     pub async fn start(self) -> Result<Bed, BedError> {
         self.check_name()?;
+        self.check_dns()?;
         let tools = match self.tools.clone() {
             Some(tools) => tools,
             None => self.ensure_tools().await?,
@@ -92,12 +104,23 @@ impl BedBuilder {
 
     /// Says everything that the machine lacks before anything is built.
     async fn ensure_tools(&self) -> Result<Tools, BedError> {
-        let shape = self.shape;
-        let missing = blocking(move || Ok(preflight(shape.parts(), shape == Shape::Node))).await?;
+        let node = self.shape == Shape::Node;
+        let mut parts = self.shape.parts().to_vec();
+        parts.extend(self.dns.then_some(Part::Dns));
+        let looked_for = parts.clone();
+        let missing = blocking(move || Ok(preflight(&looked_for, node))).await?;
         if !missing.is_empty() {
             return Err(ToolsError::Missing(missing).into());
         }
-        Ok(Tools::ensure(shape.parts(), &Progress::stderr()).await?)
+        Ok(Tools::ensure(&parts, &Progress::stderr()).await?)
+    }
+
+    fn check_dns(&self) -> Result<(), BedError> {
+        if self.dns && self.shape != Shape::Node {
+            let message = format!("a bed of shape {} runs no pods, and so no DNS", self.shape);
+            return Err(BedError::Unsupported(message));
+        }
+        Ok(())
     }
 
     fn check_name(&self) -> Result<(), BedError> {

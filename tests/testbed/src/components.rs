@@ -1,6 +1,7 @@
 //! The programs of a cluster, and the flags that make them one.
 
 pub(crate) mod control_plane;
+pub(crate) mod dns;
 pub(crate) mod node;
 pub(crate) mod simulated;
 
@@ -20,6 +21,10 @@ pub(crate) const API: SocketAddr = SocketAddr::new(NODE_IP, 6443);
 /// The addresses of Services, and the first of them, which is the API server's.
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub(crate) const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+/// The address of the cluster's DNS: of those of Services, the one that kubeadm gives it.
+pub(crate) const DNS_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
+/// The domain of Services and pods.
+pub(crate) const CLUSTER_DOMAIN: &str = "cluster.local";
 
 /// A program of the cluster, and how it tells that it works.
 #[derive(Clone, Debug)]

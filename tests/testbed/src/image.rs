@@ -182,29 +182,25 @@ impl Image {
             "aarch64" => "arm64",
             other => other,
         };
-        let layer = self.layer()?;
+        let layer = Blob::new(self.layer()?);
         let env: Vec<_> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut container = json!({ "Entrypoint": self.entrypoint, "Env": env, "WorkingDir": "/" });
         if let Some(user) = &self.user {
             container["User"] = json!(user);
         }
-        let config = json!({
+        let config = Blob::of(&json!({
             "architecture": architecture,
             "os": "linux",
             "config": container,
-            "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
-        })
-        .to_string()
-        .into_bytes();
-        let manifest = json!({
+            "rootfs": { "type": "layers", "diff_ids": [layer.digest] },
+        }));
+        let manifest = Blob::of(&json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
-            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
-        })
-        .to_string()
-        .into_bytes();
-        let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
+            "config": config.descriptor("application/vnd.oci.image.config.v1+json"),
+            "layers": [layer.descriptor("application/vnd.oci.image.layer.v1.tar")],
+        }));
+        let mut entry = manifest.descriptor("application/vnd.oci.image.manifest.v1+json");
         let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         entry["platform"] = json!({ "architecture": architecture, "os": "linux" });
         // The first is what containerd names the image by at import, the second is the specification's.
@@ -224,10 +220,10 @@ impl Image {
         tar.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644).map_err(|e| self.memory(e))?;
         tar.file("index.json", &index, 0o644).map_err(|e| self.memory(e))?;
         for blob in [&config, &manifest, &layer] {
-            let place = format!("blobs/{}", digest(blob).replace(':', "/"));
-            tar.file(&place, blob, 0o644).map_err(|e| self.memory(e))?;
+            let place = format!("blobs/{}", blob.digest.replace(':', "/"));
+            tar.file(&place, &blob.content, 0o644).map_err(|e| self.memory(e))?;
         }
-        Ok((tar.finish().map_err(|e| self.memory(e))?, digest(&manifest)))
+        Ok((tar.finish().map_err(|e| self.memory(e))?, manifest.digest))
     }
 
     fn layer(&self) -> Result<Vec<u8>, ImageError> {
@@ -282,8 +278,25 @@ fn digest(bytes: &[u8]) -> String {
     })
 }
 
-fn descriptor(media_type: &str, blob: &[u8]) -> serde_json::Value {
-    json!({ "mediaType": media_type, "digest": digest(blob), "size": blob.len() })
+/// A part of an image, known by its digest, which is made once: layers are large.
+struct Blob {
+    content: Vec<u8>,
+    digest: String,
+}
+
+impl Blob {
+    fn new(content: Vec<u8>) -> Self {
+        let digest = digest(&content);
+        Self { content, digest }
+    }
+
+    fn of(document: &serde_json::Value) -> Self {
+        Self::new(document.to_string().into_bytes())
+    }
+
+    fn descriptor(&self, media_type: &str) -> serde_json::Value {
+        json!({ "mediaType": media_type, "digest": self.digest, "size": self.content.len() })
+    }
 }
 
 /// A tar in memory, with headers that don't depend on when and by whom it is written.

@@ -1,4 +1,6 @@
-//! Health endpoints of components, asked from inside the bed.
+//! Health endpoints of components, and the cluster's DNS, asked from inside the bed.
+
+mod dns;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -42,6 +44,15 @@ impl Prober {
     /// Whether the component answers 200.
     pub(crate) async fn healthy(&self, health: &Health) -> bool {
         matches!(tokio::time::timeout(TIMEOUT, self.ask(health)).await, Ok(Ok(StatusCode::OK)))
+    }
+
+    /// Whether the DNS server at `at` knows an IPv4 address of `name`.
+    pub(crate) async fn resolves(&self, at: SocketAddr, name: &str) -> bool {
+        let asking = async {
+            let mut stream = self.control.connect(at).await.ok()?;
+            dns::has_address(&mut stream, name).await.ok()
+        };
+        matches!(tokio::time::timeout(TIMEOUT, asking).await, Ok(Some(true)))
     }
 
     async fn ask(&self, health: &Health) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>> {

@@ -6,14 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Node, ServiceAccount},
+};
 use kube::Api;
 use tokio::time::sleep;
 
 use crate::{
     bed::{Bed, TAIL_LINES, died},
     builder::BedBuilder,
-    components::{Component, NODE_NAME, control_plane, node, simulated},
+    components::{CLUSTER_DOMAIN, Component, DNS_IP, NODE_NAME, control_plane, dns, node, simulated},
     error::BedError,
     probe::Prober,
     process::Process,
@@ -30,7 +33,7 @@ pub(crate) async fn components(bed: &Bed, builder: &BedBuilder) -> Result<(), Be
     let starter =
         Starter { bed, prober: Prober::new(bed.control.clone(), &bed.layout.pki())?, since: Instant::now() };
     tokio::try_join!(starter.api(builder), starter.runtime(builder))?;
-    tokio::try_join!(starter.controllers(), starter.nodes(builder))?;
+    tokio::try_join!(starter.controllers(), starter.nodes(builder), starter.dns(builder))?;
     Ok(())
 }
 
@@ -91,6 +94,9 @@ impl Starter<'_> {
         let containerd = self.launch(node::containerd(self.bed.context())?).await?;
         self.healthy(&containerd).await?;
         self.bed.import_image(&node::sandbox(self.bed.context())).await?;
+        if builder.dns {
+            self.bed.import_image(&dns::image(self.bed.context())).await?;
+        }
         for image in &builder.images {
             self.bed.import_image(image).await?;
         }
@@ -109,7 +115,7 @@ impl Starter<'_> {
             }
             Shape::Node => {
                 let (kubelet, proxy) = tokio::try_join!(
-                    self.launch(node::kubelet(context)?),
+                    self.launch(node::kubelet(context, builder.dns)?),
                     self.launch(node::kube_proxy(context)?)
                 )?;
                 tokio::try_join!(self.healthy(&kubelet), self.healthy(&proxy))?;
@@ -123,6 +129,27 @@ impl Starter<'_> {
             self.until(format!("node {name}"), Some(&kubelet.0), ready).await?;
         }
         Ok(())
+    }
+
+    /// Created before the node is there, so that it starts as soon as it can.
+    async fn dns(&self, builder: &BedBuilder) -> Result<(), BedError> {
+        if !builder.dns {
+            return Ok(());
+        }
+        let client = self.bed.client();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let there = async || namespaces.get_opt(dns::NAMESPACE).await.is_ok_and(|found| found.is_some());
+        self.until(format!("namespace {}", dns::NAMESPACE), None, there).await?;
+        dns::create(&client).await?;
+
+        let deployments: Api<Deployment> = Api::namespaced(client, dns::NAMESPACE);
+        let available = async || {
+            let deployment = deployments.get_opt(dns::NAME).await.ok().flatten();
+            deployment.and_then(|d| d.status?.available_replicas).is_some_and(|count| count > 0)
+        };
+        self.until("CoreDNS", None, available).await?;
+        let (at, name) = ((DNS_IP, 53).into(), format!("kubernetes.default.svc.{CLUSTER_DOMAIN}"));
+        self.until("the Service of CoreDNS", None, async || self.prober.resolves(at, &name).await).await
     }
 
     async fn launch(&self, component: Component) -> Result<(Process, Component), BedError> {

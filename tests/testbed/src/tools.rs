@@ -1,9 +1,9 @@
 //! The programs that a bed runs, built once and kept in a cache folder.
 //!
-//! Nothing prebuilt is fetched from a vendor's site: Kubernetes, etcd, kwok and Helm are compiled from the Go modules
-//! that `pins/` names, and containerd, runc, the CNI plugins, busybox and nft are the distribution's packages,
-//! unpacked but not installed. The folder's name is a digest over all pins, so another pin is another folder and a
-//! folder's content never changes its meaning.
+//! Nothing prebuilt is fetched from a vendor's site: Kubernetes, etcd, CoreDNS, kwok and Helm are compiled from the Go
+//! modules that `pins/` names, and containerd, runc, the CNI plugins, busybox and nft are the distribution's packages,
+//! unpacked but not installed. The folder's name is a digest over all pins but those of CoreDNS, whose digest is in its
+//! file's name: so another pin is another folder or file, and neither ever changes its meaning.
 
 mod debian;
 mod error;
@@ -28,6 +28,8 @@ pub enum Part {
     ControlPlane,
     /// kubelet, kube-proxy, and the distribution's containerd, runc, CNI plugins, nft and busybox.
     Node,
+    /// CoreDNS, for names of Services on a real node.
+    Dns,
     /// kwok, for simulated nodes.
     Kwok,
     /// helm.
@@ -36,7 +38,7 @@ pub enum Part {
 
 impl Part {
     /// Every part there is.
-    pub const ALL: [Self; 4] = [Self::ControlPlane, Self::Node, Self::Kwok, Self::Helm];
+    pub const ALL: [Self; 5] = [Self::ControlPlane, Self::Node, Self::Dns, Self::Kwok, Self::Helm];
 }
 
 /// A cache folder with the programs of a bed.
@@ -85,8 +87,7 @@ impl Tools {
         sweep(&tools.dir)?;
 
         let mut steps: Vec<progress::Planned> = Vec::new();
-        let programs: Vec<_> =
-            pins::programs(parts).filter(|p| !tools.dir.join("bin").join(p.name).exists()).collect();
+        let programs: Vec<_> = pins::programs(parts).filter(|p| !tools.has(p)).collect();
         let packages =
             parts.contains(&Part::Node) && !debian::is_unpacked(&tools.dir) && !system::has_node_programs();
         if packages {
@@ -104,8 +105,12 @@ impl Tools {
 
     /// Whether every program of `parts` is there.
     pub fn is_complete(&self, parts: &[Part]) -> bool {
-        pins::programs(parts).all(|p| self.dir.join("bin").join(p.name).exists())
+        pins::programs(parts).all(|p| self.has(p))
             && (!parts.contains(&Part::Node) || debian::is_unpacked(&self.dir) || system::has_node_programs())
+    }
+
+    fn has(&self, program: &pins::Program) -> bool {
+        self.dir.join("bin").join(program.file()).exists()
     }
 
     /// The cache folder itself.
@@ -116,8 +121,9 @@ impl Tools {
     /// Where the program `name` is: among the compiled, then among the unpacked, then on the machine. A program that
     /// is nowhere is said to be among the compiled, so that the error of starting it names the place that was meant.
     pub fn bin(&self, name: &str) -> PathBuf {
-        let ours = self.program_dirs().map(|dir| dir.join(name)).find(|path| path.exists());
-        ours.or_else(|| system::find(name)).unwrap_or_else(|| self.dir.join("bin").join(name))
+        let file = pins::file(name);
+        let ours = self.program_dirs().map(|dir| dir.join(&file)).find(|path| path.exists());
+        ours.or_else(|| system::find(name)).unwrap_or_else(|| self.dir.join("bin").join(file))
     }
 
     /// The folder with the CNI plugins `bridge`, `host-local`, `portmap` and `loopback`.

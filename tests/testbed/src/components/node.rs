@@ -4,7 +4,7 @@ use std::{ffi::OsString, fs, path::Path};
 
 use serde_json::json;
 
-use super::{Component, Context, NODE_IP, NODE_NAME, local};
+use super::{CLUSTER_DOMAIN, Component, Context, DNS_IP, NODE_IP, NODE_NAME, local};
 use crate::{
     cgroup,
     error::{BedError, During},
@@ -97,10 +97,11 @@ pub(crate) fn import(context: Context<'_>, archive: &Path) -> Command {
     command.args(["-a", CONTAINERD, "-n", "k8s.io", "images", "import"]).arg(archive.display().to_string())
 }
 
-/// The kubelet.
-pub(crate) fn kubelet(context: Context<'_>) -> Result<Component, BedError> {
+/// The kubelet. `dns` says whether its pods have the cluster's DNS; otherwise they have none, which fails at once, where an
+/// address without a server would be waited for.
+pub(crate) fn kubelet(context: Context<'_>, dns: bool) -> Result<Component, BedError> {
     let resolv = write(context, "resolv.conf", "")?;
-    let config = json!({
+    let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": NODE_IP,
@@ -142,6 +143,10 @@ pub(crate) fn kubelet(context: Context<'_>) -> Result<Component, BedError> {
         "serializeImagePulls": false,
         "shutdownGracePeriod": "0s",
     });
+    if dns {
+        config["clusterDNS"] = json!([DNS_IP]);
+        config["clusterDomain"] = json!(CLUSTER_DOMAIN);
+    }
     let config = write(context, "kubelet.yaml", &format!("{config:#}"))?;
     let command = context.command("kubelet").args([
         format!("--config={config}"),

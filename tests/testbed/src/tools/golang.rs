@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::pins::{self, Program};
+use super::pins::{BUILD_FLAGS, Program};
 use super::{Progress, Step, ToolsError, system};
 
 /// How much of a failed command's output an error shows.
@@ -23,40 +23,45 @@ pub(super) async fn build(dir: &Path, programs: &[&Program], progress: &Progress
         .prefix("build-")
         .tempdir_in(dir)
         .map_err(|e| ToolsError::io("create a build folder in", dir, e))?;
-    for (name, text) in [("go.mod", pins::GO_MOD), ("go.sum", pins::GO_SUM)] {
-        let path = work.path().join(name);
-        std::fs::write(&path, text).map_err(|e| ToolsError::io("write", &path, e))?;
-    }
     for program in programs {
+        let module = work.path().join(format!("{}-module", program.name));
+        std::fs::create_dir_all(&module).map_err(|e| ToolsError::io("create", &module, e))?;
+        for (name, text) in program.module.files() {
+            let path = module.join(name);
+            std::fs::write(&path, text).map_err(|e| ToolsError::io("write", &path, e))?;
+        }
         let step = progress.step(&format!("build {}", program.name), None);
         let output = work.path().join(program.name);
-        compile(work.path(), program, &output, &step).await?;
-        let place = bin.join(program.name);
+        compile(&module, program, &output, &step).await?;
+        let place = bin.join(program.file());
         std::fs::rename(&output, &place).map_err(|e| ToolsError::io("put in place", &place, e))?;
         step.done();
     }
     Ok(())
 }
 
-async fn compile(work: &Path, program: &Program, output: &Path, step: &Step) -> Result<(), ToolsError> {
+async fn compile(module: &Path, program: &Program, output: &Path, step: &Step) -> Result<(), ToolsError> {
     let go = system::find("go").unwrap_or_else(|| "go".into());
     let mut command = Command::new(go);
     command
         .arg("build")
-        .args(pins::BUILD_FLAGS)
-        .arg(format!("-ldflags={}", pins::ldflags()))
+        .args(BUILD_FLAGS)
+        .arg(format!("-ldflags={}", program.module.ldflags()))
         .arg("-o")
         .arg(output)
         .arg(program.package)
-        .current_dir(work)
+        .current_dir(module)
         .env("GOFLAGS", "-mod=readonly")
         // Swept with the folder if the build is killed.
-        .env("GOTMPDIR", work)
+        .env("GOTMPDIR", module)
         .env("GOWORK", "off")
         .env("CGO_ENABLED", "0")
         .env_remove("GOOS")
         .env_remove("GOARCH");
-    let shown = format!("go build {}", program.package);
+    let shown = match program.package {
+        "." => format!("go build {}", program.name),
+        package => format!("go build {package}"),
+    };
     let advice = "if a download failed, check the network and GOPROXY (`go env GOPROXY`), then run the same again: \
                   what is built already is kept";
     run(command, &format!("building {}", program.name), &shown, advice, step).await

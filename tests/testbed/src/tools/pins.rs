@@ -4,10 +4,16 @@ use sha2::{Digest, Sha256};
 
 use super::{Part, debian};
 
-/// The Go module that pins every program; embedded, so that a built launcher needs no source tree.
+/// The Go module that pins every program but CoreDNS; embedded, as all pins are, so that a built launcher needs no source
+/// tree.
 pub(super) const GO_MOD: &str = include_str!("../../pins/go.mod");
 /// The digests of everything that [`GO_MOD`] names.
-pub(super) const GO_SUM: &str = include_str!("../../pins/go.sum");
+const GO_SUM: &str = include_str!("../../pins/go.sum");
+/// The module of CoreDNS, whose dependencies would change those of Kubernetes. What both need it has in the same versions,
+/// so that only what is CoreDNS's own is compiled for it.
+pub(super) const COREDNS_MOD: &str = include_str!("../../pins/coredns/go.mod");
+const COREDNS_SUM: &str = include_str!("../../pins/coredns/go.sum");
+const COREDNS_MAIN: &str = include_str!("../../pins/coredns/main.go");
 
 /// Counted up when the cache folder's layout or the way of building changes without any pin changing.
 const LAYOUT: &str = "1";
@@ -15,13 +21,55 @@ const LAYOUT: &str = "1";
 /// `-trimpath` makes the result independent of the folder it is built in; no VCS stamp, as that folder is in none.
 pub(super) const BUILD_FLAGS: [&str; 2] = ["-trimpath", "-buildvcs=false"];
 
-/// One program that is compiled from the pinned module.
+/// The `-ldflags` that leave out debug information.
+const STRIP: &str = "-s -w";
+
+/// A Go module that pins programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Module {
+    /// Kubernetes, etcd, kwok and Helm.
+    Kubernetes,
+    /// CoreDNS.
+    CoreDns,
+}
+
+impl Module {
+    /// Names and contents of its files.
+    pub(super) fn files(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Kubernetes => &[("go.mod", GO_MOD), ("go.sum", GO_SUM)],
+            Self::CoreDns => &[("go.mod", COREDNS_MOD), ("go.sum", COREDNS_SUM), ("main.go", COREDNS_MAIN)],
+        }
+    }
+
+    /// The `-ldflags` that strip debug information and stamp the versions: a Kubernetes program without a stamp says
+    /// `v0.0.0-master`, which Helm and version-skew checks refuse.
+    pub(super) fn ldflags(self) -> String {
+        match self {
+            Self::Kubernetes => {
+                let kubernetes = version("k8s.io/kubernetes");
+                let minor = kubernetes.split('.').nth(1).unwrap_or_default();
+                let stamp = "k8s.io/component-base/version.git";
+                format!(
+                    "{STRIP} -X {stamp}Version={kubernetes} -X {stamp}Major=1 -X {stamp}Minor={minor} \
+                     -X helm.sh/helm/v4/internal/version.version={}",
+                    version("helm.sh/helm/v4")
+                )
+            }
+            Self::CoreDns => STRIP.to_owned(),
+        }
+    }
+}
+
+/// One program that is compiled from a pinned module.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// Its file name in `bin/`.
+    /// What it is called.
     pub(super) name: &'static str,
     /// The Go package.
     pub(super) package: &'static str,
+    /// The module that pins it.
+    pub(super) module: Module,
     /// Which part it belongs to.
     part: Part,
     /// Seconds that it took on two cores when built in this order with an empty cache.
@@ -29,7 +77,7 @@ pub(super) struct Program {
 }
 
 /// In the order of building: kube-apiserver first, since its packages are most of what the others need too.
-const PROGRAMS: [Program; 9] = [
+static PROGRAMS: [Program; 10] = [
     program(Part::ControlPlane, "kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 247),
     program(
         Part::ControlPlane,
@@ -42,18 +90,38 @@ const PROGRAMS: [Program; 9] = [
     program(Part::ControlPlane, "etcd", "go.etcd.io/etcd/server/v3", 32),
     program(Part::Node, "kubelet", "k8s.io/kubernetes/cmd/kubelet", 34),
     program(Part::Node, "kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", 19),
+    Program { name: "coredns", package: ".", module: Module::CoreDns, part: Part::Dns, cold_seconds: 20 },
     program(Part::Kwok, "kwok", "sigs.k8s.io/kwok/cmd/kwok", 84),
     program(Part::Helm, "helm", "helm.sh/helm/v4/cmd/helm", 30),
 ];
 
 const fn program(part: Part, name: &'static str, package: &'static str, cold_seconds: u64) -> Program {
-    Program { name, package, part, cold_seconds }
+    Program { name, package, module: Module::Kubernetes, part, cold_seconds }
+}
+
+impl Program {
+    /// Its file name in `bin/`. The folder's name stands for everything but CoreDNS, which has its own key in the name of the
+    /// file: with another CoreDNS nothing else is built again.
+    pub(super) fn file(&self) -> String {
+        match self.module {
+            Module::Kubernetes => self.name.to_owned(),
+            Module::CoreDns => {
+                let (flags, ldflags) = (BUILD_FLAGS.join(" "), self.module.ldflags());
+                let files = self.module.files().iter().map(|(_, text)| *text);
+                format!("{}-{}", self.name, digest(files.chain([flags.as_str(), &ldflags])))
+            }
+        }
+    }
 }
 
 /// The programs of `parts`, in the order of building.
 pub(super) fn programs(parts: &[Part]) -> impl Iterator<Item = &'static Program> {
-    static ALL: [Program; 9] = PROGRAMS;
-    ALL.iter().filter(move |p| parts.contains(&p.part))
+    PROGRAMS.iter().filter(move |p| parts.contains(&p.part))
+}
+
+/// The file name in `bin/` of the program `name`, which need not be among ours.
+pub(super) fn file(name: &str) -> String {
+    PROGRAMS.iter().find(|p| p.name == name).map_or_else(|| name.to_owned(), Program::file)
 }
 
 /// The version of `module` in [`GO_MOD`], such as `v1.36.3`; empty if it isn't required there.
@@ -70,25 +138,16 @@ pub(super) fn go_version() -> &'static str {
     version("go")
 }
 
-/// The `-ldflags` that strip debug information and stamp the versions: a Kubernetes program without a stamp says
-/// `v0.0.0-master`, which Helm and version-skew checks refuse.
-pub(super) fn ldflags() -> String {
-    let kubernetes = version("k8s.io/kubernetes");
-    let minor = kubernetes.split('.').nth(1).unwrap_or_default();
-    let stamp = "k8s.io/component-base/version.git";
-    format!(
-        "-s -w -X {stamp}Version={kubernetes} -X {stamp}Major=1 -X {stamp}Minor={minor} \
-         -X helm.sh/helm/v4/internal/version.version={}",
-        version("helm.sh/helm/v4")
-    )
-}
-
-/// A short digest over everything that decides what ends up in the cache folder.
+/// A short digest over everything that decides what ends up in the cache folder, but for CoreDNS: see [`Program::file`].
 pub(super) fn key() -> String {
-    let mut hash = Sha256::new();
     let flags = BUILD_FLAGS.join(" ");
     let packages = debian::package_names().collect::<Vec<_>>().join(" ");
-    for piece in [LAYOUT, GO_MOD, GO_SUM, &flags, &ldflags(), &packages] {
+    digest([LAYOUT, GO_MOD, GO_SUM, &flags, &Module::Kubernetes.ldflags(), &packages])
+}
+
+fn digest<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha256::new();
+    for piece in pieces {
         hash.update((piece.len() as u64).to_le_bytes());
         hash.update(piece);
     }

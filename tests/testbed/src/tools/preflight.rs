@@ -50,6 +50,7 @@ pub fn preflight(parts: &[Part], node: bool) -> Vec<Missing> {
     missing.extend(privileges(node));
     if node {
         missing.extend(kernel());
+        missing.extend(parts.contains(&Part::Dns).then(bridge_filter).flatten());
     }
     missing
 }
@@ -57,7 +58,7 @@ pub fn preflight(parts: &[Part], node: bool) -> Vec<Missing> {
 /// What is lacking to build those of `parts` that aren't in `tools` yet.
 pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
     let mut missing = Vec::new();
-    if pins::programs(parts).any(|p| !tools.dir().join("bin").join(p.name).exists()) {
+    if pins::programs(parts).any(|p| !tools.has(p)) {
         missing.extend(go());
         missing.extend(space());
     }
@@ -85,7 +86,7 @@ fn go() -> Option<Missing> {
             other => other,
         }
     );
-    let why = "to build Kubernetes, etcd, kwok and Helm from their modules";
+    let why = "to build Kubernetes, etcd, CoreDNS, kwok and Helm from their modules";
     let Some(go) = system::find("go") else {
         return Some(Missing::new(format!("Go {wanted} or newer"), why, mend));
     };
@@ -242,6 +243,15 @@ fn kernel() -> Vec<Missing> {
         }
     }
     missing
+}
+
+/// Packets between pods of a node go over its bridge. Where they don't pass the address translation there, the answer to a pod
+/// that asked a Service, such as that of the DNS, comes from an address that the pod has not asked.
+fn bridge_filter() -> Option<Missing> {
+    let there = Path::new("/proc/sys/net/bridge/bridge-nf-call-iptables").exists();
+    (!there).then(|| {
+        Missing::new("br_netfilter in the kernel", "by pods that ask for names", "modprobe br_netfilter")
+    })
 }
 
 /// Whether the kernel has `module` to load.

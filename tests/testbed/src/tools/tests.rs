@@ -5,7 +5,11 @@ fn the_pins_name_the_versions() {
     assert!(pins::version("k8s.io/kubernetes").starts_with("v1."), "{}", pins::version("k8s.io/kubernetes"));
     assert!(pins::version("helm.sh/helm/v4").starts_with("v4."));
     assert!(pins::go_version().starts_with("1."));
-    assert!(pins::ldflags().contains(&format!("gitVersion={}", pins::version("k8s.io/kubernetes"))));
+    assert!(
+        pins::Module::Kubernetes
+            .ldflags()
+            .contains(&format!("gitVersion={}", pins::version("k8s.io/kubernetes")))
+    );
     assert_eq!(pins::key().len(), 12);
 }
 
@@ -13,9 +17,42 @@ fn the_pins_name_the_versions() {
 fn each_pinned_program_is_a_tool_of_the_module() {
     let (_, tools) = pins::GO_MOD.split_once("tool (").expect("the module has tool lines");
     let tools: Vec<&str> = tools.lines().map(str::trim).collect();
-    for program in pins::programs(&Part::ALL) {
+    for program in pins::programs(&Part::ALL).filter(|p| p.module == pins::Module::Kubernetes) {
         assert!(tools.contains(&program.package), "no tool line for {}", program.package);
     }
+}
+
+/// Another version is compiled anew.
+#[test]
+fn what_coredns_shares_with_kubernetes_has_the_same_version() {
+    let requirements = |text: &'static str| {
+        let lines = text.lines().map(str::trim).filter(|line| line.ends_with("// indirect"));
+        lines.filter_map(|line| line.split_once(' ')).collect::<std::collections::HashMap<_, _>>()
+    };
+    let kubernetes = requirements(pins::GO_MOD);
+    let shared = requirements(pins::COREDNS_MOD);
+    let shared: Vec<_> = shared.into_iter().filter(|(module, _)| kubernetes.contains_key(module)).collect();
+    assert!(shared.len() > 20, "{shared:?}");
+    for (module, version) in shared {
+        assert_eq!(kubernetes[module], version, "{module}");
+    }
+}
+
+#[test]
+fn coredns_has_a_key_of_its_own() {
+    let file = pins::file("coredns");
+    let key = file.strip_prefix("coredns-").expect("a key in the file's name");
+    assert_eq!(key.len(), 12);
+    assert_ne!(key, pins::key());
+    assert_eq!(pins::file("etcd"), "etcd");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let tools = Tools::at(dir.path().to_owned());
+    std::fs::create_dir(dir.path().join("bin")).expect("a folder");
+    std::fs::write(dir.path().join("bin/coredns-000000000000"), "").expect("a file");
+    assert!(!tools.is_complete(&[Part::Dns]));
+    std::fs::write(dir.path().join("bin").join(&file), "").expect("a file");
+    assert!(tools.is_complete(&[Part::Dns]));
+    assert_eq!(tools.bin("coredns"), dir.path().join("bin").join(file));
 }
 
 #[test]

@@ -1,21 +1,24 @@
+use std::{net::SocketAddr, time::Instant};
+
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::{Api, api::PostParams};
-use podward_testbed::{Image, Shape};
+use kube::{
+    Api,
+    api::{LogParams, PostParams},
+};
+use podward_testbed::{Bed, BedError, Image, Shape};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{builder, condition, eventually, pod, start};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_run_and_a_service_leads_to_them() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("skipped: a node needs root");
-        return;
-    }
-    let bed = start(builder(Shape::Node, "node")).await;
+/// What the server says.
+const PAGE: &str = "served from a pod\n";
+
+/// Makes a pod that serves [`PAGE`], and a Service that leads to it, both called web.
+async fn serve_web(bed: &Bed) {
     let image = Image::new("podward.local/web:v1")
         .file(bed.tools().bin("busybox"), "/bin/busybox", 0o755)
-        .text("/www/index.html", "served from a pod\n")
+        .text("/www/index.html", PAGE)
         .entrypoint(["/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/www"]);
     bed.import_image(&image).await.unwrap();
 
@@ -27,7 +30,7 @@ async fn pods_run_and_a_service_leads_to_them() {
     });
     let service =
         services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
-    let address = format!("{}:80", service.spec.unwrap().cluster_ip.unwrap()).parse().unwrap();
+    let address: SocketAddr = format!("{}:80", service.spec.unwrap().cluster_ip.unwrap()).parse().unwrap();
     let spec = json!({
         "containers": [{
             "name": "web",
@@ -47,9 +50,73 @@ async fn pods_run_and_a_service_leads_to_them() {
         stream.read_to_string(&mut answer).await?;
         Ok(answer)
     };
-    let served = |answer: &std::io::Result<String>| {
-        answer.as_ref().is_ok_and(|text| text.contains("served from a pod"))
-    };
+    let served = |answer: &std::io::Result<String>| answer.as_ref().is_ok_and(|text| text.contains(PAGE));
     eventually("the Service answers", get, served).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_run_and_a_service_leads_to_them() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: a node needs root");
+        return;
+    }
+    let bed = start(builder(Shape::Node, "node")).await;
+    serve_web(&bed).await;
     bed.down().await.unwrap();
+}
+
+/// What a pod with the cluster's DNS does: it reaches a Service by each of its names, and learns that a name outside of the
+/// cluster doesn't exist. kubectl is the client, as the one that is there whose resolver needs no library.
+const LOOK_UP: &str = "\
+cat /etc/resolv.conf
+for name in web web.default web.default.svc web.default.svc.cluster.local example.com; do
+  echo \"$name: $(kubectl --request-timeout=10s --server=http://$name get --raw=/ 2>&1)\"
+done
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_find_services_by_name() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: a node needs root");
+        return;
+    }
+    let bed = start(builder(Shape::Node, "dns").dns(true)).await;
+    serve_web(&bed).await;
+    let pods: Api<Pod> = Api::default_namespaced(bed.client());
+
+    let client = Image::new("podward.local/client:v1")
+        .file(bed.tools().bin("busybox"), "/bin/busybox", 0o755)
+        .file(bed.tools().bin("kubectl"), "/bin/kubectl", 0o755);
+    bed.import_image(&client).await.unwrap();
+    let spec = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "containers": [{
+            "name": "client",
+            "image": client.name(),
+            "imagePullPolicy": "Never",
+            "command": ["/bin/busybox", "sh", "-c", LOOK_UP],
+        }],
+    });
+    let asked = Instant::now();
+    pods.create(&PostParams::default(), &pod("client", spec)).await.unwrap();
+    let phase = async || pods.get("client").await.unwrap().status.unwrap().phase.unwrap_or_default();
+    let phase = eventually("the client ends", phase, |phase| phase == "Succeeded" || phase == "Failed").await;
+    let said = pods.logs("client", &LogParams::default()).await.unwrap();
+    println!("{phase} after {} ms:\n{said}", asked.elapsed().as_millis());
+    assert_eq!(phase, "Succeeded", "{said}");
+    for name in ["web", "web.default", "web.default.svc", "web.default.svc.cluster.local"] {
+        assert!(said.contains(&format!("\n{name}: {PAGE}")), "{name}: {said}");
+    }
+    assert!(said.contains("nameserver 10.96.0.10\n"), "{said}");
+    assert!(said.contains("search default.svc.cluster.local svc.cluster.local cluster.local\n"), "{said}");
+    assert!(said.contains("lookup example.com on 10.96.0.10:53: no such host"), "{said}");
+    bed.down().await.unwrap();
+}
+
+#[tokio::test]
+async fn only_a_real_node_has_dns() {
+    let started = builder(Shape::Simulated, "nameless").dns(true).start().await;
+    let Err(BedError::Unsupported(message)) = started else { panic!("started, or failed otherwise") };
+    assert!(message.contains("simulated"), "{message}");
 }

@@ -18,6 +18,7 @@ pub(crate) struct Build {
 enum Choice {
     ControlPlane,
     Node,
+    Dns,
     Kwok,
     Helm,
 }
@@ -27,6 +28,7 @@ impl From<Choice> for Part {
         match choice {
             Choice::ControlPlane => Self::ControlPlane,
             Choice::Node => Self::Node,
+            Choice::Dns => Self::Dns,
             Choice::Kwok => Self::Kwok,
             Choice::Helm => Self::Helm,
         }

@@ -34,10 +34,11 @@ impl Up {
         let mut parts = self.shape.parts().to_vec();
         // For people, who find it on the PATH of `exec`.
         parts.push(Part::Helm);
+        parts.extend(node.then_some(Part::Dns));
         let tools = prepare::bed(&parts, node).await?.tools;
         let progress = Progress::stderr();
         let name = &self.name.name;
-        let mut builder = Bed::builder(self.shape).name(name).tools(tools);
+        let mut builder = Bed::builder(self.shape).name(name).tools(tools).dns(node);
         let images = DemoImages::default();
         if node {
             // No registry is within reach of the node: without these there would be nothing to run.
