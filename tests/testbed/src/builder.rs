@@ -1,6 +1,6 @@
 //! Describes a bed, and starts it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::{
     bed::{Bed, blocking},
@@ -15,10 +15,6 @@ use crate::{
     state::{Layout, Live, Record, base},
     tools::{Part, Progress, Tools, ToolsError, preflight},
 };
-
-/// There if packets between pods of a node pass its address translation, on their way over the bridge. Without that, the
-/// answer to a pod that asked a Service comes from an address that the pod has not asked.
-const BRIDGE_FILTER: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
 /// Describes a bed to start. Made by [`Bed::builder`].
 #[derive(Clone)]
@@ -73,7 +69,7 @@ impl BedBuilder {
     }
 
     /// Whether pods find Services by name, as in real clusters: CoreDNS runs in namespace `kube-system` behind the Service
-    /// `kube-dns`, and names outside of the cluster don't exist (NXDOMAIN). Off if not said, since the start takes a good second
+    /// `kube-dns`, and names outside of the cluster don't exist (NXDOMAIN). Off if not said, since the start takes one or two seconds
     /// more: it waits until a name is found. For a bed of shape [`Shape::Node`] only.
     pub fn dns(mut self, on: bool) -> Self {
         self.dns = on;
@@ -120,17 +116,11 @@ impl BedBuilder {
     }
 
     fn check_dns(&self) -> Result<(), BedError> {
-        if !self.dns {
-            return Ok(());
+        if self.dns && self.shape != Shape::Node {
+            let message = format!("a bed of shape {} runs no pods, and so no DNS", self.shape);
+            return Err(BedError::Unsupported(message));
         }
-        let message = if self.shape != Shape::Node {
-            format!("a bed of shape {} runs no pods, and so no DNS", self.shape)
-        } else if !Path::new(BRIDGE_FILTER).exists() {
-            "DNS in a bed needs the kernel's br_netfilter; to mend it: modprobe br_netfilter".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(BedError::Unsupported(message))
+        Ok(())
     }
 
     fn check_name(&self) -> Result<(), BedError> {

@@ -50,6 +50,7 @@ pub fn preflight(parts: &[Part], node: bool) -> Vec<Missing> {
     missing.extend(privileges(node));
     if node {
         missing.extend(kernel());
+        missing.extend(parts.contains(&Part::Dns).then(bridge_filter).flatten());
     }
     missing
 }
@@ -242,6 +243,15 @@ fn kernel() -> Vec<Missing> {
         }
     }
     missing
+}
+
+/// Packets between pods of a node go over its bridge. Where they don't pass the address translation there, the answer to a pod
+/// that asked a Service, such as that of the DNS, comes from an address that the pod has not asked.
+fn bridge_filter() -> Option<Missing> {
+    let there = Path::new("/proc/sys/net/bridge/bridge-nf-call-iptables").exists();
+    (!there).then(|| {
+        Missing::new("br_netfilter in the kernel", "by pods that ask for names", "modprobe br_netfilter")
+    })
 }
 
 /// Whether the kernel has `module` to load.
