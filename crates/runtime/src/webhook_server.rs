@@ -131,6 +131,7 @@ pub async fn serve_webhook<W: Webhook>(
         ..ServerLimits::default()
     };
     let server = TlsServer::bind(tls.bind, Arc::clone(&certificates), limits).await?;
+    let server = server.retire_connections_from(stop.clone());
     let at = Listening { tls: server.address(), admin: admin_address };
     tracing::info!(service, version, tls = %at.tls, admin = %at.admin, "listening");
 

@@ -67,6 +67,13 @@ enum Error {
     Certificate(String),
 }
 
+impl Error {
+    /// Whether somebody else wrote first. The watch brings what it was.
+    fn is_conflict(&self) -> bool {
+        matches!(self, Error::Api { source, .. } if is_code(source, 409))
+    }
+}
+
 impl Keeper {
     pub(crate) fn new(client: Client, namespace: &str, lifetimes: Lifetimes) -> Self {
         let (secrets, bundles) = (HashMap::new(), HashMap::new());
@@ -85,6 +92,10 @@ impl Keeper {
                             tracing::info!("certificates are kept again");
                         }
                         wake
+                    }
+                    Err(error) if error.is_conflict() => {
+                        tracing::debug!("certificates: another replica was first: {error}");
+                        TRY_AGAIN.mul_f64(0.5 + fastrand::f64())
                     }
                     Err(error) => {
                         tracing::warn!(

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
-use hyper::service::Service;
+use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -83,6 +84,7 @@ pub struct TlsServer {
     address: SocketAddr,
     certificates: Arc<Certificates>,
     limits: ServerLimits,
+    leaving: CancellationToken,
 }
 
 impl TlsServer {
@@ -99,7 +101,17 @@ impl TlsServer {
         let failed = |source| BindError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address: bound, certificates, limits })
+        Ok(Self { listener, address: bound, certificates, limits, leaving: CancellationToken::new() })
+    }
+
+    /// From `leaving` on HTTP/1.1 clients are told with each answer to connect anew, while connections go on being accepted.
+    ///
+    /// A server that closes an idle connection may do so in the moment in which a request is on its way there, and a POST is not sent
+    /// again (the API server asks webhooks by HTTP/1.1, so as to spread its requests over their replicas). A connection that ends with an answer
+    /// can lose none. For HTTP/2 the end of [`serve`](Self::serve) has a word (GOAWAY) that does the same.
+    #[must_use]
+    pub fn retire_connections_from(self, leaving: CancellationToken) -> Self {
+        Self { leaving, ..self }
     }
 
     /// Where it listens.
@@ -143,6 +155,7 @@ impl TlsServer {
                 watcher: graceful.watcher(),
                 limits: self.limits,
                 acceptor: TlsAcceptor::from(self.certificates.current()),
+                leaving: self.leaving.clone(),
                 stop: stop.clone(),
             };
             connections.spawn(async move {
@@ -186,6 +199,7 @@ struct Connection<M> {
     watcher: Watcher,
     limits: ServerLimits,
     acceptor: TlsAcceptor,
+    leaving: CancellationToken,
     stop: CancellationToken,
 }
 
@@ -229,6 +243,17 @@ impl<M> Connection<M> {
                 .serve_connection(stream, service);
             self.watcher.watch(connection).await
         } else {
+            let leaving = self.leaving;
+            let service = service_fn(move |request| {
+                let (answer, leaving) = (service.call(request), leaving.clone());
+                async move {
+                    let mut response = answer.await?;
+                    if leaving.is_cancelled() {
+                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    Ok::<_, Infallible>(response)
+                }
+            });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(self.limits.header)

@@ -59,6 +59,7 @@ struct Running {
     address: SocketAddr,
     cert: CertificateDer<'static>,
     certificates: Arc<Certificates>,
+    leaving: CancellationToken,
     stop: CancellationToken,
     served: JoinHandle<ServeReport>,
     _secret: Secret,
@@ -70,9 +71,11 @@ async fn serve(service: Gated, limits: ServerLimits) -> Running {
         Arc::new(Certificates::load(secret.cert(), secret.key(), TlsMetrics::default()).unwrap());
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = TlsServer::bind(any, Arc::clone(&certificates), limits).await.unwrap();
-    let (address, stop) = (server.address(), CancellationToken::new());
+    let at = server.address();
+    let (leaving, stop) = (CancellationToken::new(), CancellationToken::new());
+    let (server, address) = (server.retire_connections_from(leaving.clone()), at);
     let served = tokio::spawn(server.serve(service, stop.clone()));
-    Running { address, cert, certificates, stop, served, _secret: secret }
+    Running { address, cert, certificates, leaving, stop, served, _secret: secret }
 }
 
 #[tokio::test]
@@ -90,6 +93,27 @@ async fn speaks_http1_and_http2_as_the_client_asks() {
     let stream = connect(running.address, &running.cert, "h2").await.unwrap();
     let response = http2(stream).await.send_request(post("/", "")).await.unwrap();
     assert_eq!((response.version(), text(response).await.as_str()), (Version::HTTP_2, "HTTP/2.0"));
+}
+
+#[tokio::test]
+async fn connections_end_with_an_answer_while_it_is_leaving() {
+    let service = Gated::new();
+    service.may_answer.add_permits(3);
+    let running = serve(service, ServerLimits::default()).await;
+    let mut old = http1(connect(running.address, &running.cert, "http/1.1").await.unwrap()).await;
+    let answer = old.send_request(post("/", "")).await.unwrap();
+    assert!(!answer.headers().contains_key("connection"));
+    text(answer).await;
+    old.ready().await.unwrap();
+
+    running.leaving.cancel();
+    let mut new = http1(connect(running.address, &running.cert, "http/1.1").await.unwrap()).await;
+    for sender in [&mut old, &mut new] {
+        let answer = sender.send_request(post("/", "")).await.unwrap();
+        assert_eq!(answer.headers()["connection"], "close");
+        assert_eq!(text(answer).await, "HTTP/1.1");
+        within(SOON, async { while sender.ready().await.is_ok() {} }).await;
+    }
 }
 
 #[tokio::test]

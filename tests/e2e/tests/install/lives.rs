@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, Pod, Service},
@@ -28,10 +28,14 @@ pub(crate) async fn a_deleted_pod_is_let_go_of_first(site: &Site) -> Result<()> 
     let list = pods.list(&ListParams::default()).await.context("list the pods")?;
     let pod = list.items.first().context("there is no pod")?;
     let (name, uid) = (pod.name_any(), pod.uid().context("a pod without UID")?);
-    ensure!(
-        pod.finalizers().iter().any(|finalizer| finalizer.starts_with("prot.")),
-        "nobody holds pod {name}"
-    );
+    // The traffic-controller takes a pod in once it is in service.
+    let is_held = |pod: Option<&Pod>| {
+        pod.is_some_and(|pod| pod.finalizers().iter().any(|finalizer| finalizer.starts_with("prot.")))
+    };
+    within(LONG, || format!("somebody to hold pod {name}"), async {
+        await_condition(pods.clone(), &name, is_held).await.context("watch the pod")
+    })
+    .await?;
     match pods.delete(&name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 429 => {}
         other => anyhow::bail!("the delete of a pod that serves was not held: {other:?}"),

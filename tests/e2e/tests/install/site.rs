@@ -29,7 +29,7 @@ impl Site {
         build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
         let (services, demo) = (ServiceImages::default(), DemoImages::default());
         let mut builder = Bed::builder(Shape::Node).name("install").dns(true);
-        for (_, image) in services.build("bench-lite").await? {
+        for (_, image) in services.build("dev").await? {
             builder = builder.image(image);
         }
         for image in demo.build("dev").await? {
