@@ -107,7 +107,13 @@ impl Authority {
     }
 
     /// Why the pair `leaf` is not, or not for much longer, one for these `names`; `None` if it may stay.
-    pub(crate) fn why_renew(&self, leaf: &Pair, names: &[String], now: u64) -> Option<String> {
+    pub(crate) fn why_renew(
+        &self,
+        leaf: &Pair,
+        names: &[String],
+        lifetimes: Lifetimes,
+        now: u64,
+    ) -> Option<String> {
         let facts = match facts_of(&leaf.certificate) {
             Ok(facts) => facts,
             Err(problem) => return Some(problem),
@@ -126,6 +132,8 @@ impl Authority {
             Some("it is for other names".to_owned())
         } else if now >= facts.renewal() {
             Some("two thirds of its time have passed".to_owned())
+        } else if facts.not_after > now.saturating_add((lifetimes.certificate + BACKDATED).as_secs()) {
+            Some("it is good for longer than is asked for".to_owned())
         } else {
             None
         }

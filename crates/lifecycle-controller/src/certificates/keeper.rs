@@ -213,7 +213,7 @@ impl Keeper {
             _ => None,
         };
         let why = match &stored {
-            Some(pair) => authority.why_renew(pair, &names, now),
+            Some(pair) => authority.why_renew(pair, &names, self.lifetimes, now),
             None => Some("there was none".to_owned()),
         };
         let pair = match (stored, why) {

@@ -35,10 +35,10 @@ fn everybody_knows_who_signs_before_he_signs() {
             authority = new;
             assert_eq!(authority.replaced(LIFETIMES, now).unwrap(), None, "once is enough");
         }
-        if authority.why_renew(&leaf, &names(), now).is_some() {
+        if authority.why_renew(&leaf, &names(), LIFETIMES, now).is_some() {
             leaf = authority.sign(&names(), LIFETIMES, now).unwrap();
             leaves += 1;
-            assert_eq!(authority.why_renew(&leaf, &names(), now), None);
+            assert_eq!(authority.why_renew(&leaf, &names(), LIFETIMES, now), None);
         }
         let facts = facts_of(&leaf.certificate).unwrap();
         assert!(facts.not_after > now, "an expired certificate is served");
@@ -75,18 +75,21 @@ fn a_new_authority_is_known_for_a_while_before_it_signs() {
 fn certificates_that_do_not_fit_are_renewed() {
     let authority = Authority::new(LIFETIMES, START, "").unwrap();
     let leaf = authority.sign(&names(), LIFETIMES, START).unwrap();
-    assert_eq!(authority.why_renew(&leaf, &names(), START + 59), None);
-    assert!(authority.why_renew(&leaf, &names(), START + 61).unwrap().contains("two thirds"));
-    assert!(authority.why_renew(&leaf, &["b".to_owned()], START).unwrap().contains("other names"));
+    assert_eq!(authority.why_renew(&leaf, &names(), LIFETIMES, START + 59), None);
+    assert!(authority.why_renew(&leaf, &names(), LIFETIMES, START + 61).unwrap().contains("two thirds"));
+    assert!(authority.why_renew(&leaf, &["b".to_owned()], LIFETIMES, START).unwrap().contains("other names"));
+    let shorter = Lifetimes { certificate: Duration::from_secs(50), ..LIFETIMES };
+    let why = authority.why_renew(&leaf, &names(), shorter, START);
+    assert!(why.unwrap().contains("longer than is asked for"));
     let other = Authority::new(LIFETIMES, START, &authority.trusted).unwrap();
-    assert!(other.why_renew(&leaf, &names(), START).unwrap().contains("another authority"));
+    assert!(other.why_renew(&leaf, &names(), LIFETIMES, START).unwrap().contains("another authority"));
     assert!(other.trusted.contains(&authority.current.certificate));
     for (certificate, key, words) in [
         ("", leaf.key.as_str(), "no certificate"),
         (leaf.certificate.as_str(), "rubbish", "key can't be used"),
     ] {
         let broken = super::pem::Pair { certificate: certificate.to_owned(), key: key.to_owned() };
-        let why = authority.why_renew(&broken, &names(), START).unwrap();
+        let why = authority.why_renew(&broken, &names(), LIFETIMES, START).unwrap();
         assert!(why.contains(words), "{why}");
     }
 }
