@@ -1,5 +1,7 @@
 //! What the Helm chart renders, and what it refuses: `tests/charts`. Without a cluster.
 #![forbid(unsafe_code)]
+// The helpers of tests are tests, too.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     fs,

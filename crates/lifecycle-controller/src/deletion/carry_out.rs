@@ -77,7 +77,7 @@ impl Deletions {
     fn stranded(&self, pod: &CachedPod) -> Option<Due> {
         let wish = underway(pod)?;
         let is_lost = self.lost_nodes.lost_in(pod).is_some_and(|left| left.is_zero());
-        is_lost.then(|| Due { since: UnixNanos(wish.requested_at), wish, node_is_lost: true })
+        is_lost.then_some(Due { since: UnixNanos(wish.requested_at), wish, node_is_lost: true })
     }
 
     fn carried_out(&self, pod: &CachedPod, wish: &Wish, node_is_lost: bool) -> Draft {
