@@ -17,6 +17,9 @@ pub(crate) struct Images {
     /// Registry in the names of the services' images, as `global.image.registry` of the chart has it
     #[arg(long, value_name = "HOST", default_value_t = ServiceImages::default().registry)]
     registry: String,
+    /// The cargo profile that they are built in
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    profile: String,
     /// Their tag, `global.image.tag` of the chart
     #[arg(long, default_value_t = ServiceImages::default().tag)]
     tag: String,
@@ -35,13 +38,13 @@ impl Images {
         };
         let progress = Progress::stderr();
         let step = progress.step("build Podward's services as static programs", None);
-        let services = ServiceImages { registry: self.registry, tag: self.tag }.build("release").await?;
+        let services = ServiceImages { registry: self.registry, tag: self.tag }.build(&self.profile).await?;
         step.done();
         for (service, image) in &services {
             write(image, &format!("{service}.tar"))?;
         }
         let step = progress.step("build the demo server as a static program", None);
-        let demo = DemoImages::default().build("release").await?;
+        let demo = DemoImages::default().build(&self.profile).await?;
         step.done();
         for (image, version) in demo.iter().zip(["v1", "v2"]) {
             write(image, &format!("demo-server-{version}.tar"))?;

@@ -127,10 +127,6 @@ env:
   {{- with .env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-  {{- with $global.tracing.endpoint }}
-  - name: OTEL_EXPORTER_OTLP_ENDPOINT
-    value: {{ . | quote }}
-  {{- end }}
   {{- with .values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
