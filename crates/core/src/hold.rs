@@ -39,12 +39,15 @@ pub enum Node {
 
 impl Node {
     /// In how long it is lost, if it stays as it is: zero if it is. `None` if nothing is known to be wrong with it. A node is lost when
-    /// it is gone, or has not been Ready for `limit`.
+    /// it is gone, or has not been Ready for longer than `limit`.
     #[must_use]
     pub fn lost_in(self, limit: Duration, now: UnixNanos) -> Option<Duration> {
         match self {
             Node::Unknown | Node::Ready => None,
-            Node::NotReadySince(since) => Some(limit.saturating_sub(now.since(since))),
+            // Longer than the limit, if only by a moment.
+            Node::NotReadySince(since) => {
+                Some((limit + Duration::from_nanos(1)).saturating_sub(now.since(since)))
+            }
             Node::Gone => Some(Duration::ZERO),
         }
     }
