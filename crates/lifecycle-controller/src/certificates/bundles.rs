@@ -4,6 +4,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 /// The entries of a webhook configuration, by name, and their `caBundle`.
@@ -14,6 +15,14 @@ pub(crate) struct Bundles {
 }
 
 impl Bundles {
+    fn of<'a>(
+        metadata: &ObjectMeta,
+        webhooks: impl Iterator<Item = (&'a String, &'a WebhookClientConfig)>,
+    ) -> Self {
+        let entries = webhooks.map(|(name, config)| (name.clone(), config.ca_bundle.clone()));
+        Bundles { version: metadata.resource_version.clone(), entries: entries.collect() }
+    }
+
     /// The strategic merge patch after which all entries trust `authorities` (PEM); `None` if they do.
     pub(crate) fn patch(&self, authorities: &str) -> Option<Value> {
         let wanted = ByteString(authorities.as_bytes().to_vec());
@@ -28,26 +37,16 @@ impl Bundles {
     }
 }
 
-fn entry(name: &str, config: &WebhookClientConfig) -> (String, Option<ByteString>) {
-    (name.to_owned(), config.ca_bundle.clone())
-}
-
 impl From<&MutatingWebhookConfiguration> for Bundles {
     fn from(found: &MutatingWebhookConfiguration) -> Self {
-        let entries = found.webhooks.iter().flatten();
-        Bundles {
-            version: found.metadata.resource_version.clone(),
-            entries: entries.map(|webhook| entry(&webhook.name, &webhook.client_config)).collect(),
-        }
+        let webhooks = found.webhooks.iter().flatten();
+        Bundles::of(&found.metadata, webhooks.map(|webhook| (&webhook.name, &webhook.client_config)))
     }
 }
 
 impl From<&ValidatingWebhookConfiguration> for Bundles {
     fn from(found: &ValidatingWebhookConfiguration) -> Self {
-        let entries = found.webhooks.iter().flatten();
-        Bundles {
-            version: found.metadata.resource_version.clone(),
-            entries: entries.map(|webhook| entry(&webhook.name, &webhook.client_config)).collect(),
-        }
+        let webhooks = found.webhooks.iter().flatten();
+        Bundles::of(&found.metadata, webhooks.map(|webhook| (&webhook.name, &webhook.client_config)))
     }
 }

@@ -93,15 +93,15 @@ impl Keeper {
                         }
                         wake
                     }
-                    Err(error) if error.is_conflict() => {
-                        tracing::debug!("certificates: another replica was first: {error}");
-                        TRY_AGAIN.mul_f64(0.5 + fastrand::f64())
-                    }
                     Err(error) => {
-                        tracing::warn!(
-                            "certificates: {error}; tried again in {TRY_AGAIN:?}; what was made before goes on being served"
-                        );
-                        failed = true;
+                        if error.is_conflict() {
+                            tracing::debug!("certificates: another replica was first: {error}");
+                        } else {
+                            failed = true;
+                            tracing::warn!(
+                                "certificates: {error}; tried again in {TRY_AGAIN:?}; what was made before goes on being served"
+                            );
+                        }
                         TRY_AGAIN.mul_f64(0.5 + fastrand::f64())
                     }
                 }
