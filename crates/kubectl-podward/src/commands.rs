@@ -1,0 +1,25 @@
+//! What can be done: one file a command.
+
+mod doctor;
+mod release;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+use kube::Client;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Doctor(doctor::Doctor),
+    Release(release::Release),
+}
+
+impl Command {
+    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+        match self {
+            Self::Doctor(doctor) => doctor.run(client).await,
+            Self::Release(release) => release.run(client).await,
+        }
+    }
+}
