@@ -81,7 +81,26 @@ impl Context {
 
 /// Brings `watched` as far as it may go.
 pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) -> Result<Action, Error> {
-    let mut pod = context.latest.newest(watched);
+    let pod = context.latest.newest(watched);
+    match bring(pod.clone(), &context).await {
+        Err(conflict @ Error::Conflict { .. }) => match overtaken_by(&pod, &context).await? {
+            Some(newer) => bring(newer, &context).await,
+            None => Err(conflict),
+        },
+        outcome => outcome,
+    }
+}
+
+/// The version of `pod` with which somebody was faster than our write, if we go on looking after it.
+///
+/// Read, as the watch may be seconds behind while much happens: every try until then would be refused.
+async fn overtaken_by(pod: &CachedPod, context: &Context) -> Result<Option<Arc<CachedPod>>, Error> {
+    let newer = context.writer.get(&pod.key()).await?;
+    let is_ours = |newer: &CachedPod| newer.uid() == pod.uid() && newer.view().is_controlled();
+    Ok(newer.filter(is_ours).map(|newer| context.saw(Arc::new(newer))))
+}
+
+async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Error> {
     context.tracker.observe(&pod, &context.metrics);
     let now = Timestamp::now();
     let mut again = None;
@@ -99,13 +118,13 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
         Outcome::NotDue => context.deletions.step(&pod).await?,
     };
     let doubt = pod.ready_is_in_doubt_for(now);
-    let decided = decide(&pod, &context, &deletion, doubt.is_some(), unix_nanos(now));
+    let decided = decide(&pod, context, &deletion, doubt.is_some(), unix_nanos(now));
     let Some((mut plan, explanation)) = decided else {
         // The pod comes again when hooks are known; this is for the case that it doesn't.
         return Ok(Action::requeue(HOOKS_UNKNOWN));
     };
     let waits = [
-        repair_expectations(&pod, &context, &mut plan).await?,
+        repair_expectations(&pod, context, &mut plan).await?,
         doubt.map(SignedDuration::unsigned_abs),
         plan.wake.map(until),
         deletion.wake,
@@ -126,7 +145,7 @@ pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) ->
             now,
         };
         let was_in_service = is_in_service(&pod);
-        pod = in_turn(&context, context.writer.write(&pod, write)).await?;
+        pod = in_turn(context, context.writer.write(&pod, write)).await?;
         if is_in_service(&pod) && !was_in_service {
             context.deletions.came_into_service(&pod);
         }

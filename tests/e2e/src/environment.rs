@@ -3,8 +3,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
-use podward_support::{Cluster, DemoImages, Kind, Options, Podward};
-use podward_testbed::{Bed, Part, Shape, ToolsError, build_program, preflight};
+use podward_support::{Cluster, DemoImages, Installation, Options, Podward};
+use podward_testbed::{Bed, BedBuilder, Part, Shape, ToolsError, build_program, preflight};
 use tokio::sync::{OnceCell, RwLock};
 
 /// Names the cluster to use instead of a `node` bed.
@@ -21,10 +21,29 @@ pub(crate) fn user_cluster() -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) cluster: Cluster,
-    pub(crate) podward: Podward,
+    pub(crate) running: Running,
     pub(crate) images: DemoImages,
     /// Held for reading by tests that share Podward, for writing by those that disturb it.
     pub(crate) access: RwLock<()>,
+}
+
+/// How Podward runs.
+#[derive(Debug)]
+pub(crate) enum Running {
+    /// Each service as a process that tests start and end.
+    Processes(Box<Podward>),
+    /// By Helm.
+    Installed(Installation),
+}
+
+impl Running {
+    /// What helps to see what its services did.
+    pub(crate) async fn last_words(&self) -> String {
+        match self {
+            Self::Processes(podward) => podward.last_words(),
+            Self::Installed(installation) => installation.last_words().await,
+        }
+    }
 }
 
 /// What a test needs.
@@ -34,7 +53,7 @@ pub(crate) enum Where {
     Node,
     /// Simulated nodes, and Podward with `--strict`.
     Simulated,
-    /// A real node with all of Podward's services: Services hold pods.
+    /// A real node with Podward installed by Helm, all of its services: Services hold pods.
     Serving,
 }
 
@@ -95,17 +114,16 @@ impl Environment {
     }
 
     async fn start_serving() -> Result<Self> {
+        require(&Part::ALL).await?;
         let images = DemoImages::default();
-        let waits = ["--dns-ttl=4", "--surge-wait=20"];
-        let options = Options {
-            controllers: 2,
-            traffic_controllers: 2,
-            lease_seconds: LEASE_SECONDS,
-            more: waits.map(|wait| (Kind::TrafficController, wait.to_owned())).to_vec(),
-            ..Options::default()
-        };
-        let cluster = node_bed("e2e-serving", &images, &options.profile).await?;
-        Self::with_podward(cluster, options, images).await
+        let builder = Installation::prepare(with_images("e2e-serving", &images, "dev").await?, "dev").await?;
+        let cluster = Cluster::of_bed(Arc::new(builder.start().await.context("start a bed of shape node")?));
+        let lease = format!("lifecycle-controller.leaseDurationSeconds={LEASE_SECONDS}");
+        let waits =
+            ["traffic-controller.waits.dnsTtlSeconds=4", "traffic-controller.waits.surgeWaitSeconds=20"];
+        let installed = Installation::install(&cluster, &[&lease, waits[0], waits[1]]).await;
+        let running = kept(&cluster, installed.map(Running::Installed))?;
+        Ok(Self { cluster, running, images, access: RwLock::default() })
     }
 
     async fn start_simulated() -> Result<Self> {
@@ -125,15 +143,9 @@ impl Environment {
     }
 
     async fn with_podward(cluster: Cluster, options: Options, images: DemoImages) -> Result<Self> {
-        let podward = Podward::start(&cluster, options).await;
-        let podward =
-            podward.with_context(|| format!("start Podward; logs are in {}", cluster.logs_dir().display()));
-        if podward.is_err()
-            && let Some(bed) = cluster.bed()
-        {
-            bed.keep_logs();
-        }
-        Ok(Self { cluster, podward: podward?, images, access: RwLock::default() })
+        let started = Podward::start(&cluster, options).await;
+        let running = kept(&cluster, started.map(Box::new).map(Running::Processes))?;
+        Ok(Self { cluster, running, images, access: RwLock::default() })
     }
 
     /// Ends it. After a failure logs are kept, and said where.
@@ -142,20 +154,34 @@ impl Environment {
             bed.keep_logs();
             eprintln!("logs of the bed {} are kept in {}", bed.name(), bed.logs_dir().display());
         }
-        match self.cluster.bed() {
-            Some(bed) => bed.down().await.with_context(|| format!("end the bed {}", bed.name())),
-            None => self.podward.shutdown().await,
+        match (self.cluster.bed(), &self.running) {
+            (Some(bed), _) => bed.down().await.with_context(|| format!("end the bed {}", bed.name())),
+            (None, Running::Processes(podward)) => podward.shutdown().await,
+            (None, Running::Installed(_)) => Ok(()),
         }
     }
+}
+
+/// Keeps the logs of a cluster on which Podward didn't start.
+fn kept<T>(cluster: &Cluster, started: Result<T>) -> Result<T> {
+    if started.is_err()
+        && let Some(bed) = cluster.bed()
+    {
+        bed.keep_logs();
+    }
+    started.with_context(|| format!("start Podward; logs are in {}", cluster.logs_dir().display()))
 }
 
 /// A bed with a real node that has the demo's images.
 async fn node_bed(name: &str, images: &DemoImages, profile: &str) -> Result<Cluster> {
     require(&[Part::ControlPlane, Part::Node]).await?;
+    let bed = with_images(name, images, profile).await?.start().await;
+    Ok(Cluster::of_bed(Arc::new(bed.context("start a bed of shape node")?)))
+}
+
+async fn with_images(name: &str, images: &DemoImages, profile: &str) -> Result<BedBuilder> {
     let built = images.build(profile).await?;
-    let bed =
-        built.into_iter().fold(Bed::builder(Shape::Node).name(name), podward_testbed::BedBuilder::image);
-    Ok(Cluster::of_bed(Arc::new(bed.start().await.context("start a bed of shape node")?)))
+    Ok(built.into_iter().fold(Bed::builder(Shape::Node).name(name), BedBuilder::image))
 }
 
 /// Everything that is missing for a bed, all of it together, and the program that keeps beds.

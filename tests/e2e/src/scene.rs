@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ServiceAccount};
 use kube::{
@@ -19,12 +19,13 @@ use kube::{
 use podward_api::LifecycleHook;
 use podward_core::keys;
 use podward_support::{
-    DemoImages, Operator, PodFeed, Podward, Timeline, TrafficLoop, WAIT, pods, timeline::PodReport, within,
+    Cluster, DemoImages, Installation, Operator, PodFeed, Podward, Timeline, TrafficLoop, WAIT, pods,
+    timeline::PodReport, within,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    environment::{Environment, user_cluster},
+    environment::{Environment, Running, user_cluster},
     kubectl::Kubectl,
 };
 
@@ -120,10 +121,34 @@ impl Scene {
             .with_context(|| format!("the timeline has no pod {name}"))
     }
 
-    /// Podward.
+    /// Podward's services, where each is a process that the test may start and end.
+    ///
+    /// # Errors
+    /// Where Podward is installed.
+    pub fn podward(&self) -> Result<&Podward> {
+        match &self.environment.running {
+            Running::Processes(podward) => Ok(podward),
+            Running::Installed(_) => {
+                bail!("Podward is installed here: it has pods, and no processes of ours")
+            }
+        }
+    }
+
+    /// Podward, where it is installed by Helm.
+    ///
+    /// # Errors
+    /// Where its services run as processes.
+    pub fn installation(&self) -> Result<&Installation> {
+        match &self.environment.running {
+            Running::Installed(installation) => Ok(installation),
+            Running::Processes(_) => bail!("Podward isn't installed here: its services are processes"),
+        }
+    }
+
+    /// Where everything runs.
     #[must_use]
-    pub fn podward(&self) -> &Podward {
-        &self.environment.podward
+    pub fn cluster(&self) -> &Cluster {
+        &self.environment.cluster
     }
 
     /// The images of pods.
@@ -281,7 +306,7 @@ impl Scene {
             self.environment.cluster.logs_dir().display(),
             pods.join("\n"),
             events.join("\n"),
-            self.environment.podward.last_words(),
+            self.environment.running.last_words().await,
         )
     }
 

@@ -10,7 +10,7 @@ mod workload;
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result, bail};
-use podward_testbed::{Bed, Shape, build_program};
+use podward_testbed::{Bed, BedBuilder, Shape, build_program};
 
 use self::scene::{Scene, Side};
 pub use self::{
@@ -18,7 +18,7 @@ pub use self::{
     entry::{Entry, Server},
     workload::{REPLICAS, Workload},
 };
-use crate::{Cluster, DemoImages, Options, Podward};
+use crate::{Cluster, DemoImages, Installation, Options, Podward};
 
 /// The name of the demo's bed.
 const BED: &str = "demo";
@@ -97,9 +97,12 @@ async fn start_cluster(demo: &Demo, clock: &Clock) -> Result<(Cluster, PathBuf)>
     let images = demo.images.build(&demo.profile).await?;
     let client = DemoImages::client(&demo.profile).await?;
     build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
+    let mut builder = images.into_iter().fold(Bed::builder(Shape::Node).name(BED), BedBuilder::image);
+    if !demo.no_podward {
+        clock.say(&format!("build images of Podward's services (cargo profile {})", demo.profile));
+        builder = Installation::prepare(builder, &demo.profile).await?;
+    }
     clock.say("start a cluster with one real node");
-    let builder =
-        images.into_iter().fold(Bed::builder(Shape::Node).name(BED), |builder, image| builder.image(image));
     let bed = if demo.keep { Bed::up_detached(builder).await } else { builder.start().await };
     Ok((Cluster::of_bed(Arc::new(bed.context("start the demo's bed")?)), client))
 }
@@ -112,13 +115,7 @@ async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &Clock) ->
         entries.extend(scene.play_all(Side::Stock, 1).await?);
     }
     if !demo.no_podward {
-        clock.say(&format!("start Podward's services (cargo profile {})", demo.profile));
-        let options = Options { profile: demo.profile.clone(), ..Options::default() };
-        let podward = Podward::start(cluster, options).await?;
-        let played = scene.play_all(Side::Podward, demo.runs).await;
-        let played = played.map_err(|error| error.context(podward.last_words()));
-        finish(demo, cluster, &podward).await?;
-        entries.extend(played?);
+        entries.extend(with_podward(&scene).await?);
     }
     println!("\n{}", table::render(&entries));
     if let Some(file) = &demo.json {
@@ -132,25 +129,35 @@ async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &Clock) ->
     Ok(())
 }
 
-/// Leaves everything running and says so, or takes Podward away from a cluster that isn't ours.
-async fn finish(demo: &Demo, cluster: &Cluster, podward: &Podward) -> Result<()> {
-    match (cluster.bed(), demo.keep) {
-        (Some(bed), true) => {
+/// Installs Podward by Helm and plays; where the cluster isn't ours, which has no images of it, its services run on this machine.
+async fn with_podward(scene: &Scene<'_>) -> Result<Vec<Entry>> {
+    let Scene { demo, cluster, clock, .. } = scene;
+    if let Some(bed) = cluster.bed() {
+        clock.say("install Podward by Helm");
+        let installation = Installation::install(cluster, &[]).await?;
+        let played = scene.play_all(Side::Podward, demo.runs).await;
+        if demo.keep {
             println!("The cluster goes on as bed {}, logs in {}.", bed.id(), bed.logs_dir().display());
             println!("  cargo xtask testbed exec --name {BED} -- kubectl get pods -A --show-labels");
             println!("  export KUBECONFIG={}", bed.kubeconfig().display());
             println!("End it all: cargo xtask testbed down --name {BED}");
-            Ok(())
         }
-        (Some(_), false) => Ok(()),
-        (None, keep) => {
-            if keep {
-                println!("Podward's services run until you press Ctrl-C.");
-                tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
-            }
-            podward.shutdown().await
-        }
+        return match played {
+            Ok(entries) => Ok(entries),
+            Err(error) => Err(error.context(installation.last_words().await)),
+        };
     }
+    clock.say(&format!("start Podward's services (cargo profile {})", demo.profile));
+    let options = Options { profile: demo.profile.clone(), ..Options::default() };
+    let podward = Podward::start(cluster, options).await?;
+    let played = scene.play_all(Side::Podward, demo.runs).await;
+    let played = played.map_err(|error| error.context(podward.last_words()));
+    if demo.keep {
+        println!("Podward's services run until you press Ctrl-C.");
+        tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
+    }
+    podward.shutdown().await?;
+    played
 }
 
 /// Says what is being done, and when.

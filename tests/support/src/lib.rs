@@ -6,6 +6,7 @@
 //! - [`Timeline`] records every version of every pod and holds the protocol's invariants against all of them.
 //! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
 //! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
+//! - [`Installation`] is Podward on a bed as users have it: by Helm, from images.
 //! - [`PythonExamples`] runs the examples in Python, in an environment of their own.
 //! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
 //! - [`demo::run`] puts them together.
@@ -18,6 +19,7 @@ mod cluster;
 pub mod demo;
 mod feed;
 mod images;
+mod installation;
 mod load;
 mod operator;
 pub mod pods;
@@ -31,6 +33,7 @@ mod wait;
 pub use cluster::{Cluster, Exposed, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, Seen, Watching, observe};
 pub use images::{DemoImages, ServiceImages};
+pub use installation::Installation;
 pub use load::{Load, LoadOptions};
 pub use operator::{FinishStyle, Operator};
 pub use podward::{Kind, Options, Podward, Service};

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use podward_testbed::{Programs, build_workspace};
 
 pub use self::service::{Kind, Service};
-use self::{canary::Canary, front::Front, manifests::Manifests};
+pub(crate) use self::{canary::Canary, hook::until_reachable};
+use self::{front::Front, manifests::Manifests};
 use crate::{cluster::Cluster, wait::WAIT};
 
 /// The namespace of Podward.
@@ -124,7 +125,7 @@ impl Podward {
             podward.add(Kind::TrafficController).await?;
         }
         if podward.options.traffic_controllers > 0 {
-            let registered = hook::until_reachable(&client, Kind::TrafficController.as_str()).await;
+            let registered = until_reachable(&client, Kind::TrafficController.as_str()).await;
             registered.with_context(|| podward.last_words())?;
         }
         Ok(podward)

@@ -213,9 +213,19 @@ impl Bed {
         let archive = tempfile::Builder::new().prefix("image-").suffix(".tar").tempfile_in(&self.layout.dir);
         let archive = archive.during(|| "make a file for an image".to_owned())?.into_temp_path();
         image.write(&archive)?;
-        let import = self.spawn(node::import(self.context(), &archive)).await?;
-        let exit = import.wait().await?;
-        if exit.success() { Ok(()) } else { Err(died(&import, exit)) }
+        self.spawn_to_its_end(node::import(self.context(), &archive)).await
+    }
+
+    /// Kills the first process of a container, as a crash would end it: SIGKILL, and the kubelet has to find out. `container` is its
+    /// id in containerd.
+    pub async fn kill_container(&self, container: &str) -> Result<(), BedError> {
+        self.spawn_to_its_end(node::kill(self.context(), container)).await
+    }
+
+    async fn spawn_to_its_end(&self, command: Command) -> Result<(), BedError> {
+        let process = self.spawn(command).await?;
+        let exit = process.wait().await?;
+        if exit.success() { Ok(()) } else { Err(died(&process, exit)) }
     }
 
     /// Starts a program inside; it ends with the bed.

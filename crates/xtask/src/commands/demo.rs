@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use podward_support::demo::{self, Act};
-use podward_testbed::Shape;
+use podward_testbed::Part;
 
 use crate::prepare;
 
@@ -28,7 +28,7 @@ pub(crate) struct Demo {
     /// leads to its first node
     #[arg(long, value_name = "IP", requires = "kubeconfig")]
     address: Option<IpAddr>,
-    /// The cargo profile of Podward's services [default: bench-lite]
+    /// The cargo profile of the images of Podward's services [default: bench-lite]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Only these acts
@@ -56,7 +56,7 @@ fn act_parser() -> impl TypedValueParser<Value = Act> {
 impl Demo {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         if self.kubeconfig.is_none() {
-            prepare::bed(Shape::Node.parts(), true).await?;
+            prepare::bed(&Part::ALL, true).await?;
         }
         let default = demo::Demo::default();
         let demo = demo::Demo {

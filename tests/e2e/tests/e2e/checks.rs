@@ -109,7 +109,7 @@ async fn metrics_count_the_operation(scene: Arc<Scene>) -> Result<()> {
     let operator = scene.operator("counted", "a-type-of-its-own");
     operator.begin("web").await?;
     operator.await_operate("web").await?;
-    let leader = scene.podward().leader().await?.context("no controller leads")?;
+    let leader = scene.podward()?.leader().await?.context("no controller leads")?;
     let metrics = leader.metrics().await?;
     let lines: Vec<&str> = metrics.lines().filter(|line| line.contains("a-type-of-its-own")).collect();
     ensure!(lines.iter().any(|line| line.contains("Operating")), "the operation is not counted: {lines:?}");

@@ -69,7 +69,7 @@ async fn no_controller_for_a_while(scene: Arc<Scene>) -> Result<()> {
         operator.begin(pod).await?;
         operator.await_operate(pod).await?;
     }
-    let controllers = scene.podward().services(Kind::LifecycleController);
+    let controllers = scene.podward()?.services(Kind::LifecycleController);
     for controller in &controllers {
         controller.kill().await?;
     }
@@ -102,7 +102,7 @@ async fn no_controller_for_a_while(scene: Arc<Scene>) -> Result<()> {
 pub(crate) async fn leader(scene: &Scene) -> Result<Arc<Service>> {
     let found = async {
         loop {
-            if let Some(leader) = scene.podward().leader().await? {
+            if let Some(leader) = scene.podward()?.leader().await? {
                 return Ok(leader);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -97,7 +97,7 @@ async fn release_of_terminating_pods(scene: Arc<Scene>) -> Result<()> {
     for pod in ["web", "kept"] {
         scene.until_available(pod).await?;
     }
-    let controllers = scene.podward().services(Kind::LifecycleController);
+    let controllers = scene.podward()?.services(Kind::LifecycleController);
     for controller in &controllers {
         controller.kill().await?;
     }

@@ -16,7 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
 
 async fn webhooks_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {
     let phases = Phases::set_up(&scene, "web").await?;
-    let webhooks = scene.podward().webhooks();
+    let webhooks = scene.podward()?.webhooks();
     for webhook in &webhooks {
         webhook.kill().await?;
     }
@@ -31,7 +31,7 @@ async fn webhooks_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {
 }
 
 async fn one_webhook_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {
-    for webhook in scene.podward().webhooks() {
+    for webhook in scene.podward()?.webhooks() {
         let phases = Phases::set_up(&scene, webhook.kind().as_str()).await?;
         webhook.stop().await?;
         let went_on = phases.go_on(&scene).await;
@@ -42,8 +42,8 @@ async fn one_webhook_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {
 }
 
 async fn restart(scene: &Scene) -> Result<()> {
-    for webhook in scene.podward().webhooks() {
+    for webhook in scene.podward()?.webhooks() {
         webhook.start().await?;
     }
-    scene.podward().until_webhooks_are_asked().await
+    scene.podward()?.until_webhooks_are_asked().await
 }

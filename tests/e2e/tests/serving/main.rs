@@ -1,10 +1,11 @@
-//! End-to-end tests of Services: on a real cluster with all of Podward's services, two of the traffic-controller among them. See
+//! End-to-end tests of Services: on a real cluster with Podward installed by Helm, two replicas of each service. See
 //! [`podward_e2e`].
 #![forbid(unsafe_code)]
 
 mod changes;
 mod kinds;
 mod last;
+mod outages;
 mod place;
 mod plain;
 mod promise;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         kinds::tests(),
         changes::tests(),
         last::tests(),
+        outages::tests(),
         promise::tests(),
         proxies::tests(),
         replicas::tests(),

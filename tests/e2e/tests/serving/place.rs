@@ -69,7 +69,7 @@ pub(crate) async fn crowd(scene: &Scene, service: &str) -> Result<Load> {
         connections: vec![Connections::New],
         rate: RATE,
     };
-    Load::start(scene.podward().cluster(), options).await
+    Load::start(scene.cluster(), options).await
 }
 
 /// Ends a crowd that must not have lost a single request.

@@ -62,7 +62,10 @@ async fn a_scale_in_loses_nothing(scene: Arc<Scene>) -> Result<()> {
 }
 
 /// A Deployment in the test's namespace, and a crowd that asks its Service.
-async fn under_load(scene: &Scene, strategy: Option<serde_json::Value>) -> Result<(Workload, Load)> {
+pub(crate) async fn under_load(
+    scene: &Scene,
+    strategy: Option<serde_json::Value>,
+) -> Result<(Workload, Load)> {
     let workload = Workload {
         namespace: scene.namespace().to_owned(),
         image: scene.images().v1.clone(),
@@ -80,13 +83,13 @@ async fn under_load(scene: &Scene, strategy: Option<serde_json::Value>) -> Resul
         connections: vec![Connections::New],
         rate: RATE,
     };
-    let load = Load::start(scene.podward().cluster(), options).await?;
+    let load = Load::start(scene.cluster(), options).await?;
     Ok((workload, load))
 }
 
 /// Runs kubectl in the test's namespace.
 async fn kubectl(scene: &Scene, args: &[&str]) -> Result<()> {
-    let bed = scene.podward().cluster().bed().context("not on a bed")?;
+    let bed = scene.cluster().bed().context("not on a bed")?;
     let mut command = bed
         .exec_command(["kubectl", "--namespace", scene.namespace()].into_iter().chain(args.iter().copied()));
     let ran = tokio::task::spawn_blocking(move || command.output()).await.context("wait for kubectl")?;

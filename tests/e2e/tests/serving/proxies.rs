@@ -5,11 +5,9 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use podward_core::keys::Stage;
 use podward_e2e::{Scene, Test};
-use podward_support::Kind;
 
 use crate::place::{crowd, in_service, lost_nothing, of_app, operate, proves, serve, until_it_says};
 
-const URL: &str = "--kube-proxy-metrics-url";
 /// Nobody listens there.
 const NOBODY: &str = "http://127.0.0.1:9/metrics";
 /// Longer than a proxy that was never read is waited for, requests in flight included.
@@ -24,16 +22,10 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// The wait is bounded, and the record says so.
 async fn a_proxy_that_cannot_be_read(scene: Arc<Scene>) -> Result<()> {
-    let controllers = scene.podward().services(Kind::TrafficController);
-    for controller in &controllers {
-        controller.stop().await?;
-        controller.start_with(URL, NOBODY).await?;
-    }
+    let installation = scene.installation()?;
+    installation.upgrade(&[&format!("traffic-controller.kubeProxyMetricsUrl={NOBODY}")]).await?;
     let bounded = bounded(&scene).await;
-    for controller in &controllers {
-        controller.stop().await?;
-        controller.start().await?;
-    }
+    installation.upgrade(&[]).await?;
     bounded?;
     proves(&*operate(&scene, "web-0").await?, "BOUNDED", &["kube-proxy of 1 node has it"])
 }
@@ -60,7 +52,7 @@ async fn a_proxy_that_hangs(scene: Arc<Scene>) -> Result<()> {
     serve(&scene, "web", of_app("web")).await?;
     in_service(&scene, "web", ["web-0", "web-1"]).await?;
     let crowd = crowd(&scene, "web").await?;
-    let bed = scene.podward().cluster().bed().context("not on a bed")?;
+    let bed = scene.cluster().bed().context("not on a bed")?;
     let proxy = bed.component("kube-proxy").context("the bed has no kube-proxy")?;
     let operator = scene.operator("a", "update");
     proxy.signal(STOP).await?;

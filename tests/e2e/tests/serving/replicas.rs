@@ -31,12 +31,11 @@ async fn each_replica_killed_in_each_phase(scene: Arc<Scene>) -> Result<()> {
     serve(&scene, "web", of_app("web")).await?;
     in_service(&scene, "web", ["steady"]).await?;
     let crowd = crowd(&scene, "web").await?;
-    for (round, replica) in scene.podward().services(Kind::TrafficController).iter().enumerate() {
+    let installation = scene.installation()?;
+    for (round, replica) in installation.pods(Kind::TrafficController).await?.iter().enumerate() {
         let phases = Phases::set_up(&scene, round).await?;
-        replica.kill().await?;
-        let went_on = phases.go_on().await;
-        replica.start().await?;
-        went_on?;
+        installation.crash(replica).await?;
+        phases.go_on().await?;
     }
     lost_nothing(crowd).await
 }
@@ -137,10 +136,8 @@ async fn no_replica_for_a_while(scene: Arc<Scene>) -> Result<()> {
     in_service(&scene, "web", ["updated", "deleted", "steady"]).await?;
     let crowd = crowd(&scene, "web").await?;
     let operator = scene.operator("a", "update");
-    let replicas = scene.podward().services(Kind::TrafficController);
-    for replica in &replicas {
-        replica.kill().await?;
-    }
+    let installation = scene.installation()?;
+    installation.scale(Kind::TrafficController, 0).await?;
     let waited = async {
         operator.begin("updated").await?;
         ask_to_delete(&scene, "deleted").await?;
@@ -153,9 +150,7 @@ async fn no_replica_for_a_while(scene: Arc<Scene>) -> Result<()> {
         ask_to_delete(&scene, "deleted").await
     };
     let waited = waited.await;
-    for replica in &replicas {
-        replica.start().await?;
-    }
+    installation.scale(Kind::TrafficController, 2).await?;
     waited?;
     operator.await_operate("updated").await?;
     operator.finish("updated").await?;

@@ -14,17 +14,17 @@ use crate::pods;
 const POLL: Duration = Duration::from_millis(50);
 
 /// Asks by dry runs.
-pub(super) struct Canary {
+pub(crate) struct Canary {
     api: Api<Pod>,
 }
 
 impl Canary {
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self { api: Api::namespaced(client, "default") }
     }
 
     /// Waits until both webhooks are asked.
-    pub(super) async fn until_asked(&self, deadline: Duration) -> Result<()> {
+    pub(crate) async fn until_asked(&self, deadline: Duration) -> Result<()> {
         let end = Instant::now() + deadline;
         loop {
             let seen = match self.mutating().await {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::wait::{WAIT, within};
 
 /// Waits until the hook `name` is registered and was reached: pods that are made from then on know it from the start.
-pub(super) async fn until_reachable(client: &Client, name: &str) -> Result<()> {
+pub(crate) async fn until_reachable(client: &Client, name: &str) -> Result<()> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("podward.io", "v1alpha1", "LifecycleHook"));
     let hooks: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let wait = async {

@@ -93,8 +93,16 @@ fn cni_config(context: Context<'_>) -> serde_json::Value {
 
 /// Loads an OCI archive into containerd.
 pub(crate) fn import(context: Context<'_>, archive: &Path) -> Command {
-    let command = Command::new("import", context.tools.bin("ctr"));
-    command.args(["-a", CONTAINERD, "-n", "k8s.io", "images", "import"]).arg(archive.display().to_string())
+    ctr(context, "import").args(["images", "import"]).arg(archive.display().to_string())
+}
+
+/// Kills the first process of a container.
+pub(crate) fn kill(context: Context<'_>, container: &str) -> Command {
+    ctr(context, "kill").args(["task", "kill", "--signal", "SIGKILL", container])
+}
+
+fn ctr(context: Context<'_>, name: &str) -> Command {
+    Command::new(name, context.tools.bin("ctr")).args(["-a", CONTAINERD, "-n", "k8s.io"])
 }
 
 /// The kubelet. `dns` says whether its pods have the cluster's DNS; otherwise they have none, which fails at once, where an
@@ -172,7 +180,8 @@ pub(crate) fn kube_proxy(context: Context<'_>) -> Result<Component, BedError> {
         // The table's size can't be set in a network namespace.
         "conntrack": {"maxPerCore": 0, "min": 0},
         "healthzBindAddress": "127.0.0.1:10256",
-        "metricsBindAddress": "127.0.0.1:10249",
+        // Pods may read them, too; by default nobody but the node's own processes may.
+        "metricsBindAddress": "0.0.0.0:10249",
         "nftables": {"minSyncPeriod": "100ms", "syncPeriod": "30s"},
     });
     let config = write(context, "kube-proxy.yaml", &format!("{config:#}"))?;

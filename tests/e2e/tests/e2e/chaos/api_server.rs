@@ -31,7 +31,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn bed(scene: &Scene) -> Result<&Arc<Bed>> {
-    scene.podward().cluster().bed().context("only a bed's API server can be taken away")
+    scene.cluster().bed().context("only a bed's API server can be taken away")
 }
 
 /// It ends, and is another one when it is back.
@@ -83,10 +83,10 @@ async fn back(scene: &Scene, held: &Held) -> Result<()> {
         Ok(())
     };
     within(WAIT, || "the API server to answer".to_owned(), reachable).await?;
-    for service in scene.podward().services(Kind::LifecycleController) {
+    for service in scene.podward()?.services(Kind::LifecycleController) {
         ensure!(service.is_running(), "{} has ended", service.name());
     }
-    scene.podward().until_webhooks_are_asked().await?;
+    scene.podward()?.until_webhooks_are_asked().await?;
     held.ensure_held(scene)?;
     held.go_on(scene).await
 }

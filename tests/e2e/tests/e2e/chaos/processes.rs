@@ -34,8 +34,8 @@ async fn killed(scene: Arc<Scene>, victim: Victim) -> Result<()> {
     let held = Held::set_up(&scene).await?;
     let leader = leader(&scene).await?;
     let mut services = match victim {
-        Victim::Leader | Victim::Standby => scene.podward().services(Kind::LifecycleController),
-        Victim::Of(kind) => scene.podward().services(kind),
+        Victim::Leader | Victim::Standby => scene.podward()?.services(Kind::LifecycleController),
+        Victim::Of(kind) => scene.podward()?.services(kind),
     };
     services.retain(|service| match victim {
         Victim::Leader => service.name() == leader.name(),
@@ -62,8 +62,8 @@ async fn killed(scene: Arc<Scene>, victim: Victim) -> Result<()> {
 /// For a moment there is nothing of Podward left but what is on the pods.
 async fn everything_killed(scene: Arc<Scene>) -> Result<()> {
     let held = Held::set_up(&scene).await?;
-    let mut services = scene.podward().services(Kind::LifecycleController);
-    services.extend(scene.podward().webhooks());
+    let mut services = scene.podward()?.services(Kind::LifecycleController);
+    services.extend(scene.podward()?.webhooks());
     let counts = held.counts();
     for service in &services {
         service.kill().await?;
@@ -81,7 +81,7 @@ async fn start(scene: &Scene, services: &[Arc<Service>]) -> Result<()> {
     for service in services {
         service.start().await?;
     }
-    scene.podward().until_webhooks_are_asked().await
+    scene.podward()?.until_webhooks_are_asked().await
 }
 
 /// Podward works as before.

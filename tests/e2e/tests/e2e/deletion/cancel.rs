@@ -61,8 +61,8 @@ async fn a_deletion_is_cancelled_over_grpc(scene: Arc<Scene>) -> Result<()> {
     let mut request = tonic::Request::new(CancelRequest { pod, operation_id });
     let bearer = format!("Bearer {}", token(&scene).await?);
     request.metadata_mut().insert("authorization", bearer.parse().context("a token that can't be sent")?);
-    let cluster = scene.podward().cluster();
-    let controller = scene.podward().services(Kind::LifecycleController);
+    let cluster = scene.cluster();
+    let controller = scene.podward()?.services(Kind::LifecycleController);
     let mut address = controller.last().context("there is no lifecycle-controller")?.serves_at();
     if let Some(bed) = cluster.bed() {
         address = bed.forward(address).await?;

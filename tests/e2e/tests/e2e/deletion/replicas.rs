@@ -16,7 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn a_wish_is_recorded_by_any_replica(scene: Arc<Scene>) -> Result<()> {
     let traffic = scene.traffic();
     scene.in_service(["web-0", "web-1"]).await?;
-    let controllers = scene.podward().services(Kind::LifecycleController);
+    let controllers = scene.podward()?.services(Kind::LifecycleController);
     ensure!(controllers.len() == 2, "there are {} lifecycle-controllers", controllers.len());
     for (name, controller) in ["web-0", "web-1"].into_iter().zip(&controllers) {
         traffic.behave(Behaviour::HOLDS);

@@ -79,7 +79,7 @@ async fn change_leader(scene: &Scene) -> Result<()> {
     let next = async || {
         let found = async {
             loop {
-                if let Some(leader) = scene.podward().leader().await? {
+                if let Some(leader) = scene.podward()?.leader().await? {
                     return Ok(leader);
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;

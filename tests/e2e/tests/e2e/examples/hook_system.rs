@@ -45,13 +45,13 @@ impl HookSystem {
     pub(super) const LABEL: &'static str = "example";
 
     pub(super) async fn start(scene: &Scene, example: Example) -> Result<Self> {
-        let cluster = scene.podward().cluster();
+        let cluster = scene.cluster();
         let name = scene.namespace().to_owned();
         let dir = cluster.dir().join(&name);
         std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
         let account = Account::make(scene.client(), &name).await?;
         let balancer = Balancer { backends: dir.join("backends.json"), report: dir.join("report.json") };
-        let controller = scene.podward().services(Kind::LifecycleController);
+        let controller = scene.podward()?.services(Kind::LifecycleController);
         let controller = controller.first().context("there is no lifecycle-controller")?.serves_at();
         let files = Files { dir: &dir };
         let ca = files.write("ca.crt", &cluster.server_ca())?;

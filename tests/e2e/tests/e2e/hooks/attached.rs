@@ -54,7 +54,7 @@ async fn register(scene: &Scene, registry: &Registry, name: &str) -> Result<Stri
 /// The replicas, the one that leads first, or last.
 async fn replicas(scene: &Scene, leader_first: bool) -> Result<Vec<Arc<Service>>> {
     let leader = leader(scene).await?;
-    let mut all = scene.podward().services(Kind::LifecycleController);
+    let mut all = scene.podward()?.services(Kind::LifecycleController);
     all.sort_by_key(|service| (service.name() == leader.name()) != leader_first);
     Ok(all)
 }

@@ -31,7 +31,8 @@ async fn a_thousand_hooks(scene: Arc<Scene>) -> Result<()> {
     scene.create("before").await?;
     scene.until_available("before").await?;
     let kinds = [Kind::LifecycleController, Kind::MutatingWebhook];
-    let services: Vec<_> = kinds.into_iter().flat_map(|kind| scene.podward().services(kind)).collect();
+    let podward = scene.podward()?;
+    let services: Vec<_> = kinds.into_iter().flat_map(|kind| podward.services(kind)).collect();
     let memory = async || {
         let mut all = Vec::new();
         for service in &services {

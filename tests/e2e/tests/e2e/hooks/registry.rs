@@ -54,8 +54,8 @@ impl Registry {
     pub(super) async fn of(scene: &Scene) -> Result<Self> {
         let account = Account::make(scene.client(), scene.namespace()).await?;
         let bearer = Bearer::new(&account.token(Some(AUDIENCE)).await?)?;
-        let cluster = scene.podward().cluster().clone();
-        let controllers = scene.podward().services(Kind::LifecycleController);
+        let cluster = scene.cluster().clone();
+        let controllers = scene.podward()?.services(Kind::LifecycleController);
         let first = controllers.first().context("there is no lifecycle-controller")?;
         let first = cluster.reach(first.serves_at()).await?;
         Ok(Self { account, bearer, cluster, first })

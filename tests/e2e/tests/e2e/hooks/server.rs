@@ -77,7 +77,7 @@ pub(crate) fn unique(name: &str) -> String {
 impl HookServer {
     /// Serves; `name` is the beginning of the hook's name.
     pub(crate) async fn start(scene: &Scene, name: &str) -> Result<Self> {
-        let (name, cluster) = (unique(name), scene.podward().cluster().clone());
+        let (name, cluster) = (unique(name), scene.cluster().clone());
         let script = Arc::new(Script::default());
         let at = cluster.free_address().await?;
         let pem = cluster.server_certificate(&[&at.ip().to_string()])?;

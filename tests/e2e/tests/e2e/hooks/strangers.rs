@@ -25,7 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
 
 async fn hook_registered_by_strangers(scene: Arc<Scene>) -> Result<()> {
     let registry = Registry::of(&scene).await?;
-    let cluster = scene.podward().cluster();
+    let cluster = scene.cluster();
     let certificate = |user: &str, expired| {
         let groups = ["system:masters"];
         let groups: &[&str] = if user == "admin" { &groups } else { &[] };

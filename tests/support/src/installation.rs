@@ -1,0 +1,218 @@
+//! Podward as users have it: installed by Helm, from images of this workspace, its services reached through their Services.
+
+use std::{process::Stdio, sync::Arc};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+    runtime::wait::await_condition,
+};
+use podward_testbed::{Bed, BedBuilder, workspace_dir};
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::{
+    ServiceImages,
+    cluster::Cluster,
+    pods::is_ready,
+    podward::{Canary, Kind, NAMESPACE, until_reachable},
+    wait::{WAIT, within},
+};
+
+const RELEASE: &str = "podward";
+const CHART: &str = "charts/podward";
+/// How long Helm waits, for one thing.
+const PATIENCE: &str = "3m";
+
+/// A release of Podward on a bed with a real node. It goes with the bed.
+#[derive(Debug)]
+pub struct Installation {
+    cluster: Cluster,
+    values: Vec<String>,
+}
+
+impl Installation {
+    /// Gives a bed what Podward needs there: the images of its services, built in the cargo profile `profile`, and DNS.
+    ///
+    /// # Errors
+    /// When they can't be built.
+    pub async fn prepare(builder: BedBuilder, profile: &str) -> Result<BedBuilder> {
+        let images = ServiceImages::default().build(profile).await?;
+        Ok(images.into_iter().fold(builder.dns(true), |builder, (_, image)| builder.image(image)))
+    }
+
+    /// Installs Podward as `docs/installing.md` tells it, with `values` as Helm's `--set` takes them, and waits until it works.
+    ///
+    /// # Errors
+    /// When it doesn't; the text says what its pods do.
+    pub async fn install(cluster: &Cluster, values: &[&str]) -> Result<Self> {
+        let images = ServiceImages::default();
+        let mut all = vec![
+            format!("global.image.registry={}", images.registry),
+            format!("global.image.tag={}", images.tag),
+            // A bed's kube-proxy lets itself be read.
+            "traffic-controller.kubeProxyMetricsUrl=http://{node_ip}:10249/metrics".to_owned(),
+        ];
+        all.extend(values.iter().map(|value| (*value).to_owned()));
+        let installation = Self { cluster: cluster.clone(), values: all };
+        let installed = async {
+            let arguments =
+                ["install", RELEASE, CHART, "--create-namespace", "--wait", "--timeout", PATIENCE];
+            installation.helm_with(&arguments, &[]).await?;
+            installation.until_it_works().await
+        };
+        match installed.await {
+            Ok(()) => Ok(installation),
+            Err(error) => Err(error.context(installation.last_words().await)),
+        }
+    }
+
+    /// Upgrades to `values` besides those that it was installed with, and waits until that is done.
+    ///
+    /// # Errors
+    /// When Helm says that it isn't.
+    pub async fn upgrade(&self, values: &[&str]) -> Result<()> {
+        self.helm_with(&["upgrade", RELEASE, CHART, "--wait", "--timeout", PATIENCE], values).await.map(drop)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn bed(&self) -> Result<&Arc<Bed>> {
+        self.cluster.bed().context("Podward is installed on beds only")
+    }
+
+    /// Waits until the API server asks the webhooks, and the traffic-controller is a hook.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub async fn until_it_works(&self) -> Result<()> {
+        let client = self.cluster.client();
+        Canary::new(client.clone()).until_asked(WAIT).await?;
+        until_reachable(&client, Kind::TrafficController.as_str()).await
+    }
+
+    /// Has as many pods of a service as `replicas`, and waits until they are ready and no others are there.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub async fn scale(&self, kind: Kind, replicas: i32) -> Result<()> {
+        let deployments: Api<Deployment> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        let patch = json!({"spec": {"replicas": replicas}});
+        let scaled = deployments.patch(kind.as_str(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let generation = scaled.with_context(|| format!("scale Deployment {kind}"))?.metadata.generation;
+        let is_scaled = |deployment: Option<&Deployment>| {
+            let Some(status) = deployment.and_then(|deployment| deployment.status.as_ref()) else {
+                return false;
+            };
+            status.observed_generation >= generation
+                && status.replicas.unwrap_or_default() == replicas
+                && status.ready_replicas.unwrap_or_default() == replicas
+                && status.terminating_replicas.unwrap_or_default() == 0
+        };
+        let scaled = async {
+            await_condition(deployments, kind.as_str(), is_scaled).await.context("watch a Deployment")?;
+            // Not every version of Kubernetes counts pods that are on their way out.
+            while self.pods(kind).await?.len() != usize::try_from(replicas).unwrap_or_default() {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            Ok(())
+        };
+        within(WAIT, || format!("{replicas} pods of {kind}"), scaled).await
+    }
+
+    /// The pods of a service.
+    ///
+    /// # Errors
+    /// When they can't be listed.
+    pub async fn pods(&self, kind: Kind) -> Result<Vec<Pod>> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        let of_service = ListParams::default().labels(&format!("app.kubernetes.io/name={kind}"));
+        Ok(pods.list(&of_service).await.with_context(|| format!("list the pods of {kind}"))?.items)
+    }
+
+    /// Kills the process of a service's pod, as a crash would end it. The kubelet starts another one in its place.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn crash(&self, pod: &Pod) -> Result<()> {
+        let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
+        let id = status.and_then(|status| status.container_id.as_deref()?.strip_prefix("containerd://"));
+        let name = pod.name_any();
+        let id = id.with_context(|| format!("pod {name} has no container"))?;
+        self.bed()?.kill_container(id).await.with_context(|| format!("kill the container of pod {name}"))
+    }
+
+    /// Waits until another process has taken the place of the one that the pod had, and is ready.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub async fn until_restarted(&self, pod: &Pod) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        let (name, before) = (pod.name_any(), restarts(pod));
+        let is_back = |pod: Option<&Pod>| pod.is_some_and(|pod| restarts(pod) > before && is_ready(pod));
+        let back = async { await_condition(pods, &name, is_back).await.map(drop).context("watch a pod") };
+        within(WAIT, || format!("pod {name} to come back"), back).await
+    }
+
+    /// Runs helm in Podward's namespace; gives what it prints.
+    ///
+    /// # Errors
+    /// When it fails; the text has what it says.
+    pub async fn helm(&self, arguments: &[&str]) -> Result<String> {
+        self.run("helm", arguments).await
+    }
+
+    /// Runs kubectl in Podward's namespace; gives what it prints.
+    ///
+    /// # Errors
+    /// When it fails; the text has what it says.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.run("kubectl", arguments).await
+    }
+
+    async fn helm_with(&self, arguments: &[&str], values: &[&str]) -> Result<String> {
+        let values = self.values.iter().map(String::as_str).chain(values.iter().copied());
+        let mut all = arguments.to_vec();
+        all.extend(values.flat_map(|value| ["--set", value]));
+        self.helm(&all).await
+    }
+
+    async fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        let bed = self.bed()?;
+        let mut command = Command::new(bed.tools().bin(program));
+        command.current_dir(workspace_dir()).env("KUBECONFIG", bed.kubeconfig()).kill_on_drop(true);
+        command.args(["--namespace", NAMESPACE]).args(arguments).stdin(Stdio::null());
+        let asked = format!("{program} {}", arguments.join(" "));
+        let output = command.output().await.with_context(|| format!("run {asked}"))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ensure!(output.status.success(), "{asked} ended with {}: {}", output.status, text(&output.stderr));
+        Ok(text(&output.stdout))
+    }
+
+    /// What helps to see why something failed: its pods, events, and the ends of their logs.
+    pub async fn last_words(&self) -> String {
+        let mut all = Vec::new();
+        for arguments in [
+            &["get", "pods,secrets", "-o", "wide"][..],
+            &["get", "events", "--sort-by=.lastTimestamp"],
+            &["logs", "--prefix", "--tail=15", "--selector=app.kubernetes.io/part-of=podward"],
+        ] {
+            all.push(match self.kubectl(arguments).await {
+                Ok(text) => text,
+                Err(error) => format!("{error:#}"),
+            });
+        }
+        all.join("\n")
+    }
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    containers.map(|container| container.restart_count).sum()
+}
