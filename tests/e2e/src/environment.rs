@@ -116,7 +116,8 @@ impl Environment {
     async fn start_serving() -> Result<Self> {
         require(&Part::ALL).await?;
         let images = DemoImages::default();
-        let builder = Installation::prepare(with_images("e2e-serving", &images, "dev").await?, "dev").await?;
+        let builder = with_images("e2e-serving", &images, "dev").await?.audit_log(true);
+        let builder = Installation::prepare(builder, "dev").await?;
         let cluster = Cluster::of_bed(Arc::new(builder.start().await.context("start a bed of shape node")?));
         let lease = format!("lifecycle-controller.leaseDurationSeconds={LEASE_SECONDS}");
         let waits =

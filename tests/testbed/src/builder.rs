@@ -56,7 +56,8 @@ impl BedBuilder {
         self
     }
 
-    /// Whether the API server logs all writes, see [`Bed::audit_log`].
+    /// Whether the API server logs all writes, and what the service accounts of namespace `podward-system` read; see
+    /// [`Bed::audit_log`].
     pub fn audit_log(mut self, on: bool) -> Self {
         self.audit_log = on;
         self

@@ -11,6 +11,8 @@ mod plain;
 mod promise;
 mod proxies;
 mod replicas;
+mod rights;
+mod work;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         promise::tests(),
         proxies::tests(),
         replicas::tests(),
+        rights::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }

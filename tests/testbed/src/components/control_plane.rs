@@ -10,12 +10,14 @@ use crate::{
 
 const ETCD: &str = "http://127.0.0.1:2379";
 
-/// Writes only: reads and watches would be most of the log.
+/// Everything that Podward does, and what others write: their reads and watches would be most of the log.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: Metadata
+  userGroups: [system:serviceaccounts:podward-system]
 - level: Metadata
   verbs: [create, update, patch, delete, deletecollection]
 ";

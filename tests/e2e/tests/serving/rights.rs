@@ -1,0 +1,137 @@
+//! Each service works with the rights that it has, and has none that it doesn't use: so whoever takes a rule away breaks something.
+//!
+//! What it uses is what the API server's audit log says of its account since the bed was started.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    io::{BufRead, BufReader},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use podward_e2e::{Scene, Test};
+use serde_json::Value;
+
+use crate::work::every_kind_of_work;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test::serving_alone("every_right_is_used_and_none_is_missing", every_right_is_used)]
+}
+
+const NAMESPACE: &str = "podward-system";
+
+/// Something that an account may do, or did.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    account: String,
+    verb: String,
+    resource: String,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", self.account, self.verb, self.resource)
+    }
+}
+
+async fn every_right_is_used(scene: Arc<Scene>) -> Result<()> {
+    every_kind_of_work(&scene).await?;
+    let granted = granted(scene.client()).await?;
+    ensure!(granted.len() > 50, "only these rights were found: {}", lines(&granted));
+    let log = scene.cluster().bed().and_then(|bed| bed.audit_log()).context("the bed has no audit log")?;
+    let mut done = Done::default();
+    for line in BufReader::new(std::fs::File::open(&log).context("open the audit log")?).lines() {
+        // Its last line may not be whole yet.
+        if let Ok(entry) = serde_json::from_str(&line.context("read the audit log")?) {
+            done.saw(&entry);
+        }
+    }
+    ensure!(done.forbidden.is_empty(), "was forbidden: {}", lines(&done.forbidden));
+    let unused: BTreeSet<Right> = granted.difference(&done.allowed).cloned().collect();
+    ensure!(unused.is_empty(), "allowed, and not used: {}", lines(&unused));
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Done {
+    allowed: BTreeSet<Right>,
+    forbidden: BTreeSet<Right>,
+}
+
+impl Done {
+    /// An event of the audit log, `audit.k8s.io/v1`.
+    fn saw(&mut self, entry: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let user = text(&entry["user"]["username"]);
+        let Some(account) = user.strip_prefix(&format!("system:serviceaccount:{NAMESPACE}:")) else { return };
+        let object = &entry["objectRef"];
+        let mut resource = named(&text(&object["apiGroup"]), &text(&object["resource"]));
+        if let Some(part) = object["subresource"].as_str() {
+            resource = format!("{resource}/{part}");
+        }
+        let right = Right { account: account.to_owned(), verb: text(&entry["verb"]), resource };
+        match entry["annotations"]["authorization.k8s.io/decision"].as_str() {
+            Some("forbid") => self.forbidden.insert(right),
+            _ => self.allowed.insert(right),
+        };
+    }
+}
+
+/// What the roles of Podward's accounts allow.
+async fn granted(client: Client) -> Result<BTreeSet<Right>> {
+    let mut all = BTreeSet::new();
+    let everything = ListParams::default();
+    let cluster: BTreeMap<String, Vec<PolicyRule>> = Api::<ClusterRole>::all(client.clone())
+        .list(&everything)
+        .await
+        .context("list ClusterRoles")?
+        .into_iter()
+        .map(|role| (role.name_any(), role.rules.unwrap_or_default()))
+        .collect();
+    let bindings = Api::<ClusterRoleBinding>::all(client.clone()).list(&everything).await;
+    for binding in bindings.context("list ClusterRoleBindings")? {
+        grant(&mut all, binding.subjects, cluster.get(&binding.role_ref.name));
+    }
+    let roles: BTreeMap<String, Vec<PolicyRule>> = Api::<Role>::namespaced(client.clone(), NAMESPACE)
+        .list(&everything)
+        .await
+        .context("list Roles")?
+        .into_iter()
+        .map(|role| (role.name_any(), role.rules.unwrap_or_default()))
+        .collect();
+    let bindings = Api::<RoleBinding>::namespaced(client, NAMESPACE).list(&everything).await;
+    for binding in bindings.context("list RoleBindings")? {
+        grant(&mut all, binding.subjects, roles.get(&binding.role_ref.name));
+    }
+    Ok(all)
+}
+
+fn grant(all: &mut BTreeSet<Right>, subjects: Option<Vec<Subject>>, rules: Option<&Vec<PolicyRule>>) {
+    let is_ours = |subject: &Subject| {
+        subject.kind == "ServiceAccount" && subject.namespace.as_deref() == Some(NAMESPACE)
+    };
+    for subject in subjects.into_iter().flatten().filter(is_ours) {
+        for rule in rules.into_iter().flatten() {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    all.extend(rule.verbs.iter().map(|verb| Right {
+                        account: subject.name.clone(),
+                        verb: verb.clone(),
+                        resource: named(group, resource),
+                    }));
+                }
+            }
+        }
+    }
+}
+
+fn named(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{group}/{resource}") }
+}
+
+fn lines(rights: &BTreeSet<Right>) -> String {
+    rights.iter().map(|right| format!("\n  {right}")).collect()
+}
