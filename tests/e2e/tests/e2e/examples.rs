@@ -1,7 +1,6 @@
 //! The examples of hook systems against the real Podward: each registers, is asked about a pod that is born, operated on and deleted,
 //! and the pod goes on when it says so, and not before. The test plays the load balancer.
 
-pub(crate) mod account;
 mod balancer;
 mod hook_system;
 

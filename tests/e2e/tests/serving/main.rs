@@ -10,6 +10,7 @@ mod place;
 mod plain;
 mod promise;
 mod proxies;
+mod registry;
 mod replicas;
 mod rights;
 mod work;

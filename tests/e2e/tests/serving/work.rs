@@ -2,20 +2,26 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, EvictParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
+    runtime::wait::await_condition,
 };
 use podward_core::keys;
 use podward_e2e::Scene;
-use podward_support::pods;
+use podward_support::{TrafficLoop, pods, within};
 use serde_json::{Value, json};
 
-use crate::place::{in_service, labels, operate, until_gone};
+use crate::{
+    place::{in_service, labels, operate, until_gone},
+    registry::a_hook_comes_and_goes,
+};
 
 const LONG: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A workload of two pods, or of one on each node, and the change by which it wants one less.
 struct Workload {
@@ -25,7 +31,7 @@ struct Workload {
     fewer: Value,
 }
 
-/// Pods of every kind of owner are scaled in, one is evicted within a budget, and one is operated on.
+/// Pods of every kind of owner are scaled in, one is evicted within a budget, one is operated on, and what else happens now and then.
 pub(crate) async fn every_kind_of_work(scene: &Scene) -> Result<()> {
     for Workload { version, kind, spec, fewer } in workloads(scene) {
         let app = kind.to_lowercase();
@@ -40,6 +46,25 @@ pub(crate) async fn every_kind_of_work(scene: &Scene) -> Result<()> {
         until_available(scene, &app, wanted - 1).await?;
     }
     in_service(scene, "bare", ["evicted", "operated"]).await?;
+    budget(scene).await?;
+    let evict = async {
+        // Refused until the budget has been counted, and then until the pod has been let go of.
+        while is_refused(scene, "evicted").await? {
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    };
+    within(LONG, || "the eviction of a pod".to_owned(), evict).await?;
+    until_gone(scene, "evicted").await?;
+    operate(scene, "operated").await?;
+    break_the_glass(scene, "operated").await?;
+    a_service_that_never_comes(scene).await?;
+    a_hook_comes_and_goes(scene).await?;
+    a_lease_that_others_write(scene).await
+}
+
+/// A budget that always keeps one of the pods `bare`.
+async fn budget(scene: &Scene) -> Result<()> {
     let budget = json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -48,18 +73,48 @@ pub(crate) async fn every_kind_of_work(scene: &Scene) -> Result<()> {
     });
     let budget = serde_json::from_value(budget).context("describe a budget")?;
     let budgets = api_of(scene, "policy/v1", "PodDisruptionBudget");
-    budgets.create(&PostParams::default(), &budget).await.context("make a budget")?;
-    let evict = async {
-        // Refused until the budget has been counted, and then until the pod has been let go of.
-        while let Err(kube::Error::Api(status)) = scene.api().evict("evicted", &EvictParams::default()).await
-            && status.code == 429
-        {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    tokio::time::timeout(LONG, evict).await.context("evict a pod")?;
-    until_gone(scene, "evicted").await?;
-    operate(scene, "operated").await.map(drop)
+    budgets.create(&PostParams::default(), &budget).await.map(drop).context("make a budget")
+}
+
+async fn is_refused(scene: &Scene, pod: &str) -> Result<bool> {
+    match scene.api().evict(pod, &EvictParams::default()).await {
+        Ok(_) => Ok(false),
+        Err(kube::Error::Api(status)) if status.code == 429 => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("evict pod {pod}")),
+    }
+}
+
+/// Let through by Podward, which says so in an event, and refused by the budget: twice, so that the event is counted up.
+async fn break_the_glass(scene: &Scene, pod: &str) -> Result<()> {
+    scene.patch(pod, json!({"metadata": {"annotations": {keys::BREAK_GLASS: "a test"}}})).await?;
+    for _ in 0..2 {
+        ensure!(is_refused(scene, pod).await?, "the budget did not keep pod {pod}");
+    }
+    Ok(())
+}
+
+/// A pod that expects to be held for a Service that isn't there becomes available all the same, when that has been looked up.
+async fn a_service_that_never_comes(scene: &Scene) -> Result<()> {
+    let employer = format!("Service/{}/none", scene.namespace());
+    let expected = pods::expecting(&employer, &TrafficLoop::finalizer_of("none"));
+    let annotations = json!({keys::AVAILABLE_CONDITIONS: expected});
+    scene.create_with("expecting", &labels("expecting"), &annotations).await?;
+    scene.feed().until_within(LONG, "expecting", "it is available", pods::is_available).await.map(drop)
+}
+
+/// The leader reads its Lease again when somebody else has written to it, and goes on.
+async fn a_lease_that_others_write(scene: &Scene) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(scene.client(), "podward-system");
+    let name = "lifecycle-controller";
+    let note = json!({"metadata": {"annotations": {"example.com/note": "written by others"}}});
+    let written = leases.patch(name, &PatchParams::default(), &Patch::Merge(&note)).await;
+    let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+    let before = renewed(&written.context("write to the Lease")?);
+    let is_renewed = |lease: Option<&Lease>| lease.is_some_and(|lease| renewed(lease) > before);
+    let again =
+        async { await_condition(leases, name, is_renewed).await.map(drop).context("watch the Lease") };
+    within(LONG, || "the Lease to be renewed".to_owned(), again).await
 }
 
 fn workloads(scene: &Scene) -> Vec<Workload> {

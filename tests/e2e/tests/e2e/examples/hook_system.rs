@@ -10,13 +10,13 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use podward_api::LifecycleHook;
-use podward_e2e::Scene;
+use podward_e2e::{Account, Scene};
 use podward_support::{Cluster, Kind, PythonExamples, ServiceCommand, ServiceProcess, WAIT, within};
 use podward_testbed::build_program;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{account::Account, balancer::Balancer};
+use super::balancer::Balancer;
 
 /// The audience of the tokens by which Podward's services run here.
 const AUDIENCE: &str = "https://kubernetes.default.svc";

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use podward_e2e::Scene;
+use podward_e2e::{Account, Scene};
 use podward_proto::v1::hook_registry_client::HookRegistryClient;
 use podward_support::{Cluster, Kind, Service};
 use tonic::{
@@ -12,8 +12,6 @@ use tonic::{
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
-
-use crate::examples::account::Account;
 
 /// The audience of tokens for Podward.
 const AUDIENCE: &str = "podward";

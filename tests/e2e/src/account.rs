@@ -1,4 +1,4 @@
-//! The account of an example: that of `deploy/examples/rbac.yaml`, with names of its own, since tests run at the same time.
+//! The account of a hook system: that of `deploy/examples/rbac.yaml`, with names of its own, since tests run at the same time.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::{
@@ -19,7 +19,7 @@ const NAME: &str = "example-balancer";
 const NAMESPACE: &str = "balancer";
 
 /// An account with its rights.
-pub(crate) struct Account {
+pub struct Account {
     client: Client,
     namespace: String,
     /// What goes not with the namespace.
@@ -28,7 +28,10 @@ pub(crate) struct Account {
 
 impl Account {
     /// Makes it in `namespace`, which is there.
-    pub(crate) async fn make(client: Client, namespace: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub async fn make(client: Client, namespace: &str) -> Result<Self> {
         let file = workspace_dir().join("deploy/examples/rbac.yaml");
         let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
         let documents = serde_saphyr::from_multiple::<Value>(&text).context("understand rbac.yaml")?;
@@ -76,7 +79,10 @@ impl Account {
     }
 
     /// A token of it; for the API server, or for `audience`.
-    pub(crate) async fn token(&self, audience: Option<&str>) -> Result<String> {
+    ///
+    /// # Errors
+    /// When the API server gives none.
+    pub async fn token(&self, audience: Option<&str>) -> Result<String> {
         let audiences = audience.into_iter().map(ToOwned::to_owned).collect();
         let spec = TokenRequestSpec { audiences, ..TokenRequestSpec::default() };
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -87,7 +93,10 @@ impl Account {
     }
 
     /// Removes what doesn't go with the namespace.
-    pub(crate) async fn remove(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it can't be removed.
+    pub async fn remove(&self) -> Result<()> {
         for (resource, name) in &self.left {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
             api.delete(name, &DeleteParams::default())

@@ -1,0 +1,68 @@
+//! The registry of hooks, as a hook system reaches it in a cluster: through the Service, with the authority from its Secret.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::Api;
+use podward_e2e::{Account, Scene};
+use podward_proto::v1::{
+    self, DeregisterRequest, Phase, RegisterRequest, hook::Connection,
+    hook_registry_client::HookRegistryClient,
+};
+use tonic::{
+    Request,
+    metadata::{Ascii, MetadataValue},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+};
+
+const NAMESPACE: &str = "podward-system";
+const PORT: u16 = 9444;
+
+/// A hook is registered, changed and taken away.
+pub(crate) async fn a_hook_comes_and_goes(scene: &Scene) -> Result<()> {
+    let account = Account::make(scene.client(), scene.namespace()).await?;
+    let token = format!("Bearer {}", account.token(Some("podward")).await?);
+    let token: MetadataValue<Ascii> = token.parse().context("a token that can be sent")?;
+    let mut client =
+        HookRegistryClient::with_interceptor(channel(scene).await?, move |mut request: Request<()>| {
+            request.metadata_mut().insert("authorization", token.clone());
+            Ok(request)
+        });
+    for order in [0, 1] {
+        let hook = Some(hook(scene, order));
+        client.register(RegisterRequest { hook }).await.context("register a hook")?;
+    }
+    let name = scene.namespace().to_owned();
+    client.deregister(DeregisterRequest { name }).await.context("take a hook away")?;
+    account.remove().await
+}
+
+/// It is for no pod.
+fn hook(scene: &Scene, order: i32) -> v1::Hook {
+    let nobody = [("example.com/for".to_owned(), "nobody".to_owned())].into();
+    v1::Hook {
+        name: scene.namespace().to_owned(),
+        pod_selector: Some(v1::LabelSelector { match_labels: nobody, match_expressions: Vec::new() }),
+        phases: vec![Phase::Prepare.into()],
+        connection: Some(Connection::Attachment(v1::Attachment::default())),
+        order,
+        ..v1::Hook::default()
+    }
+}
+
+async fn channel(scene: &Scene) -> Result<Channel> {
+    let services: Api<Service> = Api::namespaced(scene.client(), NAMESPACE);
+    let service = services.get("lifecycle-controller").await.context("read the Service")?;
+    let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
+    let address = SocketAddr::new(address.parse().context("understand the Service's address")?, PORT);
+    let at = scene.cluster().reach(address).await?;
+    let secrets: Api<Secret> = Api::namespaced(scene.client(), NAMESPACE);
+    let authority = secrets.get("podward-ca").await.context("read the authority's Secret")?;
+    let authority = authority.data.and_then(|mut data| data.remove("ca.crt")).context("it has no ca.crt")?;
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(authority.0))
+        .domain_name(format!("lifecycle-controller.{NAMESPACE}.svc"));
+    let endpoint = Endpoint::from_shared(format!("https://{at}")).context("an address")?;
+    Ok(endpoint.tls_config(tls).context("use the authority")?.connect_lazy())
+}
