@@ -6,6 +6,7 @@
 //! - [`Timeline`] records every version of every pod and holds the protocol's invariants against all of them.
 //! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
 //! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
+//! - [`rendered`] is what the Helm chart renders, as files.
 //! - [`PythonExamples`] runs the examples in Python, in an environment of their own.
 //! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
 //! - [`demo::run`] puts them together.
@@ -24,6 +25,7 @@ pub mod pods;
 mod podward;
 mod private_file;
 mod python;
+pub mod rendered;
 pub mod timeline;
 mod traffic_loop;
 mod wait;
