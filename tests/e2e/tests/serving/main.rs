@@ -5,6 +5,7 @@
 mod changes;
 mod kinds;
 mod last;
+mod metrics;
 mod place;
 mod plain;
 mod promise;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         kinds::tests(),
         changes::tests(),
         last::tests(),
+        metrics::tests(),
         promise::tests(),
         proxies::tests(),
         replicas::tests(),
