@@ -18,9 +18,12 @@ fn the_definitions_in_deploy_are_in_step_with_the_types() {
         let difference = json_patch::diff(&written, &serde_json::to_value(crd).unwrap());
         assert!(difference.0.is_empty(), "run `cargo xtask crds`: {} differs: {difference}", path.display());
     }
-    assert_eq!(
-        fs::read_dir(folder).unwrap().count(),
-        crds.len(),
-        "a file of a resource that there is no more"
-    );
+    let kustomization = fs::read_to_string(folder.join("Kustomization")).unwrap();
+    for crd in &crds {
+        let line = format!("  - {}.yaml", crd.name_any());
+        assert!(kustomization.lines().any(|found| found == line), "run `cargo xtask crds`: no line {line:?}");
+    }
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let files: Vec<_> = names.filter(|name| name != "Kustomization").collect();
+    assert_eq!(files.len(), crds.len(), "a file of a resource that there is no more: {files:?}");
 }

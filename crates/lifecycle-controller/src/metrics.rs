@@ -1,5 +1,7 @@
 //! The controller's metrics.
 
+mod oldest;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
@@ -16,6 +18,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::callbacks::HookMetrics;
 use crate::deletion::DeletionMetrics;
+
+use self::oldest::Oldest;
 
 /// What a write goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -74,6 +78,7 @@ const OTHERS: &str = "other";
 #[derive(Debug)]
 pub(crate) struct Metrics {
     operations: Family<OperationLabels, Gauge<i64, AtomicI64>>,
+    oldest: Oldest,
     phase_seconds: Family<PhaseLabels, Histogram, fn() -> Histogram>,
     writes: Family<WriteLabels, Counter<u64, AtomicU64>>,
     errors: Family<ErrorLabels, Counter<u64, AtomicU64>>,
@@ -94,6 +99,7 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         Metrics {
             operations: Family::default(),
+            oldest: Oldest::default(),
             phase_seconds: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.005, 2.0, 18))
             }),
@@ -118,6 +124,7 @@ impl Metrics {
     /// A replica that doesn't lead knows nothing of operations.
     pub(crate) fn forget_operations(&self) {
         self.operations.clear();
+        self.oldest.clear();
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
@@ -129,6 +136,7 @@ impl Metrics {
             "Operations on pods at present, by type and phase",
             self.operations.clone(),
         );
+        registry.register_collector(Box::new(self.oldest.clone()));
         registry.register_with_unit(
             "operation_phase",
             "Time that operations spent in a phase they have left",
@@ -178,13 +186,18 @@ impl Metrics {
         self.events_dropped.inc();
     }
 
-    pub(crate) fn entered(&self, operation_type: &str, phase: Phase) {
+    /// An operation is in `phase` now, and has been since then, in nanoseconds since the Unix epoch.
+    pub(crate) fn entered(&self, operation_type: &str, phase: Phase, since: Option<i64>) {
         self.operations.get_or_create(&self.labels(operation_type, phase)).inc();
+        self.oldest.entered(phase, since);
     }
 
-    pub(crate) fn left(&self, operation_type: &str, phase: Phase, seconds: Option<f64>) {
+    /// The operation that had been in `phase` since then isn't any more. It left it at `until`; `None` where nobody knows.
+    pub(crate) fn left(&self, operation_type: &str, phase: Phase, since: Option<i64>, until: Option<i64>) {
         self.operations.get_or_create(&self.labels(operation_type, phase)).dec();
-        if let Some(seconds) = seconds {
+        self.oldest.left(phase, since);
+        if let Some((since, until)) = since.zip(until) {
+            let seconds = until.saturating_sub(since).max(0) as f64 / 1e9;
             self.phase_seconds.get_or_create(&PhaseLabels { phase: phase.as_str() }).observe(seconds);
         }
     }

@@ -33,6 +33,12 @@ pub(crate) struct Standing {
     since: Option<i64>,
 }
 
+impl Standing {
+    fn enter(&self, metrics: &Metrics) {
+        metrics.entered(&self.operation_type, self.phase, self.since);
+    }
+}
+
 /// Status and reason of the condition: which wait it is, whatever its words.
 type Wait = (ConditionStatus, &'static str);
 
@@ -80,7 +86,7 @@ impl Tracker {
             if let Some(replaced) = pods.remove(&key) {
                 leave_all(&replaced, metrics);
             }
-            present.values().for_each(|standing| metrics.entered(&standing.operation_type, standing.phase));
+            present.values().for_each(|standing| standing.enter(metrics));
             pods.insert(key, Tracked::new(pod.uid(), present, operations.is_service_available()));
             return;
         }
@@ -89,9 +95,7 @@ impl Tracker {
             let is = present.get(id);
             if is != Some(was) {
                 let left_at = is.map_or_else(|| Some(now().0), |is| is.since);
-                let seconds =
-                    was.since.zip(left_at).map(|(from, to)| to.saturating_sub(from).max(0) as f64 / 1e9);
-                metrics.left(&was.operation_type, was.phase, seconds);
+                metrics.left(&was.operation_type, was.phase, was.since, left_at);
                 if is.is_none() {
                     tracked.story.ended(id, was);
                 }
@@ -99,7 +103,7 @@ impl Tracker {
         }
         for (id, is) in &present {
             if tracked.operations.get(id) != Some(is) {
-                metrics.entered(&is.operation_type, is.phase);
+                is.enter(metrics);
                 tracked.story.entered(id, is);
             }
         }
@@ -247,10 +251,9 @@ impl Tracked {
 }
 
 fn leave_all(tracked: &Tracked, metrics: &Metrics) {
-    tracked
-        .operations
-        .values()
-        .for_each(|standing| metrics.left(&standing.operation_type, standing.phase, None));
+    for standing in tracked.operations.values() {
+        metrics.left(&standing.operation_type, standing.phase, standing.since, None);
+    }
 }
 
 fn standings(labels: &BTreeMap<String, String>, operations: &Operations<'_>) -> BTreeMap<String, Standing> {

@@ -121,6 +121,11 @@ impl Metrics {
         self.watches.get_or_create(&KindLabels { kind }).set(i64::from(up));
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_up(&self, kind: &'static str) -> bool {
+        self.watches.get_or_create(&KindLabels { kind }).get() == 1
+    }
+
     pub(crate) fn sizes(&self, sizes: [usize; 4]) {
         for (kind, size) in ["EndpointSlice", "Endpoint", "Service", "Node"].into_iter().zip(sizes) {
             self.objects.get_or_create(&KindLabels { kind }).set(i64::try_from(size).unwrap_or(i64::MAX));

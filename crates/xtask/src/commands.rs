@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod crds;
 mod demo;
+mod deploy;
 mod images;
 mod test;
 mod testbed;
@@ -32,6 +33,8 @@ enum Command {
     Images(images::Images),
     /// Write `deploy/crds` from the types in `crates/api`
     Crds(crds::Crds),
+    /// Write `deploy/podward` from the Helm chart
+    Deploy(deploy::Deploy),
     /// Run all tests, those against a real cluster too
     Test(test::Test),
     /// Measure what Podward costs
@@ -48,6 +51,7 @@ impl Cli {
             Command::Testbed(testbed) => testbed.run().await,
             Command::Images(images) => images.run().await,
             Command::Crds(crds) => crds.run(),
+            Command::Deploy(deploy) => deploy.run().await,
             Command::Test(test) => test.run().await,
             Command::Bench(bench) => bench.run().await,
             Command::Ci(ci) => ci.run().await,

@@ -3,6 +3,7 @@
 //! - [`Test`] is a test and what it needs: a bed of shape `node`, without anybody who speaks for Services or with, or one of shape
 //!   `simulated`; shared with others or alone.
 //! - [`Scene`] is what it gets: a namespace of its own, eyes on its pods, and Podward running.
+//! - [`metrics`] is what `docs/running.md` says of metrics, and what services say.
 //! - [`run`] runs tests, and ends the beds afterwards. A test that succeeds has also kept every invariant of the timeline in every
 //!   version of its pods, and left nothing on them.
 //!
@@ -12,6 +13,7 @@
 mod account;
 mod environment;
 mod kubectl;
+pub mod metrics;
 mod raw;
 mod scene;
 mod suite;

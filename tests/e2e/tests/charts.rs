@@ -9,12 +9,17 @@ use std::{
     process::{Command, Output},
 };
 
+use podward_support::rendered;
 use podward_testbed::{Part, Tools, preflight, workspace_dir};
 
-fn helm(arguments: &[&str], values: &Path) -> Output {
+fn program() -> PathBuf {
     let missing = preflight(&[Part::Helm], false);
     assert!(missing.is_empty(), "{missing:?}");
-    let mut command = Command::new(Tools::cached().unwrap().bin("helm"));
+    Tools::cached().unwrap().bin("helm")
+}
+
+fn helm(arguments: &[&str], values: &Path) -> Output {
+    let mut command = Command::new(program());
     command.current_dir(workspace_dir()).args(arguments).arg("--values").arg(values);
     command.output().unwrap()
 }
@@ -67,6 +72,19 @@ fn wrong_values_are_refused_in_words() {
         let said = flat(&text(&found.stderr));
         assert!(said.contains(&flat(expected)), "{}: {said}", case.display());
     }
+}
+
+#[test]
+fn the_files_for_kubectl_are_what_the_chart_renders() {
+    let folder = rendered::folder();
+    let rendered = rendered::render(&program()).unwrap();
+    for (name, text) in &rendered {
+        let written = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(written == *text, "run `cargo xtask deploy`: deploy/podward/{name} differs");
+    }
+    let there: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let more = there.iter().find(|name| !rendered.contains_key(name.to_str().unwrap()));
+    assert_eq!(more, None, "a file that the chart doesn't render: run `cargo xtask deploy`");
 }
 
 #[test]

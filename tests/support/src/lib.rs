@@ -7,6 +7,7 @@
 //! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
 //! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
 //! - [`Installation`] is Podward on a bed as users have it: by Helm, from images.
+//! - [`rendered`] is what the Helm chart renders, as files.
 //! - [`PythonExamples`] runs the examples in Python, in an environment of their own.
 //! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
 //! - [`demo::run`] puts them together.
@@ -26,6 +27,7 @@ pub mod pods;
 mod podward;
 mod private_file;
 mod python;
+pub mod rendered;
 pub mod timeline;
 mod traffic_loop;
 mod wait;

@@ -248,10 +248,15 @@ async fn install(bed: &Bed) {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let account = serde_json::from_value(json!({"metadata": {"name": "lifecycle-controller"}})).unwrap();
     accounts.create(&PostParams::default(), &account).await.unwrap();
-    let file = workspace_dir().join("deploy/manifests/traffic-controller-rbac.yaml");
+    let file = workspace_dir().join("deploy/podward/traffic-controller.yaml");
     let text = std::fs::read_to_string(file).unwrap();
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    for object in objects.into_iter().filter(Value::is_object) {
+    // It runs as a process here: no workload, and nothing that leads to one.
+    let is_right = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap();
+        kind == "ServiceAccount" || kind.contains("Role")
+    };
+    for object in objects.into_iter().filter(Value::is_object).filter(is_right) {
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let types = object.types.clone().unwrap();
         let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());

@@ -50,6 +50,12 @@ struct AllowedLabels {
     reason: &'static str,
 }
 
+impl AllowedLabels {
+    fn of(kind: DeletionKind, reason: Reason) -> Self {
+        Self { kind: kind.noun(), reason: reason.as_str() }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CodeLabels {
     code: String,
@@ -67,7 +73,7 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self {
+        let metrics = Self {
             held: Family::default(),
             allowed: Family::default(),
             // 1 ms to 4 s.
@@ -76,7 +82,14 @@ impl Default for Metrics {
             // 0.1 to 26 s.
             wait: Histogram::new(exponential_buckets(0.1, 2.0, 9)),
             dropped_events: Counter::default(),
+        };
+        // An increase is seen only of what was there before, and of these already the first matters.
+        for kind in [DeletionKind::Delete, DeletionKind::Evict] {
+            for reason in [Reason::BreakGlass, Reason::NoGate] {
+                drop(metrics.allowed.get_or_create(&AllowedLabels::of(kind, reason)));
+            }
         }
+        metrics
     }
 }
 
@@ -121,7 +134,7 @@ impl Metrics {
     }
 
     pub(crate) fn let_through(&self, kind: DeletionKind, reason: Reason) {
-        self.allowed.get_or_create(&AllowedLabels { kind: kind.noun(), reason: reason.as_str() }).inc();
+        self.allowed.get_or_create(&AllowedLabels::of(kind, reason)).inc();
     }
 
     pub(crate) fn gone(&self, kind: DeletionKind) {
@@ -141,5 +154,29 @@ impl Metrics {
 
     pub(crate) fn dropped_event(&self) {
         self.dropped_events.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_without_consent_is_there_before_the_first() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::default();
+        metrics.register(&mut registry);
+        metrics.let_through(DeletionKind::Evict, Reason::NoGate);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for (kind, reason, count) in [
+            ("deletion", "break_glass", 0),
+            ("deletion", "no_gate", 0),
+            ("eviction", "break_glass", 0),
+            ("eviction", "no_gate", 1),
+        ] {
+            let line = format!("let_through_total{{kind=\"{kind}\",reason=\"{reason}\"}} {count}");
+            assert!(text.lines().any(|found| found == line), "no {line} in {text}");
+        }
     }
 }

@@ -45,8 +45,13 @@ impl Guarded {
         let bed = Bed::builder(Shape::ControlPlane).name(name).start().await.unwrap();
         let program = build_workspace("dev").await.unwrap().path("validating-webhook").unwrap();
         let client = bed.client();
-        for file in ["namespace.yaml", "validating-webhook-rbac.yaml"] {
-            let path = workspace_dir().join("deploy/manifests").join(file);
+        for file in ["namespace.yaml", "validating-webhook.yaml"] {
+            let path = bed.dir().join(file);
+            std::fs::write(
+                &path,
+                json!({"apiVersion": "v1", "kind": "List", "items": account(file)}).to_string(),
+            )
+            .unwrap();
             let applied = kubectl(&bed, &["apply", "-f", path.to_str().unwrap()]);
             assert!(applied.status.success(), "{applied:?}");
         }
@@ -142,6 +147,21 @@ fn kubectl(bed: &Bed, arguments: &[&str]) -> Output {
     command.arg("--kubeconfig").arg(bed.kubeconfig()).args(arguments).output().unwrap()
 }
 
+/// What `file` of deploy/podward has, without the workload: the webhook runs as a process here.
+fn account(file: &str) -> Vec<Value> {
+    let mut objects = documents(file);
+    objects.retain(|object| {
+        !["Deployment", "Service", "PodDisruptionBudget"].contains(&object["kind"].as_str().unwrap())
+    });
+    objects
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(workspace_dir().join("deploy/podward").join(file)).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    documents.into_iter().filter(Value::is_object).collect()
+}
+
 /// Runs the webhook with the rights of its account.
 async fn run(bed: &Bed, program: &str) -> Process {
     let kubeconfig =
@@ -186,10 +206,8 @@ async fn ask(bed: &Bed, admin: SocketAddr) -> String {
 
 /// Registers what the manifests say of deletes and evictions, with the process in place of the Service.
 async fn register(bed: &Bed) {
-    let text = std::fs::read_to_string(workspace_dir().join("deploy/manifests/webhooks.yaml")).unwrap();
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    let mut configuration =
-        documents.into_iter().find(|document| document["kind"] == "ValidatingWebhookConfiguration").unwrap();
+    let is_validating = |document: &Value| document["kind"] == "ValidatingWebhookConfiguration";
+    let mut configuration = documents("webhooks.yaml").into_iter().find(is_validating).unwrap();
     let entries = configuration["webhooks"].as_array_mut().unwrap();
     entries.retain(|entry| {
         ["/delete", "/evict"].contains(&entry["clientConfig"]["service"]["path"].as_str().unwrap())

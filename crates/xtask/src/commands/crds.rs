@@ -18,8 +18,10 @@ impl Crds {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let folder = workspace_dir().join("deploy/crds");
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let mut names = String::new();
         for crd in podward_api::crds() {
             let name = crd.name_any();
+            names.push_str(&format!("  - {name}.yaml\n"));
             let text =
                 serde_saphyr::to_string(&crd).with_context(|| format!("cannot write {name} as YAML"))?;
             let path = folder.join(format!("{name}.yaml"));
@@ -27,6 +29,13 @@ impl Crds {
                 .with_context(|| format!("cannot write {}", path.display()))?;
             println!("{}", path.display());
         }
+        // Named so that `kubectl apply -f` of the folder, which wants resources alone, passes it by.
+        let path = folder.join("Kustomization");
+        let kustomization = format!(
+            "{HEAD}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{names}"
+        );
+        fs::write(&path, kustomization).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -5,6 +5,7 @@
 mod changes;
 mod kinds;
 mod last;
+mod metrics;
 mod outages;
 mod place;
 mod plain;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         changes::tests(),
         last::tests(),
         outages::tests(),
+        metrics::tests(),
         promise::tests(),
         proxies::tests(),
         replicas::tests(),

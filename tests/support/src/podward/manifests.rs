@@ -18,7 +18,7 @@ use crate::wait::{WAIT, within};
 
 const FIELD_MANAGER: &str = "podward-support";
 /// Where the manifests are: every file counts.
-const FOLDERS: [&str; 2] = ["deploy/crds", "deploy/manifests"];
+const FOLDERS: [&str; 2] = ["deploy/crds", "deploy/podward"];
 const CRD: &str = "CustomResourceDefinition";
 
 /// All objects, in the order in which they are to be made.
@@ -47,7 +47,8 @@ impl Manifests {
         });
         // The services run as processes here: no workloads, and nothing that leads to them.
         objects.retain(|object| {
-            !matches!(kind_of(object), "Deployment" | "Service" | "PodDisruptionBudget" | "Secret")
+            let leads_to_pods = matches!(kind_of(object), "Deployment" | "Service" | "PodDisruptionBudget");
+            !leads_to_pods && kind_of(object) != "Kustomization"
         });
         Ok(Self { objects, webhooks })
     }

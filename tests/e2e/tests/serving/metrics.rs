@@ -1,0 +1,104 @@
+//! The table of metrics in docs/running.md, which the dashboard and the alerts are checked against, is what services expose.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use kube::{ResourceExt, api::DeleteParams};
+use podward_e2e::{
+    Scene, Test,
+    metrics::{Exposed, Metric, documented},
+};
+use podward_support::{Kind, WAIT, within};
+
+use crate::place::{in_service, of_app, operate, serve, until_gone};
+
+/// Podward's namespace.
+const PODWARD: &str = "podward-system";
+/// Those that have no series, and so aren't exposed at all, while all goes well.
+const OF_TROUBLE: [&str; 9] = [
+    "podward_errors_total",
+    "podward_consumer_timeouts_total",
+    "podward_hook_answers_ignored_total",
+    "podward_request_deletion_failures_total",
+    "podward_admission_undecided_total",
+    "podward_admission_warnings_total",
+    "podward_watch_failures_total",
+    "podward_traffic_scrape_failures_total",
+    "podward_delete_wait_seconds",
+];
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test::serving("every_metric_is_as_it_is_told", every_metric_is_as_it_is_told)]
+}
+
+async fn every_metric_is_as_it_is_told(scene: Arc<Scene>) -> Result<()> {
+    serve(&scene, "web", of_app("web")).await?;
+    in_service(&scene, "web", ["web"]).await?;
+    operate(&scene, "web").await?;
+    // The first is refused, and recorded as a wish.
+    let refused = scene.api().delete("web", &DeleteParams::default()).await;
+    ensure!(refused.is_err(), "the delete was not held");
+    until_gone(&scene, "web").await?;
+
+    let table = documented()?;
+    for kind in Kind::ALL {
+        let told: BTreeMap<&str, &Metric> = table
+            .values()
+            .filter(|metric| metric.services.contains(&kind))
+            .map(|metric| (metric.name.as_str(), metric))
+            .collect();
+        let missing = Mutex::new(String::new());
+        let shown = async {
+            loop {
+                let exposed = exposed(&scene, kind).await?;
+                let found = missing_of(kind, &told, &exposed)?;
+                if found.is_empty() {
+                    return Ok(());
+                }
+                if let Ok(mut missing) = missing.lock() {
+                    *missing = found.join(", ");
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within(WAIT, || format!("series of {kind}: {missing:?}"), shown).await?;
+    }
+    Ok(())
+}
+
+/// What all replicas expose: the leader of the lifecycle-controllers knows more than the others.
+async fn exposed(scene: &Scene, kind: Kind) -> Result<Exposed> {
+    let mut exposed = Exposed::default();
+    let installation = scene.installation()?;
+    for pod in installation.pods(kind).await? {
+        let name = pod.name_any();
+        let path = format!("/api/v1/namespaces/{PODWARD}/pods/{name}:8080/proxy/metrics");
+        let text = installation.kubectl(&["get", "--raw", &path]).await?;
+        exposed.add(&text).with_context(|| format!("the metrics of {name}"))?;
+    }
+    Ok(exposed)
+}
+
+/// The metrics that should be shown while all goes well and aren't. Those that are shown have to be as they are told.
+fn missing_of<'t>(kind: Kind, told: &BTreeMap<&'t str, &Metric>, exposed: &Exposed) -> Result<Vec<&'t str>> {
+    for (name, is) in &exposed.kinds {
+        let says = told.get(name.as_str()).map(|metric| metric.kind);
+        ensure!(
+            says == Some(is),
+            "{kind} exposes the {is} {name}, and the table in docs/running.md says {says:?}"
+        );
+    }
+    for (name, series) in &exposed.labels {
+        let labels: BTreeSet<_> = [told[name.as_str()].labels.clone()].into();
+        ensure!(
+            *series == labels,
+            "{name} of {kind} has the labels {series:?}, and the table says {labels:?}"
+        );
+    }
+    let is_shown = |name: &&str| exposed.labels.contains_key(*name) || OF_TROUBLE.contains(name);
+    Ok(told.keys().copied().filter(|name| !is_shown(name)).collect())
+}
