@@ -32,6 +32,7 @@ impl Site {
         for (_, image) in services.build("dev").await? {
             builder = builder.image(image);
         }
+        builder = builder.image(services.plugin("dev").await?);
         for image in demo.build("dev").await? {
             builder = builder.image(image);
         }
