@@ -109,4 +109,17 @@ impl ServiceImages {
         };
         Kind::ALL.into_iter().map(image).collect()
     }
+
+    /// Builds kubectl's plugin in the cargo profile `profile`, as one static program, and describes an image of it.
+    ///
+    /// # Errors
+    /// When it can't be built.
+    pub async fn plugin(&self, profile: &str) -> Result<Image> {
+        const NAME: &str = "kubectl-podward";
+        let program = build_static(NAME, NAME, profile).await.context("build kubectl's plugin")?;
+        Ok(Image::new(format!("{}/podward/{NAME}:{}", self.registry, self.tag))
+            .file(&program, "/kubectl-podward", 0o755)
+            .entrypoint(["/kubectl-podward"])
+            .user("65532:65532"))
+    }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod checked;
 mod lives;
 mod site;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let site: Arc<OnceLock<Arc<Site>>> = Arc::default();
     let trials = vec![
         step("a_pod_of_an_installed_podward_is_let_go_of", &runtime, &site, installed),
+        step("the_doctor_finds_nothing_but_what_is_broken", &runtime, &site, checked),
         step("an_upgrade_refuses_no_request", &runtime, &site, upgraded),
         step("certificates_are_renewed_and_no_request_is_refused", &runtime, &site, renewed),
         step("a_rollback_refuses_no_request", &runtime, &site, rolled_back),
@@ -84,6 +86,10 @@ async fn installed(site: Arc<Site>) -> Result<()> {
     // It registers by itself, a moment after it has come up.
     site.kubectl(&["wait", "--for=create", "lifecyclehook/traffic-controller", "--timeout=60s"]).await?;
     lives::a_deleted_pod_is_let_go_of_first(&site).await
+}
+
+async fn checked(site: Arc<Site>) -> Result<()> {
+    checked::what_is_broken_is_named(&site).await
 }
 
 async fn upgraded(site: Arc<Site>) -> Result<()> {

@@ -1,6 +1,10 @@
 //! The bed, with Podward installed by Helm.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    path::PathBuf,
+    process::{Output, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
@@ -17,6 +21,8 @@ const WEBHOOKS: [&str; 2] = ["mutating-webhook", "validating-webhook"];
 pub(crate) struct Site {
     bed: Bed,
     values: Vec<String>,
+    /// kubectl's plugin.
+    plugin: PathBuf,
     /// Of the demo server.
     pub(crate) image: String,
 }
@@ -27,11 +33,13 @@ impl Site {
         let missing = preflight(&Part::ALL, true);
         ensure!(missing.is_empty(), "{missing:?}");
         build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
+        let plugin = build_program("kubectl-podward", "dev").await.context("build kubectl's plugin")?;
         let (services, demo) = (ServiceImages::default(), DemoImages::default());
         let mut builder = Bed::builder(Shape::Node).name("install").dns(true);
         for (_, image) in services.build("dev").await? {
             builder = builder.image(image);
         }
+        builder = builder.image(services.plugin("dev").await?);
         for image in demo.build("dev").await? {
             builder = builder.image(image);
         }
@@ -41,7 +49,7 @@ impl Site {
             format!("global.image.tag={}", services.tag),
             "lifecycle-controller.leaseDurationSeconds=5".to_owned(),
         ];
-        let site = Self { bed, values: values.to_vec(), image: demo.v1 };
+        let site = Self { bed, values: values.to_vec(), plugin, image: demo.v1 };
         let mut arguments =
             vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
         arguments.extend(site.values());
@@ -77,6 +85,13 @@ impl Site {
     /// Runs kubectl in Podward's namespace; gives what it prints.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         self.run("kubectl", arguments).await
+    }
+
+    /// Runs kubectl's plugin, which finds Podward by itself.
+    pub(crate) async fn plugin(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(&self.plugin);
+        command.env("KUBECONFIG", self.bed.kubeconfig()).kill_on_drop(true).stdin(Stdio::null());
+        command.args(arguments).output().await.with_context(|| format!("run {}", self.plugin.display()))
     }
 
     async fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {

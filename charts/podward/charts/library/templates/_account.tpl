@@ -22,7 +22,7 @@ rules:
   - apiGroups: [""]
     resources: [secrets]
     resourceNames: [{{ include "podward.tlsSecret" . }}]
-    verbs: [get, list, watch]
+    verbs: [list, watch]
 ---
 {{ include "podward.binding" (dict "root" . "role" (include "podward.tlsSecret" .)) }}
 {{- end }}
