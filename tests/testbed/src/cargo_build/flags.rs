@@ -72,10 +72,8 @@ async fn said(mut command: tokio::process::Command, arguments: &[&str]) -> Resul
     command.args(arguments);
     let program = command.as_std().get_program().to_string_lossy().into_owned();
     let shown = format!("{program} {}", arguments.join(" "));
-    let output = command
-        .output()
-        .await
-        .map_err(|source| BuildError::Start { command: shown.clone(), source })?;
+    let output =
+        command.output().await.map_err(|source| BuildError::Start { command: shown.clone(), source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
