@@ -64,10 +64,13 @@ mod tests {
     #[tokio::test]
     async fn labels_tell_what_it_is_and_no_time() {
         let about = About { revision: Some("0123".to_owned()), authorities: authorities::pem() };
-        let packed =
-            about.image("registry/x:1".to_owned(), "mutating-webhook").pack().expect("an image of no program");
+        let packed = about
+            .image("registry/x:1".to_owned(), "mutating-webhook")
+            .pack()
+            .expect("an image of no program");
         let config: Value = serde_json::from_slice(packed.config.content()).expect("a config");
-        let label = |name: &str| config["config"]["Labels"][format!("org.opencontainers.image.{name}")].clone();
+        let label =
+            |name: &str| config["config"]["Labels"][format!("org.opencontainers.image.{name}")].clone();
         assert_eq!(label("title"), "mutating-webhook");
         assert_eq!(label("revision"), "0123");
         assert_eq!(label("version"), env!("CARGO_PKG_VERSION"));
