@@ -71,8 +71,8 @@ impl DemoImages {
     #[must_use]
     pub fn how_to_load(&self) -> String {
         format!(
-            "the nodes need the images {} and {}: `cargo xtask images` writes them to target/images; load them with \
-             `kind load image-archive target/images/demo-server-v1.tar` (and -v2.tar), `k3d image import` or \
+            "the nodes need the images {} and {}: `cargo xtask images --load kind` brings them to a cluster of kind, \
+             and writes them to target/images; load demo-server-v1.tar and -v2.tar with `k3d image import` or \
              `ctr -n k8s.io images import`, or push them to a registry and set PODWARD_DEMO_V1 and PODWARD_DEMO_V2 to their names",
             self.v1, self.v2
         )

@@ -1,5 +1,7 @@
 //! `cargo xtask images`: OCI archives, written, loaded and pushed without any container tool.
 
+#[cfg(test)]
+mod dockerfile;
 mod load;
 
 use std::path::{Path, PathBuf};
