@@ -3,6 +3,8 @@
 mod commands;
 mod console;
 mod prepare;
+mod registry;
+mod sbom;
 
 use std::process::ExitCode;
 

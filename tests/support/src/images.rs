@@ -7,6 +7,11 @@ use podward_testbed::{Image, build_all_static, build_static};
 
 use crate::Kind;
 
+mod about;
+mod authorities;
+
+use about::About;
+
 /// The two versions between which the demo and the tests update, by their names in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DemoImages {
@@ -66,8 +71,8 @@ impl DemoImages {
     #[must_use]
     pub fn how_to_load(&self) -> String {
         format!(
-            "the nodes need the images {} and {}: `cargo xtask images` writes them to target/images; load them with \
-             `kind load image-archive target/images/demo-server-v1.tar` (and -v2.tar), `k3d image import` or \
+            "the nodes need the images {} and {}: `cargo xtask images --load kind` brings them to a cluster of kind, \
+             and writes them to target/images; load demo-server-v1.tar and -v2.tar with `k3d image import` or \
              `ctr -n k8s.io images import`, or push them to a registry and set PODWARD_DEMO_V1 and PODWARD_DEMO_V2 to their names",
             self.v1, self.v2
         )
@@ -98,13 +103,14 @@ impl ServiceImages {
         let programs = build_all_static(&Kind::ALL.map(Kind::as_str), profile)
             .await
             .context("build Podward's services")?;
+        let about = About::this().await?;
         let image = |kind: Kind| {
             let program = programs.path(kind.as_str()).context("find a service's program")?;
             let place = format!("/{kind}");
-            let image = Image::new(format!("{}/podward/{kind}:{}", self.registry, self.tag))
+            let image = about
+                .image(format!("{}/podward/{kind}:{}", self.registry, self.tag), kind.as_str())
                 .file(program, &place, 0o755)
-                .entrypoint([&*place])
-                .user("65532:65532");
+                .entrypoint([&*place]);
             Ok((kind, image))
         };
         Kind::ALL.into_iter().map(image).collect()

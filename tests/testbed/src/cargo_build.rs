@@ -6,6 +6,8 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
+mod flags;
+
 /// Why a program could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -59,8 +61,8 @@ impl Programs {
 /// Builds `bin` of `package` in `profile` (`dev`, `release`, `bench-lite`) as one static file that runs in an image
 /// with nothing else in it, and tells where it is.
 ///
-/// The C library is linked in by `+crt-static` on the GNU target: it needs no other target's standard library. Naming
-/// the target keeps the results apart from those of a plain build, so neither makes the other compile anew.
+/// The same sources give the same program in every folder, except in the profile `dev`. Naming the target keeps the results apart
+/// from those of a plain build, so neither makes the other compile anew.
 ///
 /// # Errors
 /// When cargo can't be run or fails.
@@ -79,8 +81,9 @@ pub async fn build_all_static(packages: &[&str], profile: &str) -> Result<Progra
 }
 
 async fn cargo_build_static(what: &[&str], profile: &str) -> Result<Programs, BuildError> {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let flags = format!(r#"target.{target}.rustflags=["-C","target-feature=+crt-static"]"#);
+    let target = flags::target();
+    let flags = serde_json::Value::from(flags::of_static(profile).await?);
+    let flags = format!("target.{target}.rustflags={flags}");
     let how = ["--profile", profile, "--target", &target, "--config", &flags];
     // An environment's flags would take the place of those that are asked for here.
     cargo_build(&[what, &how].concat(), &["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"]).await

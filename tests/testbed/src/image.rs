@@ -5,13 +5,19 @@
 //! owners, everything sorted. Formats: the OCI image specification, `image-layout.md`, `manifest.md`, `config.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::error::{BedError, During};
+
+mod archive;
+mod blob;
+mod packed;
+
+use archive::Tar;
+pub use blob::Blob;
+pub use packed::Packed;
 
 /// The sandbox image that a bed's containerd is told to use.
 const PAUSE: &str = "podward.local/pause:1";
@@ -81,6 +87,7 @@ pub struct Image {
     entrypoint: Vec<String>,
     env: BTreeMap<String, String>,
     user: Option<String>,
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone)]
@@ -99,6 +106,7 @@ impl Image {
             entrypoint: Vec::new(),
             env: BTreeMap::from([("PATH".to_owned(), "/bin:/usr/bin:/sbin:/usr/sbin".to_owned())]),
             user: None,
+            labels: BTreeMap::new(),
         }
     }
 
@@ -160,70 +168,39 @@ impl Image {
         self
     }
 
-    /// Writes the archive to `out`, in one step: a reader sees the old file or the new one, never a part. Gives the
-    /// digest of the manifest, `sha256:...`, which is the image's id in a registry.
+    /// A label of the image, and an annotation of its manifest.
+    #[must_use]
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(name.into(), value.into());
+        self
+    }
+
+    /// Packs the image and writes its archive to `out`, see [`Packed::write`]. Gives the digest of the manifest, `sha256:...`, which
+    /// is the image's id in a registry.
     ///
     /// # Errors
     /// When a file can't be read, a place is not absolute, or the archive can't be written.
     pub fn write(&self, out: &Path) -> Result<String, ImageError> {
-        let wrote = |source| ImageError::Write { image: self.name.clone(), path: out.to_owned(), source };
-        let (archive, digest) = self.archive()?;
-        let folder = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(wrote)?;
-        file.write_all(&archive).map_err(wrote)?;
-        file.persist(out).map_err(|e| wrote(e.error))?;
-        Ok(digest)
+        let packed = self.pack()?;
+        packed.write(out)?;
+        Ok(packed.manifest.digest().to_owned())
     }
 
-    /// The archive's bytes and the manifest's digest.
-    fn archive(&self) -> Result<(Vec<u8>, String), ImageError> {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        let layer = Blob::new(self.layer()?);
+    /// Reads the files and makes the image of them.
+    ///
+    /// # Errors
+    /// When a file can't be read, or a place is not absolute.
+    pub fn pack(&self) -> Result<Packed, ImageError> {
+        let layer = Blob::new(packed::LAYER, self.layer()?);
         let env: Vec<_> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut container = json!({ "Entrypoint": self.entrypoint, "Env": env, "WorkingDir": "/" });
         if let Some(user) = &self.user {
             container["User"] = json!(user);
         }
-        let config = Blob::of(&json!({
-            "architecture": architecture,
-            "os": "linux",
-            "config": container,
-            "rootfs": { "type": "layers", "diff_ids": [layer.digest] },
-        }));
-        let manifest = Blob::of(&json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": config.descriptor("application/vnd.oci.image.config.v1+json"),
-            "layers": [layer.descriptor("application/vnd.oci.image.layer.v1.tar")],
-        }));
-        let mut entry = manifest.descriptor("application/vnd.oci.image.manifest.v1+json");
-        let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
-        entry["platform"] = json!({ "architecture": architecture, "os": "linux" });
-        // The first is what containerd names the image by at import, the second is the specification's.
-        entry["annotations"] = json!({
-            "io.containerd.image.name": self.name,
-            "org.opencontainers.image.ref.name": tag,
-        });
-        let index = json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [entry],
-        })
-        .to_string()
-        .into_bytes();
-
-        let mut tar = Tar::default();
-        tar.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644).map_err(|e| self.memory(e))?;
-        tar.file("index.json", &index, 0o644).map_err(|e| self.memory(e))?;
-        for blob in [&config, &manifest, &layer] {
-            let place = format!("blobs/{}", blob.digest.replace(':', "/"));
-            tar.file(&place, &blob.content, 0o644).map_err(|e| self.memory(e))?;
+        if !self.labels.is_empty() {
+            container["Labels"] = json!(self.labels);
         }
-        Ok((tar.finish().map_err(|e| self.memory(e))?, manifest.digest))
+        Ok(Packed::new(&self.name, &container, layer, &self.labels))
     }
 
     fn layer(&self) -> Result<Vec<u8>, ImageError> {
@@ -267,76 +244,6 @@ impl Image {
     /// The tar writer's errors, all of which are about names that a tar can't hold.
     fn memory(&self, source: std::io::Error) -> ImageError {
         ImageError::Write { image: self.name.clone(), path: "(the archive in memory)".into(), source }
-    }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// A part of an image, known by its digest, which is made once: layers are large.
-struct Blob {
-    content: Vec<u8>,
-    digest: String,
-}
-
-impl Blob {
-    fn new(content: Vec<u8>) -> Self {
-        let digest = digest(&content);
-        Self { content, digest }
-    }
-
-    fn of(document: &serde_json::Value) -> Self {
-        Self::new(document.to_string().into_bytes())
-    }
-
-    fn descriptor(&self, media_type: &str) -> serde_json::Value {
-        json!({ "mediaType": media_type, "digest": self.digest, "size": self.content.len() })
-    }
-}
-
-/// A tar in memory, with headers that don't depend on when and by whom it is written.
-struct Tar(tar::Builder<Vec<u8>>);
-
-impl Default for Tar {
-    fn default() -> Self {
-        Self(tar::Builder::new(Vec::new()))
-    }
-}
-
-impl Tar {
-    fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(kind);
-        header.set_mode(mode);
-        header.set_size(size);
-        header.set_mtime(0);
-        header.set_uid(0);
-        header.set_gid(0);
-        header
-    }
-
-    fn folder(&mut self, place: &str, mode: u32) -> std::io::Result<()> {
-        let mut header = Self::header(tar::EntryType::Directory, mode, 0);
-        self.0.append_data(&mut header, format!("{place}/"), std::io::empty())
-    }
-
-    fn file(&mut self, place: &str, content: &[u8], mode: u32) -> std::io::Result<()> {
-        let mut header = Self::header(tar::EntryType::Regular, mode, content.len() as u64);
-        self.0.append_data(&mut header, place, content)
-    }
-
-    fn symlink(&mut self, place: &str, target: &str) -> std::io::Result<()> {
-        let mut header = Self::header(tar::EntryType::Symlink, 0o777, 0);
-        self.0.append_link(&mut header, place, target)
-    }
-
-    fn finish(self) -> std::io::Result<Vec<u8>> {
-        self.0.into_inner()
     }
 }
 

@@ -60,7 +60,7 @@ pub use cargo_build::{
 };
 pub use cluster::{Cluster, ExistingCluster};
 pub use error::BedError;
-pub use image::{Image, ImageError};
+pub use image::{Blob, Image, ImageError, Packed};
 pub use pki::CertificatePem;
 pub use process::{Command, Exit, Process};
 pub use shape::Shape;

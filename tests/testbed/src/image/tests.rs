@@ -14,6 +14,7 @@ fn image(program: &Path) -> Image {
         .entrypoint(["/bin/hi", "--port", "80"])
         .env("LANG", "C")
         .user("65532:65532")
+        .label("org.opencontainers.image.title", "hello")
 }
 
 fn program(dir: &Path) -> PathBuf {
@@ -42,33 +43,38 @@ fn the_same_content_gives_the_same_bytes() {
     let (first, second) = (program(one.path()), program(two.path()));
     // Another time and another mode of the source must not show.
     std::fs::set_permissions(&second, std::fs::Permissions::from_mode(0o600)).expect("another mode");
-    let a = image(&first).archive().expect("an archive");
-    assert_eq!(a, image(&second).archive().expect("an archive"));
+    let pack = |program| image(program).pack().expect("an image");
+    let a = pack(&first);
+    assert_eq!(a, pack(&second));
+    assert_eq!(a.archive().expect("an archive"), pack(&second).archive().expect("an archive"));
     std::fs::write(&second, "other").expect("another content");
-    assert_ne!(a.1, image(&second).archive().expect("an archive").1);
+    assert_ne!(a.manifest.digest(), pack(&second).manifest.digest());
 }
 
 #[test]
 fn every_digest_and_size_is_that_of_its_blob() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (archive, manifest_digest) = image(&program(dir.path())).archive().expect("an archive");
-    let members = members(&archive);
+    let packed = image(&program(dir.path())).pack().expect("an image");
+    let members = members(&packed.archive().expect("an archive"));
     let blob = |descriptor: &Value| {
         let digest = descriptor["digest"].as_str().expect("a digest");
         let content = &members[&format!("blobs/{}", digest.replace(':', "/"))];
-        assert_eq!(super::digest(content), digest);
+        assert_eq!(Blob::new("", content.clone()).digest(), digest);
         assert_eq!(descriptor["size"], content.len());
         content.clone()
     };
     let index: Value = serde_json::from_slice(&members["index.json"]).expect("an index");
     let entry = &index["manifests"][0];
-    assert_eq!(entry["digest"], manifest_digest);
+    assert_eq!(entry["digest"], packed.manifest.digest());
     assert_eq!(entry["annotations"]["io.containerd.image.name"], "podward.local/hello:7");
     assert_eq!(entry["annotations"]["org.opencontainers.image.ref.name"], "7");
     let manifest: Value = serde_json::from_slice(&blob(entry)).expect("a manifest");
     let config: Value = serde_json::from_slice(&blob(&manifest["config"])).expect("a config");
     assert_eq!(config["config"]["User"], "65532:65532");
     assert_eq!(config["config"]["Entrypoint"][1], "--port");
+    assert_eq!(config["config"]["Labels"]["org.opencontainers.image.title"], "hello");
+    assert_eq!(manifest["annotations"]["org.opencontainers.image.title"], "hello");
+    assert!(config.get("created").is_none() && config.get("history").is_none(), "{config}");
     assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
     blob(&manifest["layers"][0]);
 }

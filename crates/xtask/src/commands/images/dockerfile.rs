@@ -1,0 +1,28 @@
+//! `docker/Dockerfile` says some things a second time. It must say the same.
+
+use podward_support::Kind;
+use podward_testbed::workspace_dir;
+
+fn file(name: &str) -> String {
+    std::fs::read_to_string(workspace_dir().join(name)).expect(name)
+}
+
+#[test]
+fn it_builds_every_service_with_this_compiler_as_static_programs() {
+    let (dockerfile, toolchain) = (file("docker/Dockerfile"), file("rust-toolchain.toml"));
+    let has = |line: &str| assert!(dockerfile.contains(line), "docker/Dockerfile lacks {line:?}");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).expect("a channel");
+    has(&format!("\nARG RUST={}\n", channel.trim_matches('"')));
+    has(&format!("org.opencontainers.image.version=\"{}\"", env!("CARGO_PKG_VERSION")));
+    has("-C target-feature=+crt-static");
+    has("\nUSER 65532:65532\n");
+    // The names of the build's folders.
+    has("\nWORKDIR /src\n");
+    has("\nENV CARGO_HOME=/usr/local/cargo\n");
+    for kind in Kind::ALL {
+        has(&format!("--package {kind}"));
+        has(&format!("\nFROM base AS {kind}\nLABEL org.opencontainers.image.title=\"{kind}\"\n"));
+        has(&format!("COPY --from=build /out/{kind} /{kind}\nENTRYPOINT [\"/{kind}\"]\n"));
+        assert!(file("docker/README.md").contains(kind.as_str()), "docker/README.md lacks {kind}");
+    }
+}

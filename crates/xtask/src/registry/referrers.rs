@@ -1,0 +1,58 @@
+//! Documents that belong to an image, such as the list of what is in it: manifests with a `subject` (OCI distribution specification,
+//! "Pushing Manifests with Subject").
+
+use anyhow::Result;
+use hyper::header::HeaderName;
+use podward_testbed::Blob;
+use serde_json::{Value, json};
+
+use super::Registry;
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+impl Registry {
+    /// Pushes `document` as one that belongs to the image with the manifest `subject`. `title` is its file's name.
+    pub(crate) async fn attach(&self, subject: &Blob, document: &Blob, title: &str) -> Result<()> {
+        let empty = Blob::new("application/vnd.oci.empty.v1+json", b"{}".to_vec());
+        for part in [&empty, document] {
+            self.blob(part).await?;
+        }
+        let mut layer = document.descriptor();
+        layer["annotations"] = json!({ "org.opencontainers.image.title": title });
+        let manifest = Blob::json(
+            MANIFEST,
+            &json!({
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "artifactType": document.media_type(),
+                "config": empty.descriptor(),
+                "layers": [layer],
+                "subject": subject.descriptor(),
+            }),
+        );
+        let answer = self.manifest(&manifest, manifest.digest()).await?;
+        if answer.headers.contains_key(HeaderName::from_static("oci-subject")) {
+            return Ok(());
+        }
+        // This registry keeps no such lists itself. Then clients keep one, under a tag made of the digest.
+        let tag = subject.digest().replace(':', "-");
+        let mut entry = manifest.descriptor();
+        entry["artifactType"] = json!(document.media_type());
+        match listed(self.manifest_at(&tag, INDEX).await?, entry) {
+            Some(index) => self.manifest(&Blob::json(INDEX, &index), &tag).await.map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The list with `entry` in it; nothing if it is there. What is no list is written anew.
+fn listed(index: Option<Value>, entry: Value) -> Option<Value> {
+    let mut manifests = index.and_then(|mut index| Some(index["manifests"].as_array_mut()?.split_off(0)));
+    let manifests = manifests.get_or_insert_default();
+    if manifests.iter().any(|other| other["digest"] == entry["digest"]) {
+        return None;
+    }
+    manifests.push(entry);
+    Some(json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests }))
+}

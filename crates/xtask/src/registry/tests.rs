@@ -1,0 +1,223 @@
+//! Against a registry in this process, for faults that a real one does not show at will.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, Method, Response, StatusCode, Uri},
+};
+use parking_lot::Mutex;
+use podward_testbed::Image;
+use serde_json::Value;
+
+use super::*;
+
+/// What the fake has, and does wrong.
+#[derive(Default)]
+struct Fake {
+    address: String,
+    /// By URL, without the part of the server.
+    stored: BTreeMap<String, Bytes>,
+    requests: Vec<String>,
+    /// Whether it wants a token, for which it wants this in the header `authorization`.
+    wants: Option<&'static str>,
+    /// How many uploads end with an error, after all of their content was taken.
+    failing_uploads: usize,
+    /// Whether it keeps lists of referrers itself.
+    referrers: bool,
+    /// Where it sends uploads, instead of to itself.
+    elsewhere: Option<&'static str>,
+    /// What it says that it has, instead of what it has.
+    wrong_digest: bool,
+}
+
+type Shared = Arc<Mutex<Fake>>;
+
+impl Fake {
+    async fn start(mut self) -> Shared {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        self.address = listener.local_addr().expect("an address").to_string();
+        let fake = Arc::new(Mutex::new(self));
+        let router = Router::new().fallback(answer).with_state(fake.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        fake
+    }
+
+    fn answer(&mut self, method: &Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Response<Body> {
+        let (path, query) = (uri.path().to_owned(), uri.query().unwrap_or_default());
+        self.requests.push(format!("{method} {path}"));
+        let response = Response::builder();
+        let authorization = headers.get("authorization").and_then(|value| value.to_str().ok());
+        let end = |status: StatusCode| Response::builder().status(status).body(Body::empty());
+        if path == "/token" {
+            assert!(query.contains("service=fake") && query.contains("scope=repository%3A"), "{query}");
+            let status = if authorization == self.wants { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+            return response.status(status).body(Body::from(r#"{"token":"t1"}"#)).expect("a response");
+        }
+        if self.wants.is_some() && authorization != Some("Bearer t1") {
+            let realm = format!(
+                r#"Bearer realm="http://{}/token",service="fake",scope="repository:podward/x:pull,push""#,
+                self.address
+            );
+            let refused = response.status(StatusCode::UNAUTHORIZED).header("www-authenticate", realm);
+            return refused.body(Body::empty()).expect("a response");
+        }
+        let answer = match *method {
+            Method::HEAD | Method::GET => match self.stored.get(&path) {
+                Some(content) => response.body(Body::from(content.clone())),
+                None => end(StatusCode::NOT_FOUND),
+            },
+            Method::POST => {
+                let to = self.elsewhere.map_or_else(|| format!("{path}one?state=a"), str::to_owned);
+                response.status(StatusCode::ACCEPTED).header("location", to).body(Body::empty())
+            }
+            Method::PUT if path.contains("/uploads/") && self.failing_uploads > 0 => {
+                self.failing_uploads -= 1;
+                response.status(StatusCode::INTERNAL_SERVER_ERROR).body(Body::from("the disk is full"))
+            }
+            Method::PUT if path.contains("/uploads/") => {
+                let digest =
+                    query.strip_prefix("state=a&digest=").expect("the state and a digest").to_owned();
+                assert_eq!(Blob::new("", body.to_vec()).digest(), digest);
+                self.stored.insert(path.replace("uploads/one", &digest), body);
+                end(StatusCode::CREATED)
+            }
+            Method::PUT => {
+                let media_type = headers["content-type"].to_str().expect("a media type");
+                let document: Value = serde_json::from_slice(&body).expect("a manifest");
+                assert_eq!(document["mediaType"], media_type);
+                let digest = Blob::new("", if self.wrong_digest { Vec::new() } else { body.to_vec() });
+                let mut response =
+                    response.status(StatusCode::CREATED).header("docker-content-digest", digest.digest());
+                if self.referrers && document.get("subject").is_some() {
+                    response = response.header("oci-subject", "sha256:some");
+                }
+                self.stored.insert(path, body);
+                response.body(Body::empty())
+            }
+            _ => end(StatusCode::METHOD_NOT_ALLOWED),
+        };
+        answer.expect("a response")
+    }
+}
+
+async fn answer(
+    State(fake): State<Shared>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response<Body> {
+    fake.lock().answer(&method, &uri, &headers, body)
+}
+
+fn image(fake: &Shared) -> Packed {
+    let name = format!("{}/podward/x:1", fake.lock().address);
+    Image::new(name).text("/hello", "good day").entrypoint(["/hello"]).pack().expect("an image")
+}
+
+fn registry(fake: &Shared, credentials: Option<Credentials>) -> Registry {
+    let name = image(fake).name.parse().expect("a name");
+    Registry::with(name, credentials, Duration::ZERO).expect("a registry")
+}
+
+fn somebody(password: &str) -> Credentials {
+    Credentials::Password { user: "me".to_owned(), password: password.to_owned() }
+}
+
+fn stored(fake: &Shared, place: &str) -> Bytes {
+    let place = format!("/v2/podward/x/{place}");
+    let fake = fake.lock();
+    fake.stored.get(&place).unwrap_or_else(|| panic!("{place} in {:?}", fake.stored.keys())).clone()
+}
+
+fn asked(fake: &Shared, of: &str) -> usize {
+    fake.lock().requests.iter().filter(|request| request.starts_with(of)).count()
+}
+
+/// `me:secret`
+const ME: &str = "Basic bWU6c2VjcmV0";
+
+#[tokio::test]
+async fn an_image_is_pushed_with_a_token_and_only_once() {
+    let fake = Fake { wants: Some(ME), ..Fake::default() }.start().await;
+    let (image, registry) = (image(&fake), registry(&fake, Some(somebody("secret"))));
+    registry.push(&image).await.expect("pushed");
+    assert_eq!(stored(&fake, "manifests/1"), image.manifest.content());
+    for part in [&image.config, &image.layer] {
+        assert_eq!(stored(&fake, &format!("blobs/{}", part.digest())), part.content());
+    }
+    assert_eq!(asked(&fake, "GET /token"), 1, "a token is good for more than one request");
+    registry.push(&image).await.expect("pushed again");
+    assert_eq!(asked(&fake, "POST /v2/podward/x/blobs/uploads/"), 2, "what is there is not sent again");
+}
+
+#[tokio::test]
+async fn who_may_not_push_is_told_what_to_do() {
+    let fake = Fake { wants: Some(ME), ..Fake::default() }.start().await;
+    for credentials in [Some(somebody("wrong")), None] {
+        let error = registry(&fake, credentials).push(&image(&fake)).await.expect_err("a refusal");
+        let told = format!("{error:#}");
+        assert!(told.contains("401") && told.contains("docker login 127.0.0.1"), "{told}");
+        assert!(!told.contains("wrong") && !told.contains("Basic"), "{told}");
+    }
+    assert!(fake.lock().stored.is_empty());
+}
+
+#[tokio::test]
+async fn an_upload_that_broke_off_begins_again() {
+    let fake = Fake { failing_uploads: 2, ..Fake::default() }.start().await;
+    let image = image(&fake);
+    registry(&fake, None).push(&image).await.expect("pushed in the third attempt");
+    assert_eq!(stored(&fake, &format!("blobs/{}", image.layer.digest())), image.layer.content());
+    assert_eq!(asked(&fake, "POST"), 4, "two for the layer in vain, then one for each part");
+
+    let fake = Fake { failing_uploads: usize::MAX, ..Fake::default() }.start().await;
+    let image = self::image(&fake);
+    let error = format!("{:#}", registry(&fake, None).push(&image).await.expect_err("never"));
+    assert!(error.contains(image.layer.digest()) && error.contains("the disk is full"), "{error}");
+    assert!(error.contains("4 attempts"), "{error}");
+    assert_eq!(asked(&fake, "PUT /v2/podward/x/manifests"), 0, "no image without its parts");
+}
+
+#[tokio::test]
+async fn a_document_is_attached_and_listed_once() {
+    let document = Blob::new("application/vnd.cyclonedx+json", b"{}\n".to_vec());
+    for referrers in [false, true] {
+        let fake = Fake { referrers, ..Fake::default() }.start().await;
+        let (image, registry) = (image(&fake), registry(&fake, None));
+        registry.push(&image).await.expect("pushed");
+        for _ in 0..2 {
+            registry.attach(&image.manifest, &document, "x.cdx.json").await.expect("attached");
+        }
+        let list = format!("manifests/{}", image.manifest.digest().replace(':', "-"));
+        if referrers {
+            assert!(!fake.lock().stored.contains_key(&format!("/v2/podward/x/{list}")));
+            continue;
+        }
+        let list: Value = serde_json::from_slice(&stored(&fake, &list)).expect("a list");
+        assert_eq!(list["manifests"].as_array().expect("manifests").len(), 1);
+        assert_eq!(list["manifests"][0]["artifactType"], document.media_type());
+        let digest = list["manifests"][0]["digest"].as_str().expect("a digest");
+        let manifest = stored(&fake, &format!("manifests/{digest}"));
+        let manifest: Value = serde_json::from_slice(&manifest).expect("a manifest");
+        assert_eq!(manifest["subject"], image.manifest.descriptor());
+        assert_eq!(manifest["layers"][0]["digest"], document.digest());
+    }
+}
+
+#[tokio::test]
+async fn nothing_goes_to_another_machine_in_the_clear() {
+    let fake = Fake { elsewhere: Some("http://storage.example.com/upload"), ..Fake::default() }.start().await;
+    let error = registry(&fake, None).push(&image(&fake)).await.expect_err("a refusal");
+    assert!(format!("{error:#}").contains("not encrypted"), "{error:#}");
+}
+
+#[tokio::test]
+async fn a_registry_that_has_something_else_is_not_believed() {
+    let fake = Fake { wrong_digest: true, ..Fake::default() }.start().await;
+    let error = registry(&fake, None).push(&image(&fake)).await.expect_err("another digest");
+    assert!(format!("{error:#}").contains("the registry has it as"), "{error:#}");
+}
