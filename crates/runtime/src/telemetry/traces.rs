@@ -221,7 +221,9 @@ impl Traces {
         end.cancel();
         if tokio::time::timeout(patience, &mut sender).await.is_err() {
             sender.abort();
-            tracing::warn!("the last spans were not sent: the collector did not take them within {patience:?}");
+            tracing::warn!(
+                "the last spans were not sent: the collector did not take them within {patience:?}"
+            );
         }
     }
 }

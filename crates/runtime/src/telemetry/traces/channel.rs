@@ -22,7 +22,8 @@ pub(super) fn lazy(url: &str, ca: Option<PathBuf>) -> Result<Channel, TraceError
         }
         Some("http") if ca.is_some() => Err(invalid("authorities (--otlp-ca) are of use only with https")),
         Some("http") => {
-            let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| invalid(&error.to_string()))?;
+            let endpoint =
+                Endpoint::from_shared(url.to_owned()).map_err(|error| invalid(&error.to_string()))?;
             Ok(endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy())
         }
         _ => Err(invalid("its scheme is neither http nor https")),
