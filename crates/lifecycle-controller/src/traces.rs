@@ -43,8 +43,8 @@ struct Traced {
 impl Traces {
     /// Of a leader that has just begun; they go to `spans`. Nothing is remembered when nobody wants them.
     pub(crate) fn new(spans: Spans) -> Self {
-        let inner = || Arc::new(Inner { spans, pods: Mutex::default() });
-        Traces(spans.are_wanted().then(inner))
+        let are_wanted = spans.are_wanted();
+        Traces(are_wanted.then(|| Arc::new(Inner { spans, pods: Mutex::default() })))
     }
 
     /// Takes note of a version of a pod. `is_known` is whether this leader has seen one before.

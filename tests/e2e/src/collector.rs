@@ -3,8 +3,12 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -104,7 +108,8 @@ impl Drop for Collector {
 }
 
 fn text<'a>(attributes: &'a [KeyValue], key: &str) -> &'a str {
-    let value = attributes.iter().find(|attribute| attribute.key == key).and_then(|found| found.value.as_ref());
+    let value =
+        attributes.iter().find(|attribute| attribute.key == key).and_then(|found| found.value.as_ref());
     match value.and_then(|value| value.value.as_ref()) {
         Some(Value::StringValue(text)) => text,
         _ => "",

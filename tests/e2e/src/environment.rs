@@ -7,6 +7,8 @@ use podward_support::{Cluster, DemoImages, Kind, Options, Podward};
 use podward_testbed::{Bed, Part, Shape, ToolsError, build_program, preflight};
 use tokio::sync::{OnceCell, RwLock};
 
+use crate::collector::Collector;
+
 /// Names the cluster to use instead of a `node` bed.
 const KUBECONFIG: &str = "PODWARD_KUBECONFIG";
 /// How long a killed controller keeps its lease. Short, since tests wait for it.
@@ -23,6 +25,8 @@ pub(crate) struct Environment {
     pub(crate) cluster: Cluster,
     pub(crate) podward: Podward,
     pub(crate) images: DemoImages,
+    /// Gets the traces of Podward's services, where there is one.
+    pub(crate) collector: Option<Collector>,
     /// Held for reading by tests that share Podward, for writing by those that disturb it.
     pub(crate) access: RwLock<()>,
 }
@@ -78,7 +82,7 @@ impl Environment {
     async fn start_node() -> Result<Self> {
         let images = DemoImages::default();
         // Pods are held by whom the tests say, and by nobody else.
-        let options = Options {
+        let mut options = Options {
             controllers: 2,
             traffic_controllers: 0,
             lease_seconds: LEASE_SECONDS,
@@ -91,7 +95,11 @@ impl Environment {
             }
             None => node_bed("e2e-node", &images, &options.profile).await?,
         };
-        Self::with_podward(cluster, options, images).await
+        let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
+        let kinds = [Kind::MutatingWebhook, Kind::ValidatingWebhook, Kind::LifecycleController];
+        options.more = kinds.map(|kind| (kind, format!("--otlp-endpoint={}", collector.url()))).to_vec();
+        let environment = Self::with_podward(cluster, options, images).await?;
+        Ok(Self { collector: Some(collector), ..environment })
     }
 
     async fn start_serving() -> Result<Self> {
@@ -133,7 +141,7 @@ impl Environment {
         {
             bed.keep_logs();
         }
-        Ok(Self { cluster, podward: podward?, images, access: RwLock::default() })
+        Ok(Self { cluster, podward: podward?, images, collector: None, access: RwLock::default() })
     }
 
     /// Ends it. After a failure logs are kept, and said where.

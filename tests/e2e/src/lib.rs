@@ -9,12 +9,14 @@
 //! With `PODWARD_KUBECONFIG` the tests of the first run on that cluster instead, and the others are left out.
 #![forbid(unsafe_code)]
 
+mod collector;
 mod environment;
 mod kubectl;
 mod raw;
 mod scene;
 mod suite;
 
+pub use collector::{Collected, Collector};
 pub use kubectl::Kubectl;
 pub use raw::{Answer, raw_patch};
 pub use scene::{CONSUMER, NAMESPACE_NAME, Scene};

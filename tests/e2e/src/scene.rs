@@ -24,6 +24,7 @@ use podward_support::{
 use serde_json::{Value, json};
 
 use crate::{
+    collector::Collector,
     environment::{Environment, user_cluster},
     kubectl::Kubectl,
 };
@@ -124,6 +125,14 @@ impl Scene {
     #[must_use]
     pub fn podward(&self) -> &Podward {
         &self.environment.podward
+    }
+
+    /// What gets the traces of Podward's services.
+    ///
+    /// # Errors
+    /// When there is none on this cluster.
+    pub fn collector(&self) -> Result<&Collector> {
+        self.environment.collector.as_ref().context("this cluster has no collector of traces")
     }
 
     /// The images of pods.

@@ -33,8 +33,14 @@ async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
     let (metrics, stop) = (HookMetrics::default(), CancellationToken::new());
     let (store, _writer) = reflector::store();
     // Begun without the resource: it comes to be known when that is installed.
-    let (callbacks, woken) =
-        Callbacks::start(client.clone(), HookArgs::default(), store, metrics, stop.clone());
+    let (callbacks, woken) = Callbacks::start(
+        client.clone(),
+        HookArgs::default(),
+        store,
+        metrics,
+        Traces::default(),
+        stop.clone(),
+    );
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definition = LifecycleHook::crd();
     definitions.create(&PostParams::default(), &definition).await.unwrap();
