@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::hook_server::{HookServer, done};
 use super::{PATIENCE, hook, pod, question};
 use crate::callbacks::{Callbacks, HookArgs, HookMetrics};
+use crate::traces::Traces;
 
 fn has(type_: &'static str, wanted: &'static str) -> impl Fn(Option<&LifecycleHook>) -> bool {
     move |hook: Option<&LifecycleHook>| {
