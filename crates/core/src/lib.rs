@@ -92,6 +92,7 @@ mod phase;
 mod plan;
 mod pod;
 mod time;
+pub mod trace;
 mod view;
 pub mod wish;
 pub use admit::{Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw};

@@ -45,6 +45,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cached_pod::CachedPod;
 use crate::inbox::{self, Inbox};
+use crate::traces::Traces;
 use attach::Hub;
 use board::{Board, Outbox};
 use credentials::Credentials;
@@ -73,6 +74,7 @@ struct Shared {
     hooks: Arc<Inbox<String>>,
     credentials: Arc<Credentials>,
     metrics: HookMetrics,
+    traces: Traces,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -86,6 +88,7 @@ impl Callbacks {
         args: HookArgs,
         store: Store<CachedPod>,
         metrics: HookMetrics,
+        traces: Traces,
         stop: CancellationToken,
     ) -> (Callbacks, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let out = Outbox { metrics: metrics.clone(), ..Outbox::default() };
@@ -99,6 +102,7 @@ impl Callbacks {
             hooks,
             credentials: Arc::new(Credentials::new(args)),
             metrics,
+            traces,
             stop,
             tasks: TaskTracker::new(),
         });

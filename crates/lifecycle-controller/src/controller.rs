@@ -13,6 +13,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_runtime::admin::Condition;
+use podward_runtime::telemetry::traces::Spans;
 use podward_runtime::watched::Watch;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,7 @@ use crate::grpc::AttachHub;
 use crate::metrics::Metrics;
 use crate::reconcile::{Context, let_go_of, on_error, reconcile};
 use crate::services::missing_services;
+use crate::traces::Traces;
 
 /// How often what is remembered of deleted pods is thrown away.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -39,6 +41,8 @@ pub(crate) struct Leader {
     /// For how long a node must not have been Ready until nobody is waited for that has to let go of its pods.
     pub(crate) node_unreachable_limit: Duration,
     pub(crate) metrics: Arc<Metrics>,
+    /// Where traces go.
+    pub(crate) spans: Spans,
     /// Where hook systems attach, while this replica leads.
     pub(crate) hub: watch::Sender<Option<Arc<dyn AttachHub>>>,
 }
@@ -54,6 +58,8 @@ impl Leader {
         let services: Api<PartialObjectMeta<Service>> = Api::all(client.clone());
         let events = Events::start(client.clone(), identity, metrics.clone());
 
+        let traces = Traces::new(self.spans.clone());
+
         let controller = Controller::new(pods, watcher::Config::default().labels(&opted_in));
         let store = controller.store();
         let (hooks, answers) = Callbacks::start(
@@ -61,6 +67,7 @@ impl Leader {
             self.hooks.clone(),
             store.clone(),
             metrics.callbacks.clone(),
+            traces.clone(),
             stop.child_token(),
         );
         let watch = Watch {
@@ -76,7 +83,7 @@ impl Leader {
         let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
         let context =
-            Arc::new(Context::new(client.clone(), metrics.clone(), events, hooks.clone(), deletions));
+            Arc::new(Context::new(client.clone(), metrics.clone(), events, hooks.clone(), deletions, traces));
         let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
         let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
         let waiting = (store, context.clone());

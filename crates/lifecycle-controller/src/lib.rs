@@ -36,6 +36,7 @@ mod reconcile;
 mod serve;
 mod services;
 mod story;
+mod traces;
 mod tracker;
 mod write;
 

@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::notes;
 use crate::services::{dead_services, missing_services};
 use crate::story::Told;
+use crate::traces::Traces;
 use crate::tracker::Tracker;
 use crate::write::{PodWrite, Writer};
 
@@ -40,6 +41,7 @@ pub(crate) struct Context {
     pub(crate) tracker: Tracker,
     pub(crate) hooks: Callbacks,
     pub(crate) deletions: Deletions,
+    traces: Traces,
     writer: Writer,
     events: Events,
     slots: Semaphore,
@@ -52,15 +54,17 @@ impl Context {
         events: Events,
         hooks: Callbacks,
         deletions: Deletions,
+        traces: Traces,
     ) -> Self {
         Context {
             writer: Writer::new(client.clone(), metrics.clone()),
             client,
             metrics,
             latest: Latest::default(),
-            tracker: Tracker::default(),
+            tracker: Tracker::new(traces.clone()),
             hooks,
             deletions,
+            traces,
             events,
             slots: Semaphore::new(AT_ONCE),
         }
@@ -123,6 +127,7 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         // The pod comes again when hooks are known; this is for the case that it doesn't.
         return Ok(Action::requeue(HOOKS_UNKNOWN));
     };
+    context.traces.heard(&pod, &plan.notes, plan.now);
     let waits = [
         repair_expectations(&pod, context, &mut plan).await?,
         doubt.map(SignedDuration::unsigned_abs),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::lease::{LeaseParams, stand};
+use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::{client, shutdown, telemetry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new());
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
+    let traces = Traces::start(&process.traces, SERVICE, version, &mut registry)?;
 
     let grpc_metrics = grpc::Metrics::register(&mut registry);
     let admin = AdminServer::bind(process.admin_bind).await?;
@@ -72,10 +74,12 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let services = grpc::services(&grpc_args, parts).await.context("put the gRPC services together")?;
     let calls = tokio::spawn(server.serve(services, stop.clone()));
     let node_unreachable_limit = node.node_unreachable_limit;
-    let leader = Leader { client, identity, hooks, node_unreachable_limit, metrics, hub };
+    let spans = traces.spans();
+    let leader = Leader { client, identity, hooks, node_unreachable_limit, metrics, spans, hub };
     lead_when_elected(candidacy.leading.clone(), &leader, &stop).await;
     candidacy.release().await;
     calls.await.context("the gRPC server ended badly")?;
+    traces.finish().await;
     end.cancel();
     admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
     tracing::info!("stopped");

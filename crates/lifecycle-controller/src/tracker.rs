@@ -1,4 +1,4 @@
-//! What the controller remembers of each pod between two looks at it. All of it may be lost at any time: it serves metrics,
+//! What the controller remembers of each pod between two looks at it. All of it may be lost at any time: it serves metrics, traces,
 //! events and the patience before a condition is written, never a decision about the pod.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,6 +13,7 @@ use crate::cached_pod::{CachedPod, PodKey};
 use crate::metrics::Metrics;
 use crate::reconcile::now;
 use crate::story::{Story, Told};
+use crate::traces::Traces;
 
 /// A wait that is over sooner is not worth a write of its own: the next write that moves the gate tells of it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,9 +72,14 @@ enum ServiceCheck {
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     pods: Mutex<HashMap<PodKey, Tracked>>,
+    traces: Traces,
 }
 
 impl Tracker {
+    pub(crate) fn new(traces: Traces) -> Self {
+        Tracker { traces, ..Tracker::default() }
+    }
+
     /// Takes note of a version of a pod: what has changed since the last one goes to metrics and into the pod's story.
     pub(crate) fn observe(&self, pod: &CachedPod, metrics: &Metrics) {
         let view = pod.view();
@@ -82,9 +88,11 @@ impl Tracker {
         let mut pods = self.pods.lock();
         let key = pod.key();
         let same_pod = pods.get(&key).is_some_and(|tracked| tracked.uid == pod.uid());
+        self.traces.observe(pod, &operations, same_pod, now());
         if !same_pod {
             if let Some(replaced) = pods.remove(&key) {
                 leave_all(&replaced, metrics);
+                self.traces.gone(&replaced.uid);
             }
             present.values().for_each(|standing| standing.enter(metrics));
             pods.insert(key, Tracked::new(pod.uid(), present, operations.is_service_available()));
@@ -226,6 +234,7 @@ impl Tracker {
             let keep = exists(key);
             if !keep {
                 leave_all(tracked, metrics);
+                self.traces.gone(&tracked.uid);
                 gone.push((key.clone(), tracked.uid.clone()));
             }
             keep

@@ -5,7 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use podward_core::hooks::Hook;
 use podward_core::{Pod, ReviewPolicy, UnixNanos, Writer, on_create, on_update, review_raw};
-use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Decision, Operation, Route, Webhook};
+use podward_runtime::admission::{
+    AdmissionRequest, AdmissionResponse, Decision, Operation, Route, TracedPod, Webhook,
+};
 
 use crate::consumers::Consumers;
 
@@ -71,6 +73,15 @@ impl Webhook for Mutating {
 
     fn decide<'a>(&'a self, route: &'static Route, request: &'a AdmissionRequest<'a, Pod>) -> Decision<'a> {
         self.judge(route, request).into()
+    }
+
+    fn traced<'a>(&self, request: &'a AdmissionRequest<'_, Pod>) -> Option<TracedPod<'a>> {
+        let (new, old) = (request.object.as_ref(), request.old_object.as_ref());
+        Some(TracedPod {
+            uid: &new.or(old)?.metadata.uid,
+            labels: new.and_then(|pod| pod.metadata.labels.as_ref()),
+            old_labels: old.and_then(|pod| pod.metadata.labels.as_ref()),
+        })
     }
 }
 

@@ -20,9 +20,11 @@ mod decode;
 mod metrics;
 mod response;
 mod service;
+mod traced;
 
 pub use decision::{Decision, Later};
 pub use decode::{AdmissionRequest, DeleteOptions, Operation, Resource, UserInfo};
 pub use metrics::AdmissionMetrics;
 pub use response::AdmissionResponse;
 pub use service::{AdmissionService, Limits, Route, Webhook};
+pub use traced::TracedPod;

@@ -11,6 +11,7 @@ use podward_core::ReviewPolicy;
 use tokio_util::sync::CancellationToken;
 
 use crate::lease::LeaseParams;
+use crate::telemetry::traces::TraceArgs;
 use crate::tls::keep_as_files;
 
 /// Arguments of the process itself.
@@ -25,6 +26,9 @@ pub struct ProcessArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub log: LogArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub traces: TraceArgs,
 }
 
 /// Arguments of logging.

@@ -1,4 +1,6 @@
-//! Logs and metrics of a process.
+//! Logs, metrics and traces of a process.
+
+pub mod traces;
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{AdminServer, Condition, Readiness};
 use crate::admission::{AdmissionMetrics, AdmissionService, Limits, Webhook};
 use crate::args::{KubeArgs, ProcessArgs, TlsArgs};
+use crate::telemetry::traces::Traces;
 use crate::tls::{Certificates, ServerLimits, TlsMetrics, TlsServer, self_check};
 use crate::{client, shutdown, telemetry};
 
@@ -109,6 +110,7 @@ pub async fn serve_webhook<W: Webhook>(
     let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
     admission_metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
+    let traces = Traces::start(&process.traces, service, version, &mut registry)?;
 
     // The admin port and the self-check outlive the HTTPS port; what is left of them goes with the runtime.
     let (end, last) = (CancellationToken::new(), CancellationToken::new());
@@ -152,11 +154,12 @@ pub async fn serve_webhook<W: Webhook>(
         let _ = listening.send(at);
     }
 
-    let service = AdmissionService::new(webhook, admission_metrics, Limits::default());
+    let service = AdmissionService::traced(webhook, admission_metrics, Limits::default(), traces.spans());
     let report = server.serve(service, stop_accepting).await;
     stopper.abort();
     end.cancel();
     checks.await.context("the self-check ended badly")?;
+    traces.finish().await;
     last.cancel();
     admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
     tracing::info!(drained = report.drained, "stopped");

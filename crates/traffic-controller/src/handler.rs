@@ -1,5 +1,6 @@
 //! Answers calls.
 
+mod traced;
 mod wire;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use podward_proto::v1::{HandleRequest, HandleResponse};
 use podward_runtime::admin::Readiness;
 use podward_runtime::authn::Authenticator;
 use podward_runtime::grpc::timeout_of;
+use podward_runtime::telemetry::traces::Spans;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -25,6 +27,7 @@ use crate::scraper::Scraper;
 use crate::verdict::{self, Flight, Nodes, Progress, ServiceOthers, Verdict, Waits};
 use crate::world::{Facts, Owner};
 
+use traced::Traced;
 use wire::Asked;
 
 /// How long a call is held open for what it waits for. Much less than calls may take (10 s), so that none ends in an error; and less
@@ -49,6 +52,7 @@ pub(crate) struct Handler {
     pub(crate) user: String,
     pub(crate) readiness: Readiness,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) spans: Spans,
     pub(crate) stop: CancellationToken,
 }
 
@@ -68,9 +72,14 @@ impl HookHandler for Handler {
         }
         let patience = timeout_of(&request.metadata().clone().into_headers())?;
         let hold = patience.map_or(HOLD, |patience| HOLD.min(patience.saturating_sub(WAY_BACK)));
+        let traced = Traced::begin(&self.spans, &request, self.hub.clock.now());
         let asked = Asked::try_from(request.into_inner())?;
         let verdict = self.answer(&asked, hold).await;
-        Ok(Response::new(wire::response(&asked, verdict, self.hub.clock.now(), &self.metrics)))
+        let response = wire::response(&asked, verdict, self.hub.clock.now(), &self.metrics);
+        if let Some(traced) = traced {
+            traced.end(&response, self.hub.clock.now());
+        }
+        Ok(Response::new(response))
     }
 }
 

@@ -8,6 +8,7 @@ use podward_proto::v1::hook_handler_server::HookHandlerServer;
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::authn::Authenticator;
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services};
+use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::{Certificates, ServerLimits, TlsMetrics};
 use podward_runtime::{client, shutdown, telemetry};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
     grpc_metrics.register(&mut registry);
+    let traces = Traces::start(&process.traces, SERVICE, version, &mut registry)?;
 
     let admin = AdminServer::bind(process.admin_bind).await?;
     let admin_address = admin.address();
@@ -112,6 +114,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         user: controller_user,
         readiness: readiness.clone(),
         metrics: metrics.clone(),
+        spans: traces.spans(),
         stop: stop.clone(),
     };
     let handler = HookHandlerServer::new(handler).max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -133,6 +136,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let report = server.serve(services, stop_accepting).await;
     stopper.abort();
     registration.abort();
+    traces.finish().await;
     end.cancel();
     last.cancel();
     admin.await.context("the admin server ended badly")?.context("the admin server failed")?;

@@ -1,7 +1,9 @@
 //! The judgement of the validating webhook.
 
 use podward_core::{ReviewPolicy, Writer, review};
-use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Decision, Operation, Route, Webhook};
+use podward_runtime::admission::{
+    AdmissionRequest, AdmissionResponse, Decision, Operation, Route, TracedPod, Webhook,
+};
 
 use crate::hold::Holding;
 use crate::subject::Subject;
@@ -75,5 +77,16 @@ impl Webhook for Validating {
             (DELETE | EVICT, None) => AdmissionResponse::allow().into(),
             _ => self.validate(request).into(),
         }
+    }
+
+    fn traced<'a>(&self, request: &'a AdmissionRequest<'_, Subject>) -> Option<TracedPod<'a>> {
+        let (new, old) = (request.object.as_ref(), request.old_object.as_ref());
+        // An eviction says nothing of its pod but the name.
+        request.sub_resource.is_empty().then_some(())?;
+        Some(TracedPod {
+            uid: &new.or(old)?.pod.metadata.uid,
+            labels: new.and_then(|subject| subject.pod.metadata.labels.as_ref()),
+            old_labels: old.and_then(|subject| subject.pod.metadata.labels.as_ref()),
+        })
     }
 }

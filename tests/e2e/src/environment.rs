@@ -7,6 +7,8 @@ use podward_support::{Cluster, DemoImages, Installation, Options, Podward};
 use podward_testbed::{Bed, BedBuilder, Part, Shape, ToolsError, build_program, preflight};
 use tokio::sync::{OnceCell, RwLock};
 
+use crate::collector::Collector;
+
 /// Names the cluster to use instead of a `node` bed.
 const KUBECONFIG: &str = "PODWARD_KUBECONFIG";
 /// How long a killed controller keeps its lease. Short, since tests wait for it.
@@ -23,6 +25,8 @@ pub(crate) struct Environment {
     pub(crate) cluster: Cluster,
     pub(crate) running: Running,
     pub(crate) images: DemoImages,
+    /// Gets the traces of Podward's services, where there is one.
+    pub(crate) collector: Option<Collector>,
     /// Held for reading by tests that share Podward, for writing by those that disturb it.
     pub(crate) access: RwLock<()>,
 }
@@ -97,7 +101,7 @@ impl Environment {
     async fn start_node() -> Result<Self> {
         let images = DemoImages::default();
         // Pods are held by whom the tests say, and by nobody else.
-        let options = Options {
+        let mut options = Options {
             controllers: 2,
             traffic_controllers: 0,
             lease_seconds: LEASE_SECONDS,
@@ -110,7 +114,11 @@ impl Environment {
             }
             None => node_bed("e2e-node", &images, &options.profile).await?,
         };
-        Self::with_podward(cluster, options, images).await
+        let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
+        let kinds = [Kind::MutatingWebhook, Kind::ValidatingWebhook, Kind::LifecycleController];
+        options.more = kinds.map(|kind| (kind, format!("--otlp-endpoint={}", collector.url()))).to_vec();
+        let environment = Self::with_podward(cluster, options, images).await?;
+        Ok(Self { collector: Some(collector), ..environment })
     }
 
     async fn start_serving() -> Result<Self> {
@@ -124,7 +132,7 @@ impl Environment {
             ["traffic-controller.waits.dnsTtlSeconds=4", "traffic-controller.waits.surgeWaitSeconds=20"];
         let installed = Installation::install(&cluster, &[&lease, waits[0], waits[1]]).await;
         let running = kept(&cluster, installed.map(Running::Installed))?;
-        Ok(Self { cluster, running, images, access: RwLock::default() })
+        Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
     }
 
     async fn start_simulated() -> Result<Self> {
@@ -146,7 +154,7 @@ impl Environment {
     async fn with_podward(cluster: Cluster, options: Options, images: DemoImages) -> Result<Self> {
         let started = Podward::start(&cluster, options).await;
         let running = kept(&cluster, started.map(Box::new).map(Running::Processes))?;
-        Ok(Self { cluster, running, images, access: RwLock::default() })
+        Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
     }
 
     /// Ends it. After a failure logs are kept, and said where.

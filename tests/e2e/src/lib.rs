@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod collector;
 mod environment;
 mod kubectl;
 pub mod metrics;
@@ -19,6 +20,7 @@ mod scene;
 mod suite;
 
 pub use account::Account;
+pub use collector::{Collected, Collector};
 pub use kubectl::Kubectl;
 pub use raw::{Answer, raw_patch};
 pub use scene::{CONSUMER, NAMESPACE_NAME, Scene};

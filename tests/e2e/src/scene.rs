@@ -25,6 +25,7 @@ use podward_support::{
 use serde_json::{Value, json};
 
 use crate::{
+    collector::Collector,
     environment::{Environment, Running, user_cluster},
     kubectl::Kubectl,
 };
@@ -149,6 +150,14 @@ impl Scene {
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.environment.cluster
+    }
+
+    /// What gets the traces of Podward's services.
+    ///
+    /// # Errors
+    /// When there is none on this cluster.
+    pub fn collector(&self) -> Result<&Collector> {
+        self.environment.collector.as_ref().context("this cluster has no collector of traces")
     }
 
     /// The images of pods.

@@ -18,6 +18,7 @@ use super::metrics::{CANCELLED, FAILED, HookMetrics, UNREACHABLE};
 use super::queue::QuestionId;
 use super::registered::Registered;
 use super::response::{Failure, FailureKind, Reply};
+use crate::traces::{CallSpan, Traces};
 
 /// How a hook is reached.
 #[derive(Debug)]
@@ -34,9 +35,15 @@ impl Line {
         }
     }
 
-    async fn handle(&self, request: v1::HandleRequest, timeout: Duration) -> Result<Reply, Failure> {
+    async fn handle(
+        &self,
+        request: v1::HandleRequest,
+        traceparent: Option<String>,
+        timeout: Duration,
+    ) -> Result<Reply, Failure> {
         let response = match self {
-            Line::Endpoint(client) => client.handle(request).await?,
+            Line::Endpoint(client) => client.handle(request, traceparent).await?,
+            // A stream has its metadata once and for all. Hook systems can tell the trace from pod and operation.
             Line::Attached(hub) => hub.handle(request, timeout).await?,
         };
         Reply::read(response)
@@ -51,6 +58,7 @@ pub(super) struct Driver {
     pub(super) bell: Arc<Notify>,
     pub(super) board: Arc<Mutex<Board>>,
     pub(super) metrics: HookMetrics,
+    pub(super) traces: Traces,
 }
 
 enum Ended {
@@ -60,6 +68,7 @@ enum Ended {
         phase: Phase,
         result: Option<Result<Reply, Failure>>,
         took: Duration,
+        span: Option<Box<CallSpan>>,
     },
     Probe(Result<(), Failure>),
 }
@@ -100,9 +109,11 @@ impl Driver {
     async fn call(&self, call: Call) -> Ended {
         let Call { id, attempt, phase, request, cancelled } = call;
         let began = Instant::now();
-        let result =
-            cancelled.run_until_cancelled(self.line.handle(request, self.registered.call_timeout)).await;
-        Ended::Call { id, attempt, phase, result, took: began.elapsed() }
+        let span = self.traces.call(&request);
+        let traceparent = span.as_ref().map(|span| span.traceparent());
+        let answer = self.line.handle(request, traceparent, self.registered.call_timeout);
+        let result = cancelled.run_until_cancelled(answer).await;
+        Ended::Call { id, attempt, phase, result, took: began.elapsed(), span }
     }
 
     fn ended(&self, ended: Ended) {
@@ -114,7 +125,7 @@ impl Driver {
                 }
                 self.board.lock().probed(name, result, Instant::now());
             }
-            Ended::Call { id, attempt, phase, result, took } => {
+            Ended::Call { id, attempt, phase, result, took, span } => {
                 let outcome = match &result {
                     None => CANCELLED,
                     Some(Ok(reply)) => reply.as_str(),
@@ -124,6 +135,14 @@ impl Driver {
                     }
                 };
                 self.metrics.called(name, phase, outcome);
+                if let Some(span) = span {
+                    let (evidence, error) = match &result {
+                        Some(Ok(Reply::Done(evidence))) => (Some(evidence.level.as_str()), None),
+                        Some(Err(failure)) => (None, Some(failure.text.clone())),
+                        _ => (None, None),
+                    };
+                    span.end(outcome, evidence, error);
+                }
                 self.board.lock().ended(name, (id, attempt), result, took, Instant::now());
             }
         }

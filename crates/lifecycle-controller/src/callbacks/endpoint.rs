@@ -64,9 +64,16 @@ impl EndpointClient {
         Ok(())
     }
 
-    /// Asks.
-    pub(super) async fn handle(&self, request: v1::HandleRequest) -> Result<v1::HandleResponse, Failure> {
+    /// Asks. `traceparent` tells the server of which trace the call is a part.
+    pub(super) async fn handle(
+        &self,
+        request: v1::HandleRequest,
+        traceparent: Option<String>,
+    ) -> Result<v1::HandleResponse, Failure> {
         let mut request = Request::new(request);
+        if let Some(text) = traceparent.and_then(|text| text.parse().ok()) {
+            request.metadata_mut().insert("traceparent", text);
+        }
         if let Some(token) = self.credentials.bearer()? {
             request.metadata_mut().insert("authorization", token);
         }

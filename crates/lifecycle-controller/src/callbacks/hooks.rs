@@ -171,7 +171,8 @@ impl Hooks {
             }
         };
         let (board, metrics) = (self.shared.board.clone(), self.shared.metrics.clone());
-        let driver = Driver { registered, line, bell, board, metrics };
+        let traces = self.shared.traces.clone();
+        let driver = Driver { registered, line, bell, board, metrics, traces };
         self.drivers.insert(name.to_owned(), AbortOnDropHandle::new(tokio::spawn(driver.run())));
     }
 }

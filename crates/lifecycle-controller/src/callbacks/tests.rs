@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Callbacks, HookArgs, HookMetrics};
 use crate::cached_pod::CachedPod;
+use crate::traces::Traces;
 use api_server::ApiServer;
 
 /// No test waits for longer: it has failed then.
@@ -49,7 +50,8 @@ impl Rig {
         }
         writer.apply_watcher_event(&watcher::Event::InitDone);
         let (metrics, stop) = (HookMetrics::default(), CancellationToken::new());
-        let (callbacks, woken) = Callbacks::start(api.client(), args, store, metrics.clone(), stop.clone());
+        let (traces, client) = (Traces::default(), api.client());
+        let (callbacks, woken) = Callbacks::start(client, args, store, metrics.clone(), traces, stop.clone());
         Rig { api, callbacks, woken: Box::pin(woken), metrics, stop, _store: writer }
     }
 

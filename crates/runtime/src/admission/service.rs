@@ -20,6 +20,8 @@ use super::decision::{Decision, Waiting, deadline};
 use super::decode::{AdmissionRequest, DecodeError, Operation, Resource, decode};
 use super::metrics::{AdmissionMetrics, Outcome};
 use super::response::{AdmissionResponse, Refusal};
+use super::traced::{self, TracedPod};
+use crate::telemetry::traces::Spans;
 
 /// The judgement of a webhook.
 pub trait Webhook: Send + Sync + 'static {
@@ -37,6 +39,11 @@ pub trait Webhook: Send + Sync + 'static {
         route: &'static Route,
         request: &'a AdmissionRequest<'a, Self::Object>,
     ) -> Decision<'a>;
+
+    /// The pod that a request is about, for the traces of its operations. Asked only when somebody wants them.
+    fn traced<'a>(&self, _request: &'a AdmissionRequest<'_, Self::Object>) -> Option<TracedPod<'a>> {
+        None
+    }
 }
 
 /// One path of a webhook and what may be asked there, which is what the webhook configuration's rules must say too.
@@ -86,6 +93,7 @@ struct Inner<W> {
     metrics: AdmissionMetrics,
     limits: Limits,
     waiting: Waiting,
+    spans: Spans,
 }
 
 impl<W> Clone for AdmissionService<W> {
@@ -103,8 +111,13 @@ impl<W> fmt::Debug for AdmissionService<W> {
 impl<W: Webhook> AdmissionService<W> {
     /// Serves `webhook` within `limits`.
     pub fn new(webhook: W, metrics: AdmissionMetrics, limits: Limits) -> Self {
+        Self::traced(webhook, metrics, limits, Spans::none())
+    }
+
+    /// The same, with `spans` of what is decided about operations.
+    pub fn traced(webhook: W, metrics: AdmissionMetrics, limits: Limits, spans: Spans) -> Self {
         let waiting = Waiting::new(limits.waiting);
-        Self { inner: Arc::new(Inner { webhook, metrics, limits, waiting }) }
+        Self { inner: Arc::new(Inner { webhook, metrics, limits, waiting, spans }) }
     }
 
     /// Answers one request.
@@ -218,6 +231,11 @@ impl<W: Webhook> Inner<W> {
             self.metrics.warned(route.path);
         }
         record(route, request, &response, took);
+        if self.spans.are_wanted()
+            && let Some(pod) = self.webhook.traced(request)
+        {
+            traced::tell(&self.spans, route, request, &pod, &response, took);
+        }
         answer
     }
 }

@@ -13,6 +13,7 @@ mod phases;
 mod releases;
 mod scale;
 mod strict;
+mod tracing;
 mod traffic;
 mod webhooks;
 
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         operations::tests(),
         cancel::tests(),
         traffic::tests(),
+        tracing::tests(),
         creation::tests(),
         checks::tests(),
         scale::tests(),

@@ -112,6 +112,9 @@ imagePullPolicy: {{ $global.image.pullPolicy }}
 args:
   - --log={{ .values.log.level }}
   - --log-format={{ .values.log.format }}
+  {{- with $global.tracing.endpoint }}
+  - --otlp-endpoint={{ . }}
+  {{- end }}
   - --tls-secret={{ include "podward.tlsSecret" .root }}
   {{- if not .preStop }}
   - --drain-delay={{ .values.drain.delaySeconds }}

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::hook_server::{HookServer, done};
 use super::{PATIENCE, hook, pod, question};
 use crate::callbacks::{Callbacks, HookArgs, HookMetrics};
+use crate::traces::Traces;
 
 fn has(type_: &'static str, wanted: &'static str) -> impl Fn(Option<&LifecycleHook>) -> bool {
     move |hook: Option<&LifecycleHook>| {
@@ -33,8 +34,14 @@ async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
     let (metrics, stop) = (HookMetrics::default(), CancellationToken::new());
     let (store, _writer) = reflector::store();
     // Begun without the resource: it comes to be known when that is installed.
-    let (callbacks, woken) =
-        Callbacks::start(client.clone(), HookArgs::default(), store, metrics, stop.clone());
+    let (callbacks, woken) = Callbacks::start(
+        client.clone(),
+        HookArgs::default(),
+        store,
+        metrics,
+        Traces::default(),
+        stop.clone(),
+    );
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definition = LifecycleHook::crd();
     definitions.create(&PostParams::default(), &definition).await.unwrap();

@@ -54,6 +54,8 @@ pub(crate) struct Log {
     /// Open at this moment, and the most that ever were.
     pub(crate) open: usize,
     pub(crate) most_open: usize,
+    /// The `traceparent` headers of calls.
+    pub(crate) traceparents: Vec<String>,
 }
 
 impl Log {
@@ -97,6 +99,11 @@ impl Script {
     /// From now on this is answered to everything.
     pub(crate) fn answer_all(&self, reply: Reply) {
         self.rules.send_modify(|rules| rules.push((None, None, reply)));
+    }
+
+    /// A call came with this `traceparent` header.
+    pub(crate) fn called_within(&self, traceparent: Option<&str>) {
+        self.log.send_modify(|log| log.traceparents.extend(traceparent.map(ToOwned::to_owned)));
     }
 
     /// What was asked so far.

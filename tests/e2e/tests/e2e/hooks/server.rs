@@ -64,6 +64,8 @@ impl HookHandler for Handler {
         &self,
         request: Request<v1::HandleRequest>,
     ) -> Result<Response<v1::HandleResponse>, Status> {
+        let text = request.metadata().get("traceparent").and_then(|text| text.to_str().ok());
+        self.0.called_within(text);
         self.0.handle(request.into_inner()).await.map(Response::new)
     }
 }

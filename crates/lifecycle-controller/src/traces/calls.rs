@@ -1,0 +1,78 @@
+//! The span of a call to a hook.
+
+use podward_core::trace::{SpanId, TraceId};
+use podward_proto::v1;
+use podward_runtime::telemetry::traces::{KeyValue, NewSpan, SpanKind, Spans, random_span_id};
+
+use super::spans::About;
+use crate::reconcile::now;
+
+/// A call that goes on.
+#[derive(Debug)]
+pub(crate) struct CallSpan {
+    spans: Spans,
+    span: NewSpan,
+}
+
+impl CallSpan {
+    /// Within `place`, which is about an operation; `others` are the places of the other operations that the call is about.
+    pub(super) fn begin(
+        spans: Spans,
+        request: &v1::HandleRequest,
+        about: &About<'_>,
+        place: (TraceId, SpanId),
+        others: Vec<(TraceId, SpanId)>,
+    ) -> Self {
+        let phase = request.phase().as_str_name().trim_start_matches("PHASE_");
+        let mut attributes = about.attributes();
+        attributes.extend([
+            KeyValue::new("rpc.system", "grpc"),
+            KeyValue::new("rpc.service", "podward.v1.HookHandler"),
+            KeyValue::new("rpc.method", "Handle"),
+            KeyValue::new("podward.hook", request.hook_name.clone()),
+            KeyValue::new("podward.hook.phase", phase),
+            KeyValue::new("podward.hook.attempt", i64::from(request.attempt)),
+            KeyValue::new("podward.question.id", request.question_id.clone()),
+        ]);
+        let start = now();
+        let span = NewSpan {
+            trace: place.0,
+            id: random_span_id(),
+            parent: Some(place.1),
+            kind: SpanKind::Client,
+            name: format!("hook {phase}").into(),
+            start,
+            end: start,
+            attributes,
+            events: Vec::new(),
+            links: others,
+            error: None,
+        };
+        CallSpan { spans, span }
+    }
+
+    /// The header that makes the hook's own spans parts of this one.
+    pub(crate) fn traceparent(&self) -> String {
+        self.span.trace.traceparent(self.span.id)
+    }
+
+    #[cfg(test)]
+    pub(super) fn parent(&self) -> Option<SpanId> {
+        self.span.parent
+    }
+
+    /// The call is over. `evidence` stands behind its answer; `error` is why there was none.
+    pub(crate) fn end(
+        mut self,
+        outcome: &'static str,
+        evidence: Option<&'static str>,
+        error: Option<String>,
+    ) {
+        let attributes = &mut self.span.attributes;
+        attributes.push(KeyValue::new("podward.hook.outcome", outcome));
+        attributes.extend(evidence.map(|level| KeyValue::new("podward.evidence", level)));
+        self.span.error = error;
+        self.span.end = now().max(self.span.start);
+        self.spans.send(self.span);
+    }
+}
