@@ -1,4 +1,4 @@
-//! Images of the demo server with its client, and of Podward's services.
+//! Images of the demo server with its client, and of Podward's services and plugin.
 
 use std::path::PathBuf;
 
@@ -74,7 +74,7 @@ impl DemoImages {
     }
 }
 
-/// The images of Podward's services, named as the Helm chart names them.
+/// The images of Podward's services and of kubectl's plugin, named as the Helm chart names them.
 #[derive(Clone, Debug)]
 pub struct ServiceImages {
     /// `global.image.registry` of the chart.
@@ -90,23 +90,28 @@ impl Default for ServiceImages {
 }
 
 impl ServiceImages {
-    /// Builds the services in the cargo profile `profile`, each as one static program, and describes an image of each.
+    /// Builds the services and kubectl's plugin in the cargo profile `profile`, each as one static program, and describes an image of
+    /// each, by the program's name.
     ///
     /// # Errors
     /// When they can't be built.
-    pub async fn build(&self, profile: &str) -> Result<Vec<(Kind, Image)>> {
-        let programs = build_all_static(&Kind::ALL.map(Kind::as_str), profile)
-            .await
-            .context("build Podward's services")?;
-        let image = |kind: Kind| {
-            let program = programs.path(kind.as_str()).context("find a service's program")?;
-            let place = format!("/{kind}");
-            let image = Image::new(format!("{}/podward/{kind}:{}", self.registry, self.tag))
+    pub async fn build(&self, profile: &str) -> Result<Vec<(&'static str, Image)>> {
+        // The chart's jobs run the plugin.
+        let names: Vec<&'static str> =
+            Kind::ALL.into_iter().map(Kind::as_str).chain([Self::PLUGIN]).collect();
+        let programs = build_all_static(&names, profile).await.context("build Podward's services")?;
+        let image = |name: &'static str| {
+            let program = programs.path(name).with_context(|| format!("find the program {name}"))?;
+            let place = format!("/{name}");
+            let image = Image::new(format!("{}/podward/{name}:{}", self.registry, self.tag))
                 .file(program, &place, 0o755)
                 .entrypoint([&*place])
                 .user("65532:65532");
-            Ok((kind, image))
+            Ok((name, image))
         };
-        Kind::ALL.into_iter().map(image).collect()
+        names.iter().copied().map(image).collect()
     }
+
+    /// The plugin's program.
+    pub const PLUGIN: &str = "kubectl-podward";
 }

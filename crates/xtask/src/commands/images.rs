@@ -37,11 +37,11 @@ impl Images {
             Ok(())
         };
         let progress = Progress::stderr();
-        let step = progress.step("build Podward's services as static programs", None);
+        let step = progress.step("build Podward's services and its plugin as static programs", None);
         let services = ServiceImages { registry: self.registry, tag: self.tag }.build(&self.profile).await?;
         step.done();
-        for (service, image) in &services {
-            write(image, &format!("{service}.tar"))?;
+        for (program, image) in &services {
+            write(image, &format!("{program}.tar"))?;
         }
         let step = progress.step("build the demo server as a static program", None);
         let demo = DemoImages::default().build(&self.profile).await?;

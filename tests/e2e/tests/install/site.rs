@@ -1,6 +1,6 @@
 //! The bed, with Podward installed by Helm.
 
-use std::{process::Stdio, time::Duration};
+use std::{path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
@@ -42,15 +42,20 @@ impl Site {
             "lifecycle-controller.leaseDurationSeconds=5".to_owned(),
         ];
         let site = Self { bed, values: values.to_vec(), image: demo.v1 };
-        let mut arguments =
-            vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
-        arguments.extend(site.values());
-        if let Err(error) = site.helm(&arguments).await {
+        if let Err(error) = site.install().await {
             let evidence = site.evidence().await;
             site.end(true).await?;
             return Err(error.context(evidence));
         }
         Ok(site)
+    }
+
+    /// Installs Podward, and waits until it is there.
+    pub(crate) async fn install(&self) -> Result<()> {
+        let mut arguments =
+            vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
+        arguments.extend(self.values());
+        self.helm(&arguments).await.map(drop)
     }
 
     fn values(&self) -> impl Iterator<Item = &str> {
@@ -79,11 +84,26 @@ impl Site {
         self.run("kubectl", arguments).await
     }
 
+    /// Runs a command line as somebody types it who has the bed's tools and the programs in `folder` at hand; gives what it prints.
+    pub(crate) async fn shell(&self, line: &str, folder: &Path) -> Result<String> {
+        let tools = self.bed.tools().bin("kubectl");
+        let mut folders = vec![folder.to_owned()];
+        folders.extend(tools.parent().map(Path::to_owned));
+        folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).env("PATH", std::env::join_paths(folders)?);
+        self.output(command, line.to_owned()).await
+    }
+
     async fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(self.bed.tools().bin(program));
+        command.args(["--namespace", NAMESPACE]).args(arguments);
+        self.output(command, format!("{program} {}", arguments.join(" "))).await
+    }
+
+    async fn output(&self, mut command: Command, asked: String) -> Result<String> {
         command.current_dir(workspace_dir()).env("KUBECONFIG", self.bed.kubeconfig()).kill_on_drop(true);
-        command.args(["--namespace", NAMESPACE]).args(arguments).stdin(Stdio::null());
-        let asked = format!("{program} {}", arguments.join(" "));
+        command.stdin(Stdio::null());
         let output = command.output().await.with_context(|| format!("run {asked}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ensure!(output.status.success(), "{asked} ended with {}: {}", output.status, text(&output.stderr));
