@@ -91,6 +91,7 @@ mod patch;
 mod phase;
 mod plan;
 mod pod;
+pub mod release;
 mod time;
 pub mod trace;
 mod view;

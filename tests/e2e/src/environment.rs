@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
-use podward_support::{Cluster, DemoImages, Installation, Options, Podward};
+use podward_support::{Cluster, DemoImages, Installation, Kind, Options, Podward};
 use podward_testbed::{Bed, BedBuilder, Part, Shape, ToolsError, build_program, preflight};
 use tokio::sync::{OnceCell, RwLock};
 

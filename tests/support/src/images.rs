@@ -1,4 +1,4 @@
-//! Images of the demo server with its client, and of Podward's services.
+//! Images of the demo server with its client, and of Podward's services and plugin.
 
 use std::path::PathBuf;
 
@@ -79,7 +79,7 @@ impl DemoImages {
     }
 }
 
-/// The images of Podward's services, named as the Helm chart names them.
+/// The images of Podward's services and of kubectl's plugin, named as the Helm chart names them.
 #[derive(Clone, Debug)]
 pub struct ServiceImages {
     /// `global.image.registry` of the chart.
@@ -95,37 +95,29 @@ impl Default for ServiceImages {
 }
 
 impl ServiceImages {
-    /// Builds the services in the cargo profile `profile`, each as one static program, and describes an image of each.
+    /// Builds the services and kubectl's plugin in the cargo profile `profile`, each as one static program, and describes an image of
+    /// each, by the program's name.
     ///
     /// # Errors
     /// When they can't be built.
-    pub async fn build(&self, profile: &str) -> Result<Vec<(Kind, Image)>> {
-        let programs = build_all_static(&Kind::ALL.map(Kind::as_str), profile)
-            .await
-            .context("build Podward's services")?;
+    pub async fn build(&self, profile: &str) -> Result<Vec<(&'static str, Image)>> {
+        // The chart's jobs run the plugin.
+        let names: Vec<&'static str> =
+            Kind::ALL.into_iter().map(Kind::as_str).chain([Self::PLUGIN]).collect();
+        let programs = build_all_static(&names, profile).await.context("build Podward's services")?;
         let about = About::this().await?;
-        let image = |kind: Kind| {
-            let program = programs.path(kind.as_str()).context("find a service's program")?;
-            let place = format!("/{kind}");
+        let image = |name: &'static str| {
+            let program = programs.path(name).with_context(|| format!("find the program {name}"))?;
+            let place = format!("/{name}");
             let image = about
-                .image(format!("{}/podward/{kind}:{}", self.registry, self.tag), kind.as_str())
+                .image(format!("{}/podward/{name}:{}", self.registry, self.tag), name)
                 .file(program, &place, 0o755)
                 .entrypoint([&*place]);
-            Ok((kind, image))
+            Ok((name, image))
         };
-        Kind::ALL.into_iter().map(image).collect()
+        names.iter().copied().map(image).collect()
     }
 
-    /// Builds kubectl's plugin in the cargo profile `profile`, as one static program, and describes an image of it.
-    ///
-    /// # Errors
-    /// When it can't be built.
-    pub async fn plugin(&self, profile: &str) -> Result<Image> {
-        const NAME: &str = "kubectl-podward";
-        let program = build_static(NAME, NAME, profile).await.context("build kubectl's plugin")?;
-        Ok(Image::new(format!("{}/podward/{NAME}:{}", self.registry, self.tag))
-            .file(&program, "/kubectl-podward", 0o755)
-            .entrypoint(["/kubectl-podward"])
-            .user("65532:65532"))
-    }
+    /// The plugin's program.
+    pub const PLUGIN: &str = "kubectl-podward";
 }

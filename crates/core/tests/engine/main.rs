@@ -15,6 +15,7 @@ mod hook_tables;
 mod hook_world;
 mod interleavings;
 mod patches;
+mod releasing;
 mod repeats;
 mod reviews;
 mod rules;

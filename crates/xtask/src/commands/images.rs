@@ -53,11 +53,11 @@ impl Images {
         }
 
         let progress = Progress::stderr();
-        let step = progress.step("build Podward's services as static programs", None);
+        let step = progress.step("build Podward's services and its plugin as static programs", None);
         let services = ServiceImages { registry: self.registry, tag: self.tag }.build(&self.profile).await?;
         step.done();
-        let names: Vec<_> = services.iter().map(|(service, _)| service.to_string()).collect();
-        let materials = Materials::of(&names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        let names: Vec<_> = services.iter().map(|(service, _)| *service).collect();
+        let materials = Materials::of(&names).await?;
         let mut written = Vec::new();
         for ((_, image), service) in services.iter().zip(&names) {
             let packed = write(image, &output.join(format!("{service}.tar")), &mut written)?;

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(90);
 
 /// A Deployment behind a Service; one of its pods is deleted.
 pub(crate) async fn a_deleted_pod_is_let_go_of_first(site: &Site) -> Result<()> {
-    let namespace = make(site).await?;
+    let namespace = make(site, None).await?;
     let pods: Api<Pod> = Api::namespaced(site.client(), &namespace);
     let list = pods.list(&ListParams::default()).await.context("list the pods")?;
     let pod = list.items.first().context("there is no pod")?;
@@ -68,12 +68,27 @@ pub(crate) async fn a_pod_comes_and_goes_as_ever(site: &Site) -> Result<()> {
         await_condition(pods.clone(), name, conditions::is_deleted(&uid)).await.context("watch the pod")
     })
     .await?;
-    Ok(())
+    let namespace = make(site, None).await?;
+    let pods: Api<Pod> = Api::namespaced(site.client(), &namespace);
+    let deployments: Api<Deployment> = Api::namespaced(site.client(), &namespace);
+    deployments.delete(APP, &DeleteParams::default()).await.context("delete the Deployment")?;
+    within(LONG, || format!("the pods of namespace {namespace} to be gone"), async {
+        while let Some(pod) = pods.list(&ListParams::default()).await.context("list pods")?.items.first() {
+            let (name, uid) = (pod.name_any(), pod.uid().context("a pod without UID")?);
+            await_condition(pods.clone(), &name, conditions::is_deleted(&uid))
+                .await
+                .context("watch the pod")?;
+        }
+        Ok(())
+    })
+    .await?;
+    remove(site, &namespace).await
 }
 
-async fn make(site: &Site) -> Result<String> {
+/// A Deployment of two pods behind a Service, both called [`APP`], in the namespace `name` or a new one. Gives its namespace.
+pub(crate) async fn make(site: &Site, name: Option<&str>) -> Result<String> {
     let spaces: Api<Namespace> = Api::all(site.client());
-    let space = json!({"metadata": {"generateName": "life-"}});
+    let space = json!({"metadata": {"name": name, "generateName": "life-"}});
     let space = spaces
         .create(&PostParams::default(), &serde_json::from_value(space)?)
         .await
@@ -114,7 +129,7 @@ async fn make(site: &Site) -> Result<String> {
     Ok(namespace)
 }
 
-async fn remove(site: &Site, namespace: &str) -> Result<()> {
+pub(crate) async fn remove(site: &Site, namespace: &str) -> Result<()> {
     let spaces: Api<Namespace> = Api::all(site.client());
     spaces.delete(namespace, &DeleteParams::default()).await.context("delete the namespace").map(drop)
 }

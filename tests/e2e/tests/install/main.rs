@@ -4,6 +4,7 @@
 
 mod admission;
 mod checked;
+mod guard;
 mod lives;
 mod site;
 
@@ -22,7 +23,7 @@ use admission::AdmissionLoad;
 use site::Site;
 
 /// For each step.
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(420);
 /// Short-lived certificates: renewed after a minute.
 const SHORT: [&str; 2] =
     ["global.certificates.lifetimeSeconds=120", "global.certificates.caLifetimeSeconds=360"];
@@ -45,7 +46,9 @@ fn main() -> ExitCode {
         step("an_upgrade_refuses_no_request", &runtime, &site, upgraded),
         step("certificates_are_renewed_and_no_request_is_refused", &runtime, &site, renewed),
         step("a_rollback_refuses_no_request", &runtime, &site, rolled_back),
-        step("nothing_waits_for_what_was_uninstalled", &runtime, &site, uninstalled),
+        step("an_uninstall_lets_go_of_every_pod", &runtime, &site, uninstalled),
+        step("a_reinstall_takes_the_pods_in_again", &runtime, &site, guard::reinstalled),
+        step("pods_of_a_skipped_guard_are_released_by_hand", &runtime, &site, guard::skipped),
     ];
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(site) = site.get()
@@ -123,8 +126,10 @@ async fn rolled_back(site: Arc<Site>) -> Result<()> {
 }
 
 async fn uninstalled(site: Arc<Site>) -> Result<()> {
-    site.helm(&["uninstall", "podward", "--wait", "--timeout", "3m"]).await?;
+    let pods = guard::Pods::bring_about(&site).await?;
+    site.helm(&["uninstall", "podward", "--wait", "--timeout", "5m"]).await?;
     // Resource definitions are kept, with what is in them.
     ensure!(site.kubectl(&["get", "lifecyclehook"]).await?.contains("traffic-controller"));
+    pods.are_free().await?;
     lives::a_pod_comes_and_goes_as_ever(&site).await
 }

@@ -1,7 +1,7 @@
 //! The bed, with Podward installed by Helm.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Output, Stdio},
     time::Duration,
 };
@@ -39,7 +39,6 @@ impl Site {
         for (_, image) in services.build("dev").await? {
             builder = builder.image(image);
         }
-        builder = builder.image(services.plugin("dev").await?);
         for image in demo.build("dev").await? {
             builder = builder.image(image);
         }
@@ -50,15 +49,20 @@ impl Site {
             "lifecycle-controller.leaseDurationSeconds=5".to_owned(),
         ];
         let site = Self { bed, values: values.to_vec(), plugin, image: demo.v1 };
-        let mut arguments =
-            vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
-        arguments.extend(site.values());
-        if let Err(error) = site.helm(&arguments).await {
+        if let Err(error) = site.install().await {
             let evidence = site.evidence().await;
             site.end(true).await?;
             return Err(error.context(evidence));
         }
         Ok(site)
+    }
+
+    /// Installs Podward, and waits until it is there.
+    pub(crate) async fn install(&self) -> Result<()> {
+        let mut arguments =
+            vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
+        arguments.extend(self.values());
+        self.helm(&arguments).await.map(drop)
     }
 
     fn values(&self) -> impl Iterator<Item = &str> {
@@ -94,11 +98,26 @@ impl Site {
         command.args(arguments).output().await.with_context(|| format!("run {}", self.plugin.display()))
     }
 
+    /// Runs a command line as somebody types it who has the bed's tools and the programs in `folder` at hand; gives what it prints.
+    pub(crate) async fn shell(&self, line: &str, folder: &Path) -> Result<String> {
+        let tools = self.bed.tools().bin("kubectl");
+        let mut folders = vec![folder.to_owned()];
+        folders.extend(tools.parent().map(Path::to_owned));
+        folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).env("PATH", std::env::join_paths(folders)?);
+        self.output(command, line.to_owned()).await
+    }
+
     async fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(self.bed.tools().bin(program));
+        command.args(["--namespace", NAMESPACE]).args(arguments);
+        self.output(command, format!("{program} {}", arguments.join(" "))).await
+    }
+
+    async fn output(&self, mut command: Command, asked: String) -> Result<String> {
         command.current_dir(workspace_dir()).env("KUBECONFIG", self.bed.kubeconfig()).kill_on_drop(true);
-        command.args(["--namespace", NAMESPACE]).args(arguments).stdin(Stdio::null());
-        let asked = format!("{program} {}", arguments.join(" "));
+        command.stdin(Stdio::null());
         let output = command.output().await.with_context(|| format!("run {asked}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ensure!(output.status.success(), "{asked} ended with {}: {}", output.status, text(&output.stderr));

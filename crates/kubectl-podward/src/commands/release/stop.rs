@@ -1,0 +1,186 @@
+//! Podward's own services: whether they are at work, and how they stop.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::core::Selector;
+use kube::runtime::wait::await_condition;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+/// What the chart and the manifests call them.
+const MUTATING: &str = "podward-mutating";
+const VALIDATING: &str = "podward-validating";
+/// Those that write to pods by themselves.
+const CONTROLLERS: [&str; 2] = ["lifecycle-controller", "traffic-controller"];
+
+/// One answer of the API server.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Podward in a namespace.
+pub(super) struct Installation {
+    client: Client,
+    namespace: String,
+}
+
+impl Installation {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
+        Installation { client, namespace: namespace.to_owned() }
+    }
+
+    pub(super) fn what_is_stopped(&self) -> String {
+        format!(
+            "delete webhook configurations {MUTATING} and {VALIDATING}, scale {} in namespace {} to zero",
+            CONTROLLERS.join(" and "),
+            self.namespace
+        )
+    }
+
+    /// What of it would undo a release; `None` when nothing is left that could.
+    pub(super) async fn at_work(&self) -> Result<Option<String>> {
+        let webhooks: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let what = format!("look for webhook configuration {MUTATING}");
+        if answered(&what, webhooks.get_metadata_opt(MUTATING)).await?.is_some() {
+            return Ok(Some(format!("its webhook configuration {MUTATING} is there")));
+        }
+        for name in CONTROLLERS {
+            let found = self.deployment(name).await?;
+            if found.is_some_and(|found| !is_scaled_down(&found)) {
+                return Ok(Some(format!("Deployment {}/{name} has pods", self.namespace)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes the webhook configurations first, so that no new pod gets a gate and no request is refused for want of an answer; then
+    /// stops the controllers, which would put finalizers back, and waits until they are gone.
+    pub(super) async fn stop(&self, deadline: Instant) -> Result<()> {
+        self.remove::<MutatingWebhookConfiguration>(MUTATING).await?;
+        self.remove::<ValidatingWebhookConfiguration>(VALIDATING).await?;
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut stopped = Vec::new();
+        for name in CONTROLLERS {
+            let Some(found) = self.deployment(name).await? else { continue };
+            let what = format!("scale Deployment {}/{name} to zero", self.namespace);
+            // An autoscaler leaves a Deployment of no replicas alone.
+            let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+            let params = PatchParams::default();
+            answered(&what, deployments.patch_scale(name, &params, &none)).await?;
+            eprintln!("scaled Deployment {}/{name} to zero", self.namespace);
+            stopped.push((name, found));
+        }
+        for (name, deployment) in stopped {
+            self.until_gone(name, &deployment, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn deployment(&self, name: &str) -> Result<Option<Deployment>> {
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
+        let what = format!("look for Deployment {}/{name}", self.namespace);
+        answered(&what, deployments.get_opt(name)).await
+    }
+
+    async fn remove<K>(&self, name: &str) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let what = format!("delete {} {name}", K::kind(&()));
+        let params = DeleteParams::default();
+        match tokio::time::timeout(ANSWER, api.delete(name, &params)).await {
+            Ok(Ok(_)) => eprintln!("deleted {} {name}", K::kind(&())),
+            // Somebody did it before, or Podward was never here.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
+            Ok(Err(error)) => return Err(error).context(what),
+            Err(_) => bail!("could not {what}: no answer from the API server within {ANSWER:?}"),
+        }
+        Ok(())
+    }
+
+    /// First the Deployment's word that it wants none any more, then its pods, which may take their time to end.
+    async fn until_gone(&self, name: &str, deployment: &Deployment, deadline: Instant) -> Result<()> {
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
+        let is_down = |found: Option<&Deployment>| found.is_none_or(is_scaled_down);
+        let down = await_condition(deployments, name, is_down);
+        let what = format!("Deployment {}/{name} to be scaled down", self.namespace);
+        timeout_at(deadline, down)
+            .await
+            .map_err(|_| anyhow!("gave up waiting for {what}"))?
+            .with_context(|| format!("wait for {what}"))?;
+        let selector = deployment.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
+        let mut left = BTreeSet::new();
+        let gone = timeout_at(deadline, self.watch_pods(selector, &mut left)).await;
+        if let Ok(outcome) = gone {
+            return outcome
+                .with_context(|| format!("watch the pods of Deployment {}/{name}", self.namespace));
+        }
+        let names = left.into_iter().collect::<Vec<_>>().join(", ");
+        bail!(
+            "gave up waiting for pods {names} of Deployment {}/{name} to end; if their node is lost, delete them with \
+             `kubectl --namespace {} delete pod --force` and run this again",
+            self.namespace,
+            self.namespace
+        )
+    }
+
+    async fn watch_pods(&self, selector: LabelSelector, left: &mut BTreeSet<String>) -> Result<()> {
+        let selector: Selector = selector.try_into().context("read its selector")?;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let events = watcher(pods, watcher::Config::default().labels_from(&selector));
+        pin_mut!(events);
+        let mut is_listed = false;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => left.clear(),
+                Ok(Event::InitApply(pod) | Event::Apply(pod)) => {
+                    left.insert(pod.name_any());
+                }
+                Ok(Event::InitDone) => is_listed = true,
+                Ok(Event::Delete(pod)) => {
+                    left.remove(&pod.name_any());
+                }
+                Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {
+                    return Err(anyhow!("not allowed to list them: {status}"));
+                }
+                // It begins anew by itself.
+                Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+            if is_listed && left.is_empty() {
+                return Ok(());
+            }
+        }
+        bail!("the watch ended")
+    }
+}
+
+fn is_scaled_down(deployment: &Deployment) -> bool {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    let status = deployment.status.as_ref();
+    let seen = status.and_then(|status| status.observed_generation);
+    let there = status.and_then(|status| status.replicas).unwrap_or(0);
+    wanted == Some(0) && seen >= deployment.metadata.generation && there == 0
+}
+
+async fn answered<T>(what: &str, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(ANSWER, call).await {
+        Ok(answer) => answer.with_context(|| what.to_owned()),
+        Err(_) => bail!("could not {what}: no answer from the API server within {ANSWER:?}"),
+    }
+}

@@ -1,0 +1,321 @@
+//! Pods in every state in which Podward could leave them wedged when it goes.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    runtime::wait::{await_condition, conditions},
+};
+use podward_api::LifecycleHook;
+use podward_core::ConditionStatus;
+use podward_core::hooks::{finalizer_of, is_hook_finalizer};
+use podward_core::keys::{
+    self, CONTROL_LABEL, CONTROL_VALUE, Key, LIFECYCLE_CONDITION, SERVICE_READY_GATE, Stage,
+};
+use podward_support::{
+    pods::{condition, describe, is_ready},
+    within,
+};
+use podward_testbed::{build_program, workspace_dir};
+use serde_json::{Value, json};
+
+use super::lives;
+use super::site::Site;
+
+const NAMESPACE: &str = "guarded";
+/// A hook that nobody serves, and the label of the pods that it holds.
+const DEAF: &str = "deaf";
+/// The operation of [`Pods::operated`].
+const OPERATION: &str = "upgrade";
+const LONG: Duration = Duration::from_secs(90);
+
+/// Pods of the namespace [`NAMESPACE`].
+pub(crate) struct Pods {
+    site: Arc<Site>,
+    api: Api<Pod>,
+    in_service: String,
+    /// In the midst of an operation, with its gate off.
+    operated: String,
+    /// Somebody has deleted it, and a hook that can't be reached has to let go of it.
+    held: String,
+    /// Terminating, with the finalizer of that hook.
+    dying: (String, String),
+}
+
+impl Pods {
+    pub(crate) async fn bring_about(site: &Arc<Site>) -> Result<Self> {
+        lives::make(site, Some(NAMESPACE)).await?;
+        let hooks: Api<LifecycleHook> = Api::all(site.client());
+        let hook = json!({
+            "apiVersion": "podward.io/v1alpha1", "kind": "LifecycleHook", "metadata": {"name": DEAF},
+            "spec": {
+                "podSelector": {"matchLabels": {DEAF: "true"}}, "phases": ["Prepare", "Release"],
+                "endpoint": {"url": "https://127.0.0.1:9"}, "deadlineSeconds": 1, "deadlinePolicy": "Hold", "failurePolicy": "Fail",
+            },
+        });
+        hooks.create(&PostParams::default(), &serde_json::from_value(hook)?).await.context("make a hook")?;
+        let pods: Api<Pod> = Api::namespaced(site.client(), NAMESPACE);
+        let [in_service, operated] = &names(&pods, "app=web").await?[..] else {
+            anyhow::bail!("there are not two pods");
+        };
+        until(&pods, in_service, "held by the traffic-controller", is_held).await?;
+        begin(&pods, operated).await?;
+
+        create(site, &pods, "held", json!({DEAF: "true"}), json!({})).await?;
+        let broken = json!({keys::BREAK_GLASS: "a test of what a dying pod is held by"});
+        create(site, &pods, "dying", json!({DEAF: "true"}), broken).await?;
+        for name in ["held", "dying"] {
+            until(&pods, name, "held by the hook", |pod| {
+                is_ready(pod) && pod.finalizers().contains(&finalizer_of(DEAF))
+            })
+            .await?;
+        }
+        match pods.delete("held", &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 429 => {}
+            other => anyhow::bail!("the delete was not held: {other:?}"),
+        }
+        until(&pods, "held", "told to be deleted, and out of service", |pod| {
+            pod.annotations().contains_key(keys::DELETION_WISH) && is_off(pod)
+        })
+        .await?;
+        pods.delete("dying", &DeleteParams::default()).await.context("delete a pod by break-glass")?;
+        let dying = until(&pods, "dying", "ended, and still there", has_ended).await?;
+        ensure!(dying.finalizers().contains(&finalizer_of(DEAF)), "{}", describe(&dying));
+        Ok(Pods {
+            site: site.clone(),
+            in_service: in_service.clone(),
+            operated: operated.clone(),
+            held: "held".to_owned(),
+            dying: ("dying".to_owned(), dying.uid().context("a pod without UID")?),
+            api: pods,
+        })
+    }
+
+    /// Podward is gone: nothing of it is left on any, and all of them live, and die, without it.
+    pub(crate) async fn are_free(&self) -> Result<()> {
+        let (name, uid) = &self.dying;
+        until_gone(&self.api, name, uid).await?;
+        for name in [&self.in_service, &self.operated, &self.held] {
+            is_free(&self.api, name).await?;
+        }
+        let operated = self.api.get(&self.operated).await?;
+        for stage in [Stage::Operating, Stage::OperationType] {
+            ensure!(operated.labels().contains_key(&stage.key(OPERATION)), "{}", describe(&operated));
+        }
+        let events: Api<Event> = Api::namespaced(self.site.client(), NAMESPACE);
+        let events = events.list(&ListParams::default()).await.context("list events")?.items;
+        for (pod, reason) in [(&self.held, "DeletionCancelled"), (&self.operated, "OperationInterrupted")] {
+            let is_it = |event: &Event| {
+                let name = event.regarding.as_ref().and_then(|regarding| regarding.name.as_ref());
+                name == Some(pod) && event.reason.as_deref() == Some(reason)
+            };
+            ensure!(events.iter().any(is_it), "there is no event {reason} of pod {pod}");
+        }
+        let held = self.api.get(&self.held).await?.uid().context("a pod without UID")?;
+        self.api.delete(&self.held, &DeleteParams::default()).await.context("delete a pod")?;
+        until_gone(&self.api, &self.held, &held).await?;
+        let of_the_guard = "jobs,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings";
+        let left = self.site.kubectl(&["get", of_the_guard, "--output=name"]).await?;
+        ensure!(!left.contains("uninstall-guard"), "{left}");
+        let left = self
+            .site
+            .kubectl(&[
+                "get",
+                "mutatingwebhookconfigurations,validatingwebhookconfigurations",
+                "--output=name",
+            ])
+            .await?;
+        ensure!(!left.contains("podward"), "{left}");
+        let hooks: Api<LifecycleHook> = Api::all(self.site.client());
+        hooks.delete(DEAF, &DeleteParams::default()).await.context("delete the hook").map(drop)
+    }
+}
+
+/// Podward comes back to pods that it has let go of.
+pub(crate) async fn reinstalled(site: Arc<Site>) -> Result<()> {
+    site.install().await?;
+    let pods: Api<Pod> = Api::namespaced(site.client(), NAMESPACE);
+    let operating = Stage::Operating.key(OPERATION);
+    // The operation that was announced begins anew, and ends as ever.
+    let operated = names(&pods, &operating).await?.pop().context("nothing is announced any more")?;
+    let operate = Stage::Operate.key(OPERATION);
+    until(&pods, &operated, "permitted to be operated on", |pod| pod.labels().contains_key(&operate)).await?;
+    let finish =
+        json!({"metadata": {"labels": {operating: null, Stage::OperationType.key(OPERATION): null}}});
+    pods.patch(&operated, &PatchParams::default(), &Patch::Merge(finish)).await.context("finish")?;
+    for name in names(&pods, "app=web").await? {
+        until(&pods, &name, "in service and held", |pod| {
+            is_held(pod) && pod.labels().contains_key(keys::SERVICE_AVAILABLE)
+        })
+        .await?;
+    }
+    lives::a_deleted_pod_is_let_go_of_first(&site).await
+}
+
+/// Somebody uninstalls without the guard, and does then what `docs/uninstall.md` says.
+pub(crate) async fn skipped(site: Arc<Site>) -> Result<()> {
+    let manual = Manual::open(site.clone()).await?;
+    let pods: Api<Pod> = Api::namespaced(site.client(), NAMESPACE);
+    let [dying, off] = &names(&pods, "app=web").await?[..] else {
+        anyhow::bail!("there are not two pods");
+    };
+    // Those are released by the plugin, these by kubectl alone.
+    for name in ["dying-too", "off-too"] {
+        create(&site, &pods, name, json!({"app": "web"}), json!({})).await?;
+        until(&pods, name, "held by the traffic-controller", is_held).await?;
+    }
+    begin(&pods, off).await?;
+    begin(&pods, "off-too").await?;
+    let early = manual.run("kubectl podward release --all", &[]).await;
+    let early = early.err().context("pods were released while Podward was at work")?;
+    ensure!(format!("{early:#}").contains("Podward is at work"), "{early:#}");
+
+    manual.run("helm uninstall podward --namespace podward-system --no-hooks --wait", &[]).await?;
+    let mut uids = Vec::new();
+    for name in [dying, "dying-too"] {
+        uids.push(pods.get(name).await?.uid().context("a pod without UID")?);
+        pods.delete(name, &DeleteParams::default()).await.context("delete a pod")?;
+        let pod = until(&pods, name, "ended, and still there", has_ended).await?;
+        ensure!(is_held(&pod), "{}", describe(&pod));
+    }
+
+    let single = "kubectl --namespace NAMESPACE patch pod POD --type=json --patch '[{\"op\": \"remove\", \"path\": \"/metadata/finalizers\"}]'";
+    manual.run(single, &[("NAMESPACE", NAMESPACE), ("POD", "dying-too")]).await?;
+    until_gone(&pods, "dying-too", &uids[1]).await?;
+    let gate = "kubectl --namespace NAMESPACE patch pod POD --subresource=status --patch \
+                '{\"status\": {\"conditions\": [{\"type\": \"pod.kusionstack.io/service-ready\", \"status\": \"True\"}]}}'";
+    manual.run(gate, &[("NAMESPACE", NAMESPACE), ("POD", "off-too")]).await?;
+    until(&pods, "off-too", "Ready", is_ready).await?;
+
+    let said = manual.run("kubectl podward release --all --dry-run", &[]).await?;
+    for name in [dying, off] {
+        ensure!(said.contains(&format!("{NAMESPACE}/{name}: ")), "{said}");
+    }
+    ensure!(is_held(&pods.get(dying).await?), "a dry run has changed a pod");
+    let said = manual.run("kubectl podward release --all", &[]).await?;
+    ensure!(said.contains("failed: 0"), "{said}");
+    until_gone(&pods, dying, &uids[0]).await?;
+    is_free(&pods, off).await?;
+    is_free(&pods, "off-too").await?;
+    let again = manual.run("kubectl podward release --all", &[]).await?;
+    ensure!(again.contains(" released: 0,"), "{again}");
+    lives::remove(&site, NAMESPACE).await
+}
+
+/// What `docs/uninstall.md` tells to type.
+struct Manual {
+    site: Arc<Site>,
+    text: String,
+    /// Where the plugin is.
+    folder: PathBuf,
+}
+
+impl Manual {
+    async fn open(site: Arc<Site>) -> Result<Self> {
+        let page = workspace_dir().join("docs/uninstall.md");
+        let text = std::fs::read_to_string(&page).with_context(|| format!("read {}", page.display()))?;
+        let plugin = build_program("kubectl-podward", "dev").await.context("build the plugin")?;
+        let folder = plugin.parent().context("a program in no folder")?.to_owned();
+        Ok(Manual { site, text, folder })
+    }
+
+    /// Types a line of the page, with names put in.
+    async fn run(&self, line: &str, names: &[(&str, &str)]) -> Result<String> {
+        ensure!(self.text.lines().any(|written| written == line), "docs/uninstall.md doesn't say: {line}");
+        let filled = names.iter().fold(line.to_owned(), |line, (from, to)| line.replacen(from, to, 1));
+        self.site.shell(&filled, &self.folder).await
+    }
+}
+
+async fn names(pods: &Api<Pod>, selector: &str) -> Result<Vec<String>> {
+    let list = pods.list(&ListParams::default().labels(selector)).await.context("list pods")?;
+    Ok(list.iter().map(ResourceExt::name_any).collect())
+}
+
+async fn create(site: &Site, pods: &Api<Pod>, name: &str, labels: Value, annotations: Value) -> Result<()> {
+    let mut labels = labels;
+    labels[CONTROL_LABEL] = Value::from(CONTROL_VALUE);
+    let probe = json!({"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {
+            "containers": [{"name": "server", "image": site.image, "readinessProbe": probe}],
+            "terminationGracePeriodSeconds": 1,
+        },
+    });
+    let pod = serde_json::from_value(pod)?;
+    pods.create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}")).map(drop)
+}
+
+/// Announces [`OPERATION`], and waits for the permission.
+async fn begin(pods: &Api<Pod>, name: &str) -> Result<()> {
+    let labels = json!({Stage::Operating.key(OPERATION): "1", Stage::OperationType.key(OPERATION): "update"});
+    let begin = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    pods.patch(name, &PatchParams::default(), &begin).await.context("announce an operation")?;
+    let operate = Stage::Operate.key(OPERATION);
+    until(pods, name, "permitted to be operated on", |pod| pod.labels().contains_key(&operate) && is_off(pod))
+        .await
+        .map(drop)
+}
+
+fn is_held(pod: &Pod) -> bool {
+    pod.finalizers().contains(&finalizer_of("traffic-controller"))
+}
+
+fn is_off(pod: &Pod) -> bool {
+    condition(pod, SERVICE_READY_GATE) == Some(ConditionStatus::False)
+}
+
+/// Whether its kubelet is done with it.
+fn has_ended(pod: &Pod) -> bool {
+    let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let is_over = |state: &k8s_openapi::api::core::v1::ContainerStatus| {
+        state.state.as_ref().is_some_and(|state| state.terminated.is_some())
+    };
+    pod.metadata.deletion_timestamp.is_some() && containers.into_iter().flatten().all(is_over)
+}
+
+/// Nothing that only Podward writes is on the pod, and it is in service.
+async fn is_free(pods: &Api<Pod>, name: &str) -> Result<()> {
+    let pod = until(pods, name, "Ready", is_ready).await?;
+    let finalizer = pod.finalizers().iter().find(|finalizer| is_hook_finalizer(finalizer));
+    let label = pod.labels().keys().find(|key| {
+        Key::parse(key).is_protected() || [keys::TO_DELETE, keys::PREPARING_TO_DELETE].contains(&key.as_str())
+    });
+    let ours = [
+        keys::DELETION_WISH,
+        keys::DELETE_TIMESTAMP,
+        keys::ASKED,
+        keys::EVIDENCE,
+        keys::AVAILABLE_CONDITIONS,
+    ];
+    let annotation = pod.annotations().keys().find(|key| ours.contains(&key.as_str()));
+    let left = finalizer.or(label).or(annotation);
+    ensure!(left.is_none(), "{left:?} is left on the pod {}", describe(&pod));
+    ensure!(
+        condition(&pod, LIFECYCLE_CONDITION).is_none(),
+        "its condition is left on the pod {}",
+        describe(&pod)
+    );
+    Ok(())
+}
+
+async fn until(pods: &Api<Pod>, name: &str, what: &str, is_it: impl Fn(&Pod) -> bool) -> Result<Pod> {
+    let is_it = |pod: Option<&Pod>| pod.is_some_and(&is_it);
+    let found = within(LONG, || format!("pod {name} to be {what}"), async {
+        await_condition(pods.clone(), name, is_it).await.context("watch the pod")
+    });
+    found.await?.context("the pod is gone")
+}
+
+async fn until_gone(pods: &Api<Pod>, name: &str, uid: &str) -> Result<()> {
+    within(LONG, || format!("pod {name} to be gone"), async {
+        await_condition(pods.clone(), name, conditions::is_deleted(uid)).await.context("watch the pod")
+    })
+    .await
+    .map(drop)
+}
