@@ -18,8 +18,10 @@ use crate::place::{in_service, of_app, operate, serve, until_gone};
 
 /// Podward's namespace.
 const PODWARD: &str = "podward-system";
-/// Those that have no series, and so aren't exposed at all, while all goes well.
-const OF_TROUBLE: [&str; 9] = [
+/// Those that have no series, and so aren't exposed at all, while all goes well and nobody gets traces.
+const OF_TROUBLE: [&str; 11] = [
+    "podward_trace_spans_sent_total",
+    "podward_trace_spans_dropped_total",
     "podward_errors_total",
     "podward_consumer_timeouts_total",
     "podward_hook_answers_ignored_total",
