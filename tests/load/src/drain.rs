@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{self, Writes};
 use crate::fleet::{self, Fleet};
+use crate::times::Times;
 use crate::usage::Usage;
 
 const NAMESPACE: &str = "drain";
@@ -75,25 +76,6 @@ pub struct DrainReport {
     pub held_drain_seconds: f64,
     /// Podward's writes for one of the latter.
     pub drain_writes: Writes,
-}
-
-/// Times of one after the other, in milliseconds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Times {
-    /// Median.
-    pub median_ms: f64,
-    /// 99th percentile.
-    pub p99_ms: f64,
-}
-
-impl Times {
-    fn of(mut times: Vec<f64>) -> Times {
-        times.sort_by(f64::total_cmp);
-        let at = |per_mille: usize| {
-            times.get(times.len() * per_mille / 1000).or(times.last()).copied().unwrap_or(f64::NAN)
-        };
-        Times { median_ms: at(500), p99_ms: at(990) }
-    }
 }
 
 /// Brings a bed up, measures, takes it down. `say` is told how it goes.

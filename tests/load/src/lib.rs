@@ -1,9 +1,11 @@
 //! Load generators and benchmarks. Each module is one benchmark: options in, a report out that goes to JSON.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 mod audit;
 pub mod drain;
 mod fleet;
 pub mod operations;
+pub mod times;
 mod usage;
 pub mod webhook;

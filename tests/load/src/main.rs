@@ -1,10 +1,11 @@
-//! `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load webhook PROGRAM [SECONDS]` and `podward-load deletes PROGRAM
-//! [SECONDS]`: one benchmark; the report is JSON on the standard output. `cargo xtask bench` builds what they need and runs them.
+//! `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load admission`, `podward-load webhook PROGRAM [SECONDS]` and
+//! `podward-load deletes PROGRAM [SECONDS]`: one benchmark; the report is JSON on the standard output. `cargo xtask bench` builds what they need and runs them.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use podward_load::admission::{self, AdmissionOptions};
 use podward_load::drain::{self, DrainOptions};
 use podward_load::operations::{self, OperationsOptions};
 use podward_load::webhook::{self, WebhookOptions};
@@ -16,10 +17,11 @@ fn main() -> Result<()> {
     match arguments.next().as_deref() {
         Some("operations") => runtime.block_on(measure_operations(arguments.collect())),
         Some("drain") => runtime.block_on(measure_drain()),
+        Some("admission") => runtime.block_on(measure_admission()),
         Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, webhook PROGRAM [SECONDS], or deletes PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain, admission, webhook PROGRAM [SECONDS], or deletes PROGRAM [SECONDS]"
         ),
     }
 }
@@ -36,6 +38,10 @@ async fn measure_operations(sizes: Vec<String>) -> Result<()> {
 
 async fn measure_drain() -> Result<()> {
     print(&drain::run(&DrainOptions::default(), |step| eprintln!("{step}")).await?)
+}
+
+async fn measure_admission() -> Result<()> {
+    print(&admission::run(&AdmissionOptions::default(), |step| eprintln!("{step}")).await?)
 }
 
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {

@@ -6,7 +6,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use podward_testbed::{Programs, Shape, build_workspace};
+use podward_testbed::{Part, Programs, Shape, build_workspace};
 use serde_json::{Map, Value};
 
 use crate::{console, prepare};
@@ -37,6 +37,8 @@ enum Name {
     Operations,
     /// Deletes and evictions on a simulated cluster: time, writes, memory of each service
     Drain,
+    /// What the webhooks add to requests at the API server, on a real node, with 1, 2 and 4 replicas
+    Admission,
 }
 
 impl Bench {
@@ -57,8 +59,11 @@ impl Bench {
                     let webhook = programs.path("validating-webhook")?;
                     reports.insert(label(name), load(&programs, "deletes", &[webhook.into()], None).await?);
                 }
-                Name::Operations | Name::Drain => {
-                    let keeper = prepare::bed(Shape::Simulated.parts(), false).await?.keeper;
+                Name::Operations | Name::Drain | Name::Admission => {
+                    let keeper = match name {
+                        Name::Admission => prepare::bed(&Part::ALL, true).await?.keeper,
+                        _ => prepare::bed(Shape::Simulated.parts(), false).await?.keeper,
+                    };
                     let programs = build_workspace(PROFILE).await?;
                     reports.insert(label(name), load(&programs, &label(name), &[], Some(&keeper)).await?);
                 }

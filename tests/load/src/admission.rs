@@ -1,0 +1,165 @@
+//! What Podward adds to a pod's create, update and delete at the API server, with one, two and four replicas of the webhooks.
+//!
+//! Podward is installed by Helm on a bed with a real node, so its webhooks are asked through their Services. The pods find no node, so
+//! that nothing but the API server works on them. Pods that are opted in and pods that aren't take turns: what else the machine does is
+//! felt by both.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use podward_support::{Cluster, Installation, pods};
+use podward_testbed::{Bed, Shape};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::times::Times;
+
+const NAMESPACE: &str = "admission";
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct AdmissionOptions {
+    /// The cargo profile of the services.
+    pub profile: String,
+    /// Replicas of each webhook.
+    pub replicas: Vec<u32>,
+    /// Clients at a time.
+    pub clients: Vec<usize>,
+    /// Pods of each sort, for each of the above.
+    pub pods: usize,
+}
+
+impl Default for AdmissionOptions {
+    fn default() -> Self {
+        Self { profile: "bench-lite".to_owned(), replicas: vec![1, 2, 4], clients: vec![1, 8], pods: 400 }
+    }
+}
+
+/// What came out for a number of replicas and of clients.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AdmissionReport {
+    /// Of each webhook.
+    pub replicas: u32,
+    /// At a time.
+    pub clients: usize,
+    /// Of a pod that is not opted in.
+    pub without: Requests,
+    /// Of a pod that is.
+    pub with: Requests,
+}
+
+/// The requests of a pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Requests {
+    /// The mutating and the validating webhook are asked.
+    pub create: Times,
+    /// A label is changed: both are asked.
+    pub update: Times,
+    /// It was never scheduled, so it is let through: the validating webhook is asked.
+    pub delete: Times,
+}
+
+/// Brings a bed up, measures, takes it down. `say` is told how it goes.
+///
+/// # Errors
+/// When the bed or Podward doesn't start, or a request fails.
+pub async fn run(options: &AdmissionOptions, say: impl Fn(&str)) -> Result<Vec<AdmissionReport>> {
+    say("building images of Podward's services");
+    let builder =
+        Installation::prepare(Bed::builder(Shape::Node).name("admission"), &options.profile).await?;
+    say("starting a cluster with one real node");
+    let bed = Arc::new(builder.start().await?);
+    let cluster = Cluster::of_bed(bed.clone());
+    say("installing Podward");
+    let installation = Installation::install(&cluster, &[]).await?;
+    let namespaces: Api<Namespace> = Api::all(cluster.client());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await.context("make the namespace")?;
+    let mut reports = Vec::new();
+    for &replicas in &options.replicas {
+        let values =
+            ["mutating-webhook", "validating-webhook"].map(|kind| format!("{kind}.replicas={replicas}"));
+        installation.upgrade(&[&values[0], &values[1]]).await?;
+        for &clients in &options.clients {
+            say(&format!("{replicas} replicas, {clients} clients"));
+            // Connections of the API server to new replicas are made by the first requests.
+            measure(&cluster.client(), clients, 8 * clients).await?;
+            let (without, with) = measure(&cluster.client(), clients, options.pods).await?;
+            reports.push(AdmissionReport { replicas, clients, without, with });
+        }
+    }
+    bed.down().await?;
+    Ok(reports)
+}
+
+#[derive(Default)]
+struct Taken {
+    create: Vec<f64>,
+    update: Vec<f64>,
+    delete: Vec<f64>,
+}
+
+impl Taken {
+    fn add(&mut self, other: Taken) {
+        self.create.extend(other.create);
+        self.update.extend(other.update);
+        self.delete.extend(other.delete);
+    }
+
+    fn requests(self) -> Requests {
+        let Taken { create, update, delete } = self;
+        Requests { create: Times::of(create), update: Times::of(update), delete: Times::of(delete) }
+    }
+}
+
+/// Of so many pods that are not opted in, and as many that are.
+async fn measure(client: &Client, clients: usize, count: usize) -> Result<(Requests, Requests)> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let one_client = async |number: usize| {
+        let (mut without, mut with) = (Taken::default(), Taken::default());
+        for turn in 0..count.div_ceil(clients) {
+            let name = |sort: &str| format!("{sort}-{number}-{turn}");
+            one_pod(&pods, &name("without"), false, &mut without).await?;
+            one_pod(&pods, &name("with"), true, &mut with).await?;
+        }
+        anyhow::Ok((without, with))
+    };
+    let (mut without, mut with) = (Taken::default(), Taken::default());
+    for (one, other) in try_join_all((0..clients).map(one_client)).await? {
+        without.add(one);
+        with.add(other);
+    }
+    Ok((without.requests(), with.requests()))
+}
+
+async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut Taken) -> Result<()> {
+    let mut spec = pods::server_spec("podward.local/none:1");
+    spec["nodeSelector"] = json!({"example.com/there-is": "none"});
+    let mut pod = json!({"metadata": {"name": name, "labels": {"app": "none"}}, "spec": spec});
+    if opted_in {
+        pod["metadata"]["labels"][CONTROL_LABEL] = json!(CONTROL_VALUE);
+    }
+    let pod: Pod = serde_json::from_value(pod).context("describe a pod")?;
+    let begun = Instant::now();
+    pods.create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}"))?;
+    taken.create.push(milliseconds(begun));
+    let change = json!({"metadata": {"labels": {"example.com/touched": "yes"}}});
+    let begun = Instant::now();
+    let changed = pods.patch(name, &PatchParams::default(), &Patch::Merge(&change)).await;
+    taken.update.push(milliseconds(begun));
+    changed.with_context(|| format!("change pod {name}"))?;
+    let begun = Instant::now();
+    let deleted = pods.delete(name, &DeleteParams::default()).await;
+    taken.delete.push(milliseconds(begun));
+    deleted.map(drop).with_context(|| format!("delete pod {name}"))
+}
+
+fn milliseconds(begun: Instant) -> f64 {
+    begun.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,23 @@
+//! How long something took, many times over.
+
+use serde::{Deserialize, Serialize};
+
+/// How long something took, in milliseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Times {
+    /// Median.
+    pub median_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+}
+
+impl Times {
+    /// Of these, in any order.
+    pub(crate) fn of(mut times: Vec<f64>) -> Times {
+        times.sort_by(f64::total_cmp);
+        let at = |per_mille: usize| {
+            times.get(times.len() * per_mille / 1000).or(times.last()).copied().unwrap_or(f64::NAN)
+        };
+        Times { median_ms: at(500), p99_ms: at(990) }
+    }
+}
