@@ -34,6 +34,9 @@ pub struct Installation {
 }
 
 impl Installation {
+    /// Where Podward is.
+    pub const NAMESPACE: &str = NAMESPACE;
+
     /// Gives a bed what Podward needs there: the images of its services, built in the cargo profile `profile`, and DNS.
     ///
     /// # Errors
@@ -57,15 +60,23 @@ impl Installation {
         ];
         all.extend(values.iter().map(|value| (*value).to_owned()));
         let installation = Self { cluster: cluster.clone(), values: all };
+        installation.install_again().await.map(|()| installation)
+    }
+
+    /// Installs it again after it was uninstalled, with the same values.
+    ///
+    /// # Errors
+    /// As for [`install`](Self::install).
+    pub async fn install_again(&self) -> Result<()> {
         let installed = async {
             let arguments =
                 ["install", RELEASE, CHART, "--create-namespace", "--wait", "--timeout", PATIENCE];
-            installation.helm_with(&arguments, &[]).await?;
-            installation.until_it_works().await
+            self.helm_with(&arguments, &[]).await?;
+            self.until_it_works().await
         };
         match installed.await {
-            Ok(()) => Ok(installation),
-            Err(error) => Err(error.context(installation.last_words().await)),
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.context(self.last_words().await)),
         }
     }
 

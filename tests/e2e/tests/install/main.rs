@@ -86,8 +86,6 @@ where
 }
 
 async fn installed(site: Arc<Site>) -> Result<()> {
-    // It registers by itself, a moment after it has come up.
-    site.kubectl(&["wait", "--for=create", "lifecyclehook/traffic-controller", "--timeout=60s"]).await?;
     lives::a_deleted_pod_is_let_go_of_first(&site).await
 }
 

@@ -3,24 +3,25 @@
 use std::{
     path::{Path, PathBuf},
     process::{Output, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use podward_support::{DemoImages, ServiceImages, WAIT, within};
-use podward_testbed::{Bed, Part, Shape, build_program, preflight, workspace_dir};
+use podward_support::{Cluster, DemoImages, Installation, WAIT, within};
+use podward_testbed::{Bed, BedBuilder, Part, Shape, build_program, preflight, workspace_dir};
 use tokio::process::Command;
 
 /// Where Podward is.
-pub(crate) const NAMESPACE: &str = "podward-system";
+pub(crate) const NAMESPACE: &str = Installation::NAMESPACE;
 /// The services whose certificates are looked at.
 const WEBHOOKS: [&str; 2] = ["mutating-webhook", "validating-webhook"];
 
 pub(crate) struct Site {
-    bed: Bed,
-    values: Vec<String>,
+    bed: Arc<Bed>,
+    installation: Installation,
     /// kubectl's plugin.
     plugin: PathBuf,
     /// Of the demo server.
@@ -34,39 +35,23 @@ impl Site {
         ensure!(missing.is_empty(), "{missing:?}");
         build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
         let plugin = build_program("kubectl-podward", "dev").await.context("build kubectl's plugin")?;
-        let (services, demo) = (ServiceImages::default(), DemoImages::default());
-        let mut builder = Bed::builder(Shape::Node).name("install").dns(true);
-        for (_, image) in services.build("dev").await? {
-            builder = builder.image(image);
+        let demo = DemoImages::default();
+        let builder = Installation::prepare(Bed::builder(Shape::Node).name("install"), "dev").await?;
+        let builder = demo.build("dev").await?.into_iter().fold(builder, BedBuilder::image);
+        let bed = Arc::new(builder.start().await.context("start a bed of shape node")?);
+        let cluster = Cluster::of_bed(bed.clone());
+        match Installation::install(&cluster, &["lifecycle-controller.leaseDurationSeconds=5"]).await {
+            Ok(installation) => Ok(Self { bed, installation, plugin, image: demo.v1 }),
+            Err(error) => {
+                end(&bed, true).await?;
+                Err(error)
+            }
         }
-        for image in demo.build("dev").await? {
-            builder = builder.image(image);
-        }
-        let bed = builder.start().await.context("start a bed of shape node")?;
-        let values = [
-            format!("global.image.registry={}", services.registry),
-            format!("global.image.tag={}", services.tag),
-            "lifecycle-controller.leaseDurationSeconds=5".to_owned(),
-        ];
-        let site = Self { bed, values: values.to_vec(), plugin, image: demo.v1 };
-        if let Err(error) = site.install().await {
-            let evidence = site.evidence().await;
-            site.end(true).await?;
-            return Err(error.context(evidence));
-        }
-        Ok(site)
     }
 
-    /// Installs Podward, and waits until it is there.
+    /// Installs Podward again, and waits until it is there.
     pub(crate) async fn install(&self) -> Result<()> {
-        let mut arguments =
-            vec!["install", "podward", "charts/podward", "--create-namespace", "--wait", "--timeout", "3m"];
-        arguments.extend(self.values());
-        self.helm(&arguments).await.map(drop)
-    }
-
-    fn values(&self) -> impl Iterator<Item = &str> {
-        self.values.iter().flat_map(|value| ["--set", value])
+        self.installation.install_again().await
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -75,20 +60,17 @@ impl Site {
 
     /// Upgrades to other values, and waits until that is done.
     pub(crate) async fn upgrade(&self, values: &[&str]) -> Result<()> {
-        let mut arguments = vec!["upgrade", "podward", "charts/podward", "--wait", "--timeout", "3m"];
-        arguments.extend(self.values());
-        arguments.extend(values.iter().flat_map(|value| ["--set", *value]));
-        self.helm(&arguments).await.map(drop)
+        self.installation.upgrade(values).await
     }
 
     /// Runs helm in Podward's namespace; gives what it prints.
     pub(crate) async fn helm(&self, arguments: &[&str]) -> Result<String> {
-        self.run("helm", arguments).await
+        self.installation.helm(arguments).await
     }
 
     /// Runs kubectl in Podward's namespace; gives what it prints.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        self.run("kubectl", arguments).await
+        self.installation.kubectl(arguments).await
     }
 
     /// Runs kubectl's plugin, which finds Podward by itself.
@@ -106,21 +88,10 @@ impl Site {
         folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         let mut command = Command::new("sh");
         command.args(["-c", line]).env("PATH", std::env::join_paths(folders)?);
-        self.output(command, line.to_owned()).await
-    }
-
-    async fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(self.bed.tools().bin(program));
-        command.args(["--namespace", NAMESPACE]).args(arguments);
-        self.output(command, format!("{program} {}", arguments.join(" "))).await
-    }
-
-    async fn output(&self, mut command: Command, asked: String) -> Result<String> {
         command.current_dir(workspace_dir()).env("KUBECONFIG", self.bed.kubeconfig()).kill_on_drop(true);
-        command.stdin(Stdio::null());
-        let output = command.output().await.with_context(|| format!("run {asked}"))?;
+        let output = command.stdin(Stdio::null()).output().await.with_context(|| format!("run {line}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        ensure!(output.status.success(), "{asked} ended with {}: {}", output.status, text(&output.stderr));
+        ensure!(output.status.success(), "{line} ended with {}: {}", output.status, text(&output.stderr));
         Ok(text(&output.stdout))
     }
 
@@ -150,26 +121,19 @@ impl Site {
 
     /// What helps to see why something failed.
     pub(crate) async fn evidence(&self) -> String {
-        let mut all = Vec::new();
-        for arguments in [
-            &["get", "pods,secrets", "-o", "wide"][..],
-            &["get", "events", "--sort-by=.lastTimestamp"],
-            &["logs", "--prefix", "--tail=15", "--selector=app.kubernetes.io/part-of=podward"],
-        ] {
-            all.push(match self.kubectl(arguments).await {
-                Ok(text) => text,
-                Err(error) => format!("{error:#}"),
-            });
-        }
-        all.join("\n")
+        self.installation.last_words().await
     }
 
     /// Ends it. After a failure logs are kept.
     pub(crate) async fn end(&self, failed: bool) -> Result<()> {
-        if failed {
-            self.bed.keep_logs();
-            eprintln!("logs of the bed {} are kept in {}", self.bed.name(), self.bed.logs_dir().display());
-        }
-        self.bed.down().await.with_context(|| format!("end the bed {}", self.bed.name()))
+        end(&self.bed, failed).await
     }
+}
+
+async fn end(bed: &Bed, failed: bool) -> Result<()> {
+    if failed {
+        bed.keep_logs();
+        eprintln!("logs of the bed {} are kept in {}", bed.name(), bed.logs_dir().display());
+    }
+    bed.down().await.with_context(|| format!("end the bed {}", bed.name()))
 }

@@ -12,12 +12,10 @@ use podward_e2e::{
     Scene, Test,
     metrics::{Exposed, Metric, documented},
 };
-use podward_support::{Kind, WAIT, within};
+use podward_support::{Installation, Kind, WAIT, within};
 
 use crate::place::{in_service, of_app, operate, serve, until_gone};
 
-/// Podward's namespace.
-const PODWARD: &str = "podward-system";
 /// Those that have no series, and so aren't exposed at all, while all goes well and nobody gets traces.
 const OF_TROUBLE: [&str; 11] = [
     "podward_trace_spans_sent_total",
@@ -78,7 +76,7 @@ async fn exposed(scene: &Scene, kind: Kind) -> Result<Exposed> {
     let installation = scene.installation()?;
     for pod in installation.pods(kind).await? {
         let name = pod.name_any();
-        let path = format!("/api/v1/namespaces/{PODWARD}/pods/{name}:8080/proxy/metrics");
+        let path = format!("/api/v1/namespaces/{}/pods/{name}:8080/proxy/metrics", Installation::NAMESPACE);
         let text = installation.kubectl(&["get", "--raw", &path]).await?;
         exposed.add(&text).with_context(|| format!("the metrics of {name}"))?;
     }

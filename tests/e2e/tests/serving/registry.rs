@@ -10,13 +10,14 @@ use podward_proto::v1::{
     self, DeregisterRequest, Phase, RegisterRequest, hook::Connection,
     hook_registry_client::HookRegistryClient,
 };
+use podward_support::Installation;
 use tonic::{
     Request,
     metadata::{Ascii, MetadataValue},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
 
-const NAMESPACE: &str = "podward-system";
+const NAMESPACE: &str = Installation::NAMESPACE;
 const PORT: u16 = 9444;
 
 /// A hook is registered, changed and taken away.

@@ -16,6 +16,7 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use podward_e2e::{Scene, Test};
+use podward_support::Installation;
 use serde_json::Value;
 
 use crate::{
@@ -27,7 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test::serving_alone("every_right_is_used_and_none_is_missing", every_right_is_used)]
 }
 
-const NAMESPACE: &str = "podward-system";
+const NAMESPACE: &str = Installation::NAMESPACE;
 
 /// Something that an account may do, or did.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@ use kube::{
 };
 use podward_core::keys;
 use podward_e2e::Scene;
-use podward_support::{TrafficLoop, pods, within};
+use podward_support::{Installation, TrafficLoop, pods, within};
 use serde_json::{Value, json};
 
 use crate::{
@@ -105,7 +105,7 @@ async fn a_service_that_never_comes(scene: &Scene) -> Result<()> {
 
 /// The leader reads its Lease again when somebody else has written to it, and goes on.
 async fn a_lease_that_others_write(scene: &Scene) -> Result<()> {
-    let leases: Api<Lease> = Api::namespaced(scene.client(), "podward-system");
+    let leases: Api<Lease> = Api::namespaced(scene.client(), Installation::NAMESPACE);
     let name = "lifecycle-controller";
     let note = json!({"metadata": {"annotations": {"example.com/note": "written by others"}}});
     let written = leases.patch(name, &PatchParams::default(), &Patch::Merge(&note)).await;
