@@ -101,9 +101,7 @@ impl ServiceImages {
     /// # Errors
     /// When they can't be built.
     pub async fn build(&self, profile: &str) -> Result<Vec<(&'static str, Image)>> {
-        // The chart's jobs run the plugin.
-        let names: Vec<&'static str> =
-            Kind::ALL.into_iter().map(Kind::as_str).chain([Self::PLUGIN]).collect();
+        let names = Self::programs();
         let programs = build_all_static(&names, profile).await.context("build Podward's services")?;
         let about = About::this().await?;
         let image = |name: &'static str| {
@@ -118,6 +116,9 @@ impl ServiceImages {
         names.iter().copied().map(image).collect()
     }
 
-    /// The plugin's program.
-    pub const PLUGIN: &str = "kubectl-podward";
+    /// The programs that have an image: the services, and the plugin, which the chart's jobs run.
+    #[must_use]
+    pub fn programs() -> Vec<&'static str> {
+        Kind::ALL.into_iter().map(Kind::as_str).chain(["kubectl-podward"]).collect()
+    }
 }

@@ -1,6 +1,6 @@
 //! `docker/Dockerfile` says some things a second time. It must say the same.
 
-use podward_support::Kind;
+use podward_support::ServiceImages;
 use podward_testbed::workspace_dir;
 
 fn file(name: &str) -> String {
@@ -19,10 +19,10 @@ fn it_builds_every_service_with_this_compiler_as_static_programs() {
     // The names of the build's folders.
     has("\nWORKDIR /src\n");
     has("\nENV CARGO_HOME=/usr/local/cargo\n");
-    for kind in Kind::ALL {
-        has(&format!("--package {kind}"));
-        has(&format!("\nFROM base AS {kind}\nLABEL org.opencontainers.image.title=\"{kind}\"\n"));
-        has(&format!("COPY --from=build /out/{kind} /{kind}\nENTRYPOINT [\"/{kind}\"]\n"));
-        assert!(file("docker/README.md").contains(kind.as_str()), "docker/README.md lacks {kind}");
+    for program in ServiceImages::programs() {
+        has(&format!("--package {program}"));
+        has(&format!("\nFROM base AS {program}\nLABEL org.opencontainers.image.title=\"{program}\"\n"));
+        has(&format!("COPY --from=build /out/{program} /{program}\nENTRYPOINT [\"/{program}\"]\n"));
+        assert!(file("docker/README.md").contains(program), "docker/README.md lacks {program}");
     }
 }
