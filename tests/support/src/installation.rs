@@ -3,7 +3,10 @@
 use std::{process::Stdio, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Pod},
+};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -69,8 +72,8 @@ impl Installation {
     /// As for [`install`](Self::install).
     pub async fn install_again(&self) -> Result<()> {
         let installed = async {
-            let arguments =
-                ["install", RELEASE, CHART, "--create-namespace", "--wait", "--timeout", PATIENCE];
+            self.make_namespace().await?;
+            let arguments = ["install", RELEASE, CHART, "--wait", "--timeout", PATIENCE];
             self.helm_with(&arguments, &[]).await?;
             self.until_it_works().await
         };
@@ -78,6 +81,19 @@ impl Installation {
             Ok(()) => Ok(()),
             Err(error) => Err(error.context(self.last_words().await)),
         }
+    }
+
+    /// The namespace, in which nothing runs that isn't of the restricted Pod Security level.
+    async fn make_namespace(&self) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client());
+        let namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+        });
+        let parameters = PatchParams::apply("podward-support").force();
+        let made = namespaces.patch(NAMESPACE, &parameters, &Patch::Apply(&namespace)).await;
+        made.map(drop).with_context(|| format!("make the namespace {NAMESPACE}"))
     }
 
     /// Upgrades to `values` besides those that it was installed with, and waits until that is done.

@@ -7,6 +7,7 @@ mod checked;
 mod guard;
 mod lives;
 mod site;
+mod under_way;
 
 use std::{
     process::ExitCode,
@@ -21,6 +22,7 @@ use tokio::runtime::Runtime;
 
 use admission::AdmissionLoad;
 use site::Site;
+use under_way::UnderWay;
 
 /// For each step.
 const DEADLINE: Duration = Duration::from_secs(420);
@@ -94,10 +96,12 @@ async fn checked(site: Arc<Site>) -> Result<()> {
 }
 
 async fn upgraded(site: Arc<Site>) -> Result<()> {
+    let under_way = UnderWay::begin(&site).await?;
     let load = AdmissionLoad::start(&site);
     site.upgrade(&["global.defaults.log.level=debug"]).await?;
     let asked = load.stop().await?;
     ensure!(asked > 20, "only {asked} requests were made meanwhile");
+    under_way.end(&site).await?;
     lives::a_deleted_pod_is_let_go_of_first(&site).await
 }
 
@@ -117,9 +121,11 @@ async fn renewed(site: Arc<Site>) -> Result<()> {
 }
 
 async fn rolled_back(site: Arc<Site>) -> Result<()> {
+    let under_way = UnderWay::begin(&site).await?;
     let load = AdmissionLoad::start(&site);
     site.helm(&["rollback", "podward", "1", "--wait", "--timeout", "3m"]).await?;
     load.stop().await?;
+    under_way.end(&site).await?;
     lives::a_deleted_pod_is_let_go_of_first(&site).await
 }
 
