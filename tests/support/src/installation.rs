@@ -1,6 +1,6 @@
 //! Podward as users have it: installed by Helm, from images of this workspace, its services reached through their Services.
 
-use std::{process::Stdio, sync::Arc};
+use std::{process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{
@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    api::{EvictParams, ListParams, Patch, PatchParams},
     runtime::wait::await_condition,
 };
 use podward_testbed::{Bed, BedBuilder, workspace_dir};
@@ -28,6 +28,11 @@ const RELEASE: &str = "podward";
 const CHART: &str = "charts/podward";
 /// How long Helm waits, for one thing.
 const PATIENCE: &str = "3m";
+const PAUSE: Duration = Duration::from_millis(100);
+/// The label that names the service of a pod.
+const NAME_LABEL: &str = "app.kubernetes.io/name";
+/// What the API server says when a budget is in the way of an eviction.
+const BUDGET: &str = "disruption budget";
 
 /// A release of Podward on a bed with a real node. It goes with the bed.
 #[derive(Debug)]
@@ -146,7 +151,7 @@ impl Installation {
             await_condition(deployments, kind.as_str(), is_scaled).await.context("watch a Deployment")?;
             // Not every version of Kubernetes counts pods that are on their way out.
             while self.pods(kind).await?.len() != usize::try_from(replicas).unwrap_or_default() {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(PAUSE).await;
             }
             Ok(())
         };
@@ -159,8 +164,28 @@ impl Installation {
     /// When they can't be listed.
     pub async fn pods(&self, kind: Kind) -> Result<Vec<Pod>> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), NAMESPACE);
-        let of_service = ListParams::default().labels(&format!("app.kubernetes.io/name={kind}"));
+        let of_service = ListParams::default().labels(&format!("{NAME_LABEL}={kind}"));
         Ok(pods.list(&of_service).await.with_context(|| format!("list the pods of {kind}"))?.items)
+    }
+
+    /// Evicts a pod of a service, and waits until it is gone and as many pods as before are ready.
+    ///
+    /// # Errors
+    /// When it is refused by anybody but a disruption budget, or that takes too long.
+    pub async fn evict(&self, pod: &Pod) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        let (name, service) = (pod.name_any(), pod.labels().get(NAME_LABEL).cloned().unwrap_or_default());
+        let evicted = async {
+            while let Err(error) = pods.evict(&name, &EvictParams::default()).await {
+                let kube::Error::Api(status) = &error else { return Err(error.into()) };
+                ensure!(status.code == 429 && status.message.contains(BUDGET), "{error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(())
+        };
+        within(WAIT, || format!("the eviction of pod {name}"), evicted).await?;
+        let status = ["rollout", "status", &format!("deployment/{service}"), "--timeout=90s"];
+        self.kubectl(&status).await.map(drop)
     }
 
     /// Kills the process of a service's pod, as a crash would end it. The kubelet starts another one in its place.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
+use podward_core::keys;
 use podward_e2e::{Scene, Test};
 use podward_support::{Installation, Kind, demo::Act, pods};
 use serde_json::json;
@@ -19,6 +21,8 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::serving_alone("no_mutating_webhook_for_a_while", no_mutating_webhook),
         Test::serving_alone("no_validating_webhook_for_a_while", no_validating_webhook),
         Test::serving_alone("no_lifecycle_controller_for_a_while", no_lifecycle_controller),
+        Test::serving_alone("no_podward_at_all_for_a_while", no_podward_at_all),
+        Test::serving_alone("podwards_own_pods_are_evicted", own_pods_are_evicted),
     ]
 }
 
@@ -67,6 +71,59 @@ async fn no_validating_webhook(scene: Arc<Scene>) -> Result<()> {
 /// Nobody can take pods out of service: they stay, and deletes are put off.
 async fn no_lifecycle_controller(scene: Arc<Scene>) -> Result<()> {
     away(&scene, Kind::LifecycleController, async |scene| ask_to_delete(scene, "going").await).await
+}
+
+/// Pods that are in service stay there, others come and go as ever, and Podward comes back by itself: nothing of it is asked about
+/// its own pods.
+async fn no_podward_at_all(scene: Arc<Scene>) -> Result<()> {
+    serve(&scene, "web", of_app("web")).await?;
+    in_service(&scene, "web", ["staying", "going"]).await?;
+    let crowd = crowd(&scene, "web").await?;
+    let installation = scene.installation()?;
+    for kind in Kind::ALL {
+        installation.scale(kind, 0).await?;
+    }
+    let meanwhile = async {
+        // The label is there, and says no.
+        let stranger = json!({keys::CONTROL_LABEL: "false"});
+        scene.create_with("stranger", &stranger, &json!({})).await?;
+        scene.feed().until("stranger", "it is Ready", pods::is_ready).await?;
+        scene.api().delete("stranger", &DeleteParams::default()).await?;
+        until_gone(&scene, "stranger").await?;
+        match scene.api().delete("going", &DeleteParams::default()).await {
+            Err(kube::Error::Api(_)) => Ok(()),
+            other => bail!("deleted with nobody to judge: {other:?}"),
+        }
+    };
+    let happened = meanwhile.await;
+    let stayed = ["staying", "going"].map(|pod| scene.feed().get(pod));
+    for kind in Kind::ALL {
+        installation.scale(kind, 2).await?;
+    }
+    installation.until_it_works().await?;
+    happened?;
+    let serves = |pod: &Arc<Pod>| pods::is_ready(pod) && is_held(pod);
+    ensure!(stayed.iter().all(|pod| pod.as_ref().is_some_and(serves)), "a pod left its service: {stayed:?}");
+    ask_to_delete(&scene, "going").await?;
+    until_gone(&scene, "going").await?;
+    lost_nothing(crowd).await
+}
+
+/// As a drain of its node does it. Budgets let one pod of a service go at a time, and nothing else holds them.
+async fn own_pods_are_evicted(scene: Arc<Scene>) -> Result<()> {
+    serve(&scene, "web", of_app("web")).await?;
+    in_service(&scene, "web", ["staying", "going"]).await?;
+    let crowd = crowd(&scene, "web").await?;
+    let installation = scene.installation()?;
+    for kind in Kind::ALL {
+        for pod in installation.pods(kind).await? {
+            installation.evict(&pod).await?;
+        }
+    }
+    installation.until_it_works().await?;
+    ask_to_delete(&scene, "going").await?;
+    until_gone(&scene, "going").await?;
+    lost_nothing(crowd).await
 }
 
 /// While a service has no pod `meanwhile` happens. The pod `going` goes when it is back, if it hasn't gone yet; the others stay in
