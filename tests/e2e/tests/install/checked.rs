@@ -102,7 +102,7 @@ async fn a_right_that_is_missing(site: &Site) -> Result<()> {
     let add = patch(json!({"op": "add", "path": "/rules/0", "value": rule}));
     site.kubectl(&[&["patch"], &role[..], &["--type=json", &remove]].concat()).await?;
     let named = until(site, "the traffic-controller lacks a right", |verdict| {
-        verdict.names("traffic-controller may not get, list, watch endpointslices.discovery.k8s.io")
+        verdict.names("traffic-controller may not list, watch endpointslices.discovery.k8s.io")
     })
     .await;
     site.kubectl(&[&["patch"], &role[..], &["--type=json", &add]].concat()).await?;

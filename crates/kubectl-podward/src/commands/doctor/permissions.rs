@@ -239,10 +239,7 @@ mod tests {
         let findings = judge(&answers, "ours");
         let failed: Vec<_> = findings.iter().filter(|finding| finding.level == Level::Failed).collect();
         assert_eq!(failed.len(), 1, "{failed:?}");
-        assert_eq!(
-            failed[0].what,
-            "traffic-controller may not get, list, watch endpointslices.discovery.k8s.io"
-        );
+        assert_eq!(failed[0].what, "traffic-controller may not list, watch endpointslices.discovery.k8s.io");
         assert!(failed[0].next.as_ref().unwrap().contains("ClusterRole podward-traffic-controller"));
         let lease =
             answers.iter().find(|(need, _)| need.resource == "leases" && need.name.is_some()).unwrap();
