@@ -40,10 +40,21 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What the comment `# <key>: ...` says.
+fn line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(&format!("# {key}: ")))
+}
+
+fn namespace(text: &str) -> String {
+    line(text, "namespace").unwrap_or("podward-system").to_owned()
+}
+
 #[test]
 fn every_case_renders_as_it_is_written_down() {
     for case in files("cases") {
-        let rendered = template("podward-system", &case.join("values.yaml"));
+        let values = case.join("values.yaml");
+        let namespace = namespace(&fs::read_to_string(&values).unwrap());
+        let rendered = template(&namespace, &values);
         assert!(rendered.status.success(), "{}: {}", case.display(), text(&rendered.stderr));
         let (found, expected) =
             (text(&rendered.stdout), fs::read_to_string(case.join("rendered.yaml")).unwrap());
@@ -51,10 +62,7 @@ fn every_case_renders_as_it_is_written_down() {
             found.lines().zip(expected.lines()).enumerate().find(|(_, (found, expected))| found != expected);
         assert_eq!(differs, None, "{}", case.display());
         assert_eq!(found.lines().count(), expected.lines().count(), "{}", case.display());
-        let lint = helm(
-            &["lint", "--strict", "charts/podward", "--namespace", "podward-system"],
-            &case.join("values.yaml"),
-        );
+        let lint = helm(&["lint", "--strict", "charts/podward", "--namespace", &namespace], &values);
         assert!(lint.status.success(), "{}: {}", case.display(), text(&lint.stdout));
     }
 }
@@ -63,9 +71,8 @@ fn every_case_renders_as_it_is_written_down() {
 fn wrong_values_are_refused_in_words() {
     for case in files("refused") {
         let written = fs::read_to_string(&case).unwrap();
-        let line = |key: &str| written.lines().find_map(|line| line.strip_prefix(&format!("# {key}: ")));
-        let expected = line("refused").unwrap();
-        let found = template(line("namespace").unwrap_or("podward-system"), &case);
+        let expected = line(&written, "refused").unwrap();
+        let found = template(&namespace(&written), &case);
         assert!(!found.status.success(), "{} is taken", case.display());
         // Helm breaks long texts into lines.
         let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

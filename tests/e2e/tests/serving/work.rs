@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DynamicObject, EvictParams, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
     runtime::wait::await_condition,
 };
@@ -58,6 +58,7 @@ pub(crate) async fn every_kind_of_work(scene: &Scene) -> Result<()> {
     until_gone(scene, "evicted").await?;
     operate(scene, "operated").await?;
     break_the_glass(scene, "operated").await?;
+    a_node_that_is_not_there(scene).await?;
     a_service_that_never_comes(scene).await?;
     a_hook_comes_and_goes(scene).await?;
     a_lease_that_others_write(scene).await
@@ -92,6 +93,18 @@ async fn break_the_glass(scene: &Scene, pod: &str) -> Result<()> {
         ensure!(is_refused(scene, pod).await?, "the budget did not keep pod {pod}");
     }
     Ok(())
+}
+
+/// Nobody is waited for: whether there is such a node is asked, as the watch can't tell that there is none.
+async fn a_node_that_is_not_there(scene: &Scene) -> Result<()> {
+    let mut pod = scene.pod("nowhere", &labels("nowhere"), &json!({}))?;
+    pod.spec.get_or_insert_default().node_name = Some("there-is-none".to_owned());
+    scene
+        .api()
+        .create(&PostParams::default(), &pod)
+        .await
+        .context("make a pod on a node that isn't there")?;
+    scene.api().delete("nowhere", &DeleteParams::default()).await.map(drop).context("delete it")
 }
 
 /// A pod that expects to be held for a Service that isn't there becomes available all the same, when that has been looked up.
