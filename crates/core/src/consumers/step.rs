@@ -269,11 +269,8 @@ impl Round<'_> {
     fn forget(&mut self) -> bool {
         let open: Vec<String> = self.open.iter().map(|open| open.question.hook.clone()).collect();
         let is_leaving = !self.draft.operations().iter().all(|(_, op)| !op.has(Stage::Preparing));
-        let holders: Vec<(String, bool, bool)> = self
-            .holders()
-            .map(|hook| (hook.name.clone(), hook.takes_part_in(Phase::Complete), self.is_held_by(hook)))
-            .collect();
-        let holder = |name: &str| holders.iter().find(|(holder, ..)| holder == name);
+        let holding: Vec<String> =
+            self.holders().filter(|hook| self.is_held_by(hook)).map(|hook| hook.name.clone()).collect();
         let known = self.consumers.known;
         let gone = |name: &str| known.get(name).is_none();
         let had = self.draft.marks.0.keys().any(|name| gone(name));
@@ -281,7 +278,7 @@ impl Round<'_> {
             _ if gone(name) => false,
             _ if open.contains(name) => true,
             Asked::LetGo => is_leaving,
-            _ => holder(name).is_some_and(|(_, asked, held)| *asked && *held),
+            _ => holding.contains(name),
         });
         let before = self.draft.evidence.clone();
         self.draft.evidence.retain(|name| !gone(name));

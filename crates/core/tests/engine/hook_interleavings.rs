@@ -91,7 +91,7 @@ fn perform(world: &mut World, act: &Act) {
                 Reply::Pending => Answer::Open { message: "3 sessions".to_owned() },
                 Reply::No => Answer::Rejected { reason: "not now".to_owned() },
             };
-            world.hooks.answer(HOOKS[*hook], &answer);
+            world.answer(HOOKS[*hook], &answer);
         }
         Act::Register(hook) => world.register(hook.clone()),
         Act::Deregister(hook) => world.deregister(HOOKS[*hook]),
@@ -118,7 +118,7 @@ fn all_end(world: &mut World, undo: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn hooks_in_any_interleaving(

@@ -95,8 +95,7 @@ impl Hooks {
         self.asked = questions;
     }
 
-    /// The hook answers what it is asked. Gives whether it was asked anything.
-    pub(crate) fn answer(&mut self, hook: &str, answer: &Answer) -> bool {
+    fn answer(&mut self, hook: &str, answer: &Answer) -> bool {
         let asked: Vec<Question> =
             self.asked.iter().filter(|question| question.hook == hook).cloned().collect();
         for question in &asked {
@@ -144,6 +143,14 @@ impl World {
         }
         self.hooks.set = HookSet::new(self.hooks.registered.values().cloned());
         self.leave_strangers();
+    }
+
+    /// The hook answers what it is asked. Gives whether it was asked anything. What it says of a pod that isn't its any more, because
+    /// nobody has told it yet, has no meaning.
+    pub(crate) fn answer(&mut self, hook: &str, answer: &Answer) -> bool {
+        let was_asked = self.hooks.answer(hook, answer);
+        self.leave_strangers();
+        was_asked
     }
 
     pub(crate) fn deregister(&mut self, name: &str) {
@@ -348,7 +355,7 @@ impl World {
             let names: Vec<String> = self.hooks.registered.keys().cloned().collect();
             let mut heard = false;
             for name in names {
-                heard |= self.hooks.answer(&name, &done());
+                heard |= self.answer(&name, &done());
             }
             if self.pod == before && !heard && asked == self.hooks.asked {
                 return;

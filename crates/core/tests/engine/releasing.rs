@@ -198,7 +198,7 @@ fn a_reinstall_takes_the_pod_in_again() {
         let serve = |world: &mut World| {
             for _ in 0..4 {
                 world.settle();
-                world.hooks.answer("mesh", &done());
+                world.answer("mesh", &done());
             }
             world.settle();
         };
