@@ -2,7 +2,6 @@
 
 mod args;
 mod canary;
-mod front;
 mod hook;
 mod identity;
 mod manifests;
@@ -16,9 +15,9 @@ use kube::Api;
 use parking_lot::Mutex;
 use podward_testbed::{Programs, build_workspace};
 
+use self::manifests::Manifests;
 pub use self::service::{Kind, Service};
 pub(crate) use self::{canary::Canary, hook::until_reachable};
-use self::{front::Front, manifests::Manifests};
 use crate::{cluster::Cluster, wait::WAIT};
 
 /// The namespace of Podward.
@@ -84,8 +83,6 @@ pub struct Podward {
     programs: Programs,
     /// Where the lifecycle-controllers serve gRPC: the others have to know before they run.
     controllers: Vec<SocketAddr>,
-    /// Of several traffic-controllers, which share one hook.
-    front: Option<Arc<Front>>,
     services: Mutex<Vec<Arc<Service>>>,
 }
 
@@ -103,12 +100,8 @@ impl Podward {
         for _ in 0..options.controllers.max(1) {
             controllers.push(cluster.free_address().await?);
         }
-        let front = match options.traffic_controllers > 1 && args::has_kube_proxy(cluster) {
-            true => Some(Arc::new(Front::open(client.clone(), Kind::TrafficController).await?)),
-            false => None,
-        };
         let (cluster, services) = (cluster.clone(), Mutex::default());
-        let podward = Self { cluster, options, manifests, programs, controllers, front, services };
+        let podward = Self { cluster, options, manifests, programs, controllers, services };
         let webhooks = async {
             tokio::try_join!(podward.add(Kind::MutatingWebhook), podward.add(Kind::ValidatingWebhook))
         };
@@ -151,8 +144,7 @@ impl Podward {
     /// When it doesn't become ready.
     pub async fn add(&self, kind: Kind) -> Result<Arc<Service>> {
         let number = self.services.lock().iter().filter(|service| service.kind() == kind).count();
-        let front = self.front.clone().filter(|front| front.kind() == kind);
-        let service = Service::prepare(self, (kind, number), front).await;
+        let service = Service::prepare(self, kind, number).await;
         let service = Arc::new(service.with_context(|| format!("prepare {kind}"))?);
         self.services.lock().push(service.clone());
         service.start().await?;

@@ -17,8 +17,6 @@ pub(super) struct Addresses<'a> {
     pub(super) admin: SocketAddr,
     /// What it is there for.
     pub(super) serves: SocketAddr,
-    /// Where it is reached.
-    pub(super) advertised: SocketAddr,
     /// gRPC of the lifecycle-controllers.
     pub(super) controllers: &'a [SocketAddr],
 }
@@ -31,10 +29,10 @@ pub(super) async fn of(
     name: &str,
     at: Addresses<'_>,
 ) -> Result<Vec<String>> {
-    let Addresses { admin, serves, advertised, controllers } = at;
+    let Addresses { admin, serves, controllers } = at;
     let mut args = Args::default();
     args.add("--admin-bind", admin).add("--log", &options.log);
-    let (cert, key) = certificate(cluster, kind, name, &[serves, advertised])?;
+    let (cert, key) = certificate(cluster, kind, name, serves)?;
     args.file("--tls-cert", &cert).file("--tls-key", &key);
     let ca = cluster.dir().join("services-ca.crt");
     private_file(&ca, &cluster.server_ca())?;
@@ -60,7 +58,7 @@ pub(super) async fn of(
             args.add("--node-unreachable-limit", options.node_unreachable_seconds);
         }
         Kind::TrafficController => {
-            args.add("--bind", serves).add("--advertise-url", format!("https://{advertised}"));
+            args.add("--bind", serves).add("--advertise-url", format!("https://{serves}"));
             args.file("--advertise-ca", &ca);
             args.add("--controller-url", &controllers).file("--controller-ca", &ca);
             args.file("--token-file", &account.token);
@@ -85,13 +83,11 @@ pub(super) fn has_kube_proxy(cluster: &Cluster) -> bool {
     cluster.bed().is_some_and(|bed| bed.shape() == podward_testbed::Shape::Node)
 }
 
-/// A certificate for the addresses at which the service is reached, for loopback and for the name of its Service.
-fn certificate(cluster: &Cluster, kind: Kind, name: &str, at: &[SocketAddr]) -> Result<(PathBuf, PathBuf)> {
+/// A certificate for the address at which the service is reached, for loopback and for the name of its Service.
+fn certificate(cluster: &Cluster, kind: Kind, name: &str, at: SocketAddr) -> Result<(PathBuf, PathBuf)> {
     let (cert, key) = (cluster.dir().join(format!("{name}.crt")), cluster.dir().join(format!("{name}.key")));
-    let mut addresses: Vec<String> = at.iter().map(|at| at.ip().to_string()).collect();
-    addresses.dedup();
-    let names = addresses.iter().map(String::as_str).chain(["127.0.0.1", "localhost", kind.as_str()]);
-    let pem = cluster.server_certificate(&names.collect::<Vec<_>>())?;
+    let address = at.ip().to_string();
+    let pem = cluster.server_certificate(&[&address, "127.0.0.1", "localhost", kind.as_str()])?;
     private_file(&cert, &pem.cert)?;
     private_file(&key, &pem.key)?;
     Ok((cert, key))

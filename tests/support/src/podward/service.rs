@@ -5,10 +5,7 @@ mod memory;
 use std::{
     fmt,
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -20,7 +17,6 @@ use tokio::{sync::Mutex, time::Instant};
 use super::{
     Podward,
     args::{self, Addresses},
-    front::Front,
 };
 use crate::{
     ask,
@@ -75,18 +71,13 @@ pub struct Service {
     command: ServiceCommand,
     admin: SocketAddr,
     serves: SocketAddr,
-    front: Option<Arc<Front>>,
     starts: AtomicUsize,
     process: Mutex<Option<ServiceProcess>>,
 }
 
 impl Service {
-    /// Gives the service what it needs: addresses, a certificate, an identity. `front` is what leads to it and others of its kind.
-    pub(super) async fn prepare(
-        podward: &Podward,
-        (kind, number): (Kind, usize),
-        front: Option<Arc<Front>>,
-    ) -> Result<Self> {
+    /// Gives the service what it needs: addresses, a certificate, an identity.
+    pub(super) async fn prepare(podward: &Podward, kind: Kind, number: usize) -> Result<Self> {
         let Podward { cluster, options, programs, controllers, .. } = podward;
         let name = format!("{kind}-{number}");
         let serves = match controllers.get(number).filter(|_| kind == Kind::LifecycleController) {
@@ -94,8 +85,7 @@ impl Service {
             None => cluster.free_address().await?,
         };
         let admin = cluster.free_address().await?;
-        let advertised = front.as_ref().map_or(serves, |front| front.address());
-        let addresses = Addresses { admin, serves, advertised, controllers };
+        let addresses = Addresses { admin, serves, controllers };
         let args = args::of(cluster, options, kind, &name, addresses).await?;
         let program = programs.path(kind.as_str())?;
         let command = ServiceCommand { name, program, args };
@@ -105,7 +95,6 @@ impl Service {
             command,
             admin,
             serves,
-            front,
             starts: AtomicUsize::new(0),
             process: Mutex::default(),
         })
@@ -134,31 +123,15 @@ impl Service {
     /// # Errors
     /// When it ends or isn't ready within [`WAIT`]; the text has the end of its log.
     pub async fn start(&self) -> Result<()> {
-        self.run(self.next_command()).await
-    }
-
-    /// [`start`](Self::start) with another value of the argument `flag`, for this one time.
-    ///
-    /// # Errors
-    /// As `start`, or when it has no such argument.
-    pub async fn start_with(&self, flag: &str, value: &str) -> Result<()> {
-        let mut command = self.next_command();
-        let at = command.args.iter().position(|argument| argument == flag);
-        let at = at.with_context(|| format!("{} is started without {flag}", self.name()))?;
-        command.args[at + 1] = value.to_owned();
-        self.run(command).await
-    }
-
-    async fn run(&self, command: ServiceCommand) -> Result<()> {
         let mut slot = self.process.lock().await;
         if slot.as_mut().is_some_and(ServiceProcess::is_running) {
             return Ok(());
         }
-        let process = slot.insert(self.cluster.spawn(command).await?);
+        let process = slot.insert(self.cluster.spawn(self.next_command()).await?);
         let deadline = Instant::now() + WAIT;
         loop {
             if self.is_ready().await {
-                return self.takes_calls(true).await;
+                return Ok(());
             }
             if !process.is_running() {
                 bail!("{} ended at once; its log says:\n{}", self.name(), process.log_tail(20));
@@ -201,7 +174,6 @@ impl Service {
     /// # Errors
     /// When it doesn't end well.
     pub async fn stop(&self) -> Result<()> {
-        self.takes_calls(false).await?;
         match self.process.lock().await.take() {
             Some(mut process) => process.stop().await.with_context(|| format!("stop {}", self.name())),
             None => Ok(()),
@@ -214,16 +186,7 @@ impl Service {
     /// When it can't be killed.
     pub async fn kill(&self) -> Result<()> {
         match self.process.lock().await.take() {
-            Some(mut process) => process.kill().await.with_context(|| format!("kill {}", self.name()))?,
-            None => return Ok(()),
-        }
-        self.takes_calls(false).await
-    }
-
-    /// Tells what leads to it, if anything does. Of one that was killed it is told when it is dead, as the kubelet would find it.
-    async fn takes_calls(&self, ready: bool) -> Result<()> {
-        match &self.front {
-            Some(front) => front.set(self.name(), self.serves, ready).await,
+            Some(mut process) => process.kill().await.with_context(|| format!("kill {}", self.name())),
             None => Ok(()),
         }
     }
