@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use podward_testbed::{Image, build_all_static, build_static};
+use podward_testbed::{Image, Programs, build_for_images};
 
 use crate::Kind;
 
@@ -41,9 +41,8 @@ impl DemoImages {
     /// # Errors
     /// When they can't be built.
     pub async fn build(&self, profile: &str) -> Result<[Image; 2]> {
-        let server =
-            build_static("demo-server", "demo-server", profile).await.context("build the demo server")?;
-        let client = Self::client(profile).await?;
+        let programs = Self::programs(profile).await?;
+        let (server, client) = (programs.path("demo-server")?, programs.path("demo-client")?);
         let image = |name: &str, version: &str| {
             Image::new(name)
                 .file(&server, "/demo-server", 0o755)
@@ -64,7 +63,12 @@ impl DemoImages {
     /// # Errors
     /// When it can't be built.
     pub async fn client(profile: &str) -> Result<PathBuf> {
-        build_static("demo-client", "demo-client", profile).await.context("build the demo's client")
+        Ok(Self::programs(profile).await?.path("demo-client")?)
+    }
+
+    async fn programs(profile: &str) -> Result<Programs> {
+        let built = build_for_images(&["demo-server", "demo-client"], profile).await;
+        built.context("build the demo's server and client")
     }
 
     /// How to bring the images to the nodes of a cluster that isn't a bed.
@@ -102,7 +106,7 @@ impl ServiceImages {
     /// When they can't be built.
     pub async fn build(&self, profile: &str) -> Result<Vec<(&'static str, Image)>> {
         let names = Self::programs();
-        let programs = build_all_static(&names, profile).await.context("build Podward's services")?;
+        let programs = build_for_images(&names, profile).await.context("build Podward's services")?;
         let about = About::this().await?;
         let image = |name: &'static str| {
             let program = programs.path(name).with_context(|| format!("find the program {name}"))?;

@@ -8,6 +8,9 @@ use tokio::process::Command;
 
 mod flags;
 
+/// Everything but the task runner, which may be what is running.
+const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "xtask"];
+
 /// Why a program could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -58,35 +61,26 @@ impl Programs {
     }
 }
 
-/// Builds `bin` of `package` in `profile` (`dev`, `release`, `bench-lite`) as one static file that runs in an image
-/// with nothing else in it, and tells where it is.
+/// Builds the programs of `packages` in `profile` (`dev`, `release`, `bench-lite`), each as one static file that runs in an image
+/// with nothing else in it.
 ///
-/// The same sources give the same program in every folder, except in the profile `dev`. Naming the target keeps the results apart
-/// from those of a plain build, so neither makes the other compile anew.
-///
-/// # Errors
-/// When cargo can't be run or fails.
-pub async fn build_static(package: &str, bin: &str, profile: &str) -> Result<PathBuf, BuildError> {
-    cargo_build_static(&["--package", package, "--bin", bin], profile).await?.path(bin)
-}
-
-/// Builds the programs of several packages, at once, as [`build_static`] does.
+/// The same sources give the same programs in every folder, except in the profile `dev`: there they are those of a plain build, which are
+/// static, too (`.cargo/config.toml`).
 ///
 /// # Errors
 /// When cargo can't be run or fails.
-pub async fn build_all_static(packages: &[&str], profile: &str) -> Result<Programs, BuildError> {
-    let mut what = vec!["--bins"];
-    what.extend(packages.iter().flat_map(|package| ["--package", *package]));
-    cargo_build_static(&what, profile).await
-}
-
-async fn cargo_build_static(what: &[&str], profile: &str) -> Result<Programs, BuildError> {
+pub async fn build_for_images(packages: &[&str], profile: &str) -> Result<Programs, BuildError> {
+    // An environment's flags would take the place of those that make programs static.
+    let without = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
+    if profile == "dev" {
+        return cargo_build(&[&WORKSPACE[..], &["--bins"]].concat(), &without).await;
+    }
     let target = flags::target();
-    let flags = serde_json::Value::from(flags::of_static(profile).await?);
+    let flags = serde_json::Value::from(flags::without_folders().await?);
     let flags = format!("target.{target}.rustflags={flags}");
-    let how = ["--profile", profile, "--target", &target, "--config", &flags];
-    // An environment's flags would take the place of those that are asked for here.
-    cargo_build(&[what, &how].concat(), &["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"]).await
+    let mut arguments = vec!["--bins", "--profile", profile, "--target", &target, "--config", &flags];
+    arguments.extend(packages.iter().flat_map(|package| ["--package", *package]));
+    cargo_build(&arguments, &without).await
 }
 
 /// Builds the program `bin` in `profile` for this machine, and tells where it is.
@@ -95,17 +89,15 @@ async fn cargo_build_static(what: &[&str], profile: &str) -> Result<Programs, Bu
 /// When cargo can't be run or fails.
 pub async fn build_program(bin: &str, profile: &str) -> Result<PathBuf, BuildError> {
     // Of the whole workspace, as below: for one package alone dependencies would get other features, and be compiled anew.
-    cargo_build(&["--workspace", "--exclude", "xtask", "--bin", bin, "--profile", profile], &[])
-        .await?
-        .path(bin)
+    cargo_build(&[&WORKSPACE[..], &["--bin", bin, "--profile", profile]].concat(), &[]).await?.path(bin)
 }
 
-/// Builds every program of the workspace but the task runner (which may be what is running) in `profile`.
+/// Builds every program of the workspace but the task runner in `profile`.
 ///
 /// # Errors
 /// When cargo can't be run or fails.
 pub async fn build_workspace(profile: &str) -> Result<Programs, BuildError> {
-    cargo_build(&["--workspace", "--exclude", "xtask", "--bins", "--profile", profile], &[]).await
+    cargo_build(&[&WORKSPACE[..], &["--bins", "--profile", profile]].concat(), &[]).await
 }
 
 /// The folder of the workspace that this crate was compiled in.

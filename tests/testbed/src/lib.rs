@@ -55,8 +55,7 @@ mod tools;
 pub use bed::{Bed, BedInfo, BedStream, Exposed};
 pub use builder::BedBuilder;
 pub use cargo_build::{
-    BuildError, Programs, build_all_static, build_program, build_static, build_workspace, cargo,
-    workspace_dir,
+    BuildError, Programs, build_for_images, build_program, build_workspace, cargo, workspace_dir,
 };
 pub use cluster::{Cluster, ExistingCluster};
 pub use error::BedError;

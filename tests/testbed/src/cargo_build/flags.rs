@@ -1,4 +1,4 @@
-//! The compiler's flags for programs that are one static file, and the same wherever they are built.
+//! The compiler's flags for programs that are the same wherever they are built.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,27 +11,23 @@ const WORKSPACE: &str = "/src";
 const CARGO_HOME: &str = "/usr/local/cargo";
 const TARGET: &str = "/src/target";
 
-/// The target of static programs: the C library is linked in by `+crt-static`, which needs no other target's standard library.
+/// The target of programs for images. It is named for their results to be apart from those of builds with other flags.
 pub(super) fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// The flags for programs of `profile`.
+/// The flags for programs that don't tell where they were built; that they are static is in `.cargo/config.toml`.
 ///
-/// Panics name the files that they happened in, so a program would tell where it was built, and differ from one that was built
-/// elsewhere. Programs of the profile `dev` may: debuggers look for their sources there.
-pub(super) async fn of_static(profile: &str) -> Result<Vec<String>, BuildError> {
-    let mut flags = vec!["-C".to_owned(), "target-feature=+crt-static".to_owned()];
-    if profile != "dev" {
-        let renamed = [
-            (workspace_dir(), WORKSPACE.to_owned()),
-            (cargo_home(), CARGO_HOME.to_owned()),
-            (target_dir().await?, TARGET.to_owned()),
-            sources_of_std().await?,
-        ];
-        flags.extend(renamed.iter().map(|(folder, name)| renaming(folder, name)));
-    }
-    Ok(flags)
+/// Panics name the files that they happened in, so a program would differ from one that was built elsewhere. Programs of the profile
+/// `dev` may: debuggers look for their sources there.
+pub(super) async fn without_folders() -> Result<Vec<String>, BuildError> {
+    let renamed = [
+        (workspace_dir(), WORKSPACE.to_owned()),
+        (cargo_home(), CARGO_HOME.to_owned()),
+        (target_dir().await?, TARGET.to_owned()),
+        sources_of_std().await?,
+    ];
+    Ok(renamed.iter().map(|(folder, name)| renaming(folder, name)).collect())
 }
 
 /// Of several that fit a file the compiler takes the last.
@@ -86,8 +82,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn programs_name_no_folder_of_this_machine_unless_they_are_for_debuggers() {
-        let flags = of_static("release").await.expect("flags");
+    async fn programs_name_no_folder_of_this_machine() {
+        let flags = without_folders().await.expect("flags");
         let renamed = |folder: &Path, name: &str| flags.contains(&renaming(folder, name));
         assert!(renamed(&workspace_dir(), "/src"), "{flags:?}");
         assert!(renamed(&cargo_home(), "/usr/local/cargo"), "{flags:?}");
@@ -97,6 +93,5 @@ mod tests {
         let place = |flag: String| flags.iter().position(|other| *other == flag);
         let target = renaming(&target_dir().await.expect("a folder"), "/src/target");
         assert!(place(target.clone()) > place(renaming(&workspace_dir(), "/src")), "{flags:?} {target}");
-        assert_eq!(of_static("dev").await.expect("flags"), ["-C", "target-feature=+crt-static"]);
     }
 }
