@@ -12,30 +12,32 @@ use podward_support::{Behaviour, Pace, WAIT, pods, within};
 use serde_json::json;
 
 use super::{
-    made::{APP, LONG, deployment, is_of, is_wished, make, until_serving},
+    made::{APP, LONG, deployment, is_of, is_wished, make, until_gone, until_leaving, until_serving},
     replay::{now, replay},
 };
 
-const REPLICAS: usize = 8;
+/// As many pods as a real node starts in a few seconds.
+const REPLICAS: usize = 5;
+/// As many as answers cross for.
+const MANY: usize = 12;
 const DISRUPTIONS: usize = 2;
 /// How often a client tries again; `kubectl drain` waits longer.
 const AGAIN: Duration = Duration::from_millis(500);
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::simulated("evictions_at_one_moment_keep_the_budget", evictions_at_one_moment_keep_the_budget),
-        Test::simulated("evictions_go_on_as_the_budget_allows", evictions_go_on_as_the_budget_allows),
-        Test::simulated(
-            "eviction_without_room_leaves_the_pod_alone",
-            eviction_without_room_leaves_the_pod_alone,
-        ),
+        Test::node("evictions_at_one_moment_keep_the_budget", |scene| at_one_moment(scene, REPLICAS)),
+        // On simulated nodes because of the number, and because evictions wait there (`--wait`) while others come.
+        Test::simulated("many_evictions_at_one_moment_keep_the_budget", |scene| at_one_moment(scene, MANY)),
+        Test::node("evictions_go_on_as_the_budget_allows", evictions_go_on_as_the_budget_allows),
+        Test::node("eviction_without_room_leaves_the_pod_alone", eviction_without_room_leaves_the_pod_alone),
     ]
 }
 
 /// All at once, and nobody lets go: as many leave service as the budget has room for, and the others never do.
-async fn evictions_at_one_moment_keep_the_budget(scene: Arc<Scene>) -> Result<()> {
+async fn at_one_moment(scene: Arc<Scene>, replicas: usize) -> Result<()> {
     let traffic = scene.traffic();
-    let names = set_up(&scene, DISRUPTIONS).await?;
+    let names = set_up(&scene, replicas, DISRUPTIONS).await?;
     traffic.behave(Behaviour::HOLDS);
     let since = now(&scene).await?;
     let (mut recorded, mut refused) = (BTreeSet::new(), 0);
@@ -49,23 +51,23 @@ async fn evictions_at_one_moment_keep_the_budget(scene: Arc<Scene>) -> Result<()
         }
     }
     ensure!(recorded.len() == DISRUPTIONS, "recorded: {recorded:?}");
-    ensure!(refused == 3 * (REPLICAS - DISRUPTIONS), "{refused} evictions were refused");
+    ensure!(refused == 3 * (replicas - DISRUPTIONS), "{refused} evictions were refused");
     let out = |pods: &[&Pod]| {
         recorded.iter().all(|name| pods.iter().any(|pod| &pod.name_any() == name && !pods::is_ready(pod)))
     };
     scene.feed().until_pods("the pods with a wish are out of service", out).await?;
     let seen = replay(&scene, since, |_| true).await?;
-    ensure!(seen.left == recorded && seen.fewest_ready == REPLICAS - DISRUPTIONS, "{seen:?}");
+    ensure!(seen.left == recorded && seen.fewest_ready == replicas - DISRUPTIONS, "{seen:?}");
     traffic.behave(Behaviour::PROMPT);
     let gone = |pods: &[&Pod]| pods.iter().all(|pod| !recorded.contains(&pod.name_any()));
     scene.feed().until_pods_within(LONG, "the evicted pods are gone", gone).await?;
-    until_serving(&scene, "web", REPLICAS).await.map(drop)
+    until_serving(&scene, "web", replicas).await.map(drop)
 }
 
 /// All of them, by a client that tries again as drainers do: it comes to its end, and the budget holds at every moment.
 async fn evictions_go_on_as_the_budget_allows(scene: Arc<Scene>) -> Result<()> {
     let traffic = scene.traffic();
-    let names = set_up(&scene, DISRUPTIONS).await?;
+    let names = set_up(&scene, REPLICAS, DISRUPTIONS).await?;
     traffic.behave(Behaviour { let_go: Pace::After(Duration::from_millis(200)), ..Behaviour::PROMPT });
     let since = now(&scene).await?;
     let drained = async {
@@ -86,7 +88,7 @@ async fn evictions_go_on_as_the_budget_allows(scene: Arc<Scene>) -> Result<()> {
 
 async fn eviction_without_room_leaves_the_pod_alone(scene: Arc<Scene>) -> Result<()> {
     let traffic = scene.traffic();
-    let names = set_up(&scene, 0).await?;
+    let names = set_up(&scene, REPLICAS, 0).await?;
     traffic.behave(Behaviour::HOLDS);
     let since = now(&scene).await?;
     for (name, answer) in evict_all(&scene, &names).await {
@@ -96,27 +98,29 @@ async fn eviction_without_room_leaves_the_pod_alone(scene: Arc<Scene>) -> Result
     let seen = replay(&scene, since, |_| true).await?;
     ensure!(seen.left.is_empty() && seen.fewest_ready == REPLICAS, "{seen:?}");
     // A delete doesn't ask the budget.
-    traffic.behave(Behaviour::PROMPT);
     let name = names.first().context("there is no pod")?;
-    scene.kubectl(&["delete", "pod", name]).await?.succeeded()?;
+    scene.kubectl(&["delete", "pod", name, "--wait=false"]).await?.was_held(&[traffic.finalizer()])?;
+    until_leaving(&scene, name).await?;
+    traffic.behave(Behaviour::PROMPT);
+    until_gone(&scene, name).await?;
     until_serving(&scene, "web", REPLICAS).await.map(drop)
 }
 
 /// A Deployment in service, and a budget that allows so many disruptions.
-async fn set_up(scene: &Scene, disruptions: usize) -> Result<BTreeSet<String>> {
-    make(scene, deployment(scene, "web", REPLICAS)).await?;
+async fn set_up(scene: &Scene, replicas: usize, disruptions: usize) -> Result<BTreeSet<String>> {
+    make(scene, deployment(scene, "web", replicas)).await?;
     let budget = json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "web"},
-        "spec": {"minAvailable": REPLICAS - disruptions, "selector": {"matchLabels": {APP: "web"}}},
+        "spec": {"minAvailable": replicas - disruptions, "selector": {"matchLabels": {APP: "web"}}},
     });
     make(scene, budget).await?;
-    until_serving(scene, "web", REPLICAS).await?;
+    until_serving(scene, "web", replicas).await?;
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(scene.client(), scene.namespace());
     let counted = |budget: Option<&PodDisruptionBudget>| {
         let status = budget.and_then(|budget| budget.status.as_ref());
-        status.is_some_and(|status| status.current_healthy as usize == REPLICAS)
+        status.is_some_and(|status| status.current_healthy as usize == replicas)
     };
     let wait = async { await_condition(budgets, "web", counted).await.context("watch the budget") };
     within(WAIT, || "the budget to count its pods".to_owned(), wait).await?;

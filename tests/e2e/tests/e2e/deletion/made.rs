@@ -1,10 +1,13 @@
 //! What is made for these tests, and what is asked of it.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Node, Pod},
+};
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use podward_core::{keys, wish::Wish};
@@ -50,13 +53,37 @@ pub(super) async fn patch(
 /// The template of pods that opted in and expect the finalizer of the scene's traffic loop.
 pub(super) fn template(scene: &Scene, app: &str) -> Value {
     let expected = pods::expecting("Traffic/test/loop", &TrafficLoop::finalizer_of(CONSUMER));
+    let mut spec = pods::server_spec(&scene.images().v1);
+    // A busy machine is late with an answer now and then. That must not look like a pod that left service.
+    let probe = &mut spec["containers"][0]["readinessProbe"];
+    probe["timeoutSeconds"] = json!(5);
+    probe["failureThreshold"] = json!(3);
     json!({
         "metadata": {
             "labels": {APP: app, keys::CONTROL_LABEL: keys::CONTROL_VALUE},
             "annotations": {keys::AVAILABLE_CONDITIONS: expected},
         },
-        "spec": pods::server_spec(&scene.images().v1),
+        "spec": spec,
     })
+}
+
+/// The name of a real node that takes pods.
+pub(super) async fn real_node(scene: &Scene) -> Result<String> {
+    let nodes = Api::<Node>::all(scene.client()).list(&ListParams::default()).await.context("list nodes")?;
+    let takes_pods = |node: &&Node| {
+        let is_closed = node.spec.as_ref().is_some_and(|spec| {
+            spec.unschedulable == Some(true) || spec.taints.as_ref().is_some_and(|taints| !taints.is_empty())
+        });
+        let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        !is_closed && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let node = nodes.items.iter().find(takes_pods).context("no node takes pods")?;
+    Ok(node.name_any())
+}
+
+/// Binds the `spec` of pods to the node, as far as the scheduler is concerned.
+pub(super) fn only_on(spec: &mut Value, node: &str) {
+    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node});
 }
 
 /// A Deployment of such pods.

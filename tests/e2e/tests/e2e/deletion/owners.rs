@@ -20,8 +20,8 @@ use super::{
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::simulated("owner_is_deleted", owner_is_deleted),
-        Test::simulated("owner_is_deleted_and_leaves_orphans", owner_is_deleted_and_leaves_orphans),
+        Test::node("owner_is_deleted", owner_is_deleted),
+        Test::node("owner_is_deleted_and_leaves_orphans", owner_is_deleted_and_leaves_orphans),
         Test::node("namespace_is_deleted", namespace_is_deleted),
     ]
 }
