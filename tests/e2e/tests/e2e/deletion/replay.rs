@@ -44,9 +44,11 @@ pub(super) async fn replay(scene: &Scene, since: Moment, mine: impl Fn(&str) -> 
             let number: u64 = version.resource_version.parse().context("a version without a number")?;
             steps.insert(number, (history, version.ready && !version.terminating));
         }
-        let ended = history.gone_ms.is_some();
-        let served = history.versions.last().is_some_and(|last| last.ready && !last.terminating);
-        ensure!(!(ended && served), "pod {} went while it was Ready", history.name);
+        let ending = history.versions.iter().find(|version| version.terminating);
+        let ending = ending.or(history.versions.last().filter(|_| history.gone_ms.is_some()));
+        // The kubelet tells that it isn't Ready a moment after the gate.
+        let served = ending.is_some_and(|ending| ending.ready && ending.gate != Some("False"));
+        ensure!(!served, "pod {} was deleted while it was in service", history.name);
     }
     let mut ready = BTreeSet::new();
     let mut order: Vec<String> = Vec::new();
