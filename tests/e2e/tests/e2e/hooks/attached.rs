@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use kube::Api;
 use podward_api::LifecycleHook;
 use podward_core::keys::Stage;
-use podward_e2e::{NAMESPACE_NAME, Scene, Test};
+use podward_e2e::{NAMESPACE_NAME, Scene, Service, Test};
 use podward_proto::v1::{self, Phase, hook::Connection};
-use podward_support::{Kind, Service, pods};
+use podward_support::{Kind, pods};
 
 use crate::controllers::leader;
 
@@ -52,7 +52,7 @@ async fn register(scene: &Scene, registry: &Registry, name: &str) -> Result<Stri
 }
 
 /// The replicas, the one that leads first, or last.
-async fn replicas(scene: &Scene, leader_first: bool) -> Result<Vec<Arc<Service>>> {
+async fn replicas(scene: &Scene, leader_first: bool) -> Result<Vec<Service>> {
     let leader = leader(scene).await?;
     let mut all = scene.podward()?.services(Kind::LifecycleController);
     all.sort_by_key(|service| (service.name() == leader.name()) != leader_first);
