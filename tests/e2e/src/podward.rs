@@ -1,6 +1,6 @@
 //! Podward and its services, in the same words whether they are pods or processes.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Instant};
 
 use anyhow::Result;
 use podward_support::{Cluster, Installation, Kind, Replica, Replicas};
@@ -172,14 +172,17 @@ impl Service {
         }
     }
 
-    /// SIGTERM, and waits for the end. Nothing if it doesn't run.
+    /// SIGTERM, and waits for the end; gives when it was told to. Nothing if it doesn't run.
     ///
     /// # Errors
     /// When it doesn't end well.
-    pub async fn stop(&self) -> Result<()> {
+    pub async fn stop(&self) -> Result<Instant> {
         match self {
             Self::Pod(replica) => replica.stop().await,
-            Self::Process(service) => service.stop().await,
+            Self::Process(service) => {
+                let told = Instant::now();
+                service.stop().await.map(|()| told)
+            }
         }
     }
 

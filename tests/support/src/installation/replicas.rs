@@ -2,7 +2,7 @@
 
 mod fleet;
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt;
@@ -126,13 +126,13 @@ impl Replica {
         Ok(())
     }
 
-    /// Takes its pod away, as a scale-in does, and waits until it is gone. Nothing if it has none.
+    /// Takes its pod away, as a scale-in does, and waits until it is gone; gives when it was told to go. Nothing if it has none.
     ///
     /// # Errors
     /// When its process doesn't end well.
-    pub async fn stop(&self) -> Result<()> {
+    pub async fn stop(&self) -> Result<Instant> {
         let _one_at_a_time = self.fleet.changing.lock().await;
-        let Some(pod) = self.fleet.forget(self.number) else { return Ok(()) };
+        let Some(pod) = self.fleet.forget(self.number) else { return Ok(Instant::now()) };
         let config = watcher::Config::default().fields(&format!("metadata.name={}", pod.name));
         let mut versions = std::pin::pin!(watcher(self.fleet.pods(), config).default_backoff());
         let gone = async {
@@ -144,10 +144,11 @@ impl Replica {
             anyhow::bail!("the watch of a pod has ended")
         };
         let gone = within(WAIT, || format!("pod {} to be gone", pod.name), gone);
-        let (last, ()) = tokio::try_join!(gone, self.fleet.let_go(&pod.name))?;
+        let told = async { self.fleet.let_go(&pod.name).await.map(|()| Instant::now()) };
+        let (last, told) = tokio::try_join!(gone, told)?;
         let code = exit_code(&last).with_context(|| format!("pod {} doesn't tell how it ended", pod.name))?;
         ensure!(code == 0, "{self} (pod {}) ended with exit code {code}", pod.name);
-        Ok(())
+        Ok(told)
     }
 
     /// SIGKILL, and no process takes its place: the pod goes, without being told to. Nothing if it has none.

@@ -115,7 +115,7 @@ async fn attached_across_leaders(scene: Arc<Scene>) -> Result<()> {
         direct.until("the direct one to be asked", |log| log.open > 0).await?;
         relayed.until("the relayed one to be asked", |log| log.open > 0).await?;
         let leader = leader(&scene).await?;
-        let ended = if is_killed { leader.kill().await } else { leader.stop().await };
+        let ended = if is_killed { leader.kill().await } else { leader.stop().await.map(drop) };
         let next = async {
             direct.until("the direct one to be asked anew", |log| log.asked.len() > before.0 + 1).await?;
             relayed.until("the relayed one to be asked anew", |log| log.asked.len() > before.1 + 1).await
