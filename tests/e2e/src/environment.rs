@@ -1,18 +1,23 @@
 //! The clusters of a test run. Each is started when the first test wants it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
-use podward_support::{Cluster, DemoImages, Installation, Kind, Options, Podward};
+use podward_support::{Cluster, DemoImages, Installation, Kind, Options, Replicas};
 use podward_testbed::{Bed, BedBuilder, Part, Shape, ToolsError, build_program, preflight};
 use tokio::sync::{OnceCell, RwLock};
 
-use crate::collector::Collector;
+use crate::{collector::Collector, podward::Podward};
 
 /// Names the cluster to use instead of a `node` bed.
 const KUBECONFIG: &str = "PODWARD_KUBECONFIG";
 /// How long a killed controller keeps its lease. Short, since tests wait for it.
 const LEASE_SECONDS: u32 = 4;
+/// The cargo profile of what is tested.
+const PROFILE: &str = "dev";
 
 /// The cluster of the user, if the tests are to use one.
 pub(crate) fn user_cluster() -> Option<PathBuf> {
@@ -34,18 +39,18 @@ pub(crate) struct Environment {
 /// How Podward runs.
 #[derive(Debug)]
 pub(crate) enum Running {
-    /// Each service as a process that tests start and end.
-    Processes(Box<Podward>),
-    /// By Helm.
-    Installed(Installation),
+    /// Its services are there one by one, for tests that end and start them.
+    Divided(Podward),
+    /// Installed by Helm, for tests that change what they like about it.
+    Whole(Installation),
 }
 
 impl Running {
     /// What helps to see what its services did.
     pub(crate) async fn last_words(&self) -> String {
         match self {
-            Self::Processes(podward) => podward.last_words(),
-            Self::Installed(installation) => installation.last_words().await,
+            Self::Divided(podward) => podward.last_words().await,
+            Self::Whole(installation) => installation.last_words().await,
         }
     }
 }
@@ -53,11 +58,11 @@ impl Running {
 /// What a test needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
-    /// A real node.
+    /// A real node with Podward installed by Helm, without the traffic-controller; or the cluster of the user.
     Node,
     /// Simulated nodes, and Podward with `--strict`.
     Simulated,
-    /// A real node with Podward installed by Helm, all of its services: Services hold pods.
+    /// A real node with all services of Podward installed by Helm: Services hold pods.
     Serving,
 }
 
@@ -98,40 +103,69 @@ impl Environment {
         [&NODE, &SIMULATED, &SERVING].into_iter().filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
     }
 
+    /// Pods are held by whom the tests say, and by nobody else.
     async fn start_node() -> Result<Self> {
+        match user_cluster() {
+            Some(kubeconfig) => Self::start_beside(&kubeconfig).await,
+            None => Self::start_installed().await,
+        }
+    }
+
+    async fn start_installed() -> Result<Self> {
         let images = DemoImages::default();
-        // Pods are held by whom the tests say, and by nobody else.
-        let mut options = Options {
+        let cluster = bed_to_install_on("e2e-node", &images, false).await?;
+        let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
+        let endpoint = format!("global.tracing.endpoint={}", collector.url());
+        // Commas part values.
+        let log = Options::default().log.replace(',', r"\,");
+        let log = format!("global.defaults.log.level={log}");
+        let lease = lease_value();
+        let values = [
+            endpoint.as_str(),
+            &log,
+            &lease,
+            "traffic-controller.enabled=false",
+            // So that a webhook is away when its pod is.
+            "mutating-webhook.replicas=1",
+            "validating-webhook.replicas=1",
+            // A service that is told to end does so at once: it is measured how soon another takes over.
+            "global.defaults.drain.delaySeconds=0",
+            // That of the cluster, which has certificates for clients.
+            "lifecycle-controller.extraArgs={--client-ca=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt}",
+        ];
+        let installed = async {
+            let installation = Installation::install(&cluster, &values).await?;
+            Replicas::of(installation).await
+        };
+        let podward = kept(&cluster, installed.await.map(Podward::Installed))?;
+        Ok(Self { collector: Some(collector), ..Self::with(podward, images) })
+    }
+
+    async fn start_beside(kubeconfig: &Path) -> Result<Self> {
+        let images = DemoImages::default();
+        eprintln!("{}", images.how_to_load());
+        let cluster = Cluster::existing(kubeconfig, None).await?;
+        let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
+        let kinds = [Kind::MutatingWebhook, Kind::ValidatingWebhook, Kind::LifecycleController];
+        let options = Options {
             controllers: 2,
             traffic_controllers: 0,
             lease_seconds: LEASE_SECONDS,
+            more: kinds.map(|kind| (kind, format!("--otlp-endpoint={}", collector.url()))).to_vec(),
             ..Options::default()
         };
-        let cluster = match user_cluster() {
-            Some(kubeconfig) => {
-                eprintln!("{}", images.how_to_load());
-                Cluster::existing(&kubeconfig, None).await?
-            }
-            None => node_bed("e2e-node", &images, &options.profile).await?,
-        };
-        let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
-        let kinds = [Kind::MutatingWebhook, Kind::ValidatingWebhook, Kind::LifecycleController];
-        options.more = kinds.map(|kind| (kind, format!("--otlp-endpoint={}", collector.url()))).to_vec();
-        let environment = Self::with_podward(cluster, options, images).await?;
+        let environment = Self::with_processes(cluster, options, images).await?;
         Ok(Self { collector: Some(collector), ..environment })
     }
 
     async fn start_serving() -> Result<Self> {
-        require(&Part::ALL).await?;
         let images = DemoImages::default();
-        let builder = with_images("e2e-serving", &images, "dev").await?.audit_log(true);
-        let builder = Installation::prepare(builder, "dev").await?;
-        let cluster = Cluster::of_bed(Arc::new(builder.start().await.context("start a bed of shape node")?));
-        let lease = format!("lifecycle-controller.leaseDurationSeconds={LEASE_SECONDS}");
+        let cluster = bed_to_install_on("e2e-serving", &images, true).await?;
+        let lease = lease_value();
         let waits =
             ["traffic-controller.waits.dnsTtlSeconds=4", "traffic-controller.waits.surgeWaitSeconds=20"];
         let installed = Installation::install(&cluster, &[&lease, waits[0], waits[1]]).await;
-        let running = kept(&cluster, installed.map(Running::Installed))?;
+        let running = kept(&cluster, installed.map(Running::Whole))?;
         Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
     }
 
@@ -148,13 +182,18 @@ impl Environment {
             lease_seconds: LEASE_SECONDS,
             ..Options::default()
         };
-        Self::with_podward(cluster, options, DemoImages::default()).await
+        Self::with_processes(cluster, options, DemoImages::default()).await
     }
 
-    async fn with_podward(cluster: Cluster, options: Options, images: DemoImages) -> Result<Self> {
-        let started = Podward::start(&cluster, options).await;
-        let running = kept(&cluster, started.map(Box::new).map(Running::Processes))?;
-        Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
+    async fn with_processes(cluster: Cluster, options: Options, images: DemoImages) -> Result<Self> {
+        let started = podward_support::Podward::start(&cluster, options).await;
+        let podward = kept(&cluster, started.map(Box::new).map(Podward::Processes))?;
+        Ok(Self::with(podward, images))
+    }
+
+    fn with(podward: Podward, images: DemoImages) -> Self {
+        let (cluster, running) = (podward.cluster().clone(), Running::Divided(podward));
+        Self { cluster, running, images, collector: None, access: RwLock::default() }
     }
 
     /// Ends it. After a failure logs are kept, and said where.
@@ -165,8 +204,8 @@ impl Environment {
         }
         match (self.cluster.bed(), &self.running) {
             (Some(bed), _) => bed.down().await.with_context(|| format!("end the bed {}", bed.name())),
-            (None, Running::Processes(podward)) => podward.shutdown().await,
-            (None, Running::Installed(_)) => Ok(()),
+            (None, Running::Divided(Podward::Processes(podward))) => podward.shutdown().await,
+            (None, _) => Ok(()),
         }
     }
 }
@@ -181,16 +220,18 @@ fn kept<T>(cluster: &Cluster, started: Result<T>) -> Result<T> {
     started.with_context(|| format!("start Podward; logs are in {}", cluster.logs_dir().display()))
 }
 
-/// A bed with a real node that has the demo's images.
-async fn node_bed(name: &str, images: &DemoImages, profile: &str) -> Result<Cluster> {
-    require(&[Part::ControlPlane, Part::Node]).await?;
-    let bed = with_images(name, images, profile).await?.start().await;
-    Ok(Cluster::of_bed(Arc::new(bed.context("start a bed of shape node")?)))
+/// How long the leader may be silent, as the chart is told.
+fn lease_value() -> String {
+    format!("lifecycle-controller.leaseDurationSeconds={LEASE_SECONDS}")
 }
 
-async fn with_images(name: &str, images: &DemoImages, profile: &str) -> Result<BedBuilder> {
-    let built = images.build(profile).await?;
-    Ok(built.into_iter().fold(Bed::builder(Shape::Node).name(name), BedBuilder::image))
+/// A bed with a real node that has the images of Podward and the demo's.
+async fn bed_to_install_on(name: &str, images: &DemoImages, audit_log: bool) -> Result<Cluster> {
+    require(&Part::ALL).await?;
+    let demo = images.build(PROFILE).await?;
+    let builder = Bed::builder(Shape::Node).name(name).audit_log(audit_log);
+    let builder = Installation::prepare(demo.into_iter().fold(builder, BedBuilder::image), PROFILE).await?;
+    Ok(Cluster::of_bed(Arc::new(builder.start().await.context("start a bed of shape node")?)))
 }
 
 /// Everything that is missing for a bed, all of it together, and the program that keeps beds.

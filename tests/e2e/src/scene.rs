@@ -19,7 +19,7 @@ use kube::{
 use podward_api::LifecycleHook;
 use podward_core::keys;
 use podward_support::{
-    Cluster, DemoImages, Installation, Operator, PodFeed, Podward, Timeline, TrafficLoop, WAIT, pods,
+    Cluster, DemoImages, Installation, Operator, PodFeed, Timeline, TrafficLoop, WAIT, pods,
     timeline::PodReport, within,
 };
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ use crate::{
     collector::Collector,
     environment::{Environment, Running, user_cluster},
     kubectl::Kubectl,
+    podward::Podward,
 };
 
 /// The name of the traffic loop that pods expect to be held by.
@@ -122,16 +123,14 @@ impl Scene {
             .with_context(|| format!("the timeline has no pod {name}"))
     }
 
-    /// Podward's services, where each is a process that the test may start and end.
+    /// Podward, whose services the test may end and start.
     ///
     /// # Errors
-    /// Where Podward is installed.
+    /// On a bed for tests that change Podward as a whole.
     pub fn podward(&self) -> Result<&Podward> {
         match &self.environment.running {
-            Running::Processes(podward) => Ok(podward),
-            Running::Installed(_) => {
-                bail!("Podward is installed here: it has pods, and no processes of ours")
-            }
+            Running::Divided(podward) => Ok(podward),
+            Running::Whole(_) => bail!("tests change all of Podward here: nobody knows its pods one by one"),
         }
     }
 
@@ -141,8 +140,11 @@ impl Scene {
     /// Where its services run as processes.
     pub fn installation(&self) -> Result<&Installation> {
         match &self.environment.running {
-            Running::Installed(installation) => Ok(installation),
-            Running::Processes(_) => bail!("Podward isn't installed here: its services are processes"),
+            Running::Whole(installation) => Ok(installation),
+            Running::Divided(Podward::Installed(replicas)) => Ok(replicas.installation()),
+            Running::Divided(Podward::Processes(_)) => {
+                bail!("Podward isn't installed here: its services are processes")
+            }
         }
     }
 

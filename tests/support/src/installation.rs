@@ -1,5 +1,7 @@
 //! Podward as users have it: installed by Helm, from images of this workspace, its services reached through their Services.
 
+mod replicas;
+
 use std::{process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
@@ -12,10 +14,12 @@ use kube::{
     api::{EvictParams, ListParams, Patch, PatchParams},
     runtime::wait::await_condition,
 };
+use nix::sys::signal::Signal;
 use podward_testbed::{Bed, BedBuilder, workspace_dir};
 use serde_json::json;
 use tokio::process::Command;
 
+pub use self::replicas::{Replica, Replicas};
 use crate::{
     ServiceImages,
     cluster::Cluster,
@@ -35,7 +39,7 @@ const NAME_LABEL: &str = "app.kubernetes.io/name";
 const BUDGET: &str = "disruption budget";
 
 /// A release of Podward on a bed with a real node. It goes with the bed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Installation {
     cluster: Cluster,
     values: Vec<String>,
@@ -119,14 +123,26 @@ impl Installation {
         self.cluster.bed().context("Podward is installed on beds only")
     }
 
-    /// Waits until the API server asks the webhooks, and the traffic-controller is a hook.
+    /// Waits until the API server asks the webhooks, and the traffic-controller, if there is one, is a hook.
     ///
     /// # Errors
     /// When that takes too long.
     pub async fn until_it_works(&self) -> Result<()> {
-        let client = self.cluster.client();
-        Canary::new(client.clone()).until_asked(WAIT).await?;
-        until_reachable(&client, Kind::TrafficController.as_str()).await
+        self.until_webhooks_are_asked().await?;
+        let (client, hook) = (self.cluster.client(), Kind::TrafficController.as_str());
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+        match deployments.get_opt(hook).await.with_context(|| format!("look for Deployment {hook}"))? {
+            Some(_) => until_reachable(&client, hook).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the API server asks the webhooks.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub async fn until_webhooks_are_asked(&self) -> Result<()> {
+        Canary::new(self.cluster.client()).until_asked(WAIT).await
     }
 
     /// Has as many pods of a service as `replicas`, and waits until they are ready and no others are there.
@@ -193,11 +209,14 @@ impl Installation {
     /// # Errors
     /// When there is none.
     pub async fn crash(&self, pod: &Pod) -> Result<()> {
-        let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
-        let id = status.and_then(|status| status.container_id.as_deref()?.strip_prefix("containerd://"));
-        let name = pod.name_any();
-        let id = id.with_context(|| format!("pod {name} has no container"))?;
-        self.bed()?.kill_container(id).await.with_context(|| format!("kill the container of pod {name}"))
+        let killed = self.signal(&container_of(pod)?, Signal::SIGKILL).await;
+        killed.with_context(|| format!("kill the process of pod {}", pod.name_any()))
+    }
+
+    /// Sends a signal to the process of a container.
+    async fn signal(&self, container: &str, signal: Signal) -> Result<()> {
+        let sent = self.bed()?.signal_container(container, signal as i32).await;
+        sent.with_context(|| format!("send {signal} to the container {container}"))
     }
 
     /// Waits until another process has taken the place of the one that the pod had, and is ready.
@@ -267,4 +286,12 @@ impl Installation {
 fn restarts(pod: &Pod) -> i32 {
     let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     containers.map(|container| container.restart_count).sum()
+}
+
+/// The id of the container that a pod runs.
+fn container_of(pod: &Pod) -> Result<String> {
+    let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
+    let running = status.filter(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));
+    let id = running.and_then(|status| status.container_id.as_deref()?.strip_prefix("containerd://"));
+    id.map(ToOwned::to_owned).with_context(|| format!("pod {} runs no container", pod.name_any()))
 }

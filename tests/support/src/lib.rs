@@ -6,7 +6,7 @@
 //! - [`Timeline`] records every version of every pod and holds the protocol's invariants against all of them.
 //! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
 //! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
-//! - [`Installation`] is Podward on a bed as users have it: by Helm, from images.
+//! - [`Installation`] is Podward on a bed as users have it: by Helm, from images; [`Replicas`] are its pods, which tests end and start.
 //! - [`rendered`] is what the Helm chart renders, as files.
 //! - [`PythonExamples`] runs the examples in Python, in an environment of their own.
 //! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
@@ -22,6 +22,7 @@ mod feed;
 mod images;
 mod installation;
 mod load;
+mod memory;
 mod operator;
 pub mod pods;
 mod podward;
@@ -35,7 +36,7 @@ mod wait;
 pub use cluster::{Cluster, Exposed, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, Seen, Watching, observe};
 pub use images::{DemoImages, ServiceImages};
-pub use installation::Installation;
+pub use installation::{Installation, Replica, Replicas};
 pub use load::{Load, LoadOptions};
 pub use operator::{FinishStyle, Operator};
 pub use podward::{Kind, Options, Podward, Service};

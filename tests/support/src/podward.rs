@@ -11,7 +11,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use kube::{Api, Client};
 use parking_lot::Mutex;
 use podward_testbed::{Programs, build_workspace};
 
@@ -179,10 +179,7 @@ impl Podward {
     /// # Errors
     /// When the Lease can't be read.
     pub async fn leader(&self) -> Result<Option<Arc<Service>>> {
-        let leases: Api<Lease> = Api::namespaced(self.cluster.client(), NAMESPACE);
-        let lease =
-            leases.get_opt(LEASE).await.with_context(|| format!("read the lease {NAMESPACE}/{LEASE}"))?;
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
+        let holder = lease_holder(self.cluster.client()).await?;
         let mut controllers = self.services(Kind::LifecycleController).into_iter();
         Ok(controllers.find(|service| service.is_known_as(&holder) && service.is_running()))
     }
@@ -214,4 +211,11 @@ impl Podward {
         self.manifests.uninstall(&client).await.context("remove Podward's manifests")?;
         self.cluster.clear()
     }
+}
+
+/// Who holds the controllers' Lease; nobody is the empty text.
+pub(crate) async fn lease_holder(client: Client) -> Result<String> {
+    let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+    let lease = leases.get_opt(LEASE).await.with_context(|| format!("read the lease {NAMESPACE}/{LEASE}"))?;
+    Ok(lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default())
 }

@@ -216,10 +216,10 @@ impl Bed {
         self.spawn_to_its_end(node::import(self.context(), &archive)).await
     }
 
-    /// Kills the first process of a container, as a crash would end it: SIGKILL, and the kubelet has to find out. `container` is its
-    /// id in containerd.
-    pub async fn kill_container(&self, container: &str) -> Result<(), BedError> {
-        self.spawn_to_its_end(node::kill(self.context(), container)).await
+    /// Sends the first process of a container a signal by its number, as SIGKILL for what a crash does: the kubelet has to find out.
+    /// `container` is its id in containerd.
+    pub async fn signal_container(&self, container: &str, signal: i32) -> Result<(), BedError> {
+        self.spawn_to_its_end(node::signal(self.context(), container, signal)).await
     }
 
     async fn spawn_to_its_end(&self, command: Command) -> Result<(), BedError> {

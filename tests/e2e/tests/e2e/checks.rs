@@ -10,6 +10,8 @@ use podward_e2e::{Scene, Test, raw_patch};
 use podward_support::{Behaviour, WAIT, within};
 use serde_json::json;
 
+use crate::hooks::told::until_counted;
+
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::node("half_an_announcement_is_warned_of", half_an_announcement_is_warned_of),
@@ -109,10 +111,8 @@ async fn metrics_count_the_operation(scene: Arc<Scene>) -> Result<()> {
     let operator = scene.operator("counted", "a-type-of-its-own");
     operator.begin("web").await?;
     operator.await_operate("web").await?;
-    let leader = scene.podward()?.leader().await?.context("no controller leads")?;
-    let metrics = leader.metrics().await?;
-    let lines: Vec<&str> = metrics.lines().filter(|line| line.contains("a-type-of-its-own")).collect();
-    ensure!(lines.iter().any(|line| line.contains("Operating")), "the operation is not counted: {lines:?}");
+    // The leader counts what it sees of the pod, maybe a little later than this test.
+    until_counted(&scene, "podward_operations", &["a-type-of-its-own", "Operating"]).await?;
     operator.finish("web").await?;
     operator.await_end("web").await
 }

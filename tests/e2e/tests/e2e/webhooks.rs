@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use podward_e2e::{Scene, Test};
+use futures::future::try_join_all;
+use podward_e2e::{Scene, Service, Test};
 
 use crate::phases::Phases;
 
@@ -17,14 +18,12 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn webhooks_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {
     let phases = Phases::set_up(&scene, "web").await?;
     let webhooks = scene.podward()?.webhooks();
-    for webhook in &webhooks {
-        webhook.kill().await?;
-    }
+    try_join_all(webhooks.iter().map(Service::kill)).await?;
     let went_on = phases.go_on(&scene).await;
-    let stayed_away = !webhooks.iter().any(|webhook| webhook.is_running());
+    let back = try_join_all(webhooks.iter().map(Service::is_running)).await;
     restart(&scene).await?;
     went_on?;
-    ensure!(stayed_away, "a webhook came back by itself: this test has shown nothing");
+    ensure!(!back?.contains(&true), "a webhook came back by itself: this test has shown nothing");
     let _traffic = scene.traffic();
     scene.in_service(["after"]).await?;
     scene.operator("c", "update").update("after", &scene.images().v2).await
@@ -42,8 +41,6 @@ async fn one_webhook_away_in_each_phase(scene: Arc<Scene>) -> Result<()> {
 }
 
 async fn restart(scene: &Scene) -> Result<()> {
-    for webhook in scene.podward()?.webhooks() {
-        webhook.start().await?;
-    }
+    try_join_all(scene.podward()?.webhooks().iter().map(Service::start)).await?;
     scene.podward()?.until_webhooks_are_asked().await
 }

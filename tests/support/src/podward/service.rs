@@ -1,7 +1,5 @@
 //! One service: a process that can be ended and started again at the same address.
 
-mod memory;
-
 use std::{
     fmt,
     net::SocketAddr,
@@ -21,6 +19,7 @@ use super::{
 use crate::{
     ask,
     cluster::{Cluster, ServiceCommand, ServiceProcess},
+    memory,
     wait::{WAIT, within},
 };
 
@@ -235,7 +234,8 @@ impl Service {
     /// # Errors
     /// When it doesn't run on this machine.
     pub fn memory(&self) -> Result<u64> {
-        memory::of(&self.command.args).with_context(|| format!("look at the memory of {}", self.name()))
+        memory::of_command(&self.command.args)
+            .with_context(|| format!("look at the memory of {}", self.name()))
     }
 
     /// The end of its log.

@@ -96,9 +96,9 @@ pub(crate) fn import(context: Context<'_>, archive: &Path) -> Command {
     ctr(context, "import").args(["images", "import"]).arg(archive.display().to_string())
 }
 
-/// Kills the first process of a container.
-pub(crate) fn kill(context: Context<'_>, container: &str) -> Command {
-    ctr(context, "kill").args(["task", "kill", "--signal", "SIGKILL", container])
+/// Sends a signal to the first process of a container.
+pub(crate) fn signal(context: Context<'_>, container: &str, signal: i32) -> Command {
+    ctr(context, "signal").args(["task", "kill", "--signal", &signal.to_string(), container])
 }
 
 fn ctr(context: Context<'_>, name: &str) -> Command {

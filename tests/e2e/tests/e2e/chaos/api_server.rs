@@ -84,7 +84,7 @@ async fn back(scene: &Scene, held: &Held) -> Result<()> {
     };
     within(WAIT, || "the API server to answer".to_owned(), reachable).await?;
     for service in scene.podward()?.services(Kind::LifecycleController) {
-        ensure!(service.is_running(), "{} has ended", service.name());
+        ensure!(service.is_running().await?, "{} has ended", service.name());
     }
     scene.podward()?.until_webhooks_are_asked().await?;
     held.ensure_held(scene)?;

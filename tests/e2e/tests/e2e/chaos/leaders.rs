@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use podward_e2e::{Scene, Test};
-use podward_support::{Service, WAIT, within};
+use podward_e2e::{Scene, Service, Test};
+use podward_support::{WAIT, within};
 
 use super::held::Held;
-use crate::controllers::leader;
+use crate::controllers::{leader, next_leader};
 
 const POLL: Duration = Duration::from_millis(50);
 
@@ -16,20 +16,6 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::alone("chaos_two_leaders", two_leaders),
         Test::alone("chaos_leader_wakes_to_lead_again", leader_wakes_to_lead_again),
     ]
-}
-
-/// Waits until somebody else leads than `before`.
-async fn next_leader(scene: &Scene, before: &Service) -> Result<Arc<Service>> {
-    let other = async {
-        loop {
-            let leader = leader(scene).await?;
-            if leader.name() != before.name() {
-                return Ok(leader);
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    within(WAIT, || format!("somebody else than {} to lead", before.name()), other).await
 }
 
 /// Whether the service says that it leads.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use podward_e2e::{Scene, Test};
-use podward_support::{Kind, Service};
+use futures::future::try_join_all;
+use podward_e2e::{Scene, Service, Test};
+use podward_support::Kind;
 
 use super::held::Held;
 use crate::controllers::leader;
@@ -65,9 +66,7 @@ async fn everything_killed(scene: Arc<Scene>) -> Result<()> {
     let mut services = scene.podward()?.services(Kind::LifecycleController);
     services.extend(scene.podward()?.webhooks());
     let counts = held.counts();
-    for service in &services {
-        service.kill().await?;
-    }
+    try_join_all(services.iter().map(Service::kill)).await?;
     let is_held = held.ensure_held(&scene);
     start(&scene, &services).await?;
     is_held?;
@@ -77,10 +76,8 @@ async fn everything_killed(scene: Arc<Scene>) -> Result<()> {
     after(&scene).await
 }
 
-async fn start(scene: &Scene, services: &[Arc<Service>]) -> Result<()> {
-    for service in services {
-        service.start().await?;
-    }
+async fn start(scene: &Scene, services: &[Service]) -> Result<()> {
+    try_join_all(services.iter().map(Service::start)).await?;
     scene.podward()?.until_webhooks_are_asked().await
 }
 

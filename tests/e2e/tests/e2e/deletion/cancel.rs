@@ -61,13 +61,12 @@ async fn a_deletion_is_cancelled_over_grpc(scene: Arc<Scene>) -> Result<()> {
     let mut request = tonic::Request::new(CancelRequest { pod, operation_id });
     let bearer = format!("Bearer {}", token(&scene).await?);
     request.metadata_mut().insert("authorization", bearer.parse().context("a token that can't be sent")?);
-    let cluster = scene.cluster();
-    let controller = scene.podward()?.services(Kind::LifecycleController);
-    let mut address = controller.last().context("there is no lifecycle-controller")?.serves_at();
-    if let Some(bed) = cluster.bed() {
-        address = bed.forward(address).await?;
-    }
-    let channel = Connect::new(&format!("https://{address}"), Trust::pem(cluster.server_ca()))?.lazy()?;
+    let podward = scene.podward()?;
+    let controller = podward.services(Kind::LifecycleController);
+    let address = controller.last().context("there is no lifecycle-controller")?.serves_at()?;
+    let (address, trust) = (scene.cluster().reach(address).await?, podward.trust().await?);
+    let connect = Connect::new(&format!("https://{address}"), Trust::pem(trust.ca))?;
+    let channel = connect.with_server_name(&trust.server_name)?.lazy()?;
     LifecycleClient::new(channel).cancel(request).await.context("cancel")?;
     until_back(&scene, "web").await
 }

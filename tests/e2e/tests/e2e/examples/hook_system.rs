@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Service;
 use kube::{
     Api,
     api::DeleteParams,
@@ -18,8 +19,6 @@ use tokio::sync::Mutex;
 
 use super::balancer::Balancer;
 
-/// The audience of the tokens by which Podward's services run here.
-const AUDIENCE: &str = "https://kubernetes.default.svc";
 const PODWARD: &str = "system:serviceaccount:podward-system:lifecycle-controller";
 
 /// Which example.
@@ -51,22 +50,24 @@ impl HookSystem {
         std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
         let account = Account::make(scene.client(), &name).await?;
         let balancer = Balancer { backends: dir.join("backends.json"), report: dir.join("report.json") };
-        let controller = scene.podward()?.services(Kind::LifecycleController);
-        let controller = controller.first().context("there is no lifecycle-controller")?.serves_at();
+        let podward = scene.podward()?;
+        let controller = match podward.controller_service() {
+            Some(service) => service,
+            None => {
+                let controllers = podward.services(Kind::LifecycleController);
+                controllers.first().context("there is no lifecycle-controller")?.serves_at()?.to_string()
+            }
+        };
         let files = Files { dir: &dir };
         let ca = files.write("ca.crt", &cluster.server_ca())?;
         let mut args = Args::default();
         args.add("--hook-name", &name).add("--pod-label", format!("{}={name}", Self::LABEL));
         args.add("--backends", balancer.backends.display()).add("--report", balancer.report.display());
-        args.add("--podward-ca", &ca);
+        args.add("--podward-ca", files.write("podward-ca.crt", &podward.trust().await?.ca)?);
         args.add("--token-file", files.write("token", &account.token(Some("podward")).await?)?);
         args.add(
             "--podward",
-            if example == Example::RustServer {
-                format!("https://{controller}")
-            } else {
-                controller.to_string()
-            },
+            if example == Example::RustServer { format!("https://{controller}") } else { controller },
         );
         if example == Example::PythonAttached {
             args.flag("--register");
@@ -76,11 +77,15 @@ impl HookSystem {
             args.add("--bind", bind).add("--url", format!("https://{bind}")).add("--ca", &ca);
             args.add("--tls-cert", files.write("tls.crt", &pem.cert)?);
             args.add("--tls-key", files.write("tls.key", &pem.key)?);
-            args.add("--caller", PODWARD).add("--audience", AUDIENCE);
+            args.add("--caller", PODWARD).add("--audience", podward.hook_audience());
         }
         let (program, first) = program(example, &files, &account, cluster, &mut args).await?;
         let args = first.into_iter().chain(args.0).collect();
-        let process = cluster.spawn(ServiceCommand { name: name.clone(), program, args }).await?;
+        let mut command = ServiceCommand { name: name.clone(), program, args };
+        if podward.controller_service().is_some() {
+            command = with_names_of_services(scene, &files, command).await?;
+        }
+        let process = cluster.spawn(command).await?;
         Ok(Self { name, hooks: Api::all(scene.client()), balancer, account, process: Mutex::new(process) })
     }
 
@@ -124,6 +129,24 @@ impl HookSystem {
             Err(_) => String::new(),
         }
     }
+}
+
+/// The same command with the name server that pods have in place of the machine's.
+async fn with_names_of_services(
+    scene: &Scene,
+    files: &Files<'_>,
+    command: ServiceCommand,
+) -> Result<ServiceCommand> {
+    let services: Api<Service> = Api::namespaced(scene.client(), "kube-system");
+    let server = services.get("kube-dns").await.context("read the Service of the name server")?;
+    let server = server.spec.and_then(|spec| spec.cluster_ip).context("it has no address")?;
+    let search = "search svc.cluster.local cluster.local\noptions ndots:5";
+    let file = files.write("resolv.conf", &format!("nameserver {server}\n{search}\n"))?;
+    // It replaces itself by the program, which so is told to end by itself.
+    let script = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
+    let first = ["--mount", "sh", "-c", script, &file].map(ToOwned::to_owned);
+    let args = first.into_iter().chain([command.program.display().to_string()]).chain(command.args);
+    Ok(ServiceCommand { name: command.name, program: PathBuf::from("unshare"), args: args.collect() })
 }
 
 /// The program, and what comes before its arguments.

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use kube::Api;
 use podward_api::LifecycleHook;
 use podward_core::keys::Stage;
-use podward_e2e::{NAMESPACE_NAME, Scene, Test};
+use podward_e2e::{NAMESPACE_NAME, Scene, Service, Test};
 use podward_proto::v1::{self, Phase, hook::Connection};
-use podward_support::{Kind, Service, pods};
+use podward_support::{Kind, pods};
 
 use crate::controllers::leader;
 
@@ -52,7 +52,7 @@ async fn register(scene: &Scene, registry: &Registry, name: &str) -> Result<Stri
 }
 
 /// The replicas, the one that leads first, or last.
-async fn replicas(scene: &Scene, leader_first: bool) -> Result<Vec<Arc<Service>>> {
+async fn replicas(scene: &Scene, leader_first: bool) -> Result<Vec<Service>> {
     let leader = leader(scene).await?;
     let mut all = scene.podward()?.services(Kind::LifecycleController);
     all.sort_by_key(|service| (service.name() == leader.name()) != leader_first);
@@ -115,7 +115,7 @@ async fn attached_across_leaders(scene: Arc<Scene>) -> Result<()> {
         direct.until("the direct one to be asked", |log| log.open > 0).await?;
         relayed.until("the relayed one to be asked", |log| log.open > 0).await?;
         let leader = leader(&scene).await?;
-        let ended = if is_killed { leader.kill().await } else { leader.stop().await };
+        let ended = if is_killed { leader.kill().await } else { leader.stop().await.map(drop) };
         let next = async {
             direct.until("the direct one to be asked anew", |log| log.asked.len() > before.0 + 1).await?;
             relayed.until("the relayed one to be asked anew", |log| log.asked.len() > before.1 + 1).await

@@ -36,7 +36,7 @@ async fn a_thousand_hooks(scene: Arc<Scene>) -> Result<()> {
     let memory = async || {
         let mut all = Vec::new();
         for service in &services {
-            all.push(service.memory()?);
+            all.push(service.memory().await?);
         }
         Ok::<_, anyhow::Error>(all)
     };
@@ -84,7 +84,7 @@ async fn a_thousand_hooks(scene: Arc<Scene>) -> Result<()> {
     ensure!(asked.iter().any(|asked| asked.pod == "before"), "the hook for everything was not asked");
     let after = memory().await?;
     let leader = leader(&scene).await?;
-    ensure!(leader.is_running(), "the leader is gone");
+    ensure!(leader.is_running().await?, "the leader is gone");
     for (service, (before, after)) in services.iter().zip(before.iter().zip(&after)) {
         let grown = after.saturating_sub(*before);
         eprintln!("{}: {} MiB before, {} MiB after {HOOKS} hooks", service.name(), before >> 20, after >> 20);

@@ -1,11 +1,11 @@
 //! The author of a hook, who speaks with Podward's registry over gRPC.
 
-use std::net::SocketAddr;
+use std::{collections::HashMap, net::SocketAddr};
 
 use anyhow::{Context, Result};
-use podward_e2e::{Account, Scene};
+use podward_e2e::{Account, Scene, Service, Trust};
 use podward_proto::v1::hook_registry_client::HookRegistryClient;
-use podward_support::{Cluster, Kind, Service};
+use podward_support::{Cluster, Kind};
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -42,8 +42,7 @@ impl Interceptor for Bearer {
 /// Somebody who may register hooks.
 pub(super) struct Registry {
     account: Account,
-    bearer: Bearer,
-    cluster: Cluster,
+    callers: Callers,
     /// The first replica.
     first: SocketAddr,
 }
@@ -52,27 +51,28 @@ impl Registry {
     pub(super) async fn of(scene: &Scene) -> Result<Self> {
         let account = Account::make(scene.client(), scene.namespace()).await?;
         let bearer = Bearer::new(&account.token(Some(AUDIENCE)).await?)?;
-        let cluster = scene.cluster().clone();
-        let controllers = scene.podward()?.services(Kind::LifecycleController);
-        let first = controllers.first().context("there is no lifecycle-controller")?;
-        let first = cluster.reach(first.serves_at()).await?;
-        Ok(Self { account, bearer, cluster, first })
+        let (cluster, podward) = (scene.cluster().clone(), scene.podward()?);
+        let controllers = podward.services(Kind::LifecycleController);
+        let first = controllers.first().context("there is no lifecycle-controller")?.serves_at()?;
+        let first = cluster.reach(first).await?;
+        let callers = Callers { bearer, cluster, trust: podward.trust().await?, channels: HashMap::new() };
+        Ok(Self { account, callers, first })
     }
 
     /// A client of the first replica.
     pub(super) fn client(&self) -> Result<Client> {
-        self.client_with(self.bearer.clone(), None)
+        self.client_with(self.callers.bearer.clone(), None)
     }
 
     /// The same for somebody else.
     pub(super) fn client_with(&self, bearer: Bearer, identity: Option<Identity>) -> Result<Client> {
-        Ok(HookRegistryClient::with_interceptor(channel(&self.cluster, self.first, identity)?, bearer))
+        let channel = channel(&self.callers.trust, self.first, identity)?;
+        Ok(HookRegistryClient::with_interceptor(channel, bearer))
     }
 
-    /// A client of this replica.
-    pub(super) async fn client_of(&self, service: &Service) -> Result<Client> {
-        let at = self.cluster.reach(service.serves_at()).await?;
-        Ok(HookRegistryClient::with_interceptor(channel(&self.cluster, at, None)?, self.bearer.clone()))
+    /// Clients of any replica.
+    pub(super) fn callers(&self) -> Callers {
+        self.callers.clone()
     }
 
     /// Takes the author's rights away.
@@ -81,9 +81,34 @@ impl Registry {
     }
 }
 
-fn channel(cluster: &Cluster, at: SocketAddr, identity: Option<Identity>) -> Result<Channel> {
-    let ca = Certificate::from_pem(cluster.server_ca());
-    let mut tls = ClientTlsConfig::new().ca_certificate(ca).domain_name("localhost");
+/// Clients by the address that they speak with.
+#[derive(Clone)]
+pub(super) struct Callers {
+    bearer: Bearer,
+    cluster: Cluster,
+    trust: Trust,
+    channels: HashMap<SocketAddr, Channel>,
+}
+
+impl Callers {
+    /// A client of this replica, where it is now.
+    pub(super) async fn client_of(&mut self, service: &Service) -> Result<Client> {
+        let address = service.serves_at()?;
+        let channel = match self.channels.get(&address) {
+            Some(channel) => channel.clone(),
+            None => {
+                let made = channel(&self.trust, self.cluster.reach(address).await?, None)?;
+                self.channels.insert(address, made.clone());
+                made
+            }
+        };
+        Ok(HookRegistryClient::with_interceptor(channel, self.bearer.clone()))
+    }
+}
+
+fn channel(trust: &Trust, at: SocketAddr, identity: Option<Identity>) -> Result<Channel> {
+    let ca = Certificate::from_pem(&trust.ca);
+    let mut tls = ClientTlsConfig::new().ca_certificate(ca).domain_name(&trust.server_name);
     if let Some(identity) = identity {
         tls = tls.identity(identity);
     }

@@ -3,10 +3,11 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use podward_e2e::Service;
 use podward_proto::v1::{
     self, AttachRequest, attach_request::Message as Up, attach_response::Message as Down,
 };
-use podward_support::{Service, WAIT, within};
+use podward_support::{WAIT, within};
 use tokio::{
     sync::{Mutex, mpsc, watch},
     task::{JoinHandle, JoinSet},
@@ -15,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::super::{
-    registry::{Client, Registry},
+    registry::{Callers, Registry},
     script::Script,
 };
 
@@ -49,18 +50,14 @@ impl Deref for AttachedSystem {
 
 impl AttachedSystem {
     /// Attaches to the first of `replicas` that takes it.
-    pub(super) async fn start(registry: &Registry, replicas: &[Arc<Service>], hook: &str) -> Result<Self> {
-        let mut clients = Vec::new();
-        for replica in replicas {
-            clients.push(registry.client_of(replica).await?);
-        }
+    pub(super) async fn start(registry: &Registry, replicas: &[Service], hook: &str) -> Result<Self> {
         let shared = Arc::new(Shared {
             hook: hook.to_owned(),
             script: Arc::default(),
             accepted: watch::Sender::default(),
             up: Mutex::default(),
         });
-        let task = tokio::spawn(shared.clone().run(clients));
+        let task = tokio::spawn(shared.clone().run(registry.callers(), replicas.to_vec()));
         Ok(Self { shared, task })
     }
 
@@ -95,20 +92,22 @@ impl Drop for AttachedSystem {
 }
 
 impl Shared {
-    async fn run(self: Arc<Self>, clients: Vec<Client>) {
+    async fn run(self: Arc<Self>, mut callers: Callers, replicas: Vec<Service>) {
         loop {
-            for client in &clients {
+            for replica in &replicas {
+                // It may be away, or somewhere else than before.
+                let Ok(mut client) = callers.client_of(replica).await else { continue };
                 let (up, requests) = mpsc::channel(16);
                 let hello = v1::AttachHello { hook_name: self.hook.clone() };
                 // There is room for it.
                 let _ = up.try_send(AttachRequest { message: Some(Up::Hello(hello)) });
-                if let Ok(down) = client.clone().attach(ReceiverStream::new(requests)).await {
+                if let Ok(down) = client.attach(ReceiverStream::new(requests)).await {
                     *self.up.lock().await = Some(up.clone());
                     self.follow(down.into_inner(), up).await;
                     *self.up.lock().await = None;
                 }
-                tokio::time::sleep(PAUSE).await;
             }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
