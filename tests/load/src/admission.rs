@@ -11,8 +11,9 @@ use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
-use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, LIFECYCLE_CONDITION};
 use podward_support::{Cluster, Installation, pods};
 use podward_testbed::{Bed, Shape};
 use serde::{Deserialize, Serialize};
@@ -59,7 +60,7 @@ pub struct AdmissionReport {
 pub struct Requests {
     /// The mutating and the validating webhook are asked.
     pub create: Times,
-    /// A label is changed: both are asked.
+    /// A label is changed, when nobody else has anything to write any more: both are asked.
     pub update: Times,
     /// It was never scheduled, so it is let through: the validating webhook is asked.
     pub delete: Times,
@@ -149,6 +150,14 @@ async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut Taken)
     let begun = Instant::now();
     pods.create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}"))?;
     taken.create.push(milliseconds(begun));
+    // What others write at the same time, a patch has to be made anew for, and everybody is asked again.
+    let expected = &["PodScheduled", LIFECYCLE_CONDITION][..if opted_in { 2 } else { 1 }];
+    let is_left_alone = |pod: Option<&Pod>| {
+        let status = pod.and_then(|pod| pod.status.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        expected.iter().all(|type_| conditions.iter().any(|condition| condition.type_ == *type_))
+    };
+    await_condition(pods.clone(), name, is_left_alone).await.with_context(|| format!("watch pod {name}"))?;
     let change = json!({"metadata": {"labels": {"example.com/touched": "yes"}}});
     let begun = Instant::now();
     let changed = pods.patch(name, &PatchParams::default(), &Patch::Merge(&change)).await;
