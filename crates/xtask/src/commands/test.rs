@@ -45,11 +45,14 @@ impl Test {
             return Ok(ExitCode::FAILURE);
         }
         let report = Mutex::new(Report::default());
-        let lanes = lanes::all().await?;
-        let ended = try_join_all(lanes.iter().map(|lane| self.run_lane(lane, &environment, &report))).await?;
+        let mut successful = true;
+        for lanes in lanes::all().await? {
+            let lanes = lanes.iter().map(|lane| self.run_lane(lane, &environment, &report));
+            successful &= try_join_all(lanes).await?.into_iter().all(|successful| successful);
+        }
         let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
         println!("\n{report}");
-        if ended.iter().all(|successful| *successful) {
+        if successful {
             // A filter with a typing error must not look like a success.
             ensure!(!report.is_empty(), "no test has {} in its name", self.filter.unwrap_or_default());
             return Ok(ExitCode::SUCCESS);

@@ -1,32 +1,33 @@
-//! Which tests run beside which. Those on clusters mostly wait, so two such programs at a time make better use of a machine; more would
-//! make each other miss deadlines on one with two processors.
+//! Which tests run beside which. Those on clusters mostly wait, so that others can run at the same time.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// The tests of this lane, one program after the other; everything else is in the other lane. They are about half of the time.
-const CLUSTERS: [&str; 2] = ["e2e", "install"];
+/// On clusters of its own, as most of the tests are; it bears company.
+const BESIDE_OTHERS: &str = "e2e";
+/// They measure what gets lost and how long things take, so that nothing else may run.
+const ALONE: [&str; 2] = ["serving", "install"];
 
 /// Arguments of calls of `cargo test`, one after the other.
 pub(super) type Lane = Vec<Vec<String>>;
 
-/// What to run: each lane beside the others.
-pub(super) async fn all() -> Result<[Lane; 2]> {
-    let others = names().await?;
-    for name in CLUSTERS {
-        ensure!(
-            others.iter().any(|other| other == name),
-            "the workspace has no test program {name} any more"
-        );
-    }
-    let test = |name: &str| ["--test".to_owned(), name.to_owned()];
-    let clusters = CLUSTERS.iter().map(|name| test(name).to_vec()).collect();
-    let others = others.iter().filter(|name| !CLUSTERS.contains(&name.as_str()));
-    let mut programs = vec!["--lib".to_owned(), "--bins".to_owned()];
-    programs.extend(others.flat_map(|name| test(name)));
+/// What to run, one after the other: lanes that are beside each other.
+pub(super) async fn all() -> Result<Vec<Vec<Lane>>> {
+    let names = names().await?;
+    let is_apart = |name: &&String| *name == BESIDE_OTHERS || ALONE.contains(&name.as_str());
+    let found = names.iter().filter(is_apart).count();
+    ensure!(
+        found == ALONE.len() + 1,
+        "the workspace has no test program {BESIDE_OTHERS}, {} any more",
+        ALONE.join(" or ")
+    );
+    let test = |name: &str| vec!["--test".to_owned(), name.to_owned()];
+    let mut others = vec!["--lib".to_owned(), "--bins".to_owned()];
+    others.extend(names.iter().filter(|name| !is_apart(name)).flat_map(|name| test(name)));
     // Cargo takes this one alone.
     let documentation = vec!["--doc".to_owned()];
-    Ok([clusters, vec![programs, documentation]])
+    let alone = ALONE.map(test).to_vec();
+    Ok(vec![vec![vec![test(BESIDE_OTHERS)], vec![others, documentation]], vec![alone]])
 }
 
 /// The names of all test programs of the workspace.
@@ -57,9 +58,9 @@ mod tests {
 
     #[tokio::test]
     async fn every_test_program_is_in_one_lane() {
-        let lanes = all().await.unwrap();
-        let mut seen: Vec<&String> =
-            lanes.iter().flatten().flatten().filter(|argument| !argument.starts_with("--")).collect();
+        let all = all().await.unwrap();
+        let arguments = all.iter().flatten().flatten().flatten();
+        let mut seen: Vec<&String> = arguments.filter(|argument| !argument.starts_with("--")).collect();
         seen.sort();
         assert_eq!(seen, names().await.unwrap().iter().collect::<Vec<_>>());
     }
