@@ -121,7 +121,10 @@ pub fn server_spec(image: &str) -> Value {
             "imagePullPolicy": "IfNotPresent",
             "ports": [{"containerPort": 8080}],
             "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-            "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
+            // An answer that is late because the machine is busy doesn't take a pod out of service.
+            "readinessProbe": {
+                "httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 1,
+            },
         }],
     })
 }
