@@ -243,14 +243,16 @@ fn complete_all(operations: &mut Operations<'_>, expected_are_back: bool) {
     }
 }
 
-/// A permission stands while an operation of its type has been granted and isn't over.
+/// A permission stands while an operation of its type has been granted and isn't over. There is none where nothing is pre-checked: what
+/// was begun again, still out of service, is permitted anew.
 fn drop_unused_permissions(operations: &mut Operations<'_>) {
-    let granted: Vec<&str> = operations
-        .by_id
-        .iter()
-        .filter(|(_, operation)| operation.has_any(&[Stage::PreChecked, Stage::Operate]))
-        .map(|(id, _)| *id)
-        .collect();
+    let any_checked = operations.by_id.values().any(|operation| operation.has(Stage::PreChecked));
+    let is_granted = |operation: &Operation<'_>| {
+        operation.has(Stage::PreChecked)
+            || (operation.has(Stage::Operate) && (any_checked || operation.known_type().is_none()))
+    };
+    let granted: Vec<&str> =
+        operations.by_id.iter().filter(|(_, operation)| is_granted(operation)).map(|(id, _)| *id).collect();
     let types: Option<Vec<_>> = granted.into_iter().map(|id| operations.type_of(id)).collect();
     // With a type that can't be told every permission may be the one that is needed.
     if let Some(types) = types {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use podward_proto::v1;
 use podward_proto::v1::hook_handler_client::HookHandlerClient;
 use podward_runtime::grpc_client::system_anchors;
+use tokio::time::Instant;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 use tonic::{Code, Request, Status};
 
@@ -80,10 +81,12 @@ impl EndpointClient {
         request.set_timeout(self.call_timeout);
         let connection = self.connection()?;
         let mut client = HookHandlerClient::new(connection.channel).max_decoding_message_size(LARGEST_ANSWER);
+        let begun = Instant::now();
         match tokio::time::timeout(self.call_timeout, client.handle(request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(self.failure(&status)),
-            Err(_) => {
+            Ok(Err(status)) if begun.elapsed() < self.call_timeout => Err(self.failure(&status)),
+            // Client, server and this all look at the time; whoever says so first, it is the same.
+            Ok(Err(_)) | Err(_) => {
                 // The server may be slow, or the connection dead without a word: the next call finds out with a new one. Calls
                 // that are open on this one go on.
                 self.leave(connection.number);
