@@ -93,7 +93,8 @@ async fn hook_deadline_proceeds(scene: Arc<Scene>) -> Result<()> {
     operator.finish("web").await?;
     operator.await_end("web").await?;
     let took = scene.report("web").await?.operations[0].begin_to_operate();
-    ensure!(took >= Some(3_900.0), "two deadlines of 2 s were not waited for: {took:?} ms");
+    // By when it was seen, and a busy machine sees the beginning late.
+    ensure!(took >= Some(3_000.0), "two deadlines of 2 s were not waited for: {took:?} ms");
     Ok(())
 }
 

@@ -54,7 +54,12 @@ async fn hook_registered_by_strangers(scene: Arc<Scene>) -> Result<()> {
         ("no right", token("podward").await?, None, &[Code::PermissionDenied]),
         ("a certificate without a right", none(), certificate("mallory", false)?, &[Code::PermissionDenied]),
         // The handshake fails: how that is told is the transport's business.
-        ("an expired certificate", none(), certificate("admin", true)?, &[Code::Unavailable, Code::Unknown]),
+        (
+            "an expired certificate",
+            none(),
+            certificate("admin", true)?,
+            &[Code::Unavailable, Code::Unknown, Code::Cancelled],
+        ),
     ];
     let name = unique("strange");
     let request = || v1::RegisterRequest {
