@@ -1,22 +1,16 @@
 //! `cargo xtask test`: prepares what tests against a real cluster need, then runs all tests.
 
-mod lanes;
-mod output;
 mod report;
 
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use futures::future::try_join_all;
 use podward_testbed::Part;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::{console, prepare};
-use lanes::Lane;
-use output::Output;
+use crate::prepare;
 use report::Report;
 
 /// Run all tests, those against a real cluster too.
@@ -31,65 +25,36 @@ pub(crate) struct Test {
 
 impl Test {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let environment = if let Some(file) = &self.kubeconfig {
+        let mut command = podward_testbed::cargo();
+        if let Some(file) = &self.kubeconfig {
             // The tests run in folders of their own.
             let file = file.canonicalize().with_context(|| format!("no kubeconfig {}", file.display()))?;
-            ("PODWARD_KUBECONFIG", file)
+            command.env("PODWARD_KUBECONFIG", file);
         } else {
-            ("PODWARD_TESTBED_BIN", prepare::bed(&Part::ALL, true).await?.keeper)
-        };
-        // Tests find everything compiled, and leave the processors to those that they run beside.
-        let mut build = podward_testbed::cargo();
-        build.args(["test", "--workspace", "--no-run"]);
-        if !console::run(&mut build, "cargo").await?.success() {
-            return Ok(ExitCode::FAILURE);
+            command.env("PODWARD_TESTBED_BIN", prepare::bed(&Part::ALL, true).await?.keeper);
         }
-        let report = Mutex::new(Report::default());
-        let mut successful = true;
-        for lanes in lanes::all().await? {
-            let lanes = lanes.iter().map(|lane| self.run_lane(lane, &environment, &report));
-            successful &= try_join_all(lanes).await?.into_iter().all(|successful| successful);
+        command.args(["test", "--workspace", "--no-fail-fast"]).args(&self.filter);
+        let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+        let mut report = Report::default();
+        if let Some(stdout) = child.stdout.take() {
+            let mut lines = BufReader::new(stdout).lines();
+            while let Some(line) = lines.next_line().await.context("cannot read what the tests say")? {
+                println!("{line}");
+                report.line(&line);
+            }
         }
-        let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let status = child.wait().await.context("cannot wait for cargo test")?;
         println!("\n{report}");
-        if successful {
+        if status.success() {
             // A filter with a typing error must not look like a success.
             ensure!(!report.is_empty(), "no test has {} in its name", self.filter.unwrap_or_default());
             return Ok(ExitCode::SUCCESS);
         }
         // Without this the last words would be "0 failed".
-        ensure!(report.has_failed(), "cargo test failed: a test program died");
+        ensure!(
+            report.has_failed(),
+            "cargo test ended with {status}: something doesn't build, or a test program died"
+        );
         Ok(ExitCode::FAILURE)
     }
-
-    /// Runs the tests of a lane; tells whether all of them passed.
-    async fn run_lane(
-        &self,
-        lane: &Lane,
-        (name, value): &(&str, PathBuf),
-        report: &Mutex<Report>,
-    ) -> Result<bool> {
-        let mut successful = true;
-        for arguments in lane {
-            let mut command = podward_testbed::cargo();
-            command.env(name, value).args(["test", "--workspace", "--no-fail-fast"]).args(arguments);
-            command.args(&self.filter).stdin(Stdio::null()).stdout(Stdio::piped());
-            let mut child = command.spawn().context("cannot start cargo test")?;
-            let mut output = Output::default();
-            if let Some(stdout) = child.stdout.take() {
-                let mut lines = BufReader::new(stdout).lines();
-                while let Some(line) = lines.next_line().await.context("cannot read what the tests say")? {
-                    report.lock().unwrap_or_else(PoisonError::into_inner).line(&line);
-                    print(&output.line(line));
-                }
-            }
-            print(&output.rest());
-            successful &= child.wait().await.context("cannot wait for cargo test")?.success();
-        }
-        Ok(successful)
-    }
-}
-
-fn print(lines: &[String]) {
-    lines.iter().for_each(|line| println!("{line}"));
 }
