@@ -244,7 +244,7 @@ fn complete_all(operations: &mut Operations<'_>, expected_are_back: bool) {
 }
 
 /// A permission stands while an operation of its type has been granted and isn't over. There is none where nothing is pre-checked: what
-/// was begun again, still out of service, is permitted anew.
+/// was begun again, still out of service, is permitted anew. But where an operation's type is told by its permission alone, that stays.
 fn drop_unused_permissions(operations: &mut Operations<'_>) {
     let any_checked = operations.by_id.values().any(|operation| operation.has(Stage::PreChecked));
     let is_granted = |operation: &Operation<'_>| {

@@ -72,7 +72,7 @@ impl Podward {
     pub async fn trust(&self) -> Result<Trust> {
         match self {
             Self::Installed(replicas) => {
-                Ok(Trust { ca: replicas.authority().await?, server_name: controller_name() })
+                Ok(Trust { ca: replicas.installation().authority().await?, server_name: controller_name() })
             }
             Self::Processes(podward) => {
                 Ok(Trust { ca: podward.cluster().server_ca(), server_name: "localhost".to_owned() })

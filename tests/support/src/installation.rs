@@ -7,7 +7,7 @@ use std::{process::Stdio, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Namespace, Pod},
+    core::v1::{Namespace, Pod, Secret},
 };
 use kube::{
     Api, ResourceExt,
@@ -33,6 +33,8 @@ const CHART: &str = "charts/podward";
 /// How long Helm waits, for one thing.
 const PATIENCE: &str = "3m";
 const PAUSE: Duration = Duration::from_millis(100);
+/// The Secret with the authority of the services' certificates.
+const AUTHORITY: &str = "podward-ca";
 /// The label that names the service of a pod.
 const NAME_LABEL: &str = "app.kubernetes.io/name";
 /// What the API server says when a budget is in the way of an eviction.
@@ -117,6 +119,18 @@ impl Installation {
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// The authority of the services' certificates, as PEM.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub async fn authority(&self) -> Result<String> {
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        let secret = secrets.get(AUTHORITY).await.with_context(|| format!("read the Secret {AUTHORITY}"))?;
+        let pem = secret.data.and_then(|mut data| data.remove("ca.crt"));
+        let pem = pem.with_context(|| format!("the Secret {AUTHORITY} has no ca.crt"))?;
+        String::from_utf8(pem.0).with_context(|| format!("read ca.crt of the Secret {AUTHORITY}"))
     }
 
     fn bed(&self) -> Result<&Arc<Bed>> {

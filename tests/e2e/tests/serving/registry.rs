@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use podward_e2e::{Account, Scene};
 use podward_proto::v1::{
@@ -58,11 +58,9 @@ async fn channel(scene: &Scene) -> Result<Channel> {
     let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
     let address = SocketAddr::new(address.parse().context("understand the Service's address")?, PORT);
     let at = scene.cluster().reach(address).await?;
-    let secrets: Api<Secret> = Api::namespaced(scene.client(), NAMESPACE);
-    let authority = secrets.get("podward-ca").await.context("read the authority's Secret")?;
-    let authority = authority.data.and_then(|mut data| data.remove("ca.crt")).context("it has no ca.crt")?;
+    let authority = scene.installation()?.authority().await?;
     let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(authority.0))
+        .ca_certificate(Certificate::from_pem(authority))
         .domain_name(format!("lifecycle-controller.{NAMESPACE}.svc"));
     let endpoint = Endpoint::from_shared(format!("https://{at}")).context("an address")?;
     Ok(endpoint.tls_config(tls).context("use the authority")?.connect_lazy())

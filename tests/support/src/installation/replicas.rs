@@ -7,15 +7,12 @@ use std::{fmt, net::SocketAddr, sync::Arc, time::Instant};
 use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt;
 use hyper::StatusCode;
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::{
-    Api,
-    runtime::{WatchStreamExt, watcher},
-};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::{WatchStreamExt, watcher};
 use nix::sys::signal::Signal;
 
 use self::fleet::{Fleet, Known};
-use super::{Installation, NAMESPACE};
+use super::Installation;
 use crate::{
     Kind, ask, memory,
     podward::lease_holder,
@@ -24,8 +21,6 @@ use crate::{
 
 /// Probes and metrics.
 const ADMIN_PORT: u16 = 8080;
-/// The Secret with the authority of the services' certificates.
-const AUTHORITY: &str = "podward-ca";
 
 /// The pods of an installation that nobody changes but by this.
 #[derive(Debug)]
@@ -70,18 +65,6 @@ impl Replicas {
         let Some((pod, _)) = holder.rsplit_once('_') else { return Ok(None) };
         let mut controllers = self.of_kind(Kind::LifecycleController).into_iter();
         Ok(controllers.find(|replica| replica.pod().is_ok_and(|known| known.name == pod)))
-    }
-
-    /// The authority of the services' certificates, as PEM.
-    ///
-    /// # Errors
-    /// When it can't be read.
-    pub async fn authority(&self) -> Result<String> {
-        let secrets: Api<Secret> = Api::namespaced(self.installation.cluster.client(), NAMESPACE);
-        let secret = secrets.get(AUTHORITY).await.with_context(|| format!("read the Secret {AUTHORITY}"))?;
-        let pem = secret.data.and_then(|mut data| data.remove("ca.crt"));
-        let pem = pem.with_context(|| format!("the Secret {AUTHORITY} has no ca.crt"))?;
-        String::from_utf8(pem.0).with_context(|| format!("read ca.crt of the Secret {AUTHORITY}"))
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{
     made::{
         APP, LONG, api_of, deployment, is_wished, make, names_of, only_on, real_node, template, until_gone,
-        until_leaving, until_serving, wish_of,
+        until_leaving, until_preempted, until_serving,
     },
     neighbours::OwnNode,
     replay::{now, replay},
@@ -240,16 +240,9 @@ async fn preemption_on_a_real_node(scene: Arc<Scene>) -> Result<()> {
     let since = now(&scene).await?;
     traffic.behave_towards("low", Behaviour::HOLDS);
     make(&scene, pod("high", 1, Some(&class))).await?;
-    let leaving = until_leaving(&scene, "low").await?;
-    let wish = wish_of(&leaving).context("no wish stands on the victim")?;
-    ensure!(wish.requested_by == "system:kube-scheduler" && !wish.by_workload, "{wish:?}");
+    let leaving = until_preempted(&scene, "low", "high").await?;
     let is_running = pods::container(&leaving).is_some_and(|container| container.ready);
     ensure!(is_running && leaving.metadata.deletion_timestamp.is_none(), "{}", pods::describe(&leaving));
-    let high = scene.feed().get("high").context("there is no pod high")?;
-    ensure!(
-        high.spec.as_ref().is_some_and(|spec| spec.node_name.is_none()),
-        "it was scheduled beside its victim"
-    );
     traffic.behave_towards("low", Behaviour::PROMPT);
     until_gone(&scene, "low").await?;
     scene.feed().until_within(LONG, "high", "it is available", pods::is_available).await?;

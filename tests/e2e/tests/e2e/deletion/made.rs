@@ -1,5 +1,7 @@
 //! What is made for these tests, and what is asked of it.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -79,6 +81,19 @@ pub(super) async fn real_node(scene: &Scene) -> Result<String> {
 /// Binds the `spec` of pods to the node, as far as the scheduler is concerned.
 pub(super) fn only_on(spec: &mut Value, node: &str) {
     spec["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+}
+
+/// Waits until the scheduler's wish to have `victim` gone is carried out, and gives it. `preemptor` has to wait for it.
+pub(super) async fn until_preempted(scene: &Scene, victim: &str, preemptor: &str) -> Result<Arc<Pod>> {
+    let leaving = until_leaving(scene, victim).await?;
+    let wish = wish_of(&leaving).context("no wish stands on the victim")?;
+    ensure!(wish.requested_by == "system:kube-scheduler" && !wish.by_workload, "{wish:?}");
+    let waits = scene.feed().get(preemptor).with_context(|| format!("there is no pod {preemptor}"))?;
+    ensure!(
+        waits.spec.as_ref().is_some_and(|spec| spec.node_name.is_none()),
+        "it was scheduled beside its victim"
+    );
+    Ok(leaving)
 }
 
 /// A Deployment of such pods.
@@ -167,7 +182,7 @@ pub(super) async fn until_all_serve(scene: &Scene, apps: &[&str], count: usize) 
 pub(super) const LONG: std::time::Duration = std::time::Duration::from_secs(100);
 
 /// Waits until the pod is out of service for its deletion, and held.
-pub(super) async fn until_leaving(scene: &Scene, name: &str) -> Result<std::sync::Arc<Pod>> {
+pub(super) async fn until_leaving(scene: &Scene, name: &str) -> Result<Arc<Pod>> {
     let leaves = |pod: &Pod| {
         is_wished(pod)
             && pods::condition(pod, keys::SERVICE_READY_GATE) == Some(podward_core::ConditionStatus::False)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use podward_core::keys;
@@ -10,7 +10,7 @@ use podward_e2e::{CONSUMER, Scene, Test};
 use podward_support::{Behaviour, TrafficLoop, pods};
 use serde_json::{Value, json};
 
-use super::made::{LONG, api_of, make, until_gone, until_leaving, wish_of};
+use super::made::{LONG, api_of, make, until_gone, until_preempted};
 
 /// The taint that keeps other pods away, and the label by which the test's own come.
 const OWN: &str = "podward.io/own";
@@ -102,14 +102,7 @@ async fn preemption_waits_for_its_victim(scene: Arc<Scene>) -> Result<()> {
     scene.until_available("low").await?;
     traffic.behave_towards("low", Behaviour::HOLDS);
     create("high", Some(&class)).await?;
-    let leaving = until_leaving(&scene, "low").await?;
-    let wish = wish_of(&leaving).context("no wish stands on the victim")?;
-    ensure!(wish.requested_by == "system:kube-scheduler" && !wish.by_workload, "{wish:?}");
-    let high = scene.feed().get("high").context("there is no pod high")?;
-    ensure!(
-        high.spec.as_ref().is_some_and(|spec| spec.node_name.is_none()),
-        "it was scheduled beside its victim"
-    );
+    until_preempted(&scene, "low", "high").await?;
     traffic.behave_towards("low", Behaviour::PROMPT);
     until_gone(&scene, "low").await?;
     scene.feed().until_within(LONG, "high", "it is available", pods::is_available).await?;
