@@ -114,8 +114,9 @@ impl Test {
             Ok(()) => Ok(()),
             Err(error) => Err(error.context(scene.evidence().await)),
         };
-        scene.close().await?;
-        outcome
+        let closed = scene.close().await;
+        // What went wrong first says more.
+        outcome.and(closed)
     }
 }
 

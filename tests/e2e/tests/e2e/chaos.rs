@@ -6,11 +6,13 @@ mod connections;
 mod held;
 mod leaders;
 mod processes;
+mod storm;
 
 use podward_e2e::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
     // The API server last: the cluster's own controllers need a while to find it again.
-    let modules = [processes::tests(), connections::tests(), leaders::tests(), api_server::tests()];
+    let modules =
+        [processes::tests(), connections::tests(), leaders::tests(), storm::tests(), api_server::tests()];
     modules.into_iter().flatten().collect()
 }

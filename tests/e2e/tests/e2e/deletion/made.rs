@@ -142,7 +142,7 @@ pub(super) fn serves(pod: &Pod) -> bool {
 }
 
 /// Whether somebody wishes the pod gone.
-pub(super) fn is_wished(pod: &Pod) -> bool {
+pub(crate) fn is_wished(pod: &Pod) -> bool {
     pods::has_label(pod, keys::TO_DELETE) || pod.annotations().contains_key(keys::DELETION_WISH)
 }
 
