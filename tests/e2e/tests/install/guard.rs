@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use super::lives;
 use super::site::Site;
 
-const NAMESPACE: &str = "guarded";
+pub(crate) const NAMESPACE: &str = "guarded";
 /// A hook that nobody serves, and the label of the pods that it holds.
 const DEAF: &str = "deaf";
 /// The operation of [`Pods::operated`].
@@ -92,6 +92,11 @@ impl Pods {
             dying: ("dying".to_owned(), dying.uid().context("a pod without UID")?),
             api: pods,
         })
+    }
+
+    /// One that nothing happens to.
+    pub(crate) fn in_service(&self) -> &str {
+        &self.in_service
     }
 
     /// Podward is gone: nothing of it is left on any, and all of them live, and die, without it.

@@ -2,11 +2,13 @@
 //! certificates, uninstall. One after the other, as somebody would who tries it out.
 #![forbid(unsafe_code)]
 
+mod accepted;
 mod admission;
 mod checked;
 mod guard;
 mod lives;
 mod site;
+mod stuck;
 mod under_way;
 
 use std::{
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let trials = vec![
         step("a_pod_of_an_installed_podward_is_let_go_of", &runtime, &site, installed),
         step("the_doctor_finds_nothing_but_what_is_broken", &runtime, &site, checked),
+        step("what_the_chart_makes_is_accepted", &runtime, &site, accepted),
         step("an_upgrade_refuses_no_request", &runtime, &site, upgraded),
         step("certificates_are_renewed_and_no_request_is_refused", &runtime, &site, renewed),
         step("a_rollback_refuses_no_request", &runtime, &site, rolled_back),
@@ -95,6 +98,10 @@ async fn checked(site: Arc<Site>) -> Result<()> {
     checked::what_is_broken_is_named(&site).await
 }
 
+async fn accepted(site: Arc<Site>) -> Result<()> {
+    accepted::what_the_chart_makes_is_accepted(&site).await
+}
+
 async fn upgraded(site: Arc<Site>) -> Result<()> {
     let under_way = UnderWay::begin(&site).await?;
     let load = AdmissionLoad::start(&site);
@@ -131,9 +138,11 @@ async fn rolled_back(site: Arc<Site>) -> Result<()> {
 
 async fn uninstalled(site: Arc<Site>) -> Result<()> {
     let pods = guard::Pods::bring_about(&site).await?;
+    stuck::a_guard_that_fails(&site, guard::NAMESPACE, pods.in_service()).await?;
     site.helm(&["uninstall", "podward", "--wait", "--timeout", "5m"]).await?;
     // Resource definitions are kept, with what is in them.
     ensure!(site.kubectl(&["get", "lifecyclehook"]).await?.contains("traffic-controller"));
     pods.are_free().await?;
+    stuck::third_parties(&site, guard::NAMESPACE, pods.in_service()).await?;
     lives::a_pod_comes_and_goes_as_ever(&site).await
 }
