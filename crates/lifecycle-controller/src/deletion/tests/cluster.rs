@@ -321,7 +321,7 @@ impl Space {
 
     async fn look(&self, pod: &CachedPod) -> Result<(), Error> {
         let step = match self.deletions.carry_out(pod).await? {
-            Outcome::NotDue => self.deletions.step(pod).await?,
+            Outcome::NotDue => self.deletions.step(pod, self.busy(pod).holds(DELETE_OPERATION).is_some()).await?,
             Outcome::Deleted(draft) => {
                 self.events.lock().push(draft.reason);
                 return Ok(());
