@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, Claim, REASON_LIMIT};
+use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, Claim, DEAREST, REASON_LIMIT};
 use podward_core::hold::{Outcome, answer};
-use podward_core::keys::{BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, Stage};
+use podward_core::keys::{BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, POD_DELETION_COST, Stage};
 use podward_core::wish::{DeletionKind, Wish};
 use podward_core::{
     CheckResult, Checks, ConditionStatus, Consumers, Facts, NoRules, Plan, Pod, PodView, ReviewPolicy,
-    UnixNanos, Writer, explain, plan, review,
+    UnixNanos, Writer, explain, on_update, plan, review,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -247,6 +247,29 @@ fn what_cant_be_read_is_refused_at_the_door() {
     assert!(denied.len() == 1 && denied[0].contains(BUSY_REASON), "{denied:?}");
     let wrong = json!({BUSY_UNTIL: "tomorrow"});
     assert!(denials(&pod(wrong.clone()), wrong).is_empty(), "what was there before is not held against a write");
+}
+
+#[test]
+fn the_webhook_keeps_the_cost_in_step_within_the_application_s_write() {
+    let patched = |owner: &str, annotations: Value| {
+        let mut document = json!({"metadata": {
+            "name": "web-0", "labels": {CONTROL_LABEL: "true"}, "annotations": annotations,
+            "ownerReferences": [{"kind": owner, "name": "web", "uid": "1", "controller": true}],
+        }});
+        let pod: Pod = serde_json::from_value(document.clone()).unwrap();
+        json_patch::patch(&mut document, &on_update(Some(&pod), &pod, at(0))).unwrap();
+        document["metadata"]["annotations"].take()
+    };
+    let busy = json!({BUSY_UNTIL: at(30).to_rfc3339(), POD_DELETION_COST: "5"});
+    let marked = patched("ReplicaSet", busy.clone());
+    assert_eq!(marked[POD_DELETION_COST], DEAREST);
+    assert_eq!(patched("ReplicaSet", marked.clone()), marked, "once");
+    let mut idle = marked;
+    idle.as_object_mut().unwrap().remove(BUSY_UNTIL);
+    assert_eq!(patched("ReplicaSet", idle), json!({POD_DELETION_COST: "5"}));
+    assert_eq!(patched("StatefulSet", busy.clone()), busy, "which doesn't choose by cost");
+    let past = json!({BUSY_UNTIL: at(-1).to_rfc3339()});
+    assert_eq!(patched("ReplicaSet", past.clone()), past);
 }
 
 #[test]
