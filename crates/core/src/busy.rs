@@ -181,7 +181,8 @@ impl<'a> BusyChecks<'a> {
         let operations = Operations::parse(self.labels);
         let waiting = operations.iter().filter(|(_, operation)| waits_to_start(operation));
         let begun = waiting.filter(|(id, _)| plan.labels.set.contains_key(&Stage::PreChecked.key(id)));
-        let overruns: Vec<Overrun> = begun.map(|(id, operation)| self.overrun(id, operation, &busy)).collect();
+        let overruns: Vec<Overrun> =
+            begun.map(|(id, operation)| self.overrun(id, operation, &busy)).collect();
         let Some(last) = overruns.last() else { return overruns };
         let planned = plan.annotations.iter().position(|(key, _)| *key == EVIDENCE);
         let text = match planned {

@@ -162,11 +162,7 @@ impl CachedPod {
 
     /// What it carries of costs; `wish` is what [`CachedPod::wish`] gave.
     pub(crate) fn cost<'a>(&'a self, wish: Option<&'a Wish>) -> Cost<'a> {
-        Cost {
-            present: self.annotation(POD_DELETION_COST),
-            idle: self.annotation(IDLE_DELETION_COST),
-            wish,
-        }
+        Cost { present: self.annotation(POD_DELETION_COST), idle: self.annotation(IDLE_DELETION_COST), wish }
     }
 
     /// Whether its owner chooses by `pod-deletion-cost` which pods go.
@@ -242,9 +238,7 @@ impl CachedPod {
                     && told.reason == explanation.reason
                     && told.message == explanation.message
             }
-            None => {
-                explanation.status == ConditionStatus::True && explanation.reason != "InvalidAnnotation"
-            }
+            None => explanation.status == ConditionStatus::True && explanation.reason != "InvalidAnnotation",
         }
     }
 

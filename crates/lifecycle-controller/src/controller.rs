@@ -85,7 +85,8 @@ impl Leader {
         let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
         let (max_busy, of_hooks) = (self.max_busy, hooks.clone());
-        let context = Context::new(client.clone(), metrics.clone(), events, of_hooks, deletions, max_busy, traces);
+        let context =
+            Context::new(client.clone(), metrics.clone(), events, of_hooks, deletions, max_busy, traces);
         let context = Arc::new(context);
         let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
         let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));

@@ -125,7 +125,12 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
             Step::default()
         }
         Outcome::Stays(step) => *step,
-        Outcome::NotDue => context.deletions.step(&pod, busy::holds_deletion(&pod, context.max_busy, unix_nanos(now))).await?,
+        Outcome::NotDue => {
+            context
+                .deletions
+                .step(&pod, busy::holds_deletion(&pod, context.max_busy, unix_nanos(now)))
+                .await?
+        }
     };
     let doubt = pod.ready_is_in_doubt_for(now);
     let decided = decide(&pod, context, &deletion, doubt.is_some(), unix_nanos(now));

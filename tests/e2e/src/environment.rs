@@ -239,7 +239,8 @@ async fn bed_to_install_on(
     require(&Part::ALL).await?;
     let demo = images.build(PROFILE).await?;
     let builder = Bed::builder(Shape::Node).name(name).audit_log(audit_log);
-    let builder = Installation::prepare(demo.into_iter().chain(more).fold(builder, BedBuilder::image), PROFILE).await?;
+    let builder =
+        Installation::prepare(demo.into_iter().chain(more).fold(builder, BedBuilder::image), PROFILE).await?;
     Ok(Cluster::of_bed(Arc::new(builder.start().await.context("start a bed of shape node")?)))
 }
 

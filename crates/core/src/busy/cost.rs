@@ -68,7 +68,8 @@ pub fn is_chosen_by_cost(owner_kind: &str) -> bool {
 /// ```
 #[must_use]
 pub fn keep_cost(busy: bool, cost: &Cost<'_>, now: UnixNanos) -> Vec<(&'static str, Option<String>)> {
-    let is_wish_s = cost.present == Some(CHEAPEST) && cost.wish.is_some_and(|wish| wish.cost_before.is_some());
+    let is_wish_s =
+        cost.present == Some(CHEAPEST) && cost.wish.is_some_and(|wish| wish.cost_before.is_some());
     if is_wish_s {
         return Vec::new();
     }

@@ -113,12 +113,14 @@ fn waits_for(pod: &Pod, wish: &Wish) -> String {
 /// the maximum for busy pods has passed, and that check is what it waits for.
 fn busy(pod: &Pod, wish: &Wish) -> Option<String> {
     let work = Claim::of(&pod.view()).at(UnixNanos(wish.requested_at))?;
-    let is_about_another =
-        |told: &str| told.contains(DELETE_OPERATION) && !told.contains(WAITS_FOR_WORK);
+    let is_about_another = |told: &str| told.contains(DELETE_OPERATION) && !told.contains(WAITS_FOR_WORK);
     if pod.told().is_some_and(is_about_another) {
         return None;
     }
-    Some(format!("the pod is {}, and is not interrupted before that, unless the maximum for it passes", work.words()))
+    Some(format!(
+        "the pod is {}, and is not interrupted before that, unless the maximum for it passes",
+        work.words()
+    ))
 }
 
 fn label_time(pod: &Pod, stage: Stage) -> Option<UnixNanos> {

@@ -164,9 +164,13 @@ fn a_pod_that_is_busy_too_late_is_interrupted() {
 
 #[test]
 fn times_of_announcement_that_cant_be_hold_nothing_up_for_ever() {
-    for (announced, holds) in
-        [("1", false), ("", false), ("soon", false), ("-9223372036854775808", false), ("9223372036854775807", false)]
-    {
+    for (announced, holds) in [
+        ("1", false),
+        ("", false),
+        ("soon", false),
+        ("-9223372036854775808", false),
+        ("9223372036854775807", false),
+    ] {
         let mut worker = Worker::new().busy(5_000, "");
         worker.begin("a", at(0));
         worker.labels.insert(Stage::PreCheck.key("a"), announced.to_owned());
@@ -242,11 +246,17 @@ fn what_cant_be_read_is_refused_at_the_door() {
     let old = pod(json!({}));
     assert!(denials(&old, json!({BUSY_UNTIL: "2026-01-01T10:00:00Z", BUSY_REASON: "encoding"})).is_empty());
     let denied = denials(&old, json!({BUSY_UNTIL: "tomorrow"}));
-    assert!(denied.len() == 1 && denied[0].contains(BUSY_UNTIL) && denied[0].contains("tomorrow"), "{denied:?}");
+    assert!(
+        denied.len() == 1 && denied[0].contains(BUSY_UNTIL) && denied[0].contains("tomorrow"),
+        "{denied:?}"
+    );
     let denied = denials(&old, json!({BUSY_REASON: "x".repeat(REASON_LIMIT + 1)}));
     assert!(denied.len() == 1 && denied[0].contains(BUSY_REASON), "{denied:?}");
     let wrong = json!({BUSY_UNTIL: "tomorrow"});
-    assert!(denials(&pod(wrong.clone()), wrong).is_empty(), "what was there before is not held against a write");
+    assert!(
+        denials(&pod(wrong.clone()), wrong).is_empty(),
+        "what was there before is not held against a write"
+    );
 }
 
 #[test]
@@ -293,11 +303,14 @@ fn who_deletes_a_busy_pod_is_told_until_when_and_why() {
         ]))
         .unwrap()
     };
-    for stale in ["the pod is in service", "operation pod-delete (delete) waits for its pre-checks: busy until 1970"] {
+    for stale in
+        ["the pod is in service", "operation pod-delete (delete) waits for its pre-checks: busy until 1970"]
+    {
         pod.status.conditions = Some(condition(stale));
         assert!(told(&pod).contains(&expected), "{}", told(&pod));
     }
-    pod.status.conditions = Some(condition("operation pod-delete (delete) waits for its pre-checks: no room"));
+    pod.status.conditions =
+        Some(condition("operation pod-delete (delete) waits for its pre-checks: no room"));
     assert!(told(&pod).contains("no room"), "the maximum has passed: {}", told(&pod));
     labels.insert(Stage::PreChecked.key("pod-delete"), "1".to_owned());
     pod.metadata.labels = Some(labels);

@@ -139,7 +139,9 @@ impl Requests {
     /// the maximum from.
     fn became_busy_a_moment_ago(&self, pod: &CachedPod) -> bool {
         let idle = pod.cost(None).idle.and_then(IdleCost::parse);
-        idle.is_some_and(|idle| now().since(UnixNanos(idle.since)) < SEEN_BY_CONTROLLERS)
+        // A time that is far ahead is nobody's moment either.
+        let age = |idle: IdleCost| Duration::from_nanos(now().0.saturating_sub(idle.since).unsigned_abs());
+        idle.is_some_and(|idle| age(idle) < SEEN_BY_CONTROLLERS)
     }
 
     /// The pod as it is stored now, not as a cache had it.

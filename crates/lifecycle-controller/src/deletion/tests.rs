@@ -15,7 +15,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use podward_core::hold::BUDGET_REFUSAL;
-use podward_core::keys::{BUSY_UNTIL, DELETION_WISH, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE};
+use podward_core::keys::{
+    BUSY_UNTIL, DELETION_WISH, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE,
+};
 use podward_core::wish::DeletionKind;
 use podward_testbed::{Bed, Shape};
 use serde_json::json;
@@ -295,7 +297,7 @@ async fn busy_pods_take_no_room(space: Space) {
 /// A ReplicaSet that has not seen yet that its choice is busy is to choose again, while others are idle.
 async fn a_choice_that_has_become_busy_is_made_again(space: Space) {
     let pods = space.replica_set(3).await;
-    space.settle().await;
+    space.until("all are available", |seen| seen.available() == 3).await;
     for name in &pods[..2] {
         space.busy(name, true).await;
     }
@@ -305,7 +307,8 @@ async fn a_choice_that_has_become_busy_is_made_again(space: Space) {
     assert!(matches!(&refused, Err(Refusal::NoRoom(text)) if text.contains("busy until")), "{refused:?}");
     assert!(!space.get(&pods[0]).await.annotations().contains_key(DELETION_WISH));
     // Others ask for what they mean.
-    let person = space.requests.request(&space.key(&pods[1]), None, &wish(DeletionKind::Delete, "jane")).await;
+    let person =
+        space.requests.request(&space.key(&pods[1]), None, &wish(DeletionKind::Delete, "jane")).await;
     assert!(person.is_ok(), "{person:?}");
     space.label(&pods[1], json!({TO_DELETE: null})).await;
     let marks = async || space.look_at_all().await.wishes();

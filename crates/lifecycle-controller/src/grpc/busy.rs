@@ -89,7 +89,9 @@ mod tests {
 
     fn texts(decision: Result<Decision, Status>) -> Value {
         match decision.unwrap() {
-            Decision::Annotate(texts) => texts.into_iter().map(|(key, text)| (key.to_owned(), json!(text))).collect(),
+            Decision::Annotate(texts) => {
+                texts.into_iter().map(|(key, text)| (key.to_owned(), json!(text))).collect()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -107,7 +109,10 @@ mod tests {
             })
         );
         let busy = pod("ReplicaSet", said);
-        assert_eq!(texts(say_busy(&busy, at(10), "encoding", NOW)), json!({BUSY_UNTIL: "1970-01-01T00:00:10Z"}));
+        assert_eq!(
+            texts(say_busy(&busy, at(10), "encoding", NOW)),
+            json!({BUSY_UNTIL: "1970-01-01T00:00:10Z"})
+        );
         assert_eq!(say_busy(&busy, at(8), "", NOW).unwrap(), Decision::Nothing, "an earlier end is none");
         for ended in [None, at(5), at(-1)] {
             let gone = json!({

@@ -103,7 +103,12 @@ impl Pods {
         }
     }
 
-    async fn write(&self, pod: &CachedPod, field: &str, changes: Map<String, Value>) -> Result<CachedPod, Status> {
+    async fn write(
+        &self,
+        pod: &CachedPod,
+        field: &str,
+        changes: Map<String, Value>,
+    ) -> Result<CachedPod, Status> {
         let key = pod.key();
         let patch = Patch::Merge(body(pod, field, changes));
         let params = PatchParams::default();

@@ -41,7 +41,10 @@ impl OwnPod {
     pub(crate) async fn say_busy(&self, length: Duration, reason: &str) -> Result<bool> {
         let until = Timestamp::now().checked_add(length).context("say until when")?;
         let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let pod = self.annotate(json!({ UNTIL: until, REASON: reason })).await.context("say that this pod is busy")?;
+        let pod = self
+            .annotate(json!({ UNTIL: until, REASON: reason }))
+            .await
+            .context("say that this pod is busy")?;
         Ok(!is_wanted(&pod))
     }
 
@@ -73,7 +76,9 @@ mod tests {
     fn a_pod_is_wanted_from_the_announcement_on() {
         let pod = |metadata: Value| serde_json::from_value::<Pod>(json!({ "metadata": metadata })).unwrap();
         assert!(!is_wanted(&pod(json!({"labels": {"app": "worker"}}))));
-        assert!(is_wanted(&pod(json!({"labels": {"operating.podopslifecycle.kusionstack.io/pod-delete": "1"}}))));
+        assert!(is_wanted(&pod(
+            json!({"labels": {"operating.podopslifecycle.kusionstack.io/pod-delete": "1"}})
+        )));
         assert!(is_wanted(&pod(json!({"deletionTimestamp": "2026-01-01T10:00:00Z"}))));
     }
 }

@@ -17,7 +17,7 @@ use kube::api::PostParams;
 use kube::runtime::reflector::{self, ObjectRef};
 use parking_lot::Mutex;
 use podward_core::busy::BusyChecks;
-use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_MESSAGE};
+use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE, SERVICE_READY_MESSAGE};
 use podward_core::wish::Wish;
 use podward_core::{Consumers, LabelChanges, NoRules, PodView, UnixNanos, plan};
 use podward_runtime::admin::Condition;
@@ -118,6 +118,11 @@ impl Seen {
 
     pub(super) fn count(&self) -> usize {
         self.0.iter().filter(|pod| !pod.view().terminating).count()
+    }
+
+    /// How many are called available.
+    pub(super) fn available(&self) -> usize {
+        self.0.iter().filter(|pod| pod.view().labels.contains_key(SERVICE_AVAILABLE)).count()
     }
 
     pub(super) fn wishes(&self) -> usize {

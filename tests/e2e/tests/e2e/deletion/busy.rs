@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 
 use super::{
     evictions::evict,
-    made::{deployment, is_of, is_wished, make, names_of, scale, serves, too_many, until_gone, until_serving},
+    made::{
+        deployment, is_of, is_wished, make, names_of, scale, serves, too_many, until_gone, until_serving,
+    },
 };
 
 /// What pods are at.
@@ -30,7 +32,10 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::node("operations_wait_for_busy_pods", operations_wait_for_busy_pods),
         Test::node("deletes_of_busy_pods_wait", deletes_of_busy_pods_wait),
-        Test::node("evictions_of_busy_pods_leave_room_for_others", evictions_of_busy_pods_leave_room_for_others),
+        Test::node(
+            "evictions_of_busy_pods_leave_room_for_others",
+            evictions_of_busy_pods_leave_room_for_others,
+        ),
         Test::simulated("busy_pods_are_not_waited_for_for_ever", busy_pods_are_not_waited_for_for_ever),
         Test::simulated("work_that_cant_be_read_is_refused", work_that_cant_be_read_is_refused),
         Test::simulated("scale_in_takes_idle_pods_first", scale_in_takes_idle_pods_first),
@@ -195,7 +200,8 @@ async fn scale_in_takes_idle_pods_first(scene: Arc<Scene>) -> Result<()> {
     ensure!(left == at_work, "{left:?} are left, and {at_work:?} are busy");
 
     scale(&scene, "Deployment", "web", 1).await?;
-    let one_is_chosen = |pods: &[&Pod]| pods.iter().filter(|pod| is_of(pod, "web") && is_wished(pod)).count() == 1;
+    let one_is_chosen =
+        |pods: &[&Pod]| pods.iter().filter(|pod| is_of(pod, "web") && is_wished(pod)).count() == 1;
     let chosen = scene.feed().until_pods("one is chosen", one_is_chosen).await?;
     ensure!(chosen.iter().all(|pod| pods::is_ready(pod)), "one left service");
     for name in &at_work {

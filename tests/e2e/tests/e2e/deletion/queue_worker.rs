@@ -77,9 +77,8 @@ async fn at_work(scene: &Scene, change: impl Fn(&mut Value)) -> Result<BTreeSet<
         }
         make(scene, object).await?;
     }
-    let serves = |pods: &[&Pod]| {
-        pods.iter().any(|pod| is_of(pod, "queue") && podward_support::pods::is_ready(pod))
-    };
+    let serves =
+        |pods: &[&Pod]| pods.iter().any(|pod| is_of(pod, "queue") && podward_support::pods::is_ready(pod));
     scene.feed().until_pods_within(LONG, "the queue serves", serves).await?;
     until_serving(scene, "worker", WORKERS).await?;
     ask(scene, "POST", &format!("tasks/{TASKS}")).await?;
