@@ -28,11 +28,8 @@ pub(crate) async fn work(options: Options) -> Result<()> {
     };
     println!("works on tasks of {}", worker.options.queue);
     loop {
-        let next = tokio::select! {
-            next = worker.next() => next,
-            _ = stop.recv() => return Ok(()),
-        };
-        match next {
+        // Not to be broken off: a task that was taken would be nobody's.
+        match worker.next().await {
             Ok(Some(task)) => {
                 if !worker.do_task(task, &mut stop).await {
                     return Ok(());
