@@ -6,6 +6,7 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::json;
 
 use crate::advance::{advance, settle};
+use crate::busy::{Claim, Cost, is_chosen_by_cost, keep_cost, reason_fault};
 use crate::expected::with_consumers;
 use crate::hooks::is_hook_finalizer;
 use crate::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, CONTROL_VALUE, Key, SERVICE_READY_GATE, Stage};
@@ -99,7 +100,7 @@ fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
     }
 }
 
-/// The patch for a write to a pod or its status: [`advance`], within the caller's own write. A write that takes the opt-in away takes
+/// The patch for a write to a pod or its status: [`advance`], and the cost of a busy pod ([`crate::busy::keep_cost`]), within the caller's own write. A write that takes the opt-in away takes
 /// hooks' finalizers with it: nobody will look after them.
 #[must_use]
 pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
@@ -107,7 +108,33 @@ pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
     if stored.as_ref().is_some_and(PodView::is_controlled) && !new.view().is_controlled() {
         return Patch(finalizers_patch(new).collect());
     }
-    Patch(advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some()))
+    let mut operations =
+        advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some());
+    operations.extend(cost_patch(new, now));
+    Patch(operations)
+}
+
+/// Keeps the cost of a pod in step with its work, within the write by which the application says that it is busy, or any other.
+fn cost_patch(pod: &Pod, now: UnixNanos) -> Vec<PatchOperation> {
+    let view = pod.view();
+    if !view.is_controlled() || view.terminating {
+        return Vec::new();
+    }
+    let annotations = &pod.metadata.annotations;
+    let wish = pod.wish();
+    let cost = Cost {
+        present: annotations.deletion_cost.as_deref(),
+        idle: annotations.idle_deletion_cost.as_deref(),
+        wish: wish.as_ref(),
+    };
+    let is_busy = pod.controller().is_some_and(|owner| is_chosen_by_cost(&owner.kind))
+        && Claim::of(&view).at(now).is_some();
+    let changes = keep_cost(is_busy, &cost, now).into_iter();
+    let patched = changes.map(|(key, text)| {
+        let path = ["metadata", "annotations", key];
+        text.map_or_else(|| remove(&path), |text| add(&path, text.into()))
+    });
+    patched.collect()
 }
 
 /// Who makes a write.
@@ -225,6 +252,8 @@ fn violations(pod: &Pod) -> Vec<String> {
     if let Err(error) = view.expected_finalizers() {
         found.push(error.to_string());
     }
+    found.extend(Claim::of(&view).fault());
+    found.extend(view.facts.busy_reason.and_then(reason_fault));
     found.extend(view.labels.keys().filter(|key| Key::parse(key) == Key::Malformed).map(|key| {
         format!("invalid label {key}: a label with this prefix needs an operation id (or a type, for a permission) after one slash")
     }));

@@ -34,6 +34,7 @@ use crate::hooks::{
 };
 use crate::time::UnixNanos;
 
+pub(crate) use marks::Evidences;
 pub(crate) use round::Round;
 
 /// The hooks around one pod, and what they have answered.

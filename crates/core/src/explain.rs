@@ -3,6 +3,7 @@
 mod hooks;
 
 use crate::admit::half_text;
+use crate::busy::Claim;
 use crate::consumers::OpenQuestion;
 use crate::gate::{gate_is_off, may_operate};
 use crate::hooks::Phase as Asked;
@@ -86,6 +87,7 @@ pub fn explain(pod: &PodView<'_>, checks: &dyn Checks, open: &[OpenQuestion]) ->
     if let Err(error) = pod.expected_finalizers() {
         sentences.push(format!("{error}; until it is corrected the pod can't become available"));
     }
+    sentences.extend(Claim::of(pod).fault());
     sentences.extend(open.iter().filter_map(hooks::sentence));
     match foremost {
         Some(phase) => conclude(ConditionStatus::False, phase.as_str(), sentences),
@@ -156,7 +158,8 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenQuestion], mut sentences: Vec<String>)
     if !pod.has_expected_finalizers() {
         return conclude(ConditionStatus::False, "InvalidAnnotation", sentences);
     }
-    conclude(ConditionStatus::True, "InService", rest("the pod is in service".to_owned()))
+    let reason = if Claim::of(pod).fault().is_some() { "InvalidAnnotation" } else { "InService" };
+    conclude(ConditionStatus::True, reason, rest("the pod is in service".to_owned()))
 }
 
 /// Which hooks a pod waits for before its gate turns on, if any.

@@ -44,6 +44,12 @@ pub const BREAK_GLASS: &str = "podward.io/break-glass";
 pub const EVIDENCE: &str = "podward.io/evidence";
 /// Annotation: which hooks were asked what, and since when, where nothing else on the pod tells; see [`crate::consumers`].
 pub const ASKED: &str = "podward.io/asked";
+/// Annotation by which an application says that its pod must not be interrupted before this time (RFC 3339); see [`crate::busy`].
+pub const BUSY_UNTIL: &str = "podward.io/busy-until";
+/// Annotation: why, for people.
+pub const BUSY_REASON: &str = "podward.io/busy-reason";
+/// Annotation: what [`POD_DELETION_COST`] was before the pod was busy, as JSON; see [`crate::busy::keep_cost`].
+pub const IDLE_DELETION_COST: &str = "podward.io/idle-deletion-cost";
 /// The id of the operation that ends with the pod's deletion.
 pub const DELETE_OPERATION: &str = "pod-delete";
 /// The type of that operation.

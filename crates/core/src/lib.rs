@@ -78,6 +78,7 @@
 #![forbid(unsafe_code)]
 mod admit;
 mod advance;
+pub mod busy;
 pub mod consumers;
 pub mod deletion;
 mod expected;

@@ -7,7 +7,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::keys::{
-    AVAILABLE_CONDITIONS, BREAK_GLASS, DELETION_WISH, LIFECYCLE_CONDITION, MIRROR_POD, SERVICE_READY_GATE,
+    AVAILABLE_CONDITIONS, BREAK_GLASS, BUSY_REASON, BUSY_UNTIL, DELETION_WISH, IDLE_DELETION_COST,
+    LIFECYCLE_CONDITION, MIRROR_POD, POD_DELETION_COST, SERVICE_READY_GATE,
 };
 use crate::time::UnixNanos;
 use crate::view::{ConditionStatus, Facts, PodView};
@@ -89,6 +90,14 @@ pub struct Annotations {
     pub deletion_wish: Option<String>,
     /// [`BREAK_GLASS`].
     pub break_glass: Option<String>,
+    /// [`BUSY_UNTIL`].
+    pub busy_until: Option<String>,
+    /// [`BUSY_REASON`].
+    pub busy_reason: Option<String>,
+    /// [`POD_DELETION_COST`].
+    pub deletion_cost: Option<String>,
+    /// [`IDLE_DELETION_COST`].
+    pub idle_deletion_cost: Option<String>,
     /// Whether [`MIRROR_POD`] is there.
     pub is_mirror: bool,
 }
@@ -154,7 +163,11 @@ impl Pod {
             gate: self.condition(SERVICE_READY_GATE),
             ready: self.condition("Ready") == Some(ConditionStatus::True),
             terminating: self.metadata.deletion_timestamp.is_some(),
-            facts: Facts::default(),
+            facts: Facts {
+                busy_until: self.metadata.annotations.busy_until.as_deref(),
+                busy_reason: self.metadata.annotations.busy_reason.as_deref(),
+                ..Facts::default()
+            },
         }
     }
 
@@ -231,6 +244,10 @@ impl<'de> Deserialize<'de> for Annotations {
                         AVAILABLE_CONDITIONS => annotations.available_conditions = Some(map.next_value()?),
                         DELETION_WISH => annotations.deletion_wish = Some(map.next_value()?),
                         BREAK_GLASS => annotations.break_glass = Some(map.next_value()?),
+                        BUSY_UNTIL => annotations.busy_until = Some(map.next_value()?),
+                        POD_DELETION_COST => annotations.deletion_cost = Some(map.next_value()?),
+                        IDLE_DELETION_COST => annotations.idle_deletion_cost = Some(map.next_value()?),
+                        BUSY_REASON => annotations.busy_reason = Some(map.next_value()?),
                         other => {
                             annotations.is_mirror |= other == MIRROR_POD;
                             map.next_value::<IgnoredAny>()?;

@@ -60,7 +60,7 @@ pub struct PodView<'a> {
     pub facts: Facts<'a>,
 }
 
-/// What is asked about a pod only where hooks take part in its life. Without it nothing is unsafe; times that aren't known count as
+/// What is asked about a pod only where hooks take part in its life, or its application says that it is busy. Without it nothing is unsafe; times that aren't known count as
 /// long ago.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
@@ -70,6 +70,10 @@ pub struct Facts<'a> {
     pub evidence: Option<&'a str>,
     /// The text of the annotation [`ASKED`](crate::keys::ASKED).
     pub asked: Option<&'a str>,
+    /// The text of the annotation [`BUSY_UNTIL`](crate::keys::BUSY_UNTIL).
+    pub busy_until: Option<&'a str>,
+    /// The text of the annotation [`BUSY_REASON`](crate::keys::BUSY_REASON).
+    pub busy_reason: Option<&'a str>,
     /// `metadata.creationTimestamp`.
     pub created_at: Option<UnixNanos>,
     /// When the gate's condition last changed.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::UnixNanos;
 
+pub(crate) use changes::CHEAPEST;
 pub use changes::{Changes, begin, cancel, put_off, raise, record};
 pub use intent::{CancelledBy, Intent, intent};
 

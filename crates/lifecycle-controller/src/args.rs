@@ -1,7 +1,9 @@
 //! Command line.
 
+use std::time::Duration;
+
 use clap::Parser;
-use podward_runtime::args::{KubeArgs, LeaseArgs, NodeArgs, ProcessArgs};
+use podward_runtime::args::{KubeArgs, LeaseArgs, NodeArgs, ProcessArgs, seconds};
 
 use crate::callbacks::HookArgs;
 use crate::certificates::CertificateArgs;
@@ -23,6 +25,9 @@ pub struct Args {
     pub(crate) hooks: HookArgs,
     #[command(flatten)]
     pub(crate) node: NodeArgs,
+    /// Seconds that an operation waits at most for a pod that says that it is busy, from when it was announced
+    #[arg(long, env = "PODWARD_MAX_BUSY", default_value = "3600", value_parser = seconds)]
+    pub(crate) max_busy: Duration,
     #[command(flatten)]
     pub(crate) certificates: CertificateArgs,
 }

@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
+use podward_core::busy::{Cost, is_chosen_by_cost};
 use podward_core::keys::{
-    ASKED, AVAILABLE_CONDITIONS, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE, LIFECYCLE_CONDITION,
-    POD_DELETION_COST, SERVICE_READY_GATE,
+    ASKED, AVAILABLE_CONDITIONS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
+    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, SERVICE_READY_GATE,
 };
 use podward_core::wish::{Carried, Wish};
 use podward_core::{ConditionStatus, Explanation, Facts, PodView, UnixNanos};
@@ -120,6 +121,8 @@ impl CachedPod {
             containers_ready: conditions.containers_ready,
             evidence: self.evidence(),
             asked: self.annotation(ASKED),
+            busy_until: self.annotation(BUSY_UNTIL),
+            busy_reason: self.annotation(BUSY_REASON),
             created_at: nanos(self.created_at()),
             gate_since: nanos(conditions.gate_since),
             ready_since: nanos(conditions.ready_since),
@@ -155,6 +158,16 @@ impl CachedPod {
             delete_timestamp: self.annotation(DELETE_TIMESTAMP),
             deletion_cost: self.annotation(POD_DELETION_COST),
         }
+    }
+
+    /// What it carries of costs; `wish` is what [`CachedPod::wish`] gave.
+    pub(crate) fn cost<'a>(&'a self, wish: Option<&'a Wish>) -> Cost<'a> {
+        Cost { present: self.annotation(POD_DELETION_COST), idle: self.annotation(IDLE_DELETION_COST), wish }
+    }
+
+    /// Whether its owner chooses by `pod-deletion-cost` which pods go.
+    pub(crate) fn is_chosen_by_cost(&self) -> bool {
+        self.controller().is_some_and(|owner| is_chosen_by_cost(&owner.kind))
     }
 
     /// The text of the annotation [`EVIDENCE`].
@@ -225,7 +238,7 @@ impl CachedPod {
                     && told.reason == explanation.reason
                     && told.message == explanation.message
             }
-            None => explanation.status == ConditionStatus::True,
+            None => explanation.status == ConditionStatus::True && explanation.reason != "InvalidAnnotation",
         }
     }
 
@@ -345,8 +358,17 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 6] =
-            [ASKED, AVAILABLE_CONDITIONS, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE, POD_DELETION_COST];
+        const OURS: [&str; 9] = [
+            ASKED,
+            AVAILABLE_CONDITIONS,
+            BUSY_REASON,
+            BUSY_UNTIL,
+            DELETE_TIMESTAMP,
+            DELETION_WISH,
+            EVIDENCE,
+            IDLE_DELETION_COST,
+            POD_DELETION_COST,
+        ];
         let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();
         let ours = all.into_iter().filter(|(key, _)| OURS.contains(&key.as_ref()));
         Ok(OurAnnotations(ours.map(|(key, text)| (key.into_owned(), text)).collect()))

@@ -40,6 +40,8 @@ pub(crate) struct Leader {
     pub(crate) hooks: HookArgs,
     /// For how long a node must not have been Ready until nobody is waited for that has to let go of its pods.
     pub(crate) node_unreachable_limit: Duration,
+    /// How long operations wait for busy pods.
+    pub(crate) max_busy: Duration,
     pub(crate) metrics: Arc<Metrics>,
     /// Where traces go.
     pub(crate) spans: Spans,
@@ -82,8 +84,10 @@ impl Leader {
             LostNodes::follow(client.clone(), watch, self.node_unreachable_limit, store.clone());
         let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
+        let (max_busy, of_hooks) = (self.max_busy, hooks.clone());
         let context =
-            Arc::new(Context::new(client.clone(), metrics.clone(), events, hooks.clone(), deletions, traces));
+            Context::new(client.clone(), metrics.clone(), events, of_hooks, deletions, max_busy, traces);
+        let context = Arc::new(context);
         let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
         let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
         let waiting = (store, context.clone());

@@ -4,6 +4,7 @@
 //!  Register, Deregister, List ──► LifecycleHook resources
 //!  Attach ──────────────────────► the leader's AttachHub; relayed there by replicas that don't lead
 //!  Begin, Finish, Cancel ───────► labels of the pod, as a client of the label protocol would write them
+//!  Busy ────────────────────────► annotations of the pod
 //!  RequestDeletion ─────────────► Deletions
 //!  Get, Watch ──────────────────► the pod
 //! ```
@@ -16,6 +17,7 @@
 
 mod args;
 mod attach;
+mod busy;
 mod callers;
 mod change;
 mod convert;

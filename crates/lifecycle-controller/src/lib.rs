@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod busy;
 mod cached_pod;
 mod callbacks;
 mod certificates;

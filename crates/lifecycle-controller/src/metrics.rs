@@ -45,6 +45,11 @@ struct OperationLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabels {
+    operation_type: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AnswerLabels {
     hook: String,
     phase: &'static str,
@@ -86,6 +91,7 @@ pub(crate) struct Metrics {
     consumer_answers: Family<AnswerLabels, Counter<u64, AtomicU64>>,
     consumer_wait: Family<HookLabels, Histogram, fn() -> Histogram>,
     consumer_timeouts: Family<HookLabels, Counter<u64, AtomicU64>>,
+    busy_overruns: Family<TypeLabels, Counter<u64, AtomicU64>>,
     pub(crate) queue_depth: Gauge<i64, AtomicI64>,
     pub(crate) leader: Gauge<i64, AtomicI64>,
     pub(crate) callbacks: HookMetrics,
@@ -111,6 +117,7 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.01, 2.0, 18))
             }),
             consumer_timeouts: Family::default(),
+            busy_overruns: Family::default(),
             queue_depth: Gauge::default(),
             leader: Gauge::default(),
             callbacks: HookMetrics::default(),
@@ -171,6 +178,11 @@ impl Metrics {
             "Questions that were open past their deadline",
             self.consumer_timeouts.clone(),
         );
+        registry.register(
+            "busy_overruns",
+            "Operations that went on although their pod was busy, because the maximum had passed",
+            self.busy_overruns.clone(),
+        );
         registry.register("leader", "1 while this replica leads", self.leader.clone());
     }
 
@@ -226,6 +238,12 @@ impl Metrics {
         }
         let labels = AnswerLabels { hook, phase: note.phase.as_str(), outcome, evidence };
         self.consumer_answers.get_or_create(&labels).inc();
+    }
+
+    /// An operation goes on although its pod is busy.
+    pub(crate) fn overran(&self, operation_type: &str) {
+        let operation_type = within(&self.types, MOST_TYPES, operation_type).to_owned();
+        self.busy_overruns.get_or_create(&TypeLabels { operation_type }).inc();
     }
 
     fn labels(&self, operation_type: &str, phase: Phase) -> OperationLabels {

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::runtime::controller::Action;
+use podward_core::busy::{BusyChecks, Overrun};
 use podward_core::keys::{AVAILABLE_CONDITIONS, SERVICE_AVAILABLE};
 use podward_core::{
     Consumers, Explanation, LabelChanges, NoRules, Plan, PodView, UnixNanos, plan, without_employers,
 };
 use tokio::sync::Semaphore;
 
+use crate::busy;
 use crate::cached_pod::{CachedPod, PodKey, unix_nanos};
 use crate::callbacks::Callbacks;
 use crate::deletion::{Deletions, Outcome, Step, is_due};
@@ -41,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) tracker: Tracker,
     pub(crate) hooks: Callbacks,
     pub(crate) deletions: Deletions,
+    /// How long operations wait for busy pods.
+    pub(crate) max_busy: Duration,
     traces: Traces,
     writer: Writer,
     events: Events,
@@ -54,6 +58,7 @@ impl Context {
         events: Events,
         hooks: Callbacks,
         deletions: Deletions,
+        max_busy: Duration,
         traces: Traces,
     ) -> Self {
         Context {
@@ -64,6 +69,7 @@ impl Context {
             tracker: Tracker::new(traces.clone()),
             hooks,
             deletions,
+            max_busy,
             traces,
             events,
             slots: Semaphore::new(AT_ONCE),
@@ -119,11 +125,16 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
             Step::default()
         }
         Outcome::Stays(step) => *step,
-        Outcome::NotDue => context.deletions.step(&pod).await?,
+        Outcome::NotDue => {
+            context
+                .deletions
+                .step(&pod, busy::holds_deletion(&pod, context.max_busy, unix_nanos(now)))
+                .await?
+        }
     };
     let doubt = pod.ready_is_in_doubt_for(now);
     let decided = decide(&pod, context, &deletion, doubt.is_some(), unix_nanos(now));
-    let Some((mut plan, explanation)) = decided else {
+    let Some(Decided { mut plan, explanation, overruns }) = decided else {
         // The pod comes again when hooks are known; this is for the case that it doesn't.
         return Ok(Action::requeue(HOOKS_UNKNOWN));
     };
@@ -168,6 +179,7 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
     }
     let news = context.tracker.news(&pod.key(), &plan.notes);
     notes::tell(&context.events, &context.metrics, &pod, &news, plan.now);
+    busy::tell(&context.events, &context.metrics, &context.tracker, &pod, overruns);
     if !pod.view().terminating {
         match context.tracker.due_event(&pod) {
             Told::Now(draft) => context.events.normal(&pod, draft),
@@ -183,15 +195,24 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
     Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// What the core makes of `pod` and of what is to be done about its `deletion`, and what the pod will wait for after that; `None`
-/// while hooks aren't known. The plan has all changes, those of the deletion too.
+/// What is made of a pod.
+struct Decided {
+    /// All changes, those of the deletion too.
+    plan: Plan,
+    /// What the pod will wait for after that.
+    explanation: Explanation,
+    /// Operations that go on although the pod is busy.
+    overruns: Vec<Overrun>,
+}
+
+/// What the core makes of `pod` and of what is to be done about its `deletion`; `None` while hooks aren't known.
 fn decide(
     pod: &CachedPod,
     context: &Context,
     deletion: &Step,
     ready_is_in_doubt: bool,
     now: UnixNanos,
-) -> Option<(Plan, Explanation)> {
+) -> Option<Decided> {
     let hooks = context.hooks.hooks_for(pod)?;
     let known = context.hooks.known();
     let answers = context.hooks.answers(pod.uid());
@@ -200,16 +221,22 @@ fn decide(
     let mut labels = stored.labels.clone();
     deletion.changes.labels.apply(&mut labels);
     let view = PodView { labels: &labels, ..stored };
-    let checks = deletion.checks(&NoRules);
+    let work = BusyChecks::new(&view, context.max_busy, now, &NoRules);
+    let checks = deletion.checks(&work);
     let mut plan = plan(&view, &consumers, &checks, now);
     let explanation = plan.explain(&view, &checks);
+    let overruns = work.record(&view, &mut plan);
+    plan.wake = plan.wake.into_iter().chain(work.wake()).min();
     let mut after = labels.clone();
     plan.labels.apply(&mut after);
     plan.labels = LabelChanges::between(stored.labels, &after);
     let mut annotations: BTreeMap<_, _> = deletion.changes.annotations.clone();
     annotations.extend(plan.annotations);
     plan.annotations = annotations.into_iter().collect();
-    Some((plan, explanation))
+    if !view.terminating {
+        busy::keep_in_step(pod, &mut plan);
+    }
+    Some(Decided { plan, explanation, overruns })
 }
 
 /// Most pods that are deleted are soon gone; what is worth a condition is that somebody holds one.

@@ -32,7 +32,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, kube, lease, grpc: grpc_args, hooks, node, certificates } = args;
+    let Args { process, kube, lease, grpc: grpc_args, hooks, node, max_busy, certificates } = args;
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let metrics = Arc::new(Metrics::new());
@@ -75,7 +75,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let calls = tokio::spawn(server.serve(services, stop.clone()));
     let node_unreachable_limit = node.node_unreachable_limit;
     let spans = traces.spans();
-    let leader = Leader { client, identity, hooks, node_unreachable_limit, metrics, spans, hub };
+    let leader = Leader { client, identity, hooks, node_unreachable_limit, max_busy, metrics, spans, hub };
     lead_when_elected(candidacy.leading.clone(), &leader, &stop).await;
     candidacy.release().await;
     calls.await.context("the gRPC server ended badly")?;

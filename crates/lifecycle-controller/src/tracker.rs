@@ -56,6 +56,8 @@ struct Tracked {
     /// When the condition was last written only to say something else of the same wait.
     reworded: Option<Instant>,
     notes: BTreeSet<NoteKey>,
+    /// What was wrong with its annotations when it was last seen.
+    fault: Option<String>,
     services: ServiceCheck,
     failures: u32,
 }
@@ -173,6 +175,16 @@ impl Tracker {
         notes.iter().filter(|note| !told.contains(&key_of(note))).collect()
     }
 
+    /// Whether `fault`, something that is wrong with the pod's annotations, is another one than when it was last asked.
+    pub(crate) fn is_new_fault(&self, key: &PodKey, fault: Option<&str>) -> bool {
+        let mut pods = self.pods.lock();
+        let Some(tracked) = pods.get_mut(key).filter(|tracked| tracked.fault.as_deref() != fault) else {
+            return false;
+        };
+        tracked.fault = fault.map(ToOwned::to_owned);
+        fault.is_some()
+    }
+
     /// When somebody should look whether the Services that `pod` waits for still exist: a while after the wait began, once, and
     /// again when such a Service has changed. `None` when there is nothing to look at, or it was looked at.
     pub(crate) fn service_check_due(&self, pod: &CachedPod, waits: bool) -> Option<Instant> {
@@ -253,6 +265,7 @@ impl Tracked {
             waits_for: None,
             reworded: None,
             notes: BTreeSet::new(),
+            fault: None,
             services: ServiceCheck::NotNeeded,
             failures: 0,
         }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use podward_support::{Cluster, DemoImages, Installation, Kind, Options, Replicas};
-use podward_testbed::{Bed, BedBuilder, Part, Shape, ToolsError, build_program, preflight};
+use podward_support::{Cluster, DemoImages, Installation, Kind, Options, Replicas, WorkerImage};
+use podward_testbed::{Bed, BedBuilder, Image, Part, Shape, ToolsError, build_program, preflight};
 use tokio::sync::{OnceCell, RwLock};
 
 use crate::{collector::Collector, podward::Podward};
@@ -16,6 +16,8 @@ use crate::{collector::Collector, podward::Podward};
 const KUBECONFIG: &str = "PODWARD_KUBECONFIG";
 /// How long a killed controller keeps its lease. Short, since tests wait for it.
 const LEASE_SECONDS: u32 = 4;
+/// How long operations wait for busy pods on simulated nodes. Short, since a test waits for it; on the real node it is as by default.
+pub const MAX_BUSY_SECONDS: u32 = 8;
 /// The cargo profile of what is tested.
 const PROFILE: &str = "dev";
 
@@ -113,7 +115,8 @@ impl Environment {
 
     async fn start_installed() -> Result<Self> {
         let images = DemoImages::default();
-        let cluster = bed_to_install_on("e2e-node", &images, false).await?;
+        let worker = WorkerImage::default().build(PROFILE).await?;
+        let cluster = bed_to_install_on("e2e-node", &images, vec![worker], false).await?;
         let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
         let endpoint = format!("global.tracing.endpoint={}", collector.url());
         // Commas part values.
@@ -160,7 +163,7 @@ impl Environment {
 
     async fn start_serving() -> Result<Self> {
         let images = DemoImages::default();
-        let cluster = bed_to_install_on("e2e-serving", &images, true).await?;
+        let cluster = bed_to_install_on("e2e-serving", &images, Vec::new(), true).await?;
         let lease = lease_value();
         let waits =
             ["traffic-controller.waits.dnsTtlSeconds=4", "traffic-controller.waits.surgeWaitSeconds=20"];
@@ -180,6 +183,7 @@ impl Environment {
             wait_seconds: 3,
             traffic_controllers: 0,
             lease_seconds: LEASE_SECONDS,
+            more: vec![(Kind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}"))],
             ..Options::default()
         };
         Self::with_processes(cluster, options, DemoImages::default()).await
@@ -225,12 +229,18 @@ fn lease_value() -> String {
     format!("lifecycle-controller.leaseDurationSeconds={LEASE_SECONDS}")
 }
 
-/// A bed with a real node that has the images of Podward and the demo's.
-async fn bed_to_install_on(name: &str, images: &DemoImages, audit_log: bool) -> Result<Cluster> {
+/// A bed with a real node that has the images of Podward, the demo's, and `more`.
+async fn bed_to_install_on(
+    name: &str,
+    images: &DemoImages,
+    more: Vec<Image>,
+    audit_log: bool,
+) -> Result<Cluster> {
     require(&Part::ALL).await?;
     let demo = images.build(PROFILE).await?;
     let builder = Bed::builder(Shape::Node).name(name).audit_log(audit_log);
-    let builder = Installation::prepare(demo.into_iter().fold(builder, BedBuilder::image), PROFILE).await?;
+    let builder =
+        Installation::prepare(demo.into_iter().chain(more).fold(builder, BedBuilder::image), PROFILE).await?;
     Ok(Cluster::of_bed(Arc::new(builder.start().await.context("start a bed of shape node")?)))
 }
 

@@ -24,6 +24,7 @@ mod suite;
 
 pub use account::Account;
 pub use collector::{Collected, Collector};
+pub use environment::MAX_BUSY_SECONDS;
 pub use kubectl::Kubectl;
 pub use podward::{Podward, Service, Trust};
 pub use raw::{Answer, raw_patch};

@@ -1,4 +1,4 @@
-//! Images of the demo server with its client, and of Podward's services and plugin.
+//! Images of the demo server with its client, of the queue worker, and of Podward's services and plugin.
 
 use std::path::PathBuf;
 
@@ -80,6 +80,36 @@ impl DemoImages {
              `ctr -n k8s.io images import`, or push them to a registry and set PODWARD_DEMO_V1 and PODWARD_DEMO_V2 to their names",
             self.v1, self.v2
         )
+    }
+}
+
+/// The image of `deploy/examples/queue-worker-rust`, by its name in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerImage {
+    /// Its name.
+    pub name: String,
+}
+
+impl Default for WorkerImage {
+    /// The name that [`build`](Self::build) gives, or that in `PODWARD_QUEUE_WORKER`.
+    fn default() -> Self {
+        let name = std::env::var("PODWARD_QUEUE_WORKER");
+        Self { name: name.unwrap_or_else(|_| "podward.local/example-queue-worker:dev".to_owned()) }
+    }
+}
+
+impl WorkerImage {
+    /// Builds the program in the cargo profile `profile`, and describes an image of it.
+    ///
+    /// # Errors
+    /// When it can't be built.
+    pub async fn build(&self, profile: &str) -> Result<Image> {
+        const PROGRAM: &str = "example-queue-worker";
+        let programs = build_for_images(&[PROGRAM], profile).await.context("build the queue worker")?;
+        let image = Image::new(&self.name)
+            .file(programs.path(PROGRAM)?, "/example-queue-worker", 0o755)
+            .entrypoint(["/example-queue-worker"]);
+        Ok(image.user("65532:65532"))
     }
 }
 

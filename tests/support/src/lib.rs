@@ -35,7 +35,7 @@ mod wait;
 
 pub use cluster::{Cluster, Exposed, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, Seen, Watching, observe};
-pub use images::{DemoImages, ServiceImages};
+pub use images::{DemoImages, ServiceImages, WorkerImage};
 pub use installation::{Installation, Replica, Replicas};
 pub use load::{Load, LoadOptions};
 pub use operator::{FinishStyle, Operator};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::advance::advance;
+use crate::busy::BUSY_EVIDENCE;
 use crate::gate::{gate_is_off, gate_to_write};
 use crate::hooks::{GateTiming, Phase, is_hook_finalizer};
 use crate::keys::{ASKED, AVAILABLE_CONDITIONS, EVIDENCE, Stage};
@@ -281,7 +282,7 @@ impl Round<'_> {
             _ => holding.contains(name),
         });
         let before = self.draft.evidence.clone();
-        self.draft.evidence.retain(|name| !gone(name));
+        self.draft.evidence.retain(|name| name == BUSY_EVIDENCE || !gone(name));
         had || before != self.draft.evidence
     }
 

@@ -1,5 +1,6 @@
 //! What a caller is told whose delete or eviction is held: the text of the 429 answer.
 
+use crate::busy::Claim;
 use crate::gate::gate_is_off;
 use crate::keys::{DELETE_OPERATION, SERVICE_READY_GATE, Stage, TO_DELETE};
 use crate::operations::Operations;
@@ -15,6 +16,9 @@ const UNDERWAY: &str = "pod deletion process is underway and being managed by Po
 
 /// By these words the descheduler knows an eviction that goes on in the background (its feature EvictionsInBackground).
 const IN_BACKGROUND: &str = "Eviction triggered evacuation";
+
+/// How a condition tells that a pod is busy ([`crate::busy::Busy::words`]).
+const WAITS_FOR_WORK: &str = "busy until";
 
 /// What came of the attempt to record the wish.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +87,9 @@ fn waits_for(pod: &Pod, wish: &Wish) -> String {
     let operations = Operations::parse(view.labels);
     let begun = operations.get(DELETE_OPERATION).filter(|operation| operation.has(Stage::Operating));
     let checking = begun.is_some_and(|operation| !operation.has(Stage::PreChecked));
+    if let Some(text) = busy(pod, wish).filter(|_| checking || begun.is_none()) {
+        return text;
+    }
     if let (true, Some(told)) = (checking, pod.told()) {
         return told.to_owned();
     }
@@ -100,6 +107,20 @@ fn waits_for(pod: &Pod, wish: &Wish) -> String {
             )
         }
     }
+}
+
+/// That the pod is busy, by its own word, which is newer than the condition's. Where the condition tells of another check of the deletion,
+/// the maximum for busy pods has passed, and that check is what it waits for.
+fn busy(pod: &Pod, wish: &Wish) -> Option<String> {
+    let work = Claim::of(&pod.view()).at(UnixNanos(wish.requested_at))?;
+    let is_about_another = |told: &str| told.contains(DELETE_OPERATION) && !told.contains(WAITS_FOR_WORK);
+    if pod.told().is_some_and(is_about_another) {
+        return None;
+    }
+    Some(format!(
+        "the pod is {}, and is not interrupted before that, unless the maximum for it passes",
+        work.words()
+    ))
 }
 
 fn label_time(pod: &Pod, stage: Stage) -> Option<UnixNanos> {

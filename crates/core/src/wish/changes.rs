@@ -13,7 +13,7 @@ use crate::time::UnixNanos;
 use super::{Carried, Wish};
 
 /// The lowest cost there is: ReplicaSets choose this pod first, so that the first choice stays the choice.
-const CHEAPEST: &str = "-2147483648";
+pub(crate) const CHEAPEST: &str = "-2147483648";
 
 /// Labels and annotations to write, in one write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod budgets;
+mod busy;
 mod clients;
 mod controller;
 mod endings;

@@ -58,6 +58,8 @@ impl Stored {
                 containers_ready: self.containers_ready,
                 evidence: self.evidence.as_deref(),
                 asked: self.asked.as_deref(),
+                busy_until: None,
+                busy_reason: None,
                 created_at: self.times.created,
                 gate_since: self.times.gate,
                 ready_since: self.times.ready,

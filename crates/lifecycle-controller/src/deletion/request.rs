@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::{Api, Client};
 use podward_core::UnixNanos;
+use podward_core::busy::{Claim, IdleCost};
 use podward_core::deletion::is_by_workload;
 use podward_core::wish::{DeletionKind, Intent, Wish, intent, raise, record};
 
@@ -16,6 +17,9 @@ use crate::reconcile::now;
 
 /// Pods change often while they come up; a request gives up after so many changes in between, and its caller asks again.
 const TRIES: u32 = 6;
+
+/// By then a workload's controller has seen a pod as it is: its watch is behind by less, unless the API server is in trouble.
+const SEEN_BY_CONTROLLERS: Duration = Duration::from_secs(10);
 
 /// Records wishes.
 #[derive(Clone)]
@@ -87,24 +91,33 @@ impl Requests {
     }
 
     async fn record(&self, pod: &CachedPod, mut wish: Wish) -> Result<Arc<CachedPod>, Refusal> {
+        let view = pod.view();
+        let busy = Claim::of(&view).at(now());
         if wish.by_workload
             && let Some(owner) = pod.controller()
         {
             let numbers = workloads::read(&self.client, pod, owner).await?;
-            numbers.workload.may_go(&numbers.members, pod.uid(), wish.requested_at).map_err(|why| {
+            let overlooked = busy.filter(|_| numbers.has_idle && self.became_busy_a_moment_ago(pod));
+            let overlooked = overlooked.map(|work| {
+                format!("it is {}, since a moment ago, and others of its workload are idle", work.words())
+            });
+            let may_go = numbers.workload.may_go(&numbers.members, pod.uid(), wish.requested_at);
+            may_go.and(overlooked.map_or(Ok(()), Err)).map_err(|why| {
                 Refusal::NoRoom(format!(
                     "pod {} is not deleted: {why}; nothing was recorded, and its traffic goes on",
                     pod.key()
                 ))
             })?;
         }
-        if wish.kind == DeletionKind::Evict {
+        // The room of a pod that is busy is for others until it is done.
+        let takes_room = wish.kind == DeletionKind::Evict && busy.is_none();
+        if takes_room {
             if let budgets::Taking::NoRoom { text, .. } = budgets::take(&self.client, pod).await? {
                 return Err(Refusal::NoRoom(text));
             }
             wish.reserved_at = Some(now().0);
         }
-        let changes = record(&pod.carried(None), wish.clone(), is_chosen_by_cost(pod));
+        let changes = record(&pod.carried(None), wish.clone(), pod.is_chosen_by_cost());
         match write(&self.client, pod, &changes).await {
             Ok(written) => {
                 self.metrics.count(wish.kind, wish.by_workload, "recorded");
@@ -113,12 +126,22 @@ impl Requests {
             // Tried again, and then the room is found to be taken already.
             Err(conflict @ Error::Conflict { .. }) => Err(conflict.into()),
             Err(error) => {
-                if wish.kind == DeletionKind::Evict {
+                if takes_room {
                     budgets::give_back(&self.client, pod).await;
                 }
                 Err(error.into())
             }
         }
+    }
+
+    /// Whether the cost that keeps idle pods before `pod` is so new that its workload's controller may have chosen without it. Not for
+    /// longer: where costs decide nothing, the workload would be refused for as long as the pod is busy, with no operation to count
+    /// the maximum from.
+    fn became_busy_a_moment_ago(&self, pod: &CachedPod) -> bool {
+        let idle = pod.cost(None).idle.and_then(IdleCost::parse);
+        // A time that is far ahead is nobody's moment either.
+        let age = |idle: IdleCost| Duration::from_nanos(now().0.saturating_sub(idle.since).unsigned_abs());
+        idle.is_some_and(|idle| age(idle) < SEEN_BY_CONTROLLERS)
     }
 
     /// The pod as it is stored now, not as a cache had it.
@@ -148,11 +171,4 @@ fn as_wished(pod: &CachedPod, asked: &Wish, now: UnixNanos) -> Wish {
         by_workload: is_by_workload(&asked.requested_by, owner_kind),
         ..Wish::new(asked.kind, &asked.requested_by, now)
     }
-}
-
-/// Whether the pod's owner chooses by `pod-deletion-cost`. Then its first choice is made to stay its choice, and a pod that somebody
-/// else wants gone becomes it.
-pub(super) fn is_chosen_by_cost(pod: &CachedPod) -> bool {
-    pod.controller()
-        .is_some_and(|owner| matches!(owner.kind.as_str(), "ReplicaSet" | "ReplicationController"))
 }

@@ -15,7 +15,6 @@ use podward_core::{CheckResult, Checks, Operations, UnixNanos};
 
 use super::ledger::Ledger;
 use super::lost_nodes::LostNodes;
-use super::request::is_chosen_by_cost;
 use super::rollouts::Rollouts;
 use super::watches::Waiting;
 use super::{DeletionMetrics, budgets};
@@ -109,11 +108,12 @@ impl Deletions {
         (Deletions { client, ledger, rollouts, lost_nodes, waiting, metrics }, pods)
     }
 
-    /// What is to be done about `pod`'s deletion now, short of carrying it out.
+    /// What is to be done about `pod`'s deletion now, short of carrying it out. While it `is_busy`, and so kept in its pre-check, it
+    /// takes nothing that others may need: no room in a budget, and no place among those that leave a rollout.
     ///
     /// # Errors
     /// When the API server can't be asked about owner or budget. Nothing was changed then, but room in a budget may have been taken.
-    pub(crate) async fn step(&self, pod: &CachedPod) -> Result<Step, Error> {
+    pub(crate) async fn step(&self, pod: &CachedPod, is_busy: bool) -> Result<Step, Error> {
         let view = pod.view();
         if !view.is_controlled() || view.terminating {
             self.waiting.forget(&pod.key());
@@ -122,11 +122,11 @@ impl Deletions {
         let wish = pod.wish();
         let carried = pod.carried(wish.as_ref());
         match (intent(&carried), &wish) {
-            (Intent::Begin, _) => Ok(Step::change(record(&carried, labelled(pod), is_chosen_by_cost(pod)))),
+            (Intent::Begin, _) => Ok(Step::change(record(&carried, labelled(pod), pod.is_chosen_by_cost()))),
             (Intent::Cancelled(by), _) => Ok(self.cancel(pod, by.words())),
-            (Intent::PutOff(until), Some(wish)) => self.begin_again(pod, wish, until).await,
+            (Intent::PutOff(until), Some(wish)) => self.begin_again(pod, wish, until, is_busy).await,
             (Intent::Underway, Some(wish)) => {
-                let mut step = self.underway(pod, wish).await?;
+                let mut step = self.underway(pod, wish, is_busy).await?;
                 // When its node is lost it is carried out, whatever it waits for.
                 step.wake = step.wake.into_iter().chain(self.lost_nodes.lost_in(pod)).min();
                 Ok(step)
@@ -159,7 +159,7 @@ impl Deletions {
         self.rollouts.retain();
     }
 
-    async fn underway(&self, pod: &CachedPod, wish: &Wish) -> Result<Step, Error> {
+    async fn underway(&self, pod: &CachedPod, wish: &Wish, is_busy: bool) -> Result<Step, Error> {
         let view = pod.view();
         let operations = Operations::parse(view.labels);
         let has = |stage| operations.get(DELETE_OPERATION).is_some_and(|operation| operation.has(stage));
@@ -167,14 +167,19 @@ impl Deletions {
             return Ok(Step::default());
         }
         let passed = has(Stage::PreChecked);
+        let is_busy = is_busy && !passed;
         if wish.by_workload
             && let Some(owner) = pod.controller()
         {
             return match self.ledger.rule(&self.client, &self.waiting, pod, owner, passed).await? {
+                Ruling::Go if is_busy => Ok(Step::default()),
                 Ruling::Go if !passed => self.leave(pod, owner).await,
                 Ruling::Go => Ok(Step::default()),
                 Ruling::Keep(why) => Ok(self.cancel(pod, &why)),
             };
+        }
+        if is_busy {
+            return Ok(leave_room(wish));
         }
         // Out of service it is not healthy for any budget, so room matters until then.
         if wish.kind == DeletionKind::Evict && (!passed || view.ready) {
@@ -223,14 +228,20 @@ impl Deletions {
     }
 
     /// A wish that was put off is taken up again.
-    async fn begin_again(&self, pod: &CachedPod, wish: &Wish, until: UnixNanos) -> Result<Step, Error> {
+    async fn begin_again(
+        &self,
+        pod: &CachedPod,
+        wish: &Wish,
+        until: UnixNanos,
+        is_busy: bool,
+    ) -> Result<Step, Error> {
         let now = now();
         let left = until.since(now);
         if !left.is_zero() {
             return Ok(Step { wake: Some(left), ..Step::default() });
         }
         let mut wish = Wish { not_before: None, ..wish.clone() };
-        if wish.kind == DeletionKind::Evict {
+        if wish.kind == DeletionKind::Evict && !is_busy {
             if let budgets::Taking::NoRoom { budget, .. } = budgets::take(&self.client, pod).await? {
                 if let Some(budget) = budget {
                     self.waiting.for_budget(&pod.key(), &budget);
@@ -282,6 +293,15 @@ impl Deletions {
             ..Step::default()
         }
     }
+}
+
+/// Gives back the room that was taken before the pod was busy.
+fn leave_room(wish: &Wish) -> Step {
+    if wish.reserved_at.is_none() {
+        return Step::default();
+    }
+    let wish = Wish { reserved_at: None, ..wish.clone() };
+    Step { gives_back: true, ..Step::change(raise(&wish)) }
 }
 
 /// The wish of somebody who set nothing but the label.

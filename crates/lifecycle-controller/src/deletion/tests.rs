@@ -15,7 +15,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use podward_core::hold::BUDGET_REFUSAL;
-use podward_core::keys::{DELETION_WISH, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE};
+use podward_core::keys::{
+    BUSY_UNTIL, DELETION_WISH, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE,
+};
 use podward_core::wish::DeletionKind;
 use podward_testbed::{Bed, Shape};
 use serde_json::json;
@@ -40,6 +42,8 @@ async fn deletions_with_a_real_api_server() {
         a_scale_in_takes_what_is_too_much(Space::new(&client, "scale-in").await),
         scaling_up_again_keeps_the_newest(Space::new(&client, "scale-up").await),
         a_rollout_keeps_what_it_promises(Space::new(&client, "rollout").await),
+        busy_pods_take_no_room(Space::new(&client, "busy").await),
+        a_choice_that_has_become_busy_is_made_again(Space::new(&client, "busy-choice").await),
     );
     bed.down().await.unwrap();
 }
@@ -254,4 +258,72 @@ async fn a_rollout_keeps_what_it_promises(space: Space) {
             pods.names(&old).is_empty()
         })
         .await;
+}
+
+/// One may go of three. A wish for a busy one holds nothing that another needs, also when room was taken before it was busy.
+async fn busy_pods_take_no_room(space: Space) {
+    space.pods(3).await;
+    space.settle().await;
+    space.budget(json!({"minAvailable": 2}), 1).await;
+    let evict = wish(DeletionKind::Evict, "drain");
+    space.busy("web-0", true).await;
+    let recorded = space.requests.request(&space.key("web-0"), None, &evict).await.unwrap();
+    assert_eq!(recorded.wish().unwrap().reserved_at, None);
+    for _ in 0..5 {
+        assert_eq!(space.look_at_all().await.ready(), 3, "a busy pod left service");
+        assert_eq!(space.read_budget().await.disruptions_allowed, 1);
+    }
+    let held = space.get("web-0").await;
+    assert!(held.labels().contains_key(&Stage::PreCheck.key("pod-delete")), "{:?}", held.labels());
+
+    let taken = space.requests.request(&space.key("web-1"), None, &evict).await.unwrap();
+    assert!(taken.wish().unwrap().reserved_at.is_some());
+    assert_eq!(space.read_budget().await.disruptions_allowed, 0);
+    space.busy("web-1", true).await;
+    space.look_at_all().await;
+    let allows = async || space.read_budget().await;
+    let status = eventually("room is given back", allows, |status| status.disruptions_allowed == 1).await;
+    assert!(status.disrupted_pods.unwrap_or_default().is_empty());
+
+    space.busy("web-1", false).await;
+    space.until("the one that is done goes", |pods| pods.is_terminating("web-1")).await;
+    space.busy("web-0", false).await;
+    for _ in 0..5 {
+        assert!(space.look_at_all().await.is_ready("web-0"), "it left service without room");
+    }
+    assert_eq!(space.events(), ["PodEvicted"]);
+}
+
+/// A ReplicaSet that has not seen yet that its choice is busy is to choose again, while others are idle.
+async fn a_choice_that_has_become_busy_is_made_again(space: Space) {
+    let pods = space.replica_set(3).await;
+    space.until("all are available", |seen| seen.available() == 3).await;
+    for name in &pods[..2] {
+        space.busy(name, true).await;
+    }
+    space.scale(2).await;
+    let delete = wish(DeletionKind::Delete, REPLICA_SETS);
+    let refused = space.requests.request(&space.key(&pods[0]), None, &delete).await;
+    assert!(matches!(&refused, Err(Refusal::NoRoom(text)) if text.contains("busy until")), "{refused:?}");
+    assert!(!space.get(&pods[0]).await.annotations().contains_key(DELETION_WISH));
+    // Others ask for what they mean.
+    let person =
+        space.requests.request(&space.key(&pods[1]), None, &wish(DeletionKind::Delete, "jane")).await;
+    assert!(person.is_ok(), "{person:?}");
+    space.label(&pods[1], json!({TO_DELETE: null})).await;
+    let marks = async || space.look_at_all().await.wishes();
+    eventually("that wish is taken back", marks, |wishes| *wishes == 0).await;
+
+    space.requests.request(&space.key(&pods[2]), None, &delete).await.unwrap();
+    space.until("the idle one goes", |seen| seen.is_terminating(&pods[2])).await;
+    let seen = space.look_at_all().await;
+    assert!(pods[..2].iter().all(|name| seen.is_ready(name)));
+    // With none idle a busy one is chosen, and waits.
+    space.scale(1).await;
+    space.requests.request(&space.key(&pods[0]), None, &delete).await.unwrap();
+    for _ in 0..5 {
+        assert!(space.look_at_all().await.is_ready(&pods[0]), "a busy pod left service");
+    }
+    space.busy(&pods[0], false).await;
+    space.until("it goes when it is done", |seen| seen.is_terminating(&pods[0])).await;
 }

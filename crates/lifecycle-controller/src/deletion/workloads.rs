@@ -9,16 +9,20 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{ApiResource, GroupVersionKind, ListParams};
 use kube::core::{Object, PartialObjectMeta, Selector};
 use kube::{Api, Client, ResourceExt};
-use podward_core::Operations;
+use podward_core::busy::{Claim, DEAREST};
 use podward_core::deletion::{Member, MemberWish, Progress, Workload};
-use podward_core::keys::{DELETE_OPERATION, DELETION_WISH, Stage, TO_DELETE};
+use podward_core::keys::{
+    BUSY_UNTIL, DELETE_OPERATION, DELETION_WISH, POD_DELETION_COST, SERVICE_AVAILABLE, Stage, TO_DELETE,
+};
 use podward_core::wish::Wish;
+use podward_core::{Operations, UnixNanos};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::patch::timely;
 use crate::cached_pod::CachedPod;
 use crate::error::Error;
+use crate::reconcile::now;
 
 /// The label by which StatefulSets tell pods of one revision from those of another.
 const REVISION: &str = "controller-revision-hash";
@@ -108,6 +112,8 @@ struct OwnerCondition {
 pub(super) struct Numbers {
     pub(super) workload: Workload,
     pub(super) members: Vec<Member>,
+    /// Whether a pod in service that nobody wishes gone is not busy.
+    pub(super) has_idle: bool,
 }
 
 /// The API resource of an owner whose numbers count; `None` for all others.
@@ -126,7 +132,7 @@ pub(super) fn resource_of(owner: &OwnerReference) -> Option<ApiResource> {
 
 /// Reads `owner` and its pods. All that is read is as new as the moment of the call.
 pub(super) async fn read(client: &Client, pod: &CachedPod, owner: &OwnerReference) -> Result<Numbers, Error> {
-    let ending = Numbers { workload: Workload::Ending, members: Vec::new() };
+    let ending = Numbers { workload: Workload::Ending, members: Vec::new(), has_idle: false };
     let Some(resource) = resource_of(owner) else { return Ok(ending) };
     let namespace = pod.key().namespace;
     let owners: Api<Owner> = Api::namespaced_with(client.clone(), &namespace, &resource);
@@ -141,8 +147,11 @@ pub(super) async fn read(client: &Client, pod: &CachedPod, owner: &OwnerReferenc
         .fields("status.phase!=Succeeded,status.phase!=Failed");
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let list = timely("list the pods beside", pod, pods.list_metadata(&params)).await?;
-    let members = list.items.iter().filter_map(|member| member_of(member, owner)).collect();
-    Ok(Numbers { workload, members })
+    let members: Vec<Member> = list.items.iter().filter_map(|member| member_of(member, owner)).collect();
+    let now = now();
+    let is_member = |uid: &Option<String>| members.iter().any(|member| uid.as_ref() == Some(&member.uid));
+    let has_idle = list.items.iter().any(|pod| is_member(&pod.metadata.uid) && is_idle(pod, now));
+    Ok(Numbers { workload, members, has_idle })
 }
 
 /// What `found`, which goes by the name of `owner`, wants.
@@ -247,6 +256,14 @@ fn member_of(pod: &PartialObjectMeta<Pod>, owner: &OwnerReference) -> Option<Mem
         revision: pod.labels().get(REVISION).cloned(),
         wish: wish_of(pod),
     })
+}
+
+/// Whether a workload may well choose `pod` before one that is busy.
+fn is_idle(pod: &PartialObjectMeta<Pod>, now: UnixNanos) -> bool {
+    let text = |key: &str| pod.annotations().get(key).map(String::as_str);
+    let is_in_service = pod.labels().contains_key(SERVICE_AVAILABLE);
+    let is_busy = Claim::parse(text(BUSY_UNTIL), None).at(now).is_some();
+    is_in_service && !is_busy && wish_of(pod).is_none() && text(POD_DELETION_COST) != Some(DEAREST)
 }
 
 pub(super) fn wish_of(pod: &PartialObjectMeta<Pod>) -> Option<MemberWish> {

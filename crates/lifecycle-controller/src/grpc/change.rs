@@ -17,6 +17,8 @@ pub(super) enum Decision {
     Nothing,
     /// These changes; never none.
     Change(LabelChanges),
+    /// These annotations, at least one: new texts, or `None` where they go.
+    Annotate(Vec<(&'static str, Option<String>)>),
 }
 
 /// Refuses an id or type that no label could carry.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use podward_core::busy::{Busy, BusyChecks, Claim};
 use podward_core::hooks::hook_of;
 use podward_core::keys::TO_DELETE;
 use podward_core::wish::{DeletionKind, Wish};
@@ -11,6 +12,7 @@ use serde::Deserialize;
 
 use super::convert::timestamp;
 use crate::cached_pod::CachedPod;
+use crate::reconcile::now;
 
 /// How `pod`'s life stands.
 pub(super) fn describe(pod: &CachedPod) -> v1::PodLifecycle {
@@ -25,7 +27,13 @@ pub(super) fn describe(pod: &CachedPod) -> v1::PodLifecycle {
         message: message(pod),
         deletion_wish: pod.wish().filter(|_| view.labels.contains_key(TO_DELETE)).map(wish),
         terminating: view.terminating,
+        busy: Claim::of(&view).at(now()).map(work),
     }
+}
+
+fn work(work: Busy<'_>) -> v1::Work {
+    let until = jiff::Timestamp::from_nanosecond(work.until.0.into()).ok().map(timestamp);
+    v1::Work { until, reason: work.reason.to_owned() }
 }
 
 fn states(operations: &Operations<'_>) -> Vec<v1::OperationState> {
@@ -87,7 +95,8 @@ fn parse_evidence(text: &str) -> BTreeMap<String, v1::Evidence> {
 
 /// The condition's own text, which knows the reasons of hooks, unless it is of another state than the pod is in by now.
 fn message(pod: &CachedPod) -> String {
-    let now = explain(&pod.view(), &NoRules, &[]);
+    let view = pod.view();
+    let now = explain(&view, &BusyChecks::without_maximum(&view, now(), &NoRules), &[]);
     match pod.lifecycle_condition() {
         Some(told) if told.reason == now.reason && told.status == now.status => told.message.clone(),
         _ => now.message,

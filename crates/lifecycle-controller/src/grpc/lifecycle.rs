@@ -8,6 +8,7 @@ use podward_proto::v1::lifecycle_server::Lifecycle;
 use podward_runtime::authn::Identity;
 use tonic::{Request, Response, Status};
 
+use super::busy::{check_reason, say_busy, until};
 use super::callers::Callers;
 use super::change::{begin, cancel, check_words, finish};
 use super::describe::describe;
@@ -124,6 +125,15 @@ impl Lifecycle for LifecycleService {
         let asked = asked(wish, is_trusted, &who)?;
         let pod = self.deletions.request(&which.key, which.uid.as_deref(), &asked).await?;
         Ok(Response::new(v1::RequestDeletionResponse { lifecycle: Some(describe(&pod)) }))
+    }
+
+    async fn busy(&self, request: Request<v1::BusyRequest>) -> Result<Response<v1::BusyResponse>, Status> {
+        let (_, which, request) = self.admit(request, "update", |busy| busy.pod.take()).await?;
+        let until = request.until.map(until).transpose()?;
+        check_reason(&request.reason)?;
+        let decide = |pod: &CachedPod| say_busy(pod, until, &request.reason, now());
+        let lifecycle = Some(describe(&self.pods.change(&which, decide).await?));
+        Ok(Response::new(v1::BusyResponse { lifecycle }))
     }
 }
 

@@ -1,13 +1,12 @@
-//! Reading pods, and writing their labels.
+//! Reading pods, and writing their labels and annotations.
 
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use podward_core::LabelChanges;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_proto::v1;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
 use super::change::Decision;
@@ -79,7 +78,7 @@ impl Pods {
         Ok(pod)
     }
 
-    /// Changes the pod's labels by what `decide` makes of it, and again if it has changed meanwhile. Gives it as it is then.
+    /// Changes the pod's labels or annotations by what `decide` makes of it, and again if it has changed meanwhile. Gives it as it is then.
     pub(super) async fn change(
         &self,
         which: &Which,
@@ -88,11 +87,12 @@ impl Pods {
         let mut tried = 0;
         loop {
             let pod = self.read(which).await?;
-            let changes = match decide(&pod)? {
+            let (field, changes) = match decide(&pod)? {
                 Decision::Nothing => return Ok(pod),
-                Decision::Change(changes) => changes,
+                Decision::Change(changes) => ("labels", changes.to_merge_patch()),
+                Decision::Annotate(texts) => ("annotations", merge_patch(texts)),
             };
-            match self.write(&pod, &changes).await {
+            match self.write(&pod, field, changes).await {
                 Err(status) if status.code() == Code::Aborted && tried < TRIES => {
                     tried += 1;
                     let base = Duration::from_millis(5).saturating_mul(1 << tried);
@@ -103,20 +103,27 @@ impl Pods {
         }
     }
 
-    async fn write(&self, pod: &CachedPod, changes: &LabelChanges) -> Result<CachedPod, Status> {
+    async fn write(
+        &self,
+        pod: &CachedPod,
+        field: &str,
+        changes: Map<String, Value>,
+    ) -> Result<CachedPod, Status> {
         let key = pod.key();
-        let patch = Patch::Merge(body(pod, changes));
+        let patch = Patch::Merge(body(pod, field, changes));
         let params = PatchParams::default();
-        // To pods/status, which keeps the labels that come with it: so no right to change pods is needed.
+        // To pods/status, which keeps the metadata that comes with it: so no right to change pods is needed.
         let write = async { self.api(&key).patch_status(&key.name, &params, &patch).await };
-        timely(|| format!("write labels of pod {key}"), write).await
+        timely(|| format!("write {field} of pod {key}"), write).await
     }
 }
 
-fn body(pod: &CachedPod, changes: &LabelChanges) -> Value {
-    json!({"metadata": {
-        "uid": pod.uid(), "resourceVersion": pod.resource_version(), "labels": changes.to_merge_patch(),
-    }})
+fn body(pod: &CachedPod, field: &str, changes: Map<String, Value>) -> Value {
+    json!({"metadata": {"uid": pod.uid(), "resourceVersion": pod.resource_version(), field: changes}})
+}
+
+fn merge_patch(texts: Vec<(&'static str, Option<String>)>) -> Map<String, Value> {
+    texts.into_iter().map(|(key, text)| (key.to_owned(), Value::from(text))).collect()
 }
 
 /// Refuses pods that no operation can begin on.

@@ -18,6 +18,7 @@ async fn with_a_real_api_server() {
     operating::an_operation_from_begin_to_finish(&world).await;
     operating::rights_are_those_of_the_namespace(&world).await;
     operating::many_at_once_on_one_pod(&world).await;
+    operating::a_pod_says_that_it_is_busy(&world).await;
     operating::wishes_name_who_really_asked(&world).await;
     attaching::a_replica_that_does_not_lead_relays(&world).await;
     hooks::a_thousand_hooks(&world).await;

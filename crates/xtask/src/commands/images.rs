@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use podward_support::{DemoImages, ServiceImages};
+use podward_support::{DemoImages, ServiceImages, WorkerImage};
 use podward_testbed::{Blob, Image, Packed, Progress, workspace_dir};
 
 use crate::registry::{Name, Registry};
@@ -79,6 +79,10 @@ impl Images {
         for (image, version) in demo.iter().zip(["v1", "v2"]) {
             write(image, &output.join(format!("demo-server-{version}.tar")), &mut written)?;
         }
+        let step = progress.step("build the queue worker as a static program", None);
+        let worker = WorkerImage::default().build(&self.profile).await?;
+        step.done();
+        write(&worker, &output.join("example-queue-worker.tar"), &mut written)?;
         for loader in &loaders {
             for (image, archive) in &written {
                 let step = progress.step(&format!("load {}", image.name()), None);

@@ -1,6 +1,7 @@
 //! Deletes, evictions, scale-ins and roll-outs of pods that are held.
 
 mod budgets;
+mod busy;
 mod cancel;
 mod drain;
 mod evictions;
@@ -9,6 +10,7 @@ mod lost_node;
 pub(crate) mod made;
 mod neighbours;
 mod owners;
+mod queue_worker;
 mod replay;
 mod replicas;
 mod rollouts;
@@ -30,6 +32,8 @@ pub(crate) fn tests() -> Vec<Test> {
         owners::tests(),
         neighbours::tests(),
         lost_node::tests(),
+        busy::tests(),
+        queue_worker::tests(),
         replicas::tests(),
     ];
     modules.into_iter().flatten().collect()

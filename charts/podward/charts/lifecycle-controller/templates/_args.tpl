@@ -2,6 +2,7 @@
 {{- $certificates := .Values.global.certificates -}}
 - --lease-namespace={{ .Release.Namespace }}
 - --lease-duration={{ .Values.leaseDurationSeconds }}
+- --max-busy={{ int .Values.maxBusySeconds }}
 - --advertise=$(POD_IP):9444
 - --relay-server-name=lifecycle-controller.{{ .Release.Namespace }}.svc
 - --token-file=/var/run/secrets/podward/token

@@ -16,7 +16,8 @@ use kube::Client;
 use kube::api::PostParams;
 use kube::runtime::reflector::{self, ObjectRef};
 use parking_lot::Mutex;
-use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_MESSAGE};
+use podward_core::busy::BusyChecks;
+use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE, SERVICE_READY_MESSAGE};
 use podward_core::wish::Wish;
 use podward_core::{Consumers, LabelChanges, NoRules, PodView, UnixNanos, plan};
 use podward_runtime::admin::Condition;
@@ -27,11 +28,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::{DeletionMetrics, Deletions, LostNodes, Outcome, Step};
 use super::*;
+use crate::busy::{costs, holds_deletion};
 use crate::cached_pod::{CachedPod, PodKey};
 use crate::error::Error;
 use crate::reconcile::now;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_BUSY: Duration = Duration::from_secs(3600);
 
 type Awake = Pin<Box<dyn Stream<Item = ObjectRef<CachedPod>> + Send>>;
 
@@ -115,6 +118,15 @@ impl Seen {
 
     pub(super) fn count(&self) -> usize {
         self.0.iter().filter(|pod| !pod.view().terminating).count()
+    }
+
+    /// How many are called available.
+    pub(super) fn available(&self) -> usize {
+        self.0.iter().filter(|pod| pod.view().labels.contains_key(SERVICE_AVAILABLE)).count()
+    }
+
+    pub(super) fn wishes(&self) -> usize {
+        self.0.iter().filter(|pod| pod.wish().is_some()).count()
     }
 
     pub(super) fn ready(&self) -> usize {
@@ -268,6 +280,17 @@ impl Space {
         self.merge(name, json!({ "labels": labels })).await;
     }
 
+    /// Says that the pod is busy, or not any more, with the cost that the lifecycle-controller would give it.
+    pub(super) async fn busy(&self, name: &str, is_busy: bool) {
+        let pods: Api<CachedPod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let until = is_busy.then_some("2200-01-01T00:00:00Z");
+        let mut annotations = json!({BUSY_UNTIL: until});
+        for (key, text) in costs(&pods.get(name).await.unwrap(), is_busy, now()) {
+            annotations[key] = json!(text);
+        }
+        self.merge(name, json!({ "annotations": annotations })).await;
+    }
+
     /// Its containers take so long to end.
     pub(super) async fn stops_after(&self, name: &str, seconds: u8) {
         let annotations = json!({"simulate.podward.io/stop-seconds": seconds.to_string()});
@@ -321,7 +344,7 @@ impl Space {
 
     async fn look(&self, pod: &CachedPod) -> Result<(), Error> {
         let step = match self.deletions.carry_out(pod).await? {
-            Outcome::NotDue => self.deletions.step(pod).await?,
+            Outcome::NotDue => self.deletions.step(pod, holds_deletion(pod, MAX_BUSY, now())).await?,
             Outcome::Deleted(draft) => {
                 self.events.lock().push(draft.reason);
                 return Ok(());
@@ -341,7 +364,9 @@ impl Space {
         let mut labels = pod.view().labels.clone();
         step.changes.labels.apply(&mut labels);
         let view = PodView { labels: &labels, ..pod.view() };
-        let plan = plan(&view, &Consumers::none(), &step.checks(&NoRules), now());
+        let now = now();
+        let busy = BusyChecks::new(&view, MAX_BUSY, now, &NoRules);
+        let plan = plan(&view, &Consumers::none(), &step.checks(&busy), now);
         let mut after = view.labels.clone();
         plan.labels.apply(&mut after);
         let changes = LabelChanges::between(pod.view().labels, &after);

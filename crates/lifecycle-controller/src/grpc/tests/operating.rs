@@ -84,6 +84,55 @@ pub(super) async fn an_operation_from_begin_to_finish(world: &World) {
     assert_eq!(refusal(operator.begin(begin("web", "a", "update")).await).0, Code::NotFound);
 }
 
+pub(super) async fn a_pod_says_that_it_is_busy(world: &World) {
+    let stored = world.pod("worker").await;
+    let mut operator = world.lifecycle("shop", "operator").await;
+    let minutes = |minutes: i64| {
+        let time = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(minutes);
+        Some(prost_types::Timestamp { seconds: time.as_second(), nanos: 0 })
+    };
+    let busy = |until, reason: &str| v1::BusyRequest { pod: pod("worker"), until, reason: reason.to_owned() };
+    let until = minutes(5);
+    let said = operator.busy(busy(until, "encoding 17")).await.unwrap().into_inner().lifecycle.unwrap();
+    assert_eq!(said.busy, Some(v1::Work { until, reason: "encoding 17".to_owned() }));
+    assert!(said.operations.is_empty(), "nobody was there before");
+    let version = world.pods().get("worker").await.unwrap().resource_version();
+    operator.busy(busy(minutes(1), "less")).await.unwrap();
+    assert_eq!(world.pods().get("worker").await.unwrap().resource_version(), version, "nothing is written");
+
+    let begun = operator.begin(begin("worker", "upgrade", "update")).await.unwrap().into_inner();
+    let message = begun.lifecycle.unwrap().message;
+    assert!(message.contains("busy until") && message.contains("encoding 17"), "{message}");
+    let later = operator.busy(busy(minutes(9), "encoding 17")).await.unwrap().into_inner();
+    assert_eq!(
+        steps(later.lifecycle),
+        [("upgrade".to_owned(), v1::Step::Checking)],
+        "the worker sees who waits"
+    );
+
+    for ended in [None, minutes(-1)] {
+        let idle = operator.busy(busy(ended, "")).await.unwrap().into_inner();
+        assert_eq!(idle.lifecycle.unwrap().busy, None);
+    }
+    assert_eq!(
+        world.pods().get("worker").await.unwrap().annotations(),
+        stored.annotations(),
+        "nothing is left"
+    );
+
+    let (code, words) = refusal(operator.busy(busy(minutes(1), &"x".repeat(257))).await);
+    assert!(code == Code::InvalidArgument && words.contains("257 bytes"), "{words}");
+    let never = Some(prost_types::Timestamp { seconds: i64::MAX, nanos: 0 });
+    assert_eq!(refusal(operator.busy(busy(never, "")).await).0, Code::InvalidArgument);
+    let gone = v1::BusyRequest { pod: pod("nobody"), until: minutes(1), reason: String::new() };
+    assert_eq!(refusal(operator.busy(gone).await).0, Code::NotFound);
+    let mut stranger = world.lifecycle("shop", "stranger").await;
+    let (code, words) = refusal(stranger.busy(busy(minutes(1), "")).await);
+    assert!(code == Code::PermissionDenied && words.contains("update"), "{words}");
+    let cancel = v1::CancelRequest { pod: pod("worker"), operation_id: "upgrade".to_owned() };
+    operator.cancel(cancel).await.unwrap();
+}
+
 pub(super) async fn rights_are_those_of_the_namespace(world: &World) {
     let stored = world.pod("rights").await;
     let mut operator = world.lifecycle("shop", "operator").await;

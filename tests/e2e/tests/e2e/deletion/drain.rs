@@ -116,7 +116,11 @@ async fn drain(scene: &Scene, node: &str, options: &[&str]) -> Result<Kubectl> {
 }
 
 /// The result of `work`, after which the node is open again, whatever that is.
-async fn and_open<T>(scene: &Scene, node: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(super) async fn and_open<T>(
+    scene: &Scene,
+    node: &str,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let done = work.await;
     let opened = scene.kubectl(&["uncordon", node]).await.and_then(Kubectl::succeeded);
     let done = done?;

@@ -1,0 +1,396 @@
+//! Busy pods: no operation gets its permission before they are done or the maximum has passed, and none waits for ever.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, Claim, DEAREST, REASON_LIMIT};
+use podward_core::hold::{Outcome, answer};
+use podward_core::keys::{BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, POD_DELETION_COST, Stage};
+use podward_core::wish::{DeletionKind, Wish};
+use podward_core::{
+    CheckResult, Checks, ConditionStatus, Consumers, Facts, NoRules, Plan, Pod, PodView, ReviewPolicy,
+    UnixNanos, Writer, explain, on_update, plan, review,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const SECOND: i64 = 1_000_000_000;
+const START: i64 = 1_700_000_000;
+const MOST: Duration = Duration::from_secs(100);
+
+fn at(seconds: i64) -> UnixNanos {
+    UnixNanos((START + seconds) * SECOND)
+}
+
+/// A pod in service that takes part in operations; seconds are counted from [`START`].
+#[derive(Clone, Debug)]
+struct Worker {
+    labels: BTreeMap<String, String>,
+    finalizers: Vec<String>,
+    gate: ConditionStatus,
+    until: Option<String>,
+    reason: Option<String>,
+    evidence: Option<String>,
+}
+
+impl Worker {
+    fn new() -> Self {
+        Worker {
+            labels: BTreeMap::from([(CONTROL_LABEL.to_owned(), "true".to_owned())]),
+            finalizers: Vec::new(),
+            gate: ConditionStatus::True,
+            until: None,
+            reason: None,
+            evidence: None,
+        }
+    }
+
+    fn busy(mut self, until: i64, reason: &str) -> Self {
+        self.until = Some(at(until).to_rfc3339());
+        self.reason = Some(reason.to_owned());
+        self
+    }
+
+    fn begin(&mut self, id: &str, now: UnixNanos) {
+        self.labels.insert(Stage::Operating.key(id), now.to_string());
+        self.labels.insert(Stage::OperationType.key(id), "update".to_owned());
+    }
+
+    fn has(&self, stage: Stage, id: &str) -> bool {
+        self.labels.contains_key(&stage.key(id))
+    }
+
+    fn view(&self) -> PodView<'_> {
+        PodView {
+            labels: &self.labels,
+            available_conditions: None,
+            finalizers: &self.finalizers,
+            has_gate: true,
+            gate: Some(self.gate),
+            ready: self.gate == ConditionStatus::True,
+            terminating: false,
+            facts: Facts {
+                busy_until: self.until.as_deref(),
+                busy_reason: self.reason.as_deref(),
+                evidence: self.evidence.as_deref(),
+                ..Facts::default()
+            },
+        }
+    }
+
+    /// What the controller does at `now`; gives its plan and how many operations it let go on although the pod is busy.
+    fn look(&mut self, now: UnixNanos) -> (Plan, usize) {
+        let (plan, overruns) = {
+            let view = self.view();
+            let checks = BusyChecks::new(&view, MOST, now, &NoRules);
+            let mut plan = plan(&view, &Consumers::none(), &checks, now);
+            let overruns = checks.record(&view, &mut plan).len();
+            plan.wake = checks.wake();
+            (plan, overruns)
+        };
+        plan.labels.apply(&mut self.labels);
+        self.gate = plan.gate.unwrap_or(self.gate);
+        for (key, text) in &plan.annotations {
+            assert_eq!(*key, EVIDENCE);
+            self.evidence.clone_from(text);
+        }
+        (plan, overruns)
+    }
+}
+
+#[test]
+fn an_operation_waits_until_the_pod_is_done() {
+    let mut worker = Worker::new().busy(30, "encoding 17");
+    worker.begin("a", at(0));
+    let (plan, _) = worker.look(at(0));
+    assert_eq!(plan.wake, Some(at(30)), "a deadline, and nothing to be asked before");
+    assert!(worker.has(Stage::PreCheck, "a") && !worker.has(Stage::PreChecked, "a"));
+    assert_eq!(worker.gate, ConditionStatus::True, "the pod stays in service");
+    assert!(worker.look(at(29)).0.is_empty());
+
+    worker.until = None;
+    worker.look(at(29));
+    assert!(worker.has(Stage::PreChecked, "a"), "it said that it is done");
+    assert_eq!(worker.evidence, None, "which is nothing for the record");
+}
+
+#[test]
+fn the_time_that_was_said_is_enough() {
+    let mut worker = Worker::new().busy(30, "");
+    worker.begin("a", at(0));
+    worker.look(at(0));
+    assert_eq!(worker.look(at(30)).1, 0);
+    assert!(worker.has(Stage::PreChecked, "a"));
+}
+
+#[test]
+fn past_the_maximum_it_goes_on_and_that_is_on_record() {
+    let mut worker = Worker::new().busy(5_000, "encoding 17");
+    worker.begin("a", at(0));
+    assert_eq!(worker.look(at(0)).0.wake, Some(at(100)));
+    worker.until = Some(at(9_000).to_rfc3339());
+    assert_eq!(worker.look(at(99)).0.wake, Some(at(100)), "renewals don't move it");
+    assert_eq!(worker.look(at(100)).1, 1);
+    assert!(worker.has(Stage::PreChecked, "a"));
+    let evidence: Value = serde_json::from_str(worker.evidence.as_deref().unwrap()).unwrap();
+    assert_eq!(evidence[BUSY_EVIDENCE]["level"], "TIMED_OUT");
+    let detail = evidence[BUSY_EVIDENCE]["detail"].as_str().unwrap();
+    assert!(detail.contains("operation a (update)") && detail.contains("encoding 17"), "{detail}");
+    let (plan, overruns) = worker.look(at(101));
+    assert!(plan.annotations.is_empty() && overruns == 0, "once: {plan:?}");
+
+    // The next operation begins with a clean record, and waits anew.
+    let mut next = Worker { evidence: worker.evidence, ..Worker::new() }.busy(130, "");
+    next.begin("b", at(120));
+    assert!(next.look(at(120)).0.annotations.is_empty());
+    next.look(at(130));
+    assert!(next.has(Stage::PreChecked, "b"));
+    assert_eq!(next.evidence, None);
+}
+
+#[test]
+fn a_pod_that_is_busy_too_late_is_interrupted() {
+    let mut worker = Worker::new();
+    worker.begin("a", at(0));
+    worker.look(at(0));
+    assert!(worker.has(Stage::PreChecked, "a"));
+    let mut worker = worker.busy(50, "");
+    worker.look(at(1));
+    assert!(worker.has(Stage::Operate, "a") || worker.has(Stage::Preparing, "a"));
+    worker.begin("b", at(2));
+    worker.look(at(2));
+    assert!(!worker.has(Stage::PreChecked, "b"), "but what is announced from then on waits");
+}
+
+#[test]
+fn times_of_announcement_that_cant_be_hold_nothing_up_for_ever() {
+    for (announced, holds) in [
+        ("1", false),
+        ("", false),
+        ("soon", false),
+        ("-9223372036854775808", false),
+        ("9223372036854775807", false),
+    ] {
+        let mut worker = Worker::new().busy(5_000, "");
+        worker.begin("a", at(0));
+        worker.labels.insert(Stage::PreCheck.key("a"), announced.to_owned());
+        let view = worker.view();
+        let checks = BusyChecks::new(&view, MOST, at(0), &NoRules);
+        assert_eq!(checks.holds("a").is_some(), holds, "{announced:?}");
+    }
+    // A clock that is ahead a little is no reason to interrupt.
+    let mut worker = Worker::new().busy(5_000, "");
+    worker.begin("a", at(0));
+    worker.labels.insert(Stage::PreCheck.key("a"), at(3).to_string());
+    let view = worker.view();
+    assert_eq!(BusyChecks::new(&view, MOST, at(0), &NoRules).wake(), Some(at(103)));
+}
+
+#[test]
+fn what_others_say_is_told_too() {
+    struct Full;
+    impl Checks for Full {
+        fn pre_check(&self, _: &str, _: &str) -> CheckResult {
+            CheckResult::Wait("no room".to_owned())
+        }
+        fn post_check(&self, _: &str, _: &str) -> CheckResult {
+            CheckResult::Pass
+        }
+    }
+    let mut worker = Worker::new().busy(30, "encoding");
+    worker.begin("a", at(0));
+    worker.labels.insert(Stage::PreCheck.key("a"), at(0).to_string());
+    let view = worker.view();
+    let told = explain(&view, &BusyChecks::new(&view, MOST, at(0), &Full), &[]);
+    let (until, limit) = (at(30).to_rfc3339(), at(100).to_rfc3339());
+    assert_eq!(
+        told.message,
+        format!(
+            "operation a (update) waits for its pre-checks: busy until {until}: encoding; waited for until {limit} at most; also: no room"
+        )
+    );
+    let full = BusyChecks::new(&view, MOST, at(30), &Full).pre_check("a", "update");
+    assert_eq!(full, CheckResult::Wait("no room".to_owned()));
+}
+
+#[test]
+fn what_cant_be_read_is_no_work_and_is_told() {
+    for text in ["", "soon", "1700000000", "2026-01-01", "9999-12-31T23:59:59Z"] {
+        let mut worker = Worker { until: Some(text.to_owned()), ..Worker::new() };
+        assert_eq!(Claim::of(&worker.view()), Claim::Unreadable(text));
+        let told = explain(&worker.view(), &NoRules, &[]);
+        assert_eq!((told.status, told.reason), (ConditionStatus::True, "InvalidAnnotation"));
+        assert!(told.message.contains(&format!("{text:?}")), "{}", told.message);
+        worker.begin("a", at(0));
+        worker.look(at(0));
+        assert!(worker.has(Stage::PreChecked, "a"), "{text:?}");
+    }
+    let long = "ü".repeat(REASON_LIMIT);
+    let Claim::Busy(work) = Claim::parse(Some("2026-01-01T10:00:00Z"), Some(&long)) else { panic!() };
+    assert!(work.reason.len() <= REASON_LIMIT);
+}
+
+fn pod(annotations: Value) -> Pod {
+    let labels = json!({CONTROL_LABEL: "true"});
+    let metadata =
+        json!({"name": "web-0", "namespace": "shop", "labels": labels, "annotations": annotations});
+    serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+}
+
+#[test]
+fn what_cant_be_read_is_refused_at_the_door() {
+    let writer = Writer { username: "jane", groups: &[] };
+    let denials = |old: &Pod, annotations: Value| {
+        review(Some(old), &pod(annotations), &writer, &ReviewPolicy::default()).denials
+    };
+    let old = pod(json!({}));
+    assert!(denials(&old, json!({BUSY_UNTIL: "2026-01-01T10:00:00Z", BUSY_REASON: "encoding"})).is_empty());
+    let denied = denials(&old, json!({BUSY_UNTIL: "tomorrow"}));
+    assert!(
+        denied.len() == 1 && denied[0].contains(BUSY_UNTIL) && denied[0].contains("tomorrow"),
+        "{denied:?}"
+    );
+    let denied = denials(&old, json!({BUSY_REASON: "x".repeat(REASON_LIMIT + 1)}));
+    assert!(denied.len() == 1 && denied[0].contains(BUSY_REASON), "{denied:?}");
+    let wrong = json!({BUSY_UNTIL: "tomorrow"});
+    assert!(
+        denials(&pod(wrong.clone()), wrong).is_empty(),
+        "what was there before is not held against a write"
+    );
+}
+
+#[test]
+fn the_webhook_keeps_the_cost_in_step_within_the_application_s_write() {
+    let patched = |owner: &str, annotations: Value| {
+        let mut document = json!({"metadata": {
+            "name": "web-0", "labels": {CONTROL_LABEL: "true"}, "annotations": annotations,
+            "ownerReferences": [{"kind": owner, "name": "web", "uid": "1", "controller": true}],
+        }});
+        let pod: Pod = serde_json::from_value(document.clone()).unwrap();
+        json_patch::patch(&mut document, &on_update(Some(&pod), &pod, at(0))).unwrap();
+        document["metadata"]["annotations"].take()
+    };
+    let busy = json!({BUSY_UNTIL: at(30).to_rfc3339(), POD_DELETION_COST: "5"});
+    let marked = patched("ReplicaSet", busy.clone());
+    assert_eq!(marked[POD_DELETION_COST], DEAREST);
+    assert_eq!(patched("ReplicaSet", marked.clone()), marked, "once");
+    let mut idle = marked;
+    idle.as_object_mut().unwrap().remove(BUSY_UNTIL);
+    assert_eq!(patched("ReplicaSet", idle), json!({POD_DELETION_COST: "5"}));
+    assert_eq!(patched("StatefulSet", busy.clone()), busy, "which doesn't choose by cost");
+    let past = json!({BUSY_UNTIL: at(-1).to_rfc3339()});
+    assert_eq!(patched("ReplicaSet", past.clone()), past);
+}
+
+#[test]
+fn who_deletes_a_busy_pod_is_told_until_when_and_why() {
+    let busy = json!({BUSY_UNTIL: at(30).to_rfc3339(), BUSY_REASON: "encoding 17"});
+    let mut pod = pod(busy);
+    let wish = Wish::new(DeletionKind::Evict, "drain", at(0));
+    let expected = format!("busy until {}: encoding 17", at(30).to_rfc3339());
+    let told = |pod: &Pod| answer(pod, DeletionKind::Evict, Outcome::Recorded(&wish));
+    assert!(told(&pod).contains(&expected), "{}", told(&pod));
+
+    let mut labels = pod.metadata.labels.clone().unwrap();
+    labels.insert(Stage::Operating.key("pod-delete"), "1".to_owned());
+    labels.insert(Stage::OperationType.key("pod-delete"), "delete".to_owned());
+    pod.metadata.labels = Some(labels.clone());
+    assert!(told(&pod).contains(&expected), "{}", told(&pod));
+    // The condition may be of a time before it said so, or of an earlier one.
+    let condition = |message: &str| {
+        serde_json::from_value(json!([
+            {"type": "podward.io/lifecycle", "status": "False", "message": message},
+        ]))
+        .unwrap()
+    };
+    for stale in
+        ["the pod is in service", "operation pod-delete (delete) waits for its pre-checks: busy until 1970"]
+    {
+        pod.status.conditions = Some(condition(stale));
+        assert!(told(&pod).contains(&expected), "{}", told(&pod));
+    }
+    pod.status.conditions =
+        Some(condition("operation pod-delete (delete) waits for its pre-checks: no room"));
+    assert!(told(&pod).contains("no room"), "the maximum has passed: {}", told(&pod));
+    labels.insert(Stage::PreChecked.key("pod-delete"), "1".to_owned());
+    pod.metadata.labels = Some(labels);
+    assert!(!told(&pod).contains("busy"), "{}", told(&pod));
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Begins(usize),
+    /// The webhook takes its step within the operator's write.
+    WebhookSees,
+    Busy(i64),
+    Done,
+    Garbage,
+    Looks,
+    Passes(i64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (0_usize..3).prop_map(Event::Begins),
+        Just(Event::WebhookSees),
+        (-20_i64..300).prop_map(Event::Busy),
+        Just(Event::Done),
+        Just(Event::Garbage),
+        Just(Event::Looks),
+        (0_i64..60).prop_map(Event::Passes),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_permission_before_done_or_maximum_and_one_after(events in prop::collection::vec(event(), 1..60)) {
+        let mut worker = Worker::new();
+        let mut now = 0;
+        let mut announced: BTreeMap<&str, i64> = BTreeMap::new();
+        const IDS: [&str; 3] = ["a", "b", "c"];
+        for event in events {
+            match event {
+                Event::Begins(number) if !worker.has(Stage::Operating, IDS[number]) => worker.begin(IDS[number], at(now)),
+                Event::Begins(_) => {}
+                Event::WebhookSees => {
+                    let changes = podward_core::advance(None, &worker.view(), at(now));
+                    changes.apply(&mut worker.labels);
+                }
+                Event::Busy(length) => worker.until = Some(at(now + length).to_rfc3339()),
+                Event::Done => worker.until = None,
+                Event::Garbage => worker.until = Some("soon".to_owned()),
+                Event::Passes(seconds) => now += seconds,
+                Event::Looks => {
+                    let before = worker.clone();
+                    let (_, overruns) = worker.look(at(now));
+                    let work = Claim::of(&before.view()).at(at(now));
+                    let mut past = 0;
+                    for id in IDS {
+                        if worker.has(Stage::PreChecked, id) && !before.has(Stage::PreChecked, id) && work.is_some() {
+                            let since = announced.get(id).copied().unwrap_or(now);
+                            prop_assert!(now >= since + 100, "{id} at {now}, announced at {since}, {work:?}");
+                            past += 1;
+                        }
+                    }
+                    prop_assert_eq!(overruns, past, "each that goes on all the same is on record, and no other");
+                    prop_assert!(worker.clone().look(at(now)).0.is_empty(), "at rest");
+                }
+            }
+            for id in IDS {
+                if worker.has(Stage::PreCheck, id) {
+                    announced.entry(id).or_insert(now);
+                }
+            }
+        }
+        // A worker that never ends is interrupted all the same, by looks at the times that were asked for alone.
+        worker.until = Some(at(1_000_000).to_rfc3339());
+        for _ in 0..10 {
+            let Some(wake) = worker.look(at(now)).0.wake else { break };
+            prop_assert!(wake > at(now) && wake <= at(now + 100), "{wake:?} at {now}");
+            now = wake.0 / SECOND - START;
+        }
+        for id in IDS {
+            prop_assert!(!worker.has(Stage::Operating, id) || worker.has(Stage::PreChecked, id), "{id} waits");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Pods that say that they are busy: operations, deletes, evictions and scale-ins wait for them.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
+use kube::{Api, ResourceExt};
+use podward_core::{
+    busy::{BUSY_EVIDENCE, DEAREST},
+    keys::{
+        BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, CONTROL_VALUE, EVIDENCE, LIFECYCLE_CONDITION,
+        POD_DELETION_COST, Stage,
+    },
+};
+use podward_e2e::{MAX_BUSY_SECONDS, Scene, Test};
+use podward_support::{WAIT, pods, within};
+use serde_json::{Value, json};
+
+use super::{
+    evictions::evict,
+    made::{
+        deployment, is_of, is_wished, make, names_of, scale, serves, too_many, until_gone, until_serving,
+    },
+};
+
+/// What pods are at.
+const WORK: &str = "encoding 17";
+/// How often is looked at what can't be watched.
+const POLL: Duration = Duration::from_millis(50);
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::node("operations_wait_for_busy_pods", operations_wait_for_busy_pods),
+        Test::node("deletes_of_busy_pods_wait", deletes_of_busy_pods_wait),
+        Test::node(
+            "evictions_of_busy_pods_leave_room_for_others",
+            evictions_of_busy_pods_leave_room_for_others,
+        ),
+        Test::simulated("busy_pods_are_not_waited_for_for_ever", busy_pods_are_not_waited_for_for_ever),
+        Test::simulated("work_that_cant_be_read_is_refused", work_that_cant_be_read_is_refused),
+        Test::simulated("scale_in_takes_idle_pods_first", scale_in_takes_idle_pods_first),
+    ]
+}
+
+/// Says that the pod is busy for as long as any test takes. Gives the pod as it is then.
+async fn busy(scene: &Scene, name: &str) -> Result<Pod> {
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(12);
+    let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    scene.patch(name, json!({"metadata": {"annotations": {BUSY_UNTIL: until, BUSY_REASON: WORK}}})).await
+}
+
+async fn idle(scene: &Scene, name: &str) -> Result<Pod> {
+    scene.patch(name, json!({"metadata": {"annotations": {BUSY_UNTIL: null, BUSY_REASON: null}}})).await
+}
+
+/// Whether the pod's condition tells of its work.
+fn tells_of_work(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut told = conditions.filter(|condition| condition.type_ == LIFECYCLE_CONDITION);
+    told.any(|told| {
+        told.message.as_ref().is_some_and(|text| text.contains("busy until") && text.contains(WORK))
+    })
+}
+
+/// It waits in service, the condition says for what, and it goes on when the work is done.
+async fn operations_wait_for_busy_pods(scene: Arc<Scene>) -> Result<()> {
+    scene.create("web").await?;
+    scene.until_available("web").await?;
+    busy(&scene, "web").await?;
+    let operator = scene.operator("upgrade", "update");
+    operator.begin("web").await?;
+    let waiting = scene.feed().until("web", "its condition tells of its work", tells_of_work).await?;
+    ensure!(operator.has(&waiting, Stage::PreCheck) && !operator.has(&waiting, Stage::PreChecked));
+    ensure!(pods::is_available(&waiting) && pods::is_ready(&waiting), "it left service");
+    idle(&scene, "web").await?;
+    operator.await_operate("web").await?;
+    // Too late: the operation has its permission.
+    let late = busy(&scene, "web").await?;
+    ensure!(operator.has(&late, Stage::Operate));
+    operator.finish("web").await?;
+    idle(&scene, "web").await?;
+    scene.until_available("web").await.map(drop)
+}
+
+/// kubectl is told until when and why; the wish stands, and is carried out when the work is done.
+async fn deletes_of_busy_pods_wait(scene: Arc<Scene>) -> Result<()> {
+    scene.create("web").await?;
+    scene.until_available("web").await?;
+    busy(&scene, "web").await?;
+    for _ in 0..2 {
+        let said = scene.kubectl(&["delete", "pod", "web", "--wait=false"]).await?;
+        said.was_held(&["the pod is busy until 2", WORK, "to cancel: "])?;
+    }
+    let waiting = scene.feed().until("web", "its condition tells of its work", tells_of_work).await?;
+    ensure!(is_wished(&waiting) && pods::is_available(&waiting) && pods::is_ready(&waiting));
+    idle(&scene, "web").await?;
+    until_gone(&scene, "web").await?;
+    scene.until_event("web", "PodDeletion").await.map(drop)
+}
+
+/// Of three pods one may go. The one that is asked for first is busy, so another goes meanwhile; then the first waits for room.
+async fn evictions_of_busy_pods_leave_room_for_others(scene: Arc<Scene>) -> Result<()> {
+    let labels = json!({CONTROL_LABEL: CONTROL_VALUE, "app": "web"});
+    for name in ["busy", "idle", "other"] {
+        scene.create_with(name, &labels, &json!({})).await?;
+    }
+    for name in ["busy", "idle", "other"] {
+        scene.until_available(name).await?;
+    }
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    make(&scene, budget).await?;
+    let counted = async {
+        while disruptions(&scene).await? != (1, 0) {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    };
+    within(WAIT, || "the budget to be counted".to_owned(), counted).await?;
+    busy(&scene, "busy").await?;
+    too_many(evict(&scene, "v1", "busy", json!({})).await, &["the pod is busy until 2", WORK])?;
+    let waits = |pod: &Pod| pods::has_label(pod, &Stage::PreCheck.key("pod-delete"));
+    scene.feed().until("busy", "its eviction waits", waits).await?;
+    ensure!(disruptions(&scene).await? == (1, 0), "it holds room while it is busy");
+
+    let gone = evict(&scene, "v1", "idle", json!({})).await;
+    ensure!(gone.is_ok() || matches!(&gone, Err(kube::Error::Api(status)) if status.code == 429), "{gone:?}");
+    until_gone(&scene, "idle").await?;
+    idle(&scene, "busy").await?;
+    let waits_for_room = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut told = conditions.filter_map(|condition| condition.message.as_ref());
+        told.any(|text| text.contains("disruption budget"))
+    };
+    let waiting = scene.feed().until("busy", "it waits for room", waits_for_room).await?;
+    ensure!(pods::is_ready(&waiting), "it left service without room");
+    scene.create_with("next", &labels, &json!({})).await?;
+    until_gone(&scene, "busy").await?;
+    scene.until_event("busy", "PodEvicted").await.map(drop)
+}
+
+/// How many disruptions the budget allows, and how many it has let begin.
+async fn disruptions(scene: &Scene) -> Result<(i32, usize)> {
+    let api: Api<PodDisruptionBudget> = Api::namespaced(scene.client(), scene.namespace());
+    let status = api.get("web").await.context("read the budget")?.status.unwrap_or_default();
+    Ok((status.disruptions_allowed, status.disrupted_pods.unwrap_or_default().len()))
+}
+
+/// When the maximum has passed since the announcement the operation goes on, whatever the pod says by then, and that is on record.
+async fn busy_pods_are_not_waited_for_for_ever(scene: Arc<Scene>) -> Result<()> {
+    scene.create("web").await?;
+    scene.until_available("web").await?;
+    busy(&scene, "web").await?;
+    let operator = scene.operator("upgrade", "update");
+    operator.begin("web").await?;
+    let announced = operator.await_stage("web", Stage::PreCheck).await?;
+    let granted = operator.await_stage("web", Stage::PreChecked).await?;
+    let time = |pod: &Pod, stage| pod.labels().get(&operator.key(stage)).and_then(|text| text.parse().ok());
+    let (from, to): (Option<i64>, Option<i64>) =
+        (time(&announced, Stage::PreCheck), time(&granted, Stage::PreChecked));
+    let waited = to.zip(from).map(|(to, from)| to - from).context("labels without times")?;
+    ensure!(waited >= i64::from(MAX_BUSY_SECONDS) * 1_000_000_000, "it waited {waited} ns");
+    let evidence = granted.annotations().get(EVIDENCE).context("no evidence")?;
+    let evidence: Value = serde_json::from_str(evidence)?;
+    ensure!(evidence[BUSY_EVIDENCE]["level"] == "TIMED_OUT", "{evidence}");
+    let told = scene.until_event("web", "BusyPodInterrupted").await?;
+    ensure!(told.contains("operation upgrade (update)") && told.contains(WORK), "{told}");
+    operator.await_operate("web").await?;
+    operator.finish("web").await?;
+    scene.until_available("web").await.map(drop)
+}
+
+/// At the door, with words.
+async fn work_that_cant_be_read_is_refused(scene: Arc<Scene>) -> Result<()> {
+    scene.create("web").await?;
+    scene.until_available("web").await?;
+    for (annotation, text) in [(BUSY_UNTIL, "tomorrow".to_owned()), (BUSY_REASON, "x".repeat(257))] {
+        let refused = scene.patch("web", json!({"metadata": {"annotations": {annotation: text}}})).await;
+        let words = format!("{:#}", refused.err().context("it was let through")?);
+        ensure!(words.contains(annotation) && words.contains("denied the request"), "{words}");
+    }
+    Ok(())
+}
+
+/// The busy ones of four stay while there are idle ones. When only busy ones are left the choice waits, in service.
+async fn scale_in_takes_idle_pods_first(scene: Arc<Scene>) -> Result<()> {
+    make(&scene, without_consumers(deployment(&scene, "web", 4))).await?;
+    let names = until_serving(&scene, "web", 4).await?;
+    let at_work: BTreeSet<String> = names.iter().take(2).cloned().collect();
+    for name in &at_work {
+        let pod = busy(&scene, name).await?;
+        let cost = pod.annotations().get(POD_DELETION_COST).map(String::as_str);
+        ensure!(cost == Some(DEAREST), "{name} has the cost {cost:?} in the answer to the very write");
+    }
+    scale(&scene, "Deployment", "web", 2).await?;
+    until_serving(&scene, "web", 2).await?;
+    let left: BTreeSet<String> = names_of(&scene, "web").into_iter().collect();
+    ensure!(left == at_work, "{left:?} are left, and {at_work:?} are busy");
+
+    scale(&scene, "Deployment", "web", 1).await?;
+    let one_is_chosen =
+        |pods: &[&Pod]| pods.iter().filter(|pod| is_of(pod, "web") && is_wished(pod)).count() == 1;
+    let chosen = scene.feed().until_pods("one is chosen", one_is_chosen).await?;
+    ensure!(chosen.iter().all(|pod| pods::is_ready(pod)), "one left service");
+    for name in &at_work {
+        let pod = idle(&scene, name).await?;
+        if !is_wished(&pod) {
+            let annotations = pod.annotations();
+            ensure!(!annotations.contains_key(POD_DELETION_COST), "{name} keeps its cost: {annotations:?}");
+        }
+    }
+    let one_serves = |pods: &[&Pod]| pods.len() == 1 && pods.iter().all(|pod| serves(pod));
+    scene.feed().until_pods("one is left", one_serves).await.map(drop)
+}
+
+/// The same Deployment, with nobody who has to take its pods in.
+fn without_consumers(mut deployment: Value) -> Value {
+    deployment["spec"]["template"]["metadata"]["annotations"] = json!({});
+    deployment
+}
