@@ -44,6 +44,10 @@ pub const BREAK_GLASS: &str = "podward.io/break-glass";
 pub const EVIDENCE: &str = "podward.io/evidence";
 /// Annotation: which hooks were asked what, and since when, where nothing else on the pod tells; see [`crate::consumers`].
 pub const ASKED: &str = "podward.io/asked";
+/// Annotation: rules that the pod passes without being asked, as JSON `{"skipRules":["name"]}`; see [`crate::rules`].
+pub const SKIP_RULES: &str = "podtransitionrule.kusionstack.io/skip-rule-conditions";
+/// Annotation, before the name of a PodTransitionRule: what its rules say to the pod, as JSON.
+pub const RULE_DETAIL_PREFIX: &str = "detail.podtransitionrule.kusionstack.io/";
 /// The id of the operation that ends with the pod's deletion.
 pub const DELETE_OPERATION: &str = "pod-delete";
 /// The type of that operation.
