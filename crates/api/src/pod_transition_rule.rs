@@ -5,6 +5,7 @@
 
 mod ca_bundle;
 mod check;
+mod convert;
 mod parameters;
 mod status;
 mod url;
@@ -18,8 +19,8 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 pub use ca_bundle::ca_certificates;
-pub use parameters::FieldPath;
 pub use check::{Check, RuleStage};
+pub use parameters::FieldPath;
 pub use status::{
     Grant, PodTransitionRuleStatus, RejectInfo, RuleState, TaskInfo, TransitionDetail, WebhookStatus,
 };

@@ -45,7 +45,7 @@ pub use judge::{Answer, Answers, Judgement, NoAnswers, Refusal, Subject, skipped
 pub use ledger::{GRANTS_LIMIT, Grant, Ledger};
 pub use policy::{Amount, AvailablePolicy, ExpFunc, InvalidAmount, Limit};
 pub use report::{Detail, Report, report};
-pub use settle::{Budget, Member, Others, Room, Settlement, settle};
+pub use settle::{Budget, Member, Others, Room, Settlement, Verdict, settle};
 
 /// One PodTransitionRule.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -21,6 +21,7 @@ use crate::events::Events;
 use crate::latest::Latest;
 use crate::metrics::Metrics;
 use crate::notes;
+use crate::rules::{PodRules, Rules};
 use crate::services::{dead_services, missing_services};
 use crate::story::Told;
 use crate::traces::Traces;
@@ -41,6 +42,7 @@ pub(crate) struct Context {
     pub(crate) tracker: Tracker,
     pub(crate) hooks: Callbacks,
     pub(crate) deletions: Deletions,
+    pub(crate) rules: Rules,
     traces: Traces,
     writer: Writer,
     events: Events,
@@ -54,6 +56,7 @@ impl Context {
         events: Events,
         hooks: Callbacks,
         deletions: Deletions,
+        rules: Rules,
         traces: Traces,
     ) -> Self {
         Context {
@@ -64,6 +67,7 @@ impl Context {
             tracker: Tracker::new(traces.clone()),
             hooks,
             deletions,
+            rules,
             traces,
             events,
             slots: Semaphore::new(AT_ONCE),
@@ -73,11 +77,13 @@ impl Context {
     /// Nothing is to be done for `pod` any more: it is gone.
     fn forget(&self, pod: &CachedPod) {
         self.hooks.forget(pod.uid());
+        self.rules.forget(pod.uid());
         self.deletions.forget(&pod.key());
     }
 
     fn saw(&self, pod: Arc<CachedPod>) -> Arc<CachedPod> {
         self.latest.wrote(pod.clone());
+        self.rules.wrote(&pod);
         self.tracker.observe(&pod, &self.metrics);
         pod
     }
@@ -122,12 +128,14 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         Outcome::NotDue => context.deletions.step(&pod).await?,
     };
     let doubt = pod.ready_is_in_doubt_for(now);
-    let decided = decide(&pod, context, &deletion, doubt.is_some(), unix_nanos(now));
+    let rules = context.rules.checks(&pod);
+    let decided = decide(&pod, context, &deletion, &rules, doubt.is_some(), unix_nanos(now));
     let Some((mut plan, explanation)) = decided else {
         // The pod comes again when hooks are known; this is for the case that it doesn't.
         return Ok(Action::requeue(HOOKS_UNKNOWN));
     };
     context.traces.heard(&pod, &plan.notes, plan.now);
+    context.rules.heard(&pod, &rules, &plan, &deletion.checks(&NoRules));
     let waits = [
         repair_expectations(&pod, context, &mut plan).await?,
         doubt.map(SignedDuration::unsigned_abs),
@@ -141,10 +149,12 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         if plan.is_empty() {
             context.tracker.told(&pod.key());
         }
+        let planned = std::mem::take(&mut plan.annotations).into_iter().map(|(key, text)| (key.into(), text));
+        let told_by_rules = rules.details(&pod).into_iter().map(|(key, text)| (key.into(), text));
         let write = PodWrite {
             labels: std::mem::take(&mut plan.labels),
             finalizers: std::mem::take(&mut plan.finalizers),
-            annotations: std::mem::take(&mut plan.annotations),
+            annotations: planned.chain(told_by_rules).collect(),
             gate: plan.gate,
             explanation: told.map(|_| &explanation),
             now,
@@ -189,6 +199,7 @@ fn decide(
     pod: &CachedPod,
     context: &Context,
     deletion: &Step,
+    rules: &PodRules,
     ready_is_in_doubt: bool,
     now: UnixNanos,
 ) -> Option<(Plan, Explanation)> {
@@ -200,12 +211,13 @@ fn decide(
     let mut labels = stored.labels.clone();
     deletion.changes.labels.apply(&mut labels);
     let view = PodView { labels: &labels, ..stored };
-    let checks = deletion.checks(&NoRules);
+    let checks = deletion.checks(rules);
     let mut plan = plan(&view, &consumers, &checks, now);
     let explanation = plan.explain(&view, &checks);
     let mut after = labels.clone();
     plan.labels.apply(&mut after);
     plan.labels = LabelChanges::between(stored.labels, &after);
+    rules.renew(&mut plan.labels, now);
     let mut annotations: BTreeMap<_, _> = deletion.changes.annotations.clone();
     annotations.extend(plan.annotations);
     plan.annotations = annotations.into_iter().collect();
@@ -236,6 +248,7 @@ pub(crate) async fn let_go_of(key: &PodKey, uid: &str, context: &Context) -> Res
     let plan = plan(&view, &Consumers::none(), &NoRules, unix_nanos(now));
     if !plan.is_empty() {
         let Plan { labels, finalizers, annotations, gate, .. } = plan;
+        let annotations = annotations.into_iter().map(|(key, text)| (key.into(), text)).collect();
         let write = PodWrite { labels, finalizers, annotations, gate, explanation: None, now };
         context.writer.write(&pod, write).await?;
     }

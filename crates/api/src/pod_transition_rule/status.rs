@@ -33,9 +33,12 @@ pub struct PodTransitionRuleStatus {
     /// What the rules say to single pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<TransitionDetail>,
-    /// Passes that were given and still count.
+    /// Room that was given to pods which may not show it yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
+    /// Who wrote `grants`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub holder: String,
     /// `Accepted`: whether the rules can be followed at all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -126,21 +129,24 @@ pub struct RejectInfo {
     pub reason: String,
 }
 
-/// A pass that counts until its operation ends. Podward's: it makes a budget hold when another replica takes over.
+/// Room in the object's budgets that was given to a pod, until the pod has been let through. Podward's: it is written before, so that no
+/// budget is overdrawn whoever decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
     /// The pod.
+    #[serde(default)]
     pub pod: String,
     /// Its UID.
+    #[serde(default)]
     pub uid: String,
-    /// The rule that was passed.
-    pub rule: String,
+    /// The stage that it is in.
+    #[serde(default)]
+    pub stage: String,
     /// The id of the operation.
+    #[serde(default)]
     pub operation: String,
     /// When the operation asked: nanoseconds since the Unix epoch, which tell it from an earlier one with this id.
+    #[serde(default)]
     pub asked_at: String,
-    /// The pod's resource version on which the pass was decided.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub resource_version: String,
 }

@@ -42,7 +42,9 @@ impl WebhookUrl {
         };
         let Some(authority) = uri.authority() else { return bad("names no host") };
         if authority.as_str().contains('@') {
-            return bad("has a user's name in it, which is not sent; everybody who may read the rule could read it");
+            return bad(
+                "has a user's name in it, which is not sent; everybody who may read the rule could read it",
+            );
         }
         let host = bare(authority.host());
         if ServerName::try_from(host).is_err() {

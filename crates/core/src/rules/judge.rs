@@ -92,6 +92,8 @@ pub struct Judgement {
     pub refusals: Vec<Refusal>,
     /// The webhook rules that are to be asked about it; they are among `refusals` too.
     pub ask: Vec<String>,
+    /// All webhook rules that are for it, whatever they say.
+    pub webhooks: Vec<String>,
     /// The places in [`RuleSet::rules`] of the budgets in which it needs room.
     pub budgets: Vec<usize>,
 }
@@ -123,6 +125,9 @@ impl RuleSet {
         for (place, rule) in self.rules.iter().enumerate() {
             if !rule.takes_part_in(asking.stage) || skipped.contains(&rule.name) || !rule.concerns(pod) {
                 continue;
+            }
+            if rule.check == Check::Webhook {
+                judgement.webhooks.push(rule.name.clone());
             }
             let refusal = match &rule.check {
                 Check::Nothing => continue,

@@ -43,7 +43,8 @@ impl Detail {
         serde_json::to_string(&short).unwrap_or_default()
     }
 
-    fn add(&mut self, passed: &[String], refusals: &[Refusal]) {
+    /// Adds what was said to one more asking of the stage.
+    pub fn add(&mut self, passed: &[String], refusals: &[Refusal]) {
         self.passed &= refusals.is_empty();
         for refusal in refusals {
             if !self.reject_info.iter().any(|known| known.rule_name == refusal.rule_name) {
