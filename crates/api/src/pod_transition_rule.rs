@@ -18,8 +18,8 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 pub use ca_bundle::ca_certificates;
-pub use parameters::FieldPath;
 pub use check::{Check, RuleStage};
+pub use parameters::FieldPath;
 pub use status::{
     Grant, PodTransitionRuleStatus, RejectInfo, RuleState, TaskInfo, TransitionDetail, WebhookStatus,
 };
@@ -171,5 +171,6 @@ fn is_false(value: &bool) -> bool {
 /// Bounds the number, and gives the text its form. CEL would have to reckon with texts of any length.
 fn number_or_percentage(schema: &mut Schema) {
     schema.insert("minimum".to_owned(), 0.into());
+    schema.insert("maximum".to_owned(), i32::MAX.into());
     schema.insert("pattern".to_owned(), r"^(100|[0-9]{1,2})%$".into());
 }

@@ -63,7 +63,8 @@ fn checked(document: Value) -> Findings {
 
 /// The findings for one rule that is otherwise well.
 fn found(rule: Value) -> Findings {
-    let mut document = json!({"metadata": {"name": "a"}, "spec": {"selector": {}, "rules": [{"name": "one"}]}});
+    let mut document =
+        json!({"metadata": {"name": "a"}, "spec": {"selector": {}, "rules": [{"name": "one"}]}});
     json_patch::merge(&mut document["spec"]["rules"][0], &rule);
     checked(document)
 }
@@ -83,7 +84,8 @@ fn what_kusionstack_takes_is_read_whole_and_written_the_same() {
     let document = complete();
     let rule: PodTransitionRule = serde_json::from_value(document.clone()).unwrap();
     let mut written = serde_json::to_value(&rule).unwrap();
-    let first_default = written["spec"]["rules"][3]["webhook"]["clientConfig"]["poll"].as_object_mut().unwrap();
+    let first_default =
+        written["spec"]["rules"][3]["webhook"]["clientConfig"]["poll"].as_object_mut().unwrap();
     // The one thing that is left out again: it is empty.
     assert_eq!(first_default.insert("caBundle".to_owned(), json!("")), None);
     assert_eq!(json_patch::diff(&document, &written).0, [], "{written:#}");
@@ -102,10 +104,16 @@ fn defaults_are_those_of_kusionstack_and_unknown_words_are_none_of_its() {
         serde_json::from_value::<PodTransitionRule>(document).unwrap().spec.rules.remove(0)
     };
     let without = json!({"clientConfig": {"url": "http://a", "poll": {"url": "http://b"}}});
-    let without: podward_api::pod_transition_rule::TransitionRuleWebhook = serde_json::from_value(without).unwrap();
+    let without: podward_api::pod_transition_rule::TransitionRuleWebhook =
+        serde_json::from_value(without).unwrap();
     let poll = without.client_config.poll.unwrap();
-    assert_eq!((poll.interval_seconds, poll.timeout_seconds, without.failure_policy), (5, 60, FailurePolicy::Ignore));
-    for (word, meant) in [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail), ("other", FailurePolicy::Fail)] {
+    assert_eq!(
+        (poll.interval_seconds, poll.timeout_seconds, without.failure_policy),
+        (5, 60, FailurePolicy::Ignore)
+    );
+    for (word, meant) in
+        [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail), ("other", FailurePolicy::Fail)]
+    {
         assert_eq!(rule(json!(word)).webhook.unwrap().failure_policy, meant);
     }
     assert_eq!(rule(json!("Fail")).asked_in(), Some(RuleStage::PreCheck));
@@ -118,11 +126,23 @@ fn what_is_wrong_is_named_with_its_field() {
     let available = |policy: Value| json!({"availablePolicy": policy});
     for (rule, words) in [
         (json!({}), "spec.rules[0]: exactly one of availablePolicy"),
-        (webhook(json!({"clientConfig": {"url": ""}})), "spec.rules[0].webhook.clientConfig.url: a URL is needed"),
-        (json!({"labelCheck": {"requires": {}}, "availablePolicy": {"maxUnavailableValue": 1}}), "spec.rules[0]: exactly one"),
+        (
+            webhook(json!({"clientConfig": {"url": ""}})),
+            "spec.rules[0].webhook.clientConfig.url: a URL is needed",
+        ),
+        (
+            json!({"labelCheck": {"requires": {}}, "availablePolicy": {"maxUnavailableValue": 1}}),
+            "spec.rules[0]: exactly one",
+        ),
         (json!({"name": "", "labelCheck": {"requires": {}}}), "spec.rules[0].name: is required"),
-        (json!({"name": "a".repeat(254), "labelCheck": {"requires": {}}}), "spec.rules[0].name: longer than 253"),
-        (json!({"labelCheck": {"requires": contradiction.clone()}}), "spec.rules[0].labelCheck.requires: nothing can match"),
+        (
+            json!({"name": "a".repeat(254), "labelCheck": {"requires": {}}}),
+            "spec.rules[0].name: longer than 253",
+        ),
+        (
+            json!({"labelCheck": {"requires": contradiction.clone()}}),
+            "spec.rules[0].labelCheck.requires: nothing can match",
+        ),
         (
             json!({"labelCheck": {"requires": {}}, "filter": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "in"}]}}}),
             "spec.rules[0].filter.labelSelector: operator \"in\"",
@@ -132,27 +152,55 @@ fn what_is_wrong_is_named_with_its_field() {
         (available(json!({"maxUnavailableValue": "5"})), "maxUnavailableValue: \"5\" is neither"),
         (available(json!({"minAvailableValue": "101%"})), "minAvailableValue: \"101%\" is neither"),
         (available(json!({"minAvailableValue": "+1%"})), "is neither"),
-        (available(json!({"maxUnavailablePolicy": {"expFunc": {"coeff": "many"}}})), "maxUnavailablePolicy.expFunc.coeff: \"many\""),
-        (available(json!({"minAvailablePolicy": {"expFunc": {"pow": "inf"}}})), "minAvailablePolicy.expFunc.pow: \"inf\""),
+        (
+            available(json!({"maxUnavailablePolicy": {"expFunc": {"coeff": "many"}}})),
+            "maxUnavailablePolicy.expFunc.coeff: \"many\"",
+        ),
+        (
+            available(json!({"minAvailablePolicy": {"expFunc": {"pow": "inf"}}})),
+            "minAvailablePolicy.expFunc.pow: \"inf\"",
+        ),
         (webhook(json!({"clientConfig": {"url": "ftp://a"}})), "must begin with http:// or https://"),
         (webhook(json!({"clientConfig": {"url": "/path"}})), "must begin with http:// or https://"),
         (webhook(json!({"clientConfig": {"url": "https://me:word@a"}})), "has a user's name in it"),
         (webhook(json!({"clientConfig": {"url": "https://a:0"}})), "1 to 65535"),
         (webhook(json!({"clientConfig": {"url": "https://a:99999"}})), "webhook.clientConfig.url"),
         (webhook(json!({"clientConfig": {"url": "https://a b"}})), "is not a URL"),
-        (webhook(json!({"clientConfig": {"caBundle": "???"}})), "webhook.clientConfig.caBundle: neither base64 nor PEM"),
+        (
+            webhook(json!({"clientConfig": {"caBundle": "???"}})),
+            "webhook.clientConfig.caBundle: neither base64 nor PEM",
+        ),
         (webhook(json!({"clientConfig": {"caBundle": "cnViYmlzaA=="}})), "caBundle: no certificate in it"),
         (webhook(json!({"clientConfig": {"poll": {"url": ""}}})), "clientConfig.poll.url: a URL is needed"),
-        (webhook(json!({"clientConfig": {"poll": {"url": "http://a", "caBundle": "x"}}})), "clientConfig.poll.caBundle"),
-        (webhook(json!({"clientConfig": {"poll": {"url": "http://a", "intervalSeconds": 0}}})), "poll.intervalSeconds: 0 is not"),
-        (webhook(json!({"clientConfig": {"poll": {"url": "http://a", "timeoutSeconds": -1}}})), "poll.timeoutSeconds: -1 is not"),
+        (
+            webhook(json!({"clientConfig": {"poll": {"url": "http://a", "caBundle": "x"}}})),
+            "clientConfig.poll.caBundle",
+        ),
+        (
+            webhook(json!({"clientConfig": {"poll": {"url": "http://a", "intervalSeconds": 0}}})),
+            "poll.intervalSeconds: 0 is not",
+        ),
+        (
+            webhook(json!({"clientConfig": {"poll": {"url": "http://a", "timeoutSeconds": -1}}})),
+            "poll.timeoutSeconds: -1 is not",
+        ),
         (webhook(json!({"parameters": [{"key": "a"}]})), "webhook.parameters[0]: either value or valueFrom"),
         (
-            webhook(json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "spec.containers[0].image"}}}]})),
+            webhook(
+                json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "spec.containers[0].image"}}}]}),
+            ),
             "parameters[0].valueFrom.fieldRef.fieldPath: \"spec.containers[0].image\": only metadata.labels",
         ),
-        (webhook(json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "podIP"}}}]})), "is no field of a pod"),
-        (webhook(json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a b']"}}}]})), "can't be the key"),
+        (
+            webhook(json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "podIP"}}}]})),
+            "is no field of a pod",
+        ),
+        (
+            webhook(
+                json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a b']"}}}]}),
+            ),
+            "can't be the key",
+        ),
     ] {
         let findings = found(rule.clone());
         let texts = texts(&findings.errors);
@@ -164,25 +212,42 @@ fn what_is_wrong_is_named_with_its_field() {
     assert!(texts(&checked(none).errors)[0].starts_with("spec.selector: is required"));
     let mut twice = complete();
     twice["spec"]["rules"][1]["name"] = json!("half");
-    assert_eq!(texts(&checked(twice).errors), ["spec.rules[1].name: \"half\" is the name of another rule of this object"]);
+    assert_eq!(
+        texts(&checked(twice).errors),
+        ["spec.rules[1].name: \"half\" is the name of another rule of this object"]
+    );
     let mut many = complete();
-    many["spec"]["rules"] = (0..65).map(|index| json!({"name": format!("r{index}"), "labelCheck": {"requires": {}}})).collect();
+    many["spec"]["rules"] =
+        (0..65).map(|index| json!({"name": format!("r{index}"), "labelCheck": {"requires": {}}})).collect();
     assert_eq!(texts(&checked(many).errors), ["spec.rules: more than 64"]);
 }
 
 #[test]
 fn what_can_t_be_meant_is_a_warning() {
     for (rule, words) in [
-        (json!({"stage": "PreTrafficOff", "labelCheck": {"requires": {}}}), "spec.rules[0].stage: \"PreTrafficOff\" is neither"),
+        (
+            json!({"stage": "PreTrafficOff", "labelCheck": {"requires": {}}}),
+            "spec.rules[0].stage: \"PreTrafficOff\" is neither",
+        ),
         (json!({"availablePolicy": {"maxUnavailableValue": 0}}), "maxUnavailableValue: 0 lets no pod"),
         (json!({"availablePolicy": {"maxUnavailableValue": "0%"}}), "maxUnavailableValue: 0 lets no pod"),
         (json!({"availablePolicy": {"minAvailableValue": "100%"}}), "minAvailableValue: 100% lets no pod"),
-        (webhook(json!({"clientConfig": {"poll": {"url": "http://a", "timeoutSeconds": 1}}})), "shorter than intervalSeconds"),
-        (webhook(json!({"parameters": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]})), "is there twice"),
+        (
+            webhook(json!({"clientConfig": {"poll": {"url": "http://a", "timeoutSeconds": 1}}})),
+            "shorter than intervalSeconds",
+        ),
+        (
+            webhook(json!({"parameters": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]})),
+            "is there twice",
+        ),
     ] {
         let findings = found(rule.clone());
         assert_eq!(findings.errors, [], "{rule}");
-        assert!(texts(&findings.warnings).iter().any(|text| text.contains(words)), "{rule}: {:?}", findings.warnings);
+        assert!(
+            texts(&findings.warnings).iter().any(|text| text.contains(words)),
+            "{rule}: {:?}",
+            findings.warnings
+        );
     }
     let named = checked(json!({"metadata": {"name": "a".repeat(64)}, "spec": {"selector": {}}}));
     let fields: Vec<_> = named.warnings.iter().map(|finding| finding.field.as_str()).collect();
@@ -193,8 +258,11 @@ fn what_can_t_be_meant_is_a_warning() {
 fn a_bundle_is_base64_of_pem_or_pem() {
     let pem = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
     let base64 = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &pem);
-    let broken: Vec<&str> = base64.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
-    for (bundle, certificates) in [(base64.as_str(), 1), (&broken.join("\n"), 1), (&pem, 1), ("", 0), ("Cg==", 0)] {
+    let broken: Vec<&str> =
+        base64.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    for (bundle, certificates) in
+        [(base64.as_str(), 1), (&broken.join("\n"), 1), (&pem, 1), ("", 0), ("Cg==", 0)]
+    {
         assert_eq!(ca_certificates(bundle).map(|found| found.len()), Ok(certificates), "{bundle}");
     }
     assert!(ca_certificates("-----BEGIN CERTIFICATE-----\nx\n").is_err());
@@ -239,10 +307,14 @@ fn parameters_are_read_as_by_kusionstack() {
         ("spec.containers", r#"[{"args":["a\u0026b"],"name":"c"}]"#),
     ] {
         let parameter: Parameter =
-            serde_json::from_value(json!({"key": "k", "valueFrom": {"fieldRef": {"fieldPath": path}}})).unwrap();
+            serde_json::from_value(json!({"key": "k", "valueFrom": {"fieldRef": {"fieldPath": path}}}))
+                .unwrap();
         assert_eq!(parameter.evaluate(&pod), value, "{path}");
     }
-    let literal: Parameter = serde_json::from_value(json!({"value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})).unwrap();
+    let literal: Parameter = serde_json::from_value(
+        json!({"value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
+    )
+    .unwrap();
     assert_eq!((literal.evaluate(&pod), literal.reads_pod()), ("x".to_owned(), false));
 }
 

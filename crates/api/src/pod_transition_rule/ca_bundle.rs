@@ -14,7 +14,9 @@ const MAX_BUNDLE: usize = 262_144;
 /// When it is neither, or holds no certificate.
 pub fn ca_certificates(bundle: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     if bundle.len() > MAX_BUNDLE {
-        return Err(format!("more than {MAX_BUNDLE} bytes; only the authorities that sign its certificate are needed"));
+        return Err(format!(
+            "more than {MAX_BUNDLE} bytes; only the authorities that sign its certificate are needed"
+        ));
     }
     let pem = if bundle.contains("-----BEGIN") { bundle.as_bytes().to_vec() } else { decoded(bundle)? };
     if pem.trim_ascii().is_empty() {

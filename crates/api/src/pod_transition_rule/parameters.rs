@@ -106,9 +106,13 @@ fn text(value: &Value) -> String {
         // As Go writes JSON: keys in order, and without what HTML would take for its own.
         other => {
             let mut text = other.to_string();
-            for (char, escape) in
-                [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")]
-            {
+            for (char, escape) in [
+                ('<', "\\u003c"),
+                ('>', "\\u003e"),
+                ('&', "\\u0026"),
+                ('\u{2028}', "\\u2028"),
+                ('\u{2029}', "\\u2029"),
+            ] {
                 if text.contains(char) {
                     text = text.replace(char, escape);
                 }

@@ -61,8 +61,9 @@ impl PodTransitionRule {
         let mut findings = Findings::default();
         let name = self.metadata.name.as_deref().unwrap_or_default();
         if name.len() > MAX_ANNOTATED {
-            let problem =
-                format!("longer than {MAX_ANNOTATED} characters: the annotation that tells a pod what holds it can't be named so");
+            let problem = format!(
+                "longer than {MAX_ANNOTATED} characters: the annotation that tells a pod what holds it can't be named so"
+            );
             findings.warning("metadata.name", problem);
         }
         match &self.spec.selector {
@@ -81,7 +82,8 @@ impl PodTransitionRule {
             let field = format!("spec.rules[{index}]");
             check_name(&mut findings, &format!("{field}.name"), &rule.name);
             if !rule.name.is_empty() && !names.insert(rule.name.as_str()) {
-                let problem = format!("{:?} is the name of another rule of this object", shortened(&rule.name));
+                let problem =
+                    format!("{:?} is the name of another rule of this object", shortened(&rule.name));
                 findings.error(format!("{field}.name"), problem);
             }
             check_rule(&mut findings, &field, rule);
@@ -105,7 +107,8 @@ fn check_rule(findings: &mut Findings, field: &str, rule: &TransitionRule) {
         findings.warning(format!("{field}.stage"), problem);
     }
     if !rule.conditions.is_empty() {
-        let problem = "no condition is known, and a rule whose conditions are not met is passed by: it is never asked";
+        let problem =
+            "no condition is known, and a rule whose conditions are not met is passed by: it is never asked";
         findings.warning(format!("{field}.conditions"), problem);
     }
     if let Some(selector) = rule.filter.as_ref().and_then(|filter| filter.label_selector.as_ref()) {
@@ -133,8 +136,12 @@ fn check_selector(findings: &mut Findings, field: &str, selector: &LabelSelector
 }
 
 fn check_available(findings: &mut Findings, field: &str, policy: &AvailablePolicy) {
-    let AvailablePolicy { max_unavailable_value, max_unavailable_policy, min_available_value, min_available_policy } =
-        policy;
+    let AvailablePolicy {
+        max_unavailable_value,
+        max_unavailable_policy,
+        min_available_value,
+        min_available_policy,
+    } = policy;
     let is_set = max_unavailable_value.is_some()
         || min_available_value.is_some()
         || max_unavailable_policy.is_some()
@@ -172,7 +179,10 @@ fn check_value(findings: &mut Findings, field: &str, value: Option<&IntOrString>
             IntOrString::Int(pods) => pods.to_string(),
             IntOrString::String(text) => format!("{:?}", shortened(text)),
         };
-        findings.error(field, format!("{found} is neither a number from 0 on nor a percentage from \"0%\" to \"100%\""));
+        findings.error(
+            field,
+            format!("{found} is neither a number from 0 on nor a percentage from \"0%\" to \"100%\""),
+        );
     }
     amount
 }
