@@ -172,5 +172,6 @@ fn is_false(value: &bool) -> bool {
 /// Bounds the number, and gives the text its form. CEL would have to reckon with texts of any length.
 fn number_or_percentage(schema: &mut Schema) {
     schema.insert("minimum".to_owned(), 0.into());
+    schema.insert("maximum".to_owned(), i32::MAX.into());
     schema.insert("pattern".to_owned(), r"^(100|[0-9]{1,2})%$".into());
 }

@@ -50,7 +50,8 @@ impl WebhookUrl {
         if ServerName::try_from(host).is_err() {
             return bad("has a host that is neither a DNS name nor an IP address");
         }
-        if authority.port().is_some() && authority.port_u16().is_none_or(|port| port == 0) {
+        let port = authority.as_str().strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
+        if port.is_some() && authority.port_u16().is_none_or(|port| port == 0) {
             return bad("has a port that is not a number from 1 to 65535");
         }
         Ok(Self { uri, is_https })
