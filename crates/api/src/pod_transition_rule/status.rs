@@ -135,18 +135,13 @@ pub struct RejectInfo {
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
     /// The pod.
-    #[serde(default)]
     pub pod: String,
     /// Its UID.
-    #[serde(default)]
     pub uid: String,
     /// The stage that it is in.
-    #[serde(default)]
     pub stage: String,
     /// The id of the operation.
-    #[serde(default)]
     pub operation: String,
     /// When the operation asked: nanoseconds since the Unix epoch, which tell it from an earlier one with this id.
-    #[serde(default)]
     pub asked_at: String,
 }
