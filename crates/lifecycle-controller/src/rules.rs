@@ -179,7 +179,7 @@ impl Shared {
     /// Runs `work` until it ends or the leadership does.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
-        drop(self.tasks.spawn(async move { drop(stop.run_until_cancelled(work).await) }));
+        self.tasks.spawn(async move { stop.run_until_cancelled(work).await });
     }
 }
 

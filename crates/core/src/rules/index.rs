@@ -29,7 +29,9 @@ impl RuleIndex {
         let name = set.name.clone();
         match set.selector.as_ref().map(|selector| selector.anchor()) {
             None => {}
-            Some(None) => drop(namespace.others.insert(name.clone())),
+            Some(None) => {
+                namespace.others.insert(name.clone());
+            }
             Some(Some((key, values))) => {
                 let by_value = namespace.by_label.entry(key.to_owned()).or_default();
                 for value in values {

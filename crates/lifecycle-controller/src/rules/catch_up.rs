@@ -61,9 +61,11 @@ impl Shared {
         let state = self.state.lock();
         let Some(space) = state.spaces.get(namespace) else { return false };
         let known = |uid: &str| space.pods.get(uid).map(|known| number(Some(known.pod.resource_version())));
-        let lacks = listed.iter().any(|(uid, version)| known(uid).is_none_or(|known| known < *version));
-        let outlived =
-            |uid: &String| !listed.contains_key(uid) && known(uid).is_some_and(|known| known <= as_of);
+        let lacks =
+            listed.iter().any(|(uid, version)| known(uid.as_str()).is_none_or(|known| known < *version));
+        let outlived = |uid: &String| {
+            !listed.contains_key(uid) && known(uid.as_str()).is_some_and(|known| known <= as_of)
+        };
         lacks || space.pods.keys().any(outlived)
     }
 }

@@ -81,7 +81,7 @@ impl PodRules {
         let mut details: BTreeMap<&str, Detail> = BTreeMap::new();
         for (asking, said) in self.askings.iter().zip(&self.said) {
             for (set, sentence) in said {
-                let detail = details.entry(set).or_insert_with(|| Detail {
+                let detail = details.entry(set.as_str()).or_insert_with(|| Detail {
                     stage: asking.stage.as_str().to_owned(),
                     passed: true,
                     ..Detail::default()

@@ -20,6 +20,8 @@ use crate::cached_pod::{CachedPod, PodKey};
 
 /// No request may take longer; it is made again then.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+/// How long the watch may take to bring what a list has shown, before another one is made.
+const PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -92,7 +94,7 @@ async fn ask(shared: Arc<Shared>, namespace: String) {
         match list(&shared, &namespace).await {
             Ok(present) => {
                 pause = FIRST_PAUSE;
-                until_known(&shared, &namespace, &present).await;
+                until_known(&shared, &namespace, present).await;
                 for (pod, uid, askings) in batch {
                     shared.fresh.known.lock().entry(uid).or_default().extend(askings);
                     shared.awake.push(pod);
@@ -139,37 +141,38 @@ async fn list(shared: &Shared, namespace: &str) -> Result<Vec<Present>, String> 
     Ok(listed.items.iter().map(read).collect())
 }
 
-/// Waits until everything that was listed is known, or is gone.
-async fn until_known(shared: &Shared, namespace: &str, present: &[Present]) {
+/// Waits until everything that was listed is known.
+async fn until_known(shared: &Shared, namespace: &str, mut listed: Vec<Present>) {
     let mut seen = shared.rules_seen.subscribe();
     loop {
         seen.mark_unchanged();
-        let mut missing = Vec::new();
-        {
-            let state = shared.state.lock();
-            let records = state.spaces.get(namespace).map(|space| &space.records);
-            for present in present {
-                let record = records.and_then(|records| records.get(&present.0));
-                let is_known = |uid: &str, generation: i64| uid == present.1 && generation >= present.2;
-                if !record.is_some_and(|record| is_known(&record.uid, record.generation)) {
-                    missing.push(present.0.as_str());
-                }
-            }
-        }
+        let missing = shared.missing(namespace, &listed);
         if missing.is_empty() {
             return;
         }
-        // One that was removed, or made anew, since the list will never be known so. The watch tells; a list that is newer does too.
-        let waited = tokio::time::timeout(Duration::from_secs(5), seen.changed()).await;
-        if waited.is_err() {
-            match list(shared, namespace).await {
-                Ok(now) if missing.iter().all(|name| !now.iter().any(|(other, ..)| other == name)) => return,
-                _ => tracing::warn!(
-                    namespace,
-                    ?missing,
-                    "the watch of PodTransitionRules is behind; operations wait for it"
-                ),
+        // What was removed, or made anew, since the list will never be known so: then a list that is newer tells, which serves as well.
+        if tokio::time::timeout(PATIENCE, seen.changed()).await.is_err() {
+            tracing::warn!(
+                namespace,
+                ?missing,
+                "the watch of PodTransitionRules is behind; operations wait for it"
+            );
+            if let Ok(newer) = list(shared, namespace).await {
+                listed = newer;
             }
         }
+    }
+}
+
+impl Shared {
+    /// Names of those that were `listed` and aren't known so, or in a later generation.
+    fn missing(&self, namespace: &str, listed: &[Present]) -> Vec<String> {
+        let state = self.state.lock();
+        let records = state.spaces.get(namespace).map(|space| &space.records);
+        let is_known = |(name, uid, generation): &&Present| {
+            let record = records.and_then(|records| records.get(name));
+            record.is_some_and(|record| record.uid == *uid && record.generation >= *generation)
+        };
+        listed.iter().filter(|present| !is_known(present)).map(|(name, ..)| name.clone()).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podward_api::pod_transition_rule::RuleState;
 use podward_core::rules::{Asking, Budget, Member, Others, Settlement, Subject, report, settle};
@@ -20,6 +20,8 @@ use crate::cached_pod::PodKey;
 const EVERY: Duration = Duration::from_secs(1);
 /// Pods that ask within this time are decided about together.
 const GATHER: Duration = Duration::from_millis(20);
+/// Objects that are written at the same time.
+const AT_ONCE: usize = 8;
 /// After a failure; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -90,7 +92,7 @@ impl Shared {
         }
         let Some(snapshot) = self.snapshot(namespace) else { return Went::Quiet };
         let states = self.consult(namespace, &snapshot);
-        let missing = match self.missing(namespace, &snapshot).await {
+        let missing = match self.replicas_missing(namespace, &snapshot).await {
             Ok(missing) => missing,
             Err(error) => {
                 tracing::warn!(namespace, %error, "budgets of rules can't be counted; nothing is let through, and it is tried again");
@@ -126,7 +128,13 @@ impl Shared {
             let ledger = settlement.ledgers[place].clone().map_or_else(|| record.ledger.clone(), Arc::new);
             let told = report(place, &members, &settlement);
             let states = states.get(&record.set.name).cloned().unwrap_or_default();
-            let next = status::compose(record, &ledger, told, states)?;
+            // Who doesn't know the pods as the other one did has nothing to say about them.
+            let is_current = self.is_current(record);
+            if !is_current && !record.ledger.holder.is_empty() && record.set.has_budget() {
+                return None;
+            }
+            let next =
+                status::compose(record, &ledger, told, states, is_current.then_some(self.me.as_str()))?;
             let given = ledger.grants.iter().filter(|grant| !record.ledger.grants.contains(grant)).count();
             Some(async move {
                 let stored = status::write(&self.client, record, &next).await;
@@ -137,7 +145,8 @@ impl Shared {
             })
         });
         let writes: Vec<_> = writes.collect();
-        let went = self.stored(namespace, join_all(writes).await).await;
+        let writes: Vec<Stored> = futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
+        let went = self.stored(namespace, writes).await;
         self.metrics.waits(namespace, waiting(&settlement));
         if let Went::Quiet | Went::Wrote = went {
             self.publish(namespace, &snapshot, &settlement);
@@ -162,7 +171,7 @@ impl Shared {
             .flat_map(|known| &known.sets)
             .collect();
         let foreign = space.records.iter().filter(|(name, record)| {
-            let counts = asks.contains(name) || !record.ledger.grants.is_empty();
+            let counts = asks.contains(name) || !record.ledger.holder.is_empty();
             counts && record.set.has_budget() && !self.is_current(record)
         });
         foreign.map(|(name, record)| (name.clone(), record.version.clone())).collect()
@@ -250,7 +259,7 @@ impl Shared {
     }
 
     /// For each rule set how many pods its owners want and don't have.
-    async fn missing(&self, namespace: &str, snapshot: &Snapshot) -> Result<Vec<u32>, String> {
+    async fn replicas_missing(&self, namespace: &str, snapshot: &Snapshot) -> Result<Vec<u32>, String> {
         let mut existing: HashMap<&str, u32> = HashMap::new();
         for owner in snapshot.pods.iter().filter_map(|known| known.pod.controller()) {
             *existing.entry(owner.uid.as_str()).or_default() += 1;

@@ -56,7 +56,7 @@ impl RuleMetrics {
     }
 
     pub(super) fn granted(&self, grants: usize) {
-        self.grants.inc_by(grants as u64);
+        self.grants.inc_by(u64::try_from(grants).unwrap_or_default());
     }
 
     pub(super) fn waits(&self, namespace: &str, pods: usize) {

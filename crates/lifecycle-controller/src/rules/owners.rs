@@ -89,7 +89,7 @@ impl Owners {
         self.watched.lock().retain(|uid, watched| watched.namespace != namespace || uids.contains(uid));
     }
 
-    fn watch(&self, api: Api<Owner>, owner: OwnerReference) -> impl Future<Output = ()> + Send + 'static {
+    fn watch(&self, api: Api<Owner>, owner: OwnerReference) -> impl Future<Output = ()> + Send + use<> {
         let (watched, changed) = (self.watched.clone(), self.changed.clone());
         let config = watcher::Config::default().fields(&format!("metadata.name={}", owner.name));
         async move {

@@ -40,12 +40,14 @@ pub(super) enum Stored {
     No(String, String),
 }
 
-/// The new status; `None` when it says the same as the stored one, or the object can't be read.
+/// The new status; `None` when it says the same as the stored one, or the object can't be read. `holder` is who decides, if he knows the
+/// pods as the ledger's last writer did: then he is its holder from now on.
 pub(super) fn compose(
     record: &Record,
     ledger: &Arc<Ledger>,
     report: Report,
     rule_states: Vec<RuleState>,
+    holder: Option<&str>,
 ) -> Option<PodTransitionRuleStatus> {
     let object = record.object.as_ref()?;
     let stored = &record.status;
@@ -66,7 +68,11 @@ pub(super) fn compose(
             false => vec![accepted(object, stored)],
         },
     };
-    (next != **stored).then(|| PodTransitionRuleStatus { update_time: Some(Time(Timestamp::now())), ..next })
+    (next != **stored).then(|| PodTransitionRuleStatus {
+        update_time: Some(Time(Timestamp::now())),
+        holder: holder.map_or_else(|| next.holder.clone(), ToOwned::to_owned),
+        ..next
+    })
 }
 
 /// Whether the rules can be followed.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::{RuleMetrics, Rules};
 use super::server::{Kind, Server};
-use crate::cached_pod::{CachedPod, PodKey};
+use crate::cached_pod::CachedPod;
 use crate::reconcile::now;
 
 /// No test waits for longer: it has failed then.
@@ -233,9 +233,4 @@ impl Server {
         let names = (0..count).map(|number| format!("web-{number}"));
         names.filter(|name| !self.labels(name).contains_key(SERVICE_AVAILABLE)).collect()
     }
-}
-
-/// The key of the pod `name`.
-pub(super) fn key(name: &str) -> PodKey {
-    PodKey { namespace: "shop".to_owned(), name: name.to_owned() }
 }
