@@ -10,6 +10,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema::known_format;
+
 pub use validate::{InvalidHook, is_label_value};
 
 /// The longest deadline, in seconds: a day.
@@ -209,9 +211,4 @@ fn before_gate() -> GateTiming {
 
 fn after_gate() -> GateTiming {
     GateTiming::AfterGate
-}
-
-/// The API server knows no `uint32`, and warns of it.
-fn known_format(schema: &mut schemars::Schema) {
-    schema.insert("format".to_owned(), "int64".into());
 }

@@ -50,6 +50,10 @@ pub const BUSY_UNTIL: &str = "podward.io/busy-until";
 pub const BUSY_REASON: &str = "podward.io/busy-reason";
 /// Annotation: what [`POD_DELETION_COST`] was before the pod was busy, as JSON; see [`crate::busy::keep_cost`].
 pub const IDLE_DELETION_COST: &str = "podward.io/idle-deletion-cost";
+/// Annotation: rules that the pod passes without being asked, as JSON `{"skipRules":["name"]}`; see [`crate::rules`].
+pub const SKIP_RULES: &str = "podtransitionrule.kusionstack.io/skip-rule-conditions";
+/// Annotation, before the name of a PodTransitionRule: what its rules say to the pod, as JSON.
+pub const RULE_DETAIL_PREFIX: &str = "detail.podtransitionrule.kusionstack.io/";
 /// The id of the operation that ends with the pod's deletion.
 pub const DELETE_OPERATION: &str = "pod-delete";
 /// The type of that operation.

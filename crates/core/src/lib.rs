@@ -93,6 +93,7 @@ mod phase;
 mod plan;
 mod pod;
 pub mod release;
+pub mod rules;
 mod time;
 pub mod trace;
 mod view;

@@ -11,8 +11,10 @@ use kube::core::NamespaceResourceScope;
 use podward_core::busy::{Cost, is_chosen_by_cost};
 use podward_core::keys::{
     ASKED, AVAILABLE_CONDITIONS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
-    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, SERVICE_READY_GATE,
+    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, RULE_DETAIL_PREFIX, SERVICE_READY_GATE,
+    SKIP_RULES,
 };
+use podward_core::rules::Subject;
 use podward_core::wish::{Carried, Wish};
 use podward_core::{ConditionStatus, Explanation, Facts, PodView, UnixNanos};
 use serde::{Deserialize, Deserializer};
@@ -143,6 +145,31 @@ impl CachedPod {
 
     fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The annotations whose keys begin with `prefix`.
+    pub(crate) fn annotations_below<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let all = self.metadata.annotations.iter().flatten();
+        all.filter(move |(key, _)| key.starts_with(prefix)).map(|(key, text)| (key.as_str(), text.as_str()))
+    }
+
+    /// The text of the annotation [`SKIP_RULES`].
+    pub(crate) fn skipped_rules(&self) -> Option<&str> {
+        self.annotation(SKIP_RULES)
+    }
+
+    /// What rules are asked about.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject {
+            namespace: self.metadata.namespace.as_deref().unwrap_or_default(),
+            name: self.metadata.name.as_deref().unwrap_or_default(),
+            uid: self.uid(),
+            labels: self.view().labels,
+            skip: self.skipped_rules(),
+        }
     }
 
     /// The wish to delete it.
@@ -358,7 +385,7 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 9] = [
+        const OURS: [&str; 10] = [
             ASKED,
             AVAILABLE_CONDITIONS,
             BUSY_REASON,
@@ -368,9 +395,12 @@ impl<'de> Deserialize<'de> for OurAnnotations {
             EVIDENCE,
             IDLE_DELETION_COST,
             POD_DELETION_COST,
+            SKIP_RULES,
         ];
         let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();
-        let ours = all.into_iter().filter(|(key, _)| OURS.contains(&key.as_ref()));
+        let ours = all
+            .into_iter()
+            .filter(|(key, _)| OURS.contains(&key.as_ref()) || key.starts_with(RULE_DETAIL_PREFIX));
         Ok(OurAnnotations(ours.map(|(key, text)| (key.into_owned(), text)).collect()))
     }
 }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Service;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_runtime::admin::Condition;
@@ -26,6 +26,7 @@ use crate::events::Events;
 use crate::grpc::AttachHub;
 use crate::metrics::Metrics;
 use crate::reconcile::{Context, let_go_of, on_error, reconcile};
+use crate::rules::Rules;
 use crate::services::missing_services;
 use crate::traces::Traces;
 
@@ -62,8 +63,22 @@ impl Leader {
 
         let traces = Traces::new(self.spans.clone());
 
-        let controller = Controller::new(pods, watcher::Config::default().labels(&opted_in));
-        let store = controller.store();
+        let (store, writer) = reflector::store();
+        let (rules, ruled) = Rules::start(
+            client.clone(),
+            identity,
+            store.clone(),
+            metrics.rules.clone(),
+            metrics.watches.clone(),
+            stop.child_token(),
+        );
+        let followed = rules.clone();
+        // What the controller itself would make of it, but that rules hear of pods that are gone too.
+        let pods = watcher(pods, watcher::Config::default().labels(&opted_in))
+            .reflect(writer)
+            .inspect_ok(move |event| followed.followed(event))
+            .applied_objects();
+        let controller = Controller::for_stream(pods, store.clone());
         let (hooks, answers) = Callbacks::start(
             client.clone(),
             self.hooks.clone(),
@@ -84,10 +99,16 @@ impl Leader {
             LostNodes::follow(client.clone(), watch, self.node_unreachable_limit, store.clone());
         let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
-        let (max_busy, of_hooks) = (self.max_busy, hooks.clone());
-        let context =
-            Context::new(client.clone(), metrics.clone(), events, of_hooks, deletions, max_busy, traces);
-        let context = Arc::new(context);
+        let context = Arc::new(Context::new(
+            client.clone(),
+            metrics.clone(),
+            events,
+            hooks.clone(),
+            deletions,
+            rules.clone(),
+            self.max_busy,
+            traces,
+        ));
         let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
         let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
         let waiting = (store, context.clone());
@@ -98,6 +119,7 @@ impl Leader {
             .reconcile_on(answers)
             .reconcile_on(moved)
             .reconcile_on(stranded)
+            .reconcile_on(ruled)
             // Pods queue for their write in `reconcile`, where the queue can be measured.
             .with_config(Config::default().concurrency(0))
             .graceful_shutdown_on({
@@ -117,6 +139,7 @@ impl Leader {
         self.hub.send_replace(None);
         sweeper.abort();
         hooks.stopped().await;
+        rules.stopped().await;
         metrics.forget_operations();
     }
 }
@@ -161,6 +184,7 @@ async fn sweep(store: Store<CachedPod>, context: Arc<Context>, stop: Cancellatio
         context.latest.retain(exists);
         for (key, uid) in gone {
             context.hooks.forget(&uid);
+            context.rules.forget(&uid);
             context.deletions.forget(&key);
             // It may be gone from the watch because it isn't opted in any more.
             if let Err(error) = let_go_of(&key, &uid, &context).await {

@@ -33,7 +33,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod watches;
-mod workloads;
+pub(crate) mod workloads;
 
 pub(crate) use carry_out::{Outcome, is_due};
 pub(crate) use lost_nodes::LostNodes;

@@ -6,6 +6,7 @@
 //!  answers of hooks ────────►     │  └──── consults: hooks, answers
 //!                                 ├──► write: one patch for labels, finalizers, gate and condition
 //!                                 ├──► consults: the questions that are open now
+//!  PodTransitionRules ────►     ├──► rules: what they say; what else is said
 //!                                 ├──► tracker, story, notes ──► events, metrics
 //!                                 └──► latest: what was just written, until the watch has it
 //! ```
@@ -34,6 +35,7 @@ mod latest;
 mod metrics;
 mod notes;
 mod reconcile;
+mod rules;
 mod serve;
 mod services;
 mod story;

@@ -18,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::callbacks::HookMetrics;
 use crate::deletion::DeletionMetrics;
+use crate::rules::RuleMetrics;
 
 use self::oldest::Oldest;
 
@@ -96,6 +97,7 @@ pub(crate) struct Metrics {
     pub(crate) leader: Gauge<i64, AtomicI64>,
     pub(crate) callbacks: HookMetrics,
     pub(crate) deletions: DeletionMetrics,
+    pub(crate) rules: RuleMetrics,
     pub(crate) watches: WatchMetrics,
     types: Mutex<HashSet<String>>,
     hooks: Mutex<HashSet<String>>,
@@ -122,6 +124,7 @@ impl Metrics {
             leader: Gauge::default(),
             callbacks: HookMetrics::default(),
             deletions: DeletionMetrics::new(),
+            rules: RuleMetrics::default(),
             watches: WatchMetrics::default(),
             types: Mutex::default(),
             hooks: Mutex::default(),
@@ -132,11 +135,13 @@ impl Metrics {
     pub(crate) fn forget_operations(&self) {
         self.operations.clear();
         self.oldest.clear();
+        self.rules.forget();
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.callbacks.register(registry);
         self.deletions.register(registry);
+        self.rules.register(registry);
         self.watches.register(registry);
         registry.register(
             "operations",

@@ -23,6 +23,7 @@ use crate::events::Events;
 use crate::latest::Latest;
 use crate::metrics::Metrics;
 use crate::notes;
+use crate::rules::{PodRules, Rules};
 use crate::services::{dead_services, missing_services};
 use crate::story::Told;
 use crate::traces::Traces;
@@ -43,6 +44,7 @@ pub(crate) struct Context {
     pub(crate) tracker: Tracker,
     pub(crate) hooks: Callbacks,
     pub(crate) deletions: Deletions,
+    pub(crate) rules: Rules,
     /// How long operations wait for busy pods.
     pub(crate) max_busy: Duration,
     traces: Traces,
@@ -58,6 +60,7 @@ impl Context {
         events: Events,
         hooks: Callbacks,
         deletions: Deletions,
+        rules: Rules,
         max_busy: Duration,
         traces: Traces,
     ) -> Self {
@@ -69,6 +72,7 @@ impl Context {
             tracker: Tracker::new(traces.clone()),
             hooks,
             deletions,
+            rules,
             max_busy,
             traces,
             events,
@@ -79,11 +83,13 @@ impl Context {
     /// Nothing is to be done for `pod` any more: it is gone.
     fn forget(&self, pod: &CachedPod) {
         self.hooks.forget(pod.uid());
+        self.rules.forget(pod.uid());
         self.deletions.forget(&pod.key());
     }
 
     fn saw(&self, pod: Arc<CachedPod>) -> Arc<CachedPod> {
         self.latest.wrote(pod.clone());
+        self.rules.wrote(&pod);
         self.tracker.observe(&pod, &self.metrics);
         pod
     }
@@ -133,12 +139,15 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         }
     };
     let doubt = pod.ready_is_in_doubt_for(now);
-    let decided = decide(&pod, context, &deletion, doubt.is_some(), unix_nanos(now));
+    let rules = context.rules.checks(&pod);
+    let decided = decide(&pod, context, &deletion, &rules, doubt.is_some(), unix_nanos(now));
     let Some(Decided { mut plan, explanation, overruns }) = decided else {
         // The pod comes again when hooks are known; this is for the case that it doesn't.
         return Ok(Action::requeue(HOOKS_UNKNOWN));
     };
     context.traces.heard(&pod, &plan.notes, plan.now);
+    let work = BusyChecks::new(&pod.view(), context.max_busy, plan.now, &NoRules);
+    context.rules.heard(&pod, &rules, &plan, &deletion.checks(&work));
     let waits = [
         repair_expectations(&pod, context, &mut plan).await?,
         doubt.map(SignedDuration::unsigned_abs),
@@ -152,10 +161,12 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         if plan.is_empty() {
             context.tracker.told(&pod.key());
         }
+        let planned = std::mem::take(&mut plan.annotations).into_iter().map(|(key, text)| (key.into(), text));
+        let told_by_rules = rules.details(&pod).into_iter().map(|(key, text)| (key.into(), text));
         let write = PodWrite {
             labels: std::mem::take(&mut plan.labels),
             finalizers: std::mem::take(&mut plan.finalizers),
-            annotations: std::mem::take(&mut plan.annotations),
+            annotations: planned.chain(told_by_rules).collect(),
             gate: plan.gate,
             explanation: told.map(|_| &explanation),
             now,
@@ -210,6 +221,7 @@ fn decide(
     pod: &CachedPod,
     context: &Context,
     deletion: &Step,
+    rules: &PodRules,
     ready_is_in_doubt: bool,
     now: UnixNanos,
 ) -> Option<Decided> {
@@ -221,7 +233,7 @@ fn decide(
     let mut labels = stored.labels.clone();
     deletion.changes.labels.apply(&mut labels);
     let view = PodView { labels: &labels, ..stored };
-    let work = BusyChecks::new(&view, context.max_busy, now, &NoRules);
+    let work = BusyChecks::new(&view, context.max_busy, now, rules);
     let checks = deletion.checks(&work);
     let mut plan = plan(&view, &consumers, &checks, now);
     let explanation = plan.explain(&view, &checks);
@@ -230,6 +242,7 @@ fn decide(
     let mut after = labels.clone();
     plan.labels.apply(&mut after);
     plan.labels = LabelChanges::between(stored.labels, &after);
+    rules.renew(&mut plan.labels, now);
     let mut annotations: BTreeMap<_, _> = deletion.changes.annotations.clone();
     annotations.extend(plan.annotations);
     plan.annotations = annotations.into_iter().collect();
@@ -263,6 +276,7 @@ pub(crate) async fn let_go_of(key: &PodKey, uid: &str, context: &Context) -> Res
     let plan = plan(&view, &Consumers::none(), &NoRules, unix_nanos(now));
     if !plan.is_empty() {
         let Plan { labels, finalizers, annotations, gate, .. } = plan;
+        let annotations = annotations.into_iter().map(|(key, text)| (key.into(), text)).collect();
         let write = PodWrite { labels, finalizers, annotations, gate, explanation: None, now };
         context.writer.write(&pod, write).await?;
     }

@@ -1,6 +1,7 @@
 //! The controller's writes to pods: patches with a precondition on UID and resource version, never an object read and written
 //! back.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub(crate) struct PodWrite<'a> {
     pub(crate) labels: LabelChanges,
     pub(crate) finalizers: FinalizerChanges,
     /// New texts of the annotations with these keys; those without one go.
-    pub(crate) annotations: Vec<(&'static str, Option<String>)>,
+    pub(crate) annotations: Vec<(Cow<'static, str>, Option<String>)>,
     pub(crate) gate: Option<ConditionStatus>,
     /// When it was decided on: the time of conditions that change. Deadlines are counted from it.
     pub(crate) now: Timestamp,
@@ -100,7 +101,7 @@ fn body(pod: &CachedPod, write: PodWrite<'_>) -> Value {
         metadata.insert("labels".to_owned(), Value::Object(write.labels.to_merge_patch()));
     }
     if !write.annotations.is_empty() {
-        let texts = write.annotations.into_iter().map(|(key, text)| (key.to_owned(), Value::from(text)));
+        let texts = write.annotations.into_iter().map(|(key, text)| (key.into_owned(), Value::from(text)));
         metadata.insert("annotations".to_owned(), texts.collect());
     }
     // Finalizers are a list that a strategic merge patch adds to (`patchStrategy:"merge"` of ObjectMeta) and takes from by directive,
@@ -175,7 +176,7 @@ mod tests {
         let write = PodWrite {
             labels,
             finalizers: FinalizerChanges { add: vec!["a/in".to_owned()], remove: vec!["a/out".to_owned()] },
-            annotations: vec![("note", Some("text".to_owned())), ("gone", None)],
+            annotations: vec![("note".into(), Some("text".to_owned())), ("gone".into(), None)],
             gate: Some(ConditionStatus::False),
             explanation: Some(&explanation),
             now: "2026-01-01T10:00:00.5Z".parse().unwrap(),

@@ -261,13 +261,15 @@ impl WatchMetrics {
         );
     }
 
-    fn follows(&self, watch: &'static str, objects: usize) {
+    /// `watch` is up to date, and so many objects are kept of it.
+    pub fn follows(&self, watch: &'static str, objects: usize) {
         let labels = Labels { watch };
         self.objects.get_or_create(&labels).set(i64::try_from(objects).unwrap_or(i64::MAX));
         self.failing.get_or_create(&labels).set(0);
     }
 
-    fn failed(&self, watch: &'static str) {
+    /// `watch` failed, and is taken up again.
+    pub fn failed(&self, watch: &'static str) {
         let labels = Labels { watch };
         self.failing.get_or_create(&labels).set(1);
         self.failures.get_or_create(&labels).inc();

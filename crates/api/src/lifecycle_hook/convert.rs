@@ -1,7 +1,9 @@
 //! Between the resource and the engine's vocabulary.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use podward_core::hooks::{self, InvalidSelector, Selector};
+use podward_core::hooks::{self, Selector};
+
+use crate::selector::compile;
 
 use super::{DeadlinePolicy, FailurePolicy, GateTiming, InvalidHook, LifecycleHook, Phase};
 
@@ -14,7 +16,8 @@ impl LifecycleHook {
         self.check()?;
         let spec = &self.spec;
         let selector = |field, selector: &Option<LabelSelector>| {
-            compile(selector.as_ref()).map_err(|error| InvalidHook::Selector { field, error })
+            let compiled = selector.as_ref().map_or_else(|| Ok(Selector::everything()), compile);
+            compiled.map_err(|error| InvalidHook::Selector { field, error })
         };
         Ok(hooks::Hook {
             name: self.metadata.name.clone().unwrap_or_default(),
@@ -30,19 +33,6 @@ impl LifecycleHook {
             complete_timing: spec.complete_timing.into(),
         })
     }
-}
-
-fn compile(selector: Option<&LabelSelector>) -> Result<Selector, InvalidSelector> {
-    let Some(selector) = selector else { return Ok(Selector::everything()) };
-    let equal = selector.match_labels.clone().unwrap_or_default();
-    let requirements = selector.match_expressions.iter().flatten().map(|requirement| {
-        (
-            requirement.key.clone(),
-            requirement.operator.clone(),
-            requirement.values.clone().unwrap_or_default(),
-        )
-    });
-    Selector::new(equal, requirements)
 }
 
 impl From<Phase> for hooks::Phase {

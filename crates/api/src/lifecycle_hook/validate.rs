@@ -6,6 +6,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use thiserror::Error;
 
+use crate::words::shortened;
+
 use super::{
     CALL_TIMEOUT_MILLISECONDS, Endpoint, LifecycleHook, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS,
     ORDER_LIMIT, Phase,
@@ -209,13 +211,4 @@ fn check_certificates(pem: &str) -> Result<(), InvalidHook> {
         );
     }
     Ok(())
-}
-
-/// What a stranger wrote, in a length that fits into a message.
-fn shortened(text: &str) -> String {
-    const LENGTH: usize = 100;
-    match text.char_indices().nth(LENGTH) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -62,13 +62,13 @@ impl Round<'_> {
     }
 
     /// Asks whether operations may start (`PreCheck`), or whether their results are good (`PostCheck`). Gives for each operation that
-    /// has to wait who is waited for.
+    /// has to wait all who are waited for.
     pub(crate) fn check(&mut self, phase: Phase) -> BTreeMap<String, String> {
         let (asked, answered) = match phase {
             Phase::PreCheck => (Stage::PreCheck, Stage::PreChecked),
             _ => (Stage::PostCheck, Stage::PostChecked),
         };
-        let mut waiting = BTreeMap::new();
+        let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (since, operations) in self.to_check(asked, answered) {
             let concerned = |hook: &&Arc<Hook>| {
                 hook.takes_part_in(phase) && operations.iter().any(|(_, type_)| hook.checks_type(type_))
@@ -93,12 +93,13 @@ impl Round<'_> {
                     if verdict == Verdict::Cancel {
                         self.cancelled.insert(id);
                     } else {
-                        waiting.entry(id).or_insert_with(|| format!("waits for hook {}", hook.name));
+                        let waits = format!("waits for hook {}", hook.name);
+                        waiting.entry(id).or_default().push(waits);
                     }
                 }
             }
         }
-        waiting
+        waiting.into_iter().map(|(id, reasons)| (id, reasons.join("; "))).collect()
     }
 
     /// The operations that wait for a check, by when they began to: one question may be for several.

@@ -21,7 +21,7 @@ use super::{Consumers, FinalizerChanges, HookEvent};
 /// Each pass moves something forward that doesn't come back within a round: an operation, a finalizer, the gate.
 const PASSES: usize = 64;
 
-/// Everybody's checks: the rules first, then the hooks.
+/// Everybody's checks, rules and hooks side by side: whoever refuses is named.
 struct Consulted<'c> {
     rules: &'c dyn Checks,
     pre: BTreeMap<String, String>,
@@ -31,6 +31,7 @@ struct Consulted<'c> {
 fn both(rules: CheckResult, hooks: Option<&String>) -> CheckResult {
     match (rules, hooks) {
         (CheckResult::Pass, Some(reason)) => CheckResult::Wait(reason.clone()),
+        (CheckResult::Wait(first), Some(reason)) => CheckResult::Wait(format!("{first}; {reason}")),
         (result, _) => result,
     }
 }

@@ -1,6 +1,7 @@
 //! Label selectors, as in Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use thiserror::Error;
 
@@ -125,6 +126,24 @@ impl Selector {
     }
 }
 
+/// As Kubernetes writes selectors: `app=web,tier in (back,front),!old`.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (key, requirement)) in self.requirements.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            let list = |values: &BTreeSet<String>| values.iter().cloned().collect::<Vec<_>>().join(",");
+            match requirement {
+                Requirement::In(values) if values.len() == 1 => write!(f, "{comma}{key}={}", list(values))?,
+                Requirement::In(values) => write!(f, "{comma}{key} in ({})", list(values))?,
+                Requirement::NotIn(values) => write!(f, "{comma}{key} notin ({})", list(values))?,
+                Requirement::Exists => write!(f, "{comma}{key}")?,
+                Requirement::DoesNotExist => write!(f, "{comma}!{key}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 fn requirement(key: String, operator: String, values: Vec<String>) -> Result<Requirement, InvalidSelector> {
     let wants_values = match operator.as_str() {
         "In" | "NotIn" => true,
@@ -173,6 +192,19 @@ mod tests {
         assert!(matches(&[("a", "Exists", &[])], &[("a", "")]));
         assert!(!matches(&[("a", "DoesNotExist", &[])], &[("a", "")]));
         assert!(!matches(&[("a", "Exists", &[]), ("b", "Exists", &[])], &[("a", "")]));
+    }
+
+    #[test]
+    fn its_text_is_that_of_kubernetes() {
+        let all = [
+            ("a", "In", ["1"].as_slice()),
+            ("b", "In", &["2", "1"]),
+            ("c", "NotIn", &["3"]),
+            ("d", "Exists", &[]),
+            ("e", "DoesNotExist", &[]),
+        ];
+        assert_eq!(selector(&all).unwrap().to_string(), "a=1,b in (1,2),c notin (3),d,!e");
+        assert_eq!(Selector::everything().to_string(), "");
     }
 
     #[test]

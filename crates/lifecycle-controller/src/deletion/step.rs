@@ -74,7 +74,7 @@ impl Step {
     }
 }
 
-/// The pre-check of the operation `pod-delete`, before those of others.
+/// The pre-check of the operation `pod-delete`, beside those of others.
 #[derive(Clone, Copy)]
 pub(crate) struct DeletionChecks<'a> {
     wait: Option<&'a str>,
@@ -85,7 +85,10 @@ impl Checks for DeletionChecks<'_> {
     fn pre_check(&self, id: &str, operation_type: &str) -> CheckResult {
         match self.wait {
             Some(reason) if id == DELETE_OPERATION && operation_type == DELETE_TYPE => {
-                CheckResult::Wait(reason.to_owned())
+                match self.others.pre_check(id, operation_type) {
+                    CheckResult::Pass => CheckResult::Wait(reason.to_owned()),
+                    CheckResult::Wait(others) => CheckResult::Wait(format!("{reason}; {others}")),
+                }
             }
             _ => self.others.pre_check(id, operation_type),
         }

@@ -28,11 +28,11 @@ use crate::reconcile::now;
 const REVISION: &str = "controller-revision-hash";
 
 /// An owner of any of the kinds that count, with only what counts.
-pub(super) type Owner = Object<OwnerSpec, OwnerStatus>;
+pub(crate) type Owner = Object<OwnerSpec, OwnerStatus>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct OwnerSpec {
+pub(crate) struct OwnerSpec {
     replicas: Option<u32>,
     selector: Value,
     ordinals: Option<Ordinals>,
@@ -90,7 +90,7 @@ impl OwnerSpec {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct OwnerStatus {
+pub(crate) struct OwnerStatus {
     observed_generation: Option<i64>,
     update_revision: Option<String>,
     desired_number_scheduled: Option<u32>,
@@ -117,7 +117,7 @@ pub(super) struct Numbers {
 }
 
 /// The API resource of an owner whose numbers count; `None` for all others.
-pub(super) fn resource_of(owner: &OwnerReference) -> Option<ApiResource> {
+pub(crate) fn resource_of(owner: &OwnerReference) -> Option<ApiResource> {
     let plural = match (owner.api_version.as_str(), owner.kind.as_str()) {
         ("apps/v1", "ReplicaSet") => "replicasets",
         ("apps/v1", "StatefulSet") => "statefulsets",
@@ -155,7 +155,7 @@ pub(super) async fn read(client: &Client, pod: &CachedPod, owner: &OwnerReferenc
 }
 
 /// What `found`, which goes by the name of `owner`, wants.
-pub(super) fn wants(found: &Owner, owner: &OwnerReference, now: Timestamp) -> Workload {
+pub(crate) fn wants(found: &Owner, owner: &OwnerReference, now: Timestamp) -> Workload {
     if found.uid().as_deref() != Some(owner.uid.as_str()) || found.metadata.deletion_timestamp.is_some() {
         return Workload::Ending;
     }
@@ -183,6 +183,22 @@ pub(super) fn wants(found: &Owner, owner: &OwnerReference, now: Timestamp) -> Wo
         }
         "Job" => job_wants(spec, &status, now),
         _ => Workload::Ending,
+    }
+}
+
+/// How many pods `found`, which goes by the name of `owner`, is to have: none if it is another object, or on its way out.
+pub(crate) fn desired(found: &Owner, owner: &OwnerReference, now: Timestamp) -> u32 {
+    let is_it =
+        found.uid().as_deref() == Some(owner.uid.as_str()) && found.metadata.deletion_timestamp.is_none();
+    let is_known = resource_of(owner).is_some();
+    match wants(found, owner, now) {
+        Workload::Count { wanted } | Workload::StatefulSet { wanted, .. } => wanted,
+        Workload::DaemonSet { .. } => {
+            found.status.as_ref().and_then(|status| status.desired_number_scheduled).unwrap_or_default()
+        }
+        // Kinds that nothing is deleted for, but that have replicas.
+        Workload::Ending if is_it && !is_known => found.spec.replicas(),
+        Workload::Ending => 0,
     }
 }
 

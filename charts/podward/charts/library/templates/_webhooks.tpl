@@ -22,8 +22,8 @@ annotations:
 {{- end }}
 
 {{/*
-One webhook but its name and what it alone has. Takes root, path, operation, resource, failurePolicy, and, where they aren't the
-usual, timeout, sideEffects, optedIn (false: objects are not selected by the label) and injected (true, false: only namespaces
+One webhook but its name and what it alone has. Takes root, path, operation (or several, with commas), resource, failurePolicy, and,
+where they aren't the usual, group, version, timeout, sideEffects, optedIn (false: objects are not selected by the label) and injected (true, false: only namespaces
 that do or don't opt all their pods in).
 */}}
 {{- define "podward.webhook" -}}
@@ -35,8 +35,8 @@ clientConfig:
     port: 443
     path: {{ .path }}
 rules:
-  - apiGroups: [""]
-    apiVersions: [v1]
+  - apiGroups: [{{ .group | default "\"\"" }}]
+    apiVersions: [{{ .version | default "v1" }}]
     operations: [{{ .operation }}]
     resources: [{{ .resource }}]
     scope: Namespaced

@@ -58,7 +58,9 @@ fn podward(others: &[Configuration]) -> Option<Finding> {
 fn kuperator(definitions: &[String], others: &[Configuration]) -> Option<Finding> {
     let configurations: Vec<&str> =
         others.iter().filter(|found| belongs_to(found, KUPERATOR)).map(|found| found.name.as_str()).collect();
-    let definitions = definitions.iter().filter(|name| name.ends_with(KUPERATOR_GROUP)).count();
+    let ours: Vec<String> = podward_api::crds().iter().map(ResourceExt::name_any).collect();
+    let is_its = |name: &&String| name.ends_with(KUPERATOR_GROUP) && !ours.contains(name);
+    let definitions = definitions.iter().filter(is_its).count();
     if !configurations.is_empty() {
         return Some(Finding::warning(
             format!(
@@ -66,8 +68,8 @@ fn kuperator(definitions: &[String], others: &[Configuration]) -> Option<Finding
                  deletion hold on pods with kusionstack.io/control=true",
                 configurations.join(", ")
             ),
-            "let one of the two look after a pod: turn off kuperator's PodOpsLifecycle and grace delete, or uninstall it; its \
-             workloads (CollaSet) and PodTransitionRules are not Podward's",
+            "let one of the two look after a pod: turn off kuperator's PodOpsLifecycle and grace delete, or uninstall it; \
+             PodTransitionRules would be followed by both, and its workloads (CollaSet) are not Podward's",
         ));
     }
     (definitions > 0).then(|| {
@@ -160,7 +162,11 @@ mod tests {
 
     #[test]
     fn alone_is_well() {
-        let definitions = names(&["lifecyclehooks.podward.io", "issuers.cert-manager.io"]);
+        let definitions = names(&[
+            "lifecyclehooks.podward.io",
+            "podtransitionrules.apps.kusionstack.io",
+            "issuers.cert-manager.io",
+        ]);
         let harmless = [
             configuration("a", "a.example", "CREATE", "pods", true),
             configuration("b", "b.example", "DELETE", "pods", false),

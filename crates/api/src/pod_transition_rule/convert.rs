@@ -1,0 +1,202 @@
+//! Between the resource and the engine's vocabulary.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use podward_core::hooks::Selector;
+use podward_core::rules;
+
+use super::{
+    AdaptivePolicy, AvailablePolicy, Check, Grant, PodTransitionRule, RejectInfo, TransitionDetail,
+    TransitionRule,
+};
+use crate::selector::compile;
+
+impl PodTransitionRule {
+    /// The rules as the engine knows them. Whatever can't be read refuses, and says so; a selector that can't be read makes the object
+    /// select every pod of its namespace and refuse it, as nobody can tell which pods it was to protect.
+    #[must_use]
+    pub fn to_rule_set(&self) -> rules::RuleSet {
+        let mut found: Vec<rules::Rule> = self.spec.rules.iter().map(TransitionRule::to_rule).collect();
+        let selector = match self.spec.selector.as_ref().map(compile) {
+            None => None,
+            Some(Ok(selector)) => Some(selector),
+            Some(Err(error)) => {
+                found = refusing(&format!("the selector of the PodTransitionRule can't be right: {error}"));
+                Some(Selector::everything())
+            }
+        };
+        let metadata = &self.metadata;
+        rules::RuleSet {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            selector,
+            rules: found,
+        }
+    }
+
+    /// What an object that can't be read at all is to the engine: it selects every pod of its namespace, and refuses it.
+    #[must_use]
+    pub fn unreadable(namespace: &str, name: &str, why: &str) -> rules::RuleSet {
+        rules::RuleSet {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            selector: Some(Selector::everything()),
+            rules: refusing(&format!("the PodTransitionRule can't be read: {why}")),
+        }
+    }
+}
+
+/// One rule in each stage that refuses everybody.
+fn refusing(why: &str) -> Vec<rules::Rule> {
+    let rule = |stage: rules::CheckStage| rules::Rule {
+        name: stage.as_str().to_owned(),
+        stage: Some(stage),
+        check: rules::Check::Unreadable(why.to_owned()),
+        ..rules::Rule::default()
+    };
+    rules::CheckStage::ALL.map(rule).to_vec()
+}
+
+impl TransitionRule {
+    fn to_rule(&self) -> rules::Rule {
+        let filter = self.filter.as_ref().and_then(|filter| filter.label_selector.as_ref()).map(compile);
+        let (filter, fault) = match filter {
+            None => (None, None),
+            Some(Ok(filter)) => (Some(filter), None),
+            Some(Err(error)) => (None, Some(format!("the filter of the rule can't be right: {error}"))),
+        };
+        let check = match (fault, self.looks_at()) {
+            (_, None) => rules::Check::Nothing,
+            (Some(fault), Some(_)) => rules::Check::Unreadable(fault),
+            (None, Some(Check::Available(policy))) => {
+                limits(policy).map_or_else(|error| self.unreadable(&error), rules::Check::Available)
+            }
+            (None, Some(Check::Labels(labels))) => requires(&labels.requires),
+            (None, Some(Check::Webhook(_))) => rules::Check::Webhook,
+        };
+        rules::Rule {
+            name: self.name.clone(),
+            disabled: self.disabled,
+            stage: rules::RuleSet::stage_of(self.stage.as_deref()),
+            conditional: !self.conditions.is_empty(),
+            filter,
+            check,
+        }
+    }
+
+    fn unreadable(&self, error: &rules::InvalidAmount) -> rules::Check {
+        rules::Check::Unreadable(format!(
+            "[{}] fail to get int value of availablePolicy, error: {error}",
+            self.name
+        ))
+    }
+}
+
+fn requires(selector: &LabelSelector) -> rules::Check {
+    match compile(selector) {
+        Ok(selector) => rules::Check::Labels(selector),
+        Err(error) => rules::Check::Unreadable(format!("labelCheck error: {error}")),
+    }
+}
+
+fn limits(policy: &AvailablePolicy) -> Result<rules::AvailablePolicy, rules::InvalidAmount> {
+    let list = |value: &Option<IntOrString>, function: &Option<AdaptivePolicy>| {
+        let amount = match value {
+            None => None,
+            Some(IntOrString::Int(pods)) => Some(rules::Amount::pods(*pods)?),
+            Some(IntOrString::String(text)) => Some(rules::Amount::percentage(text)?),
+        };
+        let function = function.as_ref().and_then(|policy| policy.exp_func.as_ref());
+        let function = function
+            .map(|function| rules::ExpFunc::new(function.coeff.as_deref(), function.pow.as_deref()))
+            .transpose()?;
+        let limits = amount.map(rules::Limit::Amount).into_iter().chain(function.map(rules::Limit::Function));
+        Ok(limits.collect())
+    };
+    Ok(rules::AvailablePolicy {
+        max_unavailable: list(&policy.max_unavailable_value, &policy.max_unavailable_policy)?,
+        min_available: list(&policy.min_available_value, &policy.min_available_policy)?,
+    })
+}
+
+impl From<rules::Detail> for TransitionDetail {
+    fn from(detail: rules::Detail) -> Self {
+        let rules::Detail { name, stage, passed, passed_rules, reject_info } = detail;
+        let reject_info = reject_info
+            .into_iter()
+            .map(|refusal| RejectInfo { rule_name: refusal.rule_name, reason: refusal.reason })
+            .collect();
+        TransitionDetail { name, stage, passed, passed_rules, reject_info }
+    }
+}
+
+impl From<rules::Grant> for Grant {
+    fn from(grant: rules::Grant) -> Self {
+        let rules::Grant { pod, uid, stage, operation, asked_at } = grant;
+        Grant { pod, uid, stage, operation, asked_at }
+    }
+}
+
+impl From<Grant> for rules::Grant {
+    fn from(grant: Grant) -> Self {
+        let Grant { pod, uid, stage, operation, asked_at } = grant;
+        rules::Grant { pod, uid, stage, operation, asked_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(spec: serde_json::Value) -> rules::RuleSet {
+        let object = json!({
+            "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": spec,
+        });
+        serde_json::from_value::<PodTransitionRule>(object).unwrap().to_rule_set()
+    }
+
+    #[test]
+    fn rules_are_taken_as_they_are_meant() {
+        let found = set(json!({
+            "selector": {"matchLabels": {"app": "web"}},
+            "rules": [
+                {"name": "a", "availablePolicy": {
+                    "maxUnavailableValue": "25%", "maxUnavailablePolicy": {"expFunc": {"pow": "0.5"}}, "minAvailableValue": 2,
+                }},
+                {"name": "b", "stage": "PostCheck", "disabled": true, "labelCheck": {"requires": {"matchLabels": {"x": "y"}}}},
+                {"name": "c", "stage": "Lunch", "conditions": ["any"], "webhook": {"clientConfig": {"url": "http://a"}}},
+            ],
+        }));
+        let rules::Check::Available(policy) = &found.rules[0].check else { panic!("{found:?}") };
+        assert_eq!((policy.most_unavailable(100), policy.fewest_available(100)), (10, 2));
+        assert_eq!(found.rules[0].stage, Some(rules::CheckStage::PreCheck));
+        assert!(found.rules[1].disabled && matches!(found.rules[1].check, rules::Check::Labels(_)));
+        assert!(found.rules[2].conditional && found.rules[2].stage.is_none());
+        assert_eq!(found.rules[2].check, rules::Check::Webhook);
+        assert_eq!((found.namespace.as_str(), found.name.as_str()), ("shop", "web"));
+        assert!(set(json!({"rules": []})).selector.is_none(), "no selector selects nothing");
+    }
+
+    #[test]
+    fn what_can_not_be_read_refuses() {
+        let found = set(json!({
+            "selector": {},
+            "rules": [
+                {"name": "a", "availablePolicy": {"maxUnavailableValue": "many"}},
+                {"name": "b", "labelCheck": {"requires": {"matchExpressions": [{"key": "x", "operator": "Is"}]}}},
+                {"name": "c", "filter": {"labelSelector": {"matchExpressions": [{"key": "x", "operator": "In"}]}},
+                 "labelCheck": {"requires": {}}},
+                {"name": "d"},
+            ],
+        }));
+        let refuses = |rule: &rules::Rule| matches!(rule.check, rules::Check::Unreadable(_));
+        assert_eq!(found.rules.iter().map(refuses).collect::<Vec<_>>(), [true, true, true, false]);
+        let found =
+            set(json!({"selector": {"matchExpressions": [{"key": "x", "operator": "Is"}]}, "rules": []}));
+        assert!(found.selects(&std::collections::BTreeMap::new()) && found.rules.iter().all(refuses));
+        assert_eq!(found.rules.len(), 2);
+    }
+}

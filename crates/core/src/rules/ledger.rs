@@ -1,0 +1,80 @@
+//! The ledger: which pods were given room, and may not show it yet.
+
+use serde::{Deserialize, Serialize};
+
+use super::asking::{Asking, CheckStage};
+
+/// The ledger of one rule object may have so many bytes as JSON; whoever finds no place waits, and entries go quickly: each stands only
+/// until its pod has been let through. It holds some 150 of the longest entries there can be, and 400 usual ones.
+pub const GRANTS_LIMIT: usize = 64 * 1024;
+
+/// Room that was given to a pod. On the wire an entry of `status.grants`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// The pod's name, for people.
+    #[serde(default)]
+    pub pod: String,
+    /// The pod's UID.
+    #[serde(default)]
+    pub uid: String,
+    /// [`CheckStage::as_str`].
+    #[serde(default)]
+    pub stage: String,
+    /// The id of the operation.
+    #[serde(default)]
+    pub operation: String,
+    /// [`Asking::asked_at`].
+    #[serde(default)]
+    pub asked_at: String,
+}
+
+impl Grant {
+    pub(super) fn new(pod: &str, uid: &str, asking: &Asking) -> Self {
+        Grant {
+            pod: pod.to_owned(),
+            uid: uid.to_owned(),
+            stage: asking.stage.as_str().to_owned(),
+            operation: asking.operation.clone(),
+            asked_at: asking.asked_at.clone(),
+        }
+    }
+
+    /// Whether it was given to `asking` of the pod `uid`.
+    #[must_use]
+    pub fn is_for(&self, uid: &str, asking: &Asking) -> bool {
+        self.uid == uid
+            && self.asked_at == asking.asked_at
+            && self.operation == asking.operation
+            && self.stage == asking.stage.as_str()
+    }
+
+    /// The asking that it was given to; `None` for one of a stage that isn't known.
+    #[must_use]
+    pub fn asking(&self) -> Option<Asking> {
+        let stage = CheckStage::ALL.into_iter().find(|stage| stage.as_str() == self.stage)?;
+        Some(Asking { stage, operation: self.operation.clone(), asked_at: self.asked_at.clone() })
+    }
+
+    /// What it takes as JSON.
+    pub(super) fn bytes(&self) -> usize {
+        serde_json::to_string(self).map_or(GRANTS_LIMIT, |text| text.len() + 1)
+    }
+}
+
+/// The grants of one rule object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Who wrote it: a name that no other process has, nor the same process another time that it leads.
+    pub holder: String,
+    /// What was given.
+    pub grants: Vec<Grant>,
+}
+
+impl Ledger {
+    /// Whether `asking` of the pod `uid` was given room.
+    #[must_use]
+    pub fn has(&self, uid: &str, asking: &Asking) -> bool {
+        self.grants.iter().any(|grant| grant.is_for(uid, asking))
+    }
+}

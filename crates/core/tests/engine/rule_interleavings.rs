@@ -1,0 +1,132 @@
+//! Budgets of rules, whatever the order in which pods ask, give up, crash and are replaced, rules change, come and go, and two
+//! controllers with old knowledge write.
+
+use podward_core::rules::{
+    Amount, Asking, AvailablePolicy, Budget, Check, CheckStage, Ledger, Limit, Member, NoAnswers, Others,
+    Rule, RuleSet, Subject, settle,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::rule_world::{Labels, PODS, World, act};
+use podward_core::hooks::Selector;
+use podward_core::keys::SERVICE_AVAILABLE;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    /// No budget is overdrawn by what is given, nobody leaves service without it, and in the end everybody who asks gets through.
+    #[test]
+    fn no_budget_is_overdrawn(most in [1..4u32, 1..4u32, 1..4u32], acts in vec(act(), 0..220)) {
+        let mut world = World::new(most);
+        for act in &acts {
+            world.act(act)?;
+        }
+        world.settle()?;
+    }
+}
+
+/// The property says nothing unless things happen in it.
+#[test]
+fn the_world_lets_pods_through() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let mut granted = 0;
+    for _ in 0..50 {
+        let acts = vec(act(), 220).new_tree(&mut runner).unwrap().current();
+        let mut world = World::new([2, 2, 2]);
+        acts.iter().for_each(|act| world.act(act).unwrap());
+        granted += world.granted;
+        world.settle().unwrap();
+        assert!((0..PODS).all(|pod| !world.is_asking(pod)));
+    }
+    assert!(granted > 100, "{granted}");
+}
+
+fn budget(most: u32, fewest: u32) -> RuleSet {
+    let policy = AvailablePolicy {
+        max_unavailable: vec![Limit::Amount(Amount::Pods(most))],
+        min_available: vec![Limit::Amount(Amount::Pods(fewest))],
+    };
+    let rule = Rule {
+        name: "budget".to_owned(),
+        stage: Some(CheckStage::PreCheck),
+        check: Check::Available(policy),
+        ..Rule::default()
+    };
+    RuleSet { selector: Some(Selector::everything()), rules: vec![rule], ..RuleSet::default() }
+}
+
+#[derive(Clone, Debug)]
+struct One {
+    available: bool,
+    asked_at: Option<i64>,
+    others: u8,
+}
+
+fn one() -> impl Strategy<Value = One> {
+    (prop::bool::weighted(0.8), prop::option::of(0..20i64), 0..6u8)
+        .prop_map(|(available, asked_at, others)| One { available, asked_at, others })
+}
+
+proptest! {
+    /// Exactly as many as there is room for get it, the oldest of those that can use it.
+    #[test]
+    fn the_oldest_get_the_room_that_there_is(
+        pods in vec(one(), 0..30), most in 0..12u32, fewest in 0..30u32, missing in 0..3u32, held in 0..4usize,
+    ) {
+        let set = budget(most, fewest);
+        let names: Vec<String> = (0..pods.len()).map(|pod| format!("web-{pod:02}")).collect();
+        let labels: Vec<Labels> = pods
+            .iter()
+            .map(|pod| if pod.available { Labels::from([(SERVICE_AVAILABLE.to_owned(), "1".to_owned())]) } else { Labels::new() })
+            .collect();
+        let asked: Vec<Vec<Asking>> = pods
+            .iter()
+            .map(|pod| {
+                let asking = |at: i64| Asking { stage: CheckStage::PreCheck, operation: "a".to_owned(), asked_at: at.to_string() };
+                pod.asked_at.map(asking).into_iter().collect()
+            })
+            .collect();
+        let members: Vec<Member<'_>> = (0..pods.len())
+            .map(|pod| Member {
+                pod: Subject { namespace: "shop", name: &names[pod], uid: &names[pod], labels: &labels[pod], skip: None },
+                askings: &asked[pod],
+                sets: &[0],
+            })
+            .collect();
+        let others = |pod: &Subject<'_>, _: &Asking| {
+            let place = names.iter().position(|name| name == pod.name).unwrap();
+            match pods[place].others { 0 => Others::Unheard, 1 => Others::Refuse, _ => Others::Agree }
+        };
+        // Some were given room before.
+        let none = Ledger::default();
+        let open = Budget { set: &set, ledger: &none, missing, is_current: true };
+        let everybody = settle("me", &[open], &members, &NoAnswers, &|_, _| Others::Agree);
+        let mut ledger = everybody.ledgers[0].clone().unwrap_or_default();
+        ledger.grants.truncate(held);
+        let result = settle("me", &[Budget { ledger: &ledger, ..open }], &members, &NoAnswers, &others);
+        let grants = result.ledgers[0].clone().unwrap_or_else(|| ledger.clone()).grants;
+        let given: Vec<&str> = grants.iter().skip(ledger.grants.len()).map(|grant| grant.pod.as_str()).collect();
+
+        let holds = |name: &str| ledger.grants.iter().any(|grant| grant.pod == name);
+        let mut may: Vec<(i64, &str)> = pods
+            .iter()
+            .zip(&names)
+            .filter(|(pod, name)| pod.available && pod.others > 1 && !holds(name))
+            .filter_map(|(pod, name)| Some((pod.asked_at?, name.as_str())))
+            .collect();
+        may.sort_unstable();
+        let out = pods.iter().filter(|pod| !pod.available).count() as i64 + ledger.grants.len() as i64;
+        let room = (i64::from(most) - i64::from(missing) - out).min(pods.len() as i64 - out - i64::from(fewest)).max(0);
+        let expected: Vec<&str> = may.into_iter().map(|(_, name)| name).take(room as usize).collect();
+        prop_assert_eq!(given, expected);
+        for verdict in &result.verdicts {
+            let pod = &members[verdict.member];
+            let granted = grants.iter().any(|grant| grant.pod == pod.pod.name);
+            prop_assert_eq!(verdict.refusals.is_empty(), granted || !pod.pod.is_available(), "{:?}", verdict);
+        }
+    }
+}

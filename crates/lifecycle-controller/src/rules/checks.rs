@@ -1,0 +1,164 @@
+//! What rules say to one pod, for its reconciliation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use podward_core::keys::RULE_DETAIL_PREFIX;
+use podward_core::rules::{
+    Answer, Answers, Asking, CheckStage, Detail, Refusal, Rule, RuleSet, Subject, askings,
+};
+use podward_core::{CheckResult, Checks, LabelChanges, UnixNanos};
+
+use super::state::{AnswerKey, Space};
+use super::{Shared, fresh};
+use crate::cached_pod::CachedPod;
+
+/// The name in the key of an annotation may have so many characters.
+const LONGEST_NAME: usize = 63;
+
+/// What rules say to a pod.
+#[derive(Debug, Default)]
+pub(crate) struct PodRules {
+    askings: Vec<Asking>,
+    /// Why it isn't known which rules there are, if so.
+    unknown: Option<String>,
+    /// By the places of askings: what each rule set says.
+    said: Vec<BTreeMap<String, Sentence>>,
+    renew: Vec<Asking>,
+}
+
+#[derive(Debug, Default)]
+struct Sentence {
+    passed: Vec<String>,
+    refusals: Vec<Refusal>,
+}
+
+impl PodRules {
+    pub(super) fn askings(&self) -> &[Asking] {
+        &self.askings
+    }
+
+    pub(super) fn are_known(&self) -> bool {
+        self.unknown.is_none()
+    }
+
+    fn answer(&self, stage: CheckStage, operation: &str) -> CheckResult {
+        if let Some(why) = &self.unknown {
+            return CheckResult::Wait(why.clone());
+        }
+        let is_it = |asking: &Asking| asking.stage == stage && asking.operation == operation;
+        // What rules say is bound to the time that it asks since; so that has to be on the pod first.
+        let Some(place) = self.askings.iter().position(is_it) else {
+            return CheckResult::Wait("rules are asked next".to_owned());
+        };
+        let refused: Vec<String> = self.said[place]
+            .iter()
+            .flat_map(|(set, sentence)| {
+                sentence
+                    .refusals
+                    .iter()
+                    .map(move |refusal| format!("rule {set}/{}: {}", refusal.rule_name, refusal.reason))
+            })
+            .collect();
+        if refused.is_empty() { CheckResult::Pass } else { CheckResult::Wait(refused.join("; ")) }
+    }
+
+    /// The operations that are to ask anew, as if they had begun to at `now`: what they were given is free again when they do. `changes`
+    /// are those that are made anyway.
+    pub(crate) fn renew(&self, changes: &mut LabelChanges, now: UnixNanos) {
+        for asking in &self.renew {
+            let label = asking.stage.label(&asking.operation);
+            if !changes.remove.contains(&label) && !changes.set.contains_key(&label) {
+                changes.set.insert(label, now.to_string());
+            }
+        }
+    }
+
+    /// The annotations that tell the pod what rules say to it, as far as they have to be changed; `None` for those that are to go. They
+    /// are not worth a write of their own.
+    pub(crate) fn details(&self, pod: &CachedPod) -> Vec<(String, Option<String>)> {
+        let mut wanted: BTreeMap<String, String> = BTreeMap::new();
+        let mut details: BTreeMap<&str, Detail> = BTreeMap::new();
+        for (asking, said) in self.askings.iter().zip(&self.said) {
+            for (set, sentence) in said {
+                let detail = details.entry(set.as_str()).or_insert_with(|| Detail {
+                    stage: asking.stage.as_str().to_owned(),
+                    passed: true,
+                    ..Detail::default()
+                });
+                detail.add(&sentence.passed, &sentence.refusals);
+            }
+        }
+        for (set, detail) in details.into_iter().filter(|(set, _)| set.len() <= LONGEST_NAME) {
+            wanted.insert(format!("{RULE_DETAIL_PREFIX}{set}"), detail.annotation());
+        }
+        let present: BTreeMap<&str, &str> = pod.annotations_below(RULE_DETAIL_PREFIX).collect();
+        // What was said to the last operation stays until another one asks.
+        let stale = present.keys().filter(|key| !self.askings.is_empty() && !wanted.contains_key(**key));
+        let mut changes: Vec<(String, Option<String>)> = stale.map(|key| ((*key).to_owned(), None)).collect();
+        let is_new = |(key, text): &(String, String)| present.get(key.as_str()) != Some(&text.as_str());
+        changes.extend(wanted.into_iter().filter(is_new).map(|(key, text)| (key, Some(text))));
+        changes
+    }
+}
+
+impl Checks for PodRules {
+    fn pre_check(&self, id: &str, _: &str) -> CheckResult {
+        self.answer(CheckStage::PreCheck, id)
+    }
+
+    fn post_check(&self, id: &str, _: &str) -> CheckResult {
+        self.answer(CheckStage::PostCheck, id)
+    }
+}
+
+/// The answers of webhooks that are known.
+pub(super) struct Heard<'a>(pub(super) &'a std::collections::HashMap<AnswerKey, Answer>);
+
+impl Answers for Heard<'_> {
+    fn answer(&self, set: &RuleSet, rule: &Rule, pod: &Subject<'_>, asking: &Asking) -> Option<Answer> {
+        let key = (set.name.clone(), rule.name.clone(), pod.uid.to_owned(), asking.clone());
+        self.0.get(&key).cloned()
+    }
+}
+
+pub(super) fn of(shared: &Arc<Shared>, pod: &CachedPod) -> PodRules {
+    let view = pod.view();
+    let askings = if view.terminating { Vec::new() } else { askings(view.labels) };
+    let unknown = fresh::are_known(shared, pod, &askings).err();
+    let mut rules = PodRules { unknown, ..PodRules::default() };
+    if !askings.is_empty() {
+        let state = shared.state.lock();
+        let sets = state.index.selecting(&pod.key().namespace, view.labels);
+        let space = state.spaces.get(&pod.key().namespace);
+        for asking in &askings {
+            let said =
+                sets.iter().filter_map(|set| Some((set.name.clone(), sentence(space?, set, pod, asking)?)));
+            rules.said.push(said.collect());
+            if space.and_then(|space| space.said(pod.uid(), asking)).is_some_and(|said| said.renew) {
+                rules.renew.push(asking.clone());
+            }
+        }
+    }
+    rules.askings = askings;
+    rules
+}
+
+/// What `set` says to `asking`, by the grants that are stored.
+fn sentence(space: &Space, set: &RuleSet, pod: &CachedPod, asking: &Asking) -> Option<Sentence> {
+    let record = space.records.get(&set.name)?;
+    let judgement = set.judge(&pod.subject(), asking, &Heard(&space.answers));
+    let mut sentence = Sentence { passed: judgement.passed, refusals: judgement.refusals };
+    let said = space.said(pod.uid(), asking).and_then(|said| said.refusals.get(&set.name));
+    for place in judgement.budgets {
+        let name = &set.rules[place].name;
+        if record.ledger.has(pod.uid(), asking) {
+            sentence.passed.push(name.clone());
+            continue;
+        }
+        let known = said.into_iter().flatten().find(|refusal| &refusal.rule_name == name);
+        let waits = || Refusal::new(name, "waits for its turn");
+        sentence.refusals.push(known.cloned().unwrap_or_else(waits));
+    }
+    Some(sentence)
+}

@@ -1,0 +1,178 @@
+//! Whether all rules are known that a pod's asking has to heed.
+//!
+//! The watch of rule objects may be behind. So before anything passes the namespace's rule objects are listed, metadata alone, by a request
+//! that began after the pod was seen asking: what the list has must be known, in that generation or a later one. One request serves all
+//! that ask while the one before it is on its way.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+use podward_api::PodTransitionRule;
+use podward_core::rules::Asking;
+
+use super::Shared;
+use crate::cached_pod::{CachedPod, PodKey};
+
+/// No request may take longer; it is made again then.
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+/// How long the watch may take to bring what a list has shown, before another one is made.
+const PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Which askings may rely on what is known of rules.
+#[derive(Default)]
+pub(super) struct Fresh {
+    spaces: Mutex<HashMap<String, Space>>,
+    /// By pod UID.
+    known: Mutex<HashMap<String, HashSet<Asking>>>,
+}
+
+#[derive(Default)]
+struct Space {
+    waiting: Vec<(PodKey, String, Vec<Asking>)>,
+    is_asking: bool,
+    /// Why it isn't known yet.
+    trouble: Option<String>,
+}
+
+impl Fresh {
+    /// A pod is gone.
+    pub(super) fn forget(&self, uid: &str) {
+        self.known.lock().remove(uid);
+    }
+}
+
+/// Whether all rules are known that `askings` of `pod` have to heed; else why not, and `pod` is looked at again when they are.
+pub(super) fn are_known(shared: &Arc<Shared>, pod: &CachedPod, askings: &[Asking]) -> Result<(), String> {
+    {
+        let mut known = shared.fresh.known.lock();
+        if askings.is_empty() {
+            known.remove(pod.uid());
+            return Ok(());
+        }
+        if let Some(known) = known.get_mut(pod.uid()) {
+            known.retain(|asking| askings.contains(asking));
+            if askings.iter().all(|asking| known.contains(asking)) {
+                return Ok(());
+            }
+        }
+    }
+    let key = pod.key();
+    let mut spaces = shared.fresh.spaces.lock();
+    let space = spaces.entry(key.namespace.clone()).or_default();
+    space.waiting.retain(|(waiting, ..)| *waiting != key);
+    space.waiting.push((key.clone(), pod.uid().to_owned(), askings.to_vec()));
+    if !space.is_asking {
+        space.is_asking = true;
+        shared.spawn(ask(shared.clone(), key.namespace.clone()));
+    }
+    Err(match &space.trouble {
+        None => "the rules for it are being looked up".to_owned(),
+        Some(trouble) => format!("the rules for it can't be looked up: {trouble}; it is tried again"),
+    })
+}
+
+/// Lists until nobody of `namespace` waits.
+async fn ask(shared: Arc<Shared>, namespace: String) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let batch = {
+            let mut spaces = shared.fresh.spaces.lock();
+            let Some(space) = spaces.get_mut(&namespace) else { return };
+            if space.waiting.is_empty() {
+                spaces.remove(&namespace);
+                return;
+            }
+            std::mem::take(&mut space.waiting)
+        };
+        match list(&shared, &namespace).await {
+            Ok(present) => {
+                pause = FIRST_PAUSE;
+                until_known(&shared, &namespace, present).await;
+                for (pod, uid, askings) in batch {
+                    shared.fresh.known.lock().entry(uid).or_default().extend(askings);
+                    shared.awake.push(pod);
+                }
+                if let Some(space) = shared.fresh.spaces.lock().get_mut(&namespace) {
+                    space.trouble = None;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(namespace, %error, "could not look up PodTransitionRules; operations wait for it, and it is tried again");
+                if let Some(space) = shared.fresh.spaces.lock().get_mut(&namespace) {
+                    // Those who have come since are newer, and are asked about all the same.
+                    let again = batch
+                        .into_iter()
+                        .filter(|(pod, ..)| space.waiting.iter().all(|(waiting, ..)| waiting != pod));
+                    let again: Vec<_> = again.collect();
+                    again.iter().for_each(|(pod, ..)| shared.awake.push(pod.clone()));
+                    space.waiting.extend(again);
+                    space.trouble = Some(error);
+                }
+                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// A rule object's name, UID and generation.
+type Present = (String, String, i64);
+
+async fn list(shared: &Shared, namespace: &str) -> Result<Vec<Present>, String> {
+    let api: Api<PodTransitionRule> = Api::namespaced(shared.client.clone(), namespace);
+    let params = ListParams::default();
+    let listed = match tokio::time::timeout(DEADLINE, api.list_metadata(&params)).await {
+        Ok(Ok(listed)) => listed,
+        // The API server knows no such resource: there are no rules.
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => return Ok(Vec::new()),
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err(format!("no answer from the API server within {DEADLINE:?}")),
+    };
+    let read = |object: &PartialObjectMeta<PodTransitionRule>| {
+        (object.name_any(), object.uid().unwrap_or_default(), object.metadata.generation.unwrap_or_default())
+    };
+    Ok(listed.items.iter().map(read).collect())
+}
+
+/// Waits until everything that was listed is known.
+async fn until_known(shared: &Shared, namespace: &str, mut listed: Vec<Present>) {
+    let mut seen = shared.rules_seen.subscribe();
+    loop {
+        seen.mark_unchanged();
+        let missing = shared.missing(namespace, &listed);
+        if missing.is_empty() {
+            return;
+        }
+        // What was removed, or made anew, since the list will never be known so: then a list that is newer tells, which serves as well.
+        if tokio::time::timeout(PATIENCE, seen.changed()).await.is_err() {
+            tracing::warn!(
+                namespace,
+                ?missing,
+                "the watch of PodTransitionRules is behind; operations wait for it"
+            );
+            if let Ok(newer) = list(shared, namespace).await {
+                listed = newer;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Names of those that were `listed` and aren't known so, or in a later generation.
+    fn missing(&self, namespace: &str, listed: &[Present]) -> Vec<String> {
+        let state = self.state.lock();
+        let records = state.spaces.get(namespace).map(|space| &space.records);
+        let is_known = |(name, uid, generation): &&Present| {
+            let record = records.and_then(|records| records.get(name));
+            record.is_some_and(|record| record.uid == *uid && record.generation >= *generation)
+        };
+        listed.iter().filter(|present| !is_known(present)).map(|(name, ..)| name.clone()).collect()
+    }
+}

@@ -1,0 +1,222 @@
+//! Rules against an API server in memory.
+
+mod leader;
+mod server;
+
+use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use serde_json::{Value, json};
+
+use leader::Leader;
+use server::{Kind, Server};
+
+fn budget(most: Value) -> Value {
+    json!({
+        "selector": {"matchLabels": {"app": "web"}},
+        "rules": [{"name": "budget", "availablePolicy": {"maxUnavailableValue": most}}],
+    })
+}
+
+fn is_out(server: &Server, name: &str) -> bool {
+    !server.labels(name).contains_key(SERVICE_AVAILABLE)
+}
+
+#[tokio::test]
+async fn many_ask_at_once_and_the_budget_holds() {
+    let server = Server::new();
+    server.pods(20, 20);
+    server.rule("web", budget(json!("25%")));
+    let mut leader = Leader::start(&server, "one");
+    (0..20).for_each(|number| server.begin(&format!("web-{number}")));
+    let mut worst = 0;
+    leader
+        .until("a quarter is out", |leader| {
+            worst = worst.max(leader.server.out(20).len());
+            worst >= 5
+        })
+        .await;
+    // Whoever is out comes back, and the next go, the oldest first.
+    let mut served: Vec<String> = Vec::new();
+    leader
+        .until("everybody was out once", |leader| {
+            let out = leader.server.out(20);
+            worst = worst.max(out.len());
+            for name in out {
+                leader.server.finish(&name);
+                served.push(name);
+            }
+            served.len() == 20
+        })
+        .await;
+    assert_eq!(worst, 5, "never more");
+    for (place, names) in served.chunks(5).enumerate() {
+        let is_its_turn = |name: &String| name[4..].parse::<usize>().unwrap() / 5 == place;
+        assert!(names.iter().all(is_its_turn), "the oldest first: {served:?}");
+    }
+    leader
+        .until("nobody waits any more", |leader| {
+            leader.server.status_writes().last().is_some_and(|status| {
+                status["waitingCount"] == 0 && status["grants"].is_null() && status["details"].is_null()
+            })
+        })
+        .await;
+    let writes = server.status_writes();
+    assert!(writes.len() <= 12, "{} writes", writes.len());
+    let last = writes.last().unwrap();
+    assert_eq!((&last["targetCount"], &last["conditions"][0]["status"]), (&json!(20), &json!("True")));
+    assert_eq!(last["targets"].as_array().unwrap().len(), 20);
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn there_is_no_window_before_a_rule_is_known() {
+    let server = Server::new();
+    server.pods(1, 1);
+    server.hold_watch(true);
+    let mut leader = Leader::start(&server, "one");
+    server.rule("web", budget(json!(0)));
+    server.begin("web-0");
+    let mut said = String::new();
+    leader.follow();
+    // As long as the watch brings nothing the rule is missing, and the operation waits.
+    for _ in 0..50 {
+        said = leader.look("web-0");
+        assert!(!is_out(&server, "web-0"));
+        tokio::task::yield_now().await;
+    }
+    assert!(said.contains("the rules for it are being looked up"), "{said}");
+    server.hold_watch(false);
+    leader
+        .until("the rule refuses", |leader| {
+            assert!(!is_out(&leader.server, "web-0"));
+            leader.look("web-0").contains(
+                "rule web/budget: [budget] blocked by max unavailable policy: [max unavailable]=0/1",
+            )
+        })
+        .await;
+    server.delete(Kind::Rules, "web");
+    leader.until("the rule is gone, and the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn rules_that_can_not_be_listed_are_not_taken_for_none() {
+    let server = Server::new();
+    server.pods(1, 1);
+    server.fail_lists(true);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader
+        .until("the reason is told", |leader| {
+            assert!(!is_out(&leader.server, "web-0"));
+            leader.look("web-0").contains("can't be looked up")
+        })
+        .await;
+    server.fail_lists(false);
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn without_the_resource_there_are_no_rules() {
+    let server = Server::new().without_rules();
+    server.pods(1, 1);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    assert!(server.status_writes().is_empty());
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn every_refusal_is_told_and_a_label_lets_go_on() {
+    let server = Server::new();
+    server.pods(2, 2);
+    let labels = json!({
+        "selector": {"matchLabels": {"app": "web"}},
+        "rules": [
+            {"name": "ready", "labelCheck": {"requires": {"matchLabels": {"ready": "yes"}}}},
+            {"name": "tested", "labelCheck": {"requires": {"matchLabels": {"tested": "yes"}}}},
+        ],
+    });
+    server.rule("labels", labels);
+    server.rule("zero", budget(json!(1)));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader
+        .until("both are told", |leader| {
+            let said = leader.look("web-0");
+            let refused = |rule: &str| {
+                said.contains(&format!("rule labels/{rule}: block by label check policy, pod shop/web-0"))
+            };
+            refused("ready") && refused("tested") && said.contains("rule zero/budget: there is room")
+        })
+        .await;
+    let is_told =
+        |status: &Value| status["details"][0]["rejectInfo"].as_array().is_some_and(|info| info.len() == 2);
+    leader.until("the status tells it", |leader| leader.server.status_writes().iter().any(is_told)).await;
+    assert!(
+        !server.status_writes().iter().any(|status| status["grants"].is_array()),
+        "no room for who can't use it"
+    );
+    server.label("web-0", "ready", "yes");
+    server.label("web-0", "tested", "yes");
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    let object = server.get(Kind::Pods, "web-0").unwrap();
+    let detail = &object["metadata"]["annotations"]["detail.podtransitionrule.kusionstack.io/labels"];
+    assert_eq!(detail, r#"{"stage":"PreCheck","passed":true}"#);
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn replicas_that_are_missing_count() {
+    let server = Server::new();
+    server.pods(4, 5);
+    server.rule("web", budget(json!(1)));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader
+        .until("one replica is missing", |leader| {
+            assert!(!is_out(&leader.server, "web-0"));
+            leader.look("web-0").contains("[missing replicas]=1")
+        })
+        .await;
+    server.scale(4);
+    leader.until("it isn't missing any more", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+/// A second controller takes over while the first still believes that it leads.
+#[tokio::test]
+async fn two_controllers_do_not_overdraw_a_budget() {
+    let server = Server::new();
+    server.pods(8, 8);
+    server.rule("web", budget(json!(2)));
+    let mut first = Leader::start(&server, "one");
+    (0..8).for_each(|number| server.begin(&format!("web-{number}")));
+    first.until("two are out", |leader| leader.server.out(8).len() == 2).await;
+    let lists = server.pod_lists();
+    let mut second = Leader::start(&server, "two");
+    let mut done = 0;
+    // The first goes on to look, at pods as it saw them before.
+    second
+        .until("everybody was out once", |second| {
+            first.look_at_all();
+            let out = second.server.out(8);
+            assert!(out.len() <= 2, "{out:?}");
+            let granted = out
+                .iter()
+                .filter(|name| second.server.labels(name).contains_key(&Stage::PreChecked.key("a")));
+            for name in granted.cloned().collect::<Vec<_>>() {
+                second.server.finish(&name);
+                done += 1;
+            }
+            if done % 3 == 2 {
+                first.follow();
+            }
+            done == 8
+        })
+        .await;
+    assert!(server.pod_lists() > lists, "who finds another one's ledger reads the pods");
+    first.end().await;
+    second.end().await;
+}
