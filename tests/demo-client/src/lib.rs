@@ -19,7 +19,7 @@ mod report;
 mod tally;
 
 pub use args::Args;
-pub use report::{Connections, LoadReport, Report, Second};
+pub use report::{Connections, Failure, LoadReport, Report, Second};
 
 /// Runs the load until it is stopped over the control port, by SIGTERM, or by its own time limit.
 ///

@@ -74,7 +74,9 @@ impl Load {
                         drop(permit);
                     });
                 }
-                Err(_) => self.tally.lock().failed("too many requests under way".to_owned(), Instant::now()),
+                Err(_) => {
+                    self.tally.lock().failed("too many requests under way".to_owned(), at, Instant::now())
+                }
             }
         }
         *self.ended.lock() = Some(Instant::now());
@@ -120,7 +122,7 @@ impl Load {
         let mut tally = self.tally.lock();
         match answered {
             Ok(()) => tally.succeeded(due, Instant::now()),
-            Err(reason) => tally.failed(reason, Instant::now()),
+            Err(reason) => tally.failed(reason, due, Instant::now()),
         }
     }
 

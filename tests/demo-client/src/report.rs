@@ -53,6 +53,8 @@ pub struct LoadReport {
     pub failed: u64,
     /// How many failed for which reason.
     pub reasons: BTreeMap<String, u64>,
+    /// The first of them, one by one.
+    pub failures: Vec<Failure>,
     /// Requests that were sent a second time, on a fresh connection.
     pub sent_again: u64,
     /// Connections that were opened.
@@ -65,6 +67,17 @@ pub struct LoadReport {
     pub p99_ms: f64,
     /// What came to an end in each second.
     pub series: Vec<Second>,
+}
+
+/// A request that got no good answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Why.
+    pub reason: String,
+    /// When that was known, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// How long after it was due, in milliseconds. A connection whose first packet was lost tries again after 1,000, and after 3,000.
+    pub took_ms: f64,
 }
 
 /// One second of a load.

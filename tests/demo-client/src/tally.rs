@@ -2,10 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crate::report::{Connections, LoadReport, Second};
+use crate::report::{Connections, Failure, LoadReport, Second};
 
 /// The counts of one load.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(crate) struct Tally {
     longest_pause: Duration,
     latencies: Vec<Duration>,
     reasons: BTreeMap<String, u64>,
+    failures: Vec<Failure>,
     series: Vec<Second>,
     pub(crate) sent_again: u64,
     pub(crate) opened: u64,
@@ -30,6 +31,7 @@ impl Tally {
             longest_pause: Duration::ZERO,
             latencies: Vec::new(),
             reasons: BTreeMap::new(),
+            failures: Vec::new(),
             series: Vec::new(),
             sent_again: 0,
             opened: 0,
@@ -44,8 +46,14 @@ impl Tally {
         self.second(now).requests += 1;
     }
 
-    /// A request got none.
-    pub(crate) fn failed(&mut self, reason: String, now: Instant) {
+    /// A request that was due at `due` got none.
+    pub(crate) fn failed(&mut self, reason: String, due: Instant, now: Instant) {
+        if self.failures.len() < MOST_FAILURES {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let at_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
+            let took_ms = milliseconds(&now.saturating_duration_since(due));
+            self.failures.push(Failure { reason: reason.clone(), at_ms, took_ms });
+        }
         *self.reasons.entry(reason).or_default() += 1;
         let second = self.second(now);
         second.requests += 1;
@@ -77,6 +85,7 @@ impl Tally {
             requests: latencies.len() as u64 + failed,
             failed,
             reasons: self.reasons.clone(),
+            failures: self.failures.clone(),
             sent_again: self.sent_again,
             opened: self.opened,
             longest_pause_ms: milliseconds(&pause),
@@ -86,6 +95,9 @@ impl Tally {
         }
     }
 }
+
+/// So many failures are told one by one; the others are only counted.
+const MOST_FAILURES: usize = 20;
 
 /// Later seconds are counted with this one: a bound for the memory.
 const MOST_SECONDS: usize = 24 * 3600;
@@ -104,12 +116,14 @@ mod tests {
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut tally = Tally::new(Connections::New, start);
         tally.succeeded(at(5), at(10));
-        tally.failed("refused".to_owned(), at(500));
+        tally.failed("refused".to_owned(), at(490), at(500));
         tally.succeeded(at(690), at(700));
-        tally.failed("refused".to_owned(), at(1100));
+        tally.failed("refused".to_owned(), at(90), at(1100));
         let report = tally.report(at(1200));
         assert_eq!((report.requests, report.failed), (4, 2));
         assert_eq!(report.reasons, BTreeMap::from([("refused".to_owned(), 2)]));
+        let took: Vec<f64> = report.failures.iter().map(|failure| failure.took_ms.round()).collect();
+        assert_eq!(took, [10.0, 1010.0]);
         assert!((report.longest_pause_ms - 690.0).abs() < 1e-6, "{}", report.longest_pause_ms);
         assert!((report.median_ms - 10.0).abs() < 1e-6, "{}", report.median_ms);
         let series = [Second { requests: 3, failed: 1 }, Second { requests: 1, failed: 1 }];

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use demo_client::{Connections, LoadReport};
+use demo_client::{Connections, Failure, LoadReport};
 use serde::Serialize;
 
 use super::act::Act;
@@ -55,6 +55,8 @@ pub struct Entry {
     pub failed: u64,
     /// How many failed for which reason.
     pub reasons: BTreeMap<String, u64>,
+    /// The first of them, one by one.
+    pub failures: Vec<Failure>,
     /// How many failed in which second of the load.
     pub failed_by_second: BTreeMap<usize, u64>,
     /// Requests that were sent again on a fresh connection, since a used one ended before the first byte of the answer.
@@ -81,6 +83,7 @@ impl Entry {
             requests: load.requests,
             failed: load.failed,
             reasons: load.reasons,
+            failures: load.failures,
             failed_by_second: (load.series.iter().map(|second| second.failed).enumerate())
                 .filter(|(_, failed)| *failed > 0)
                 .collect(),

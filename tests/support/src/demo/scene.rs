@@ -97,6 +97,12 @@ impl Scene<'_> {
             self.clock.say(&format!(
                 "{act}, {who}, server {server}, {how} connections: lost {failed} of {requests} in {took:.1} s"
             ));
+            // Each is one too many.
+            for failure in entry.failures.iter().filter(|_| podward) {
+                let (reason, after) = (&failure.reason, failure.took_ms);
+                self.clock
+                    .say(&format!("lost, {after:.0} ms after it was due, at {}: {reason}", failure.at_ms));
+            }
         }
         Ok(entries)
     }
