@@ -133,6 +133,10 @@ impl Lifecycle for FakeController {
         Err(Status::unimplemented("not here"))
     }
 
+    async fn busy(&self, _: Request<v1::BusyRequest>) -> Result<Response<v1::BusyResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn get(&self, _: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
         Err(Status::unimplemented("not here"))
     }
