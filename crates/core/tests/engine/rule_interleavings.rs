@@ -13,7 +13,7 @@ use podward_core::hooks::Selector;
 use podward_core::keys::SERVICE_AVAILABLE;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// No budget is overdrawn by what is given, nobody leaves service without it, and in the end everybody who asks gets through.
     #[test]

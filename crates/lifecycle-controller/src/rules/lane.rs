@@ -10,7 +10,7 @@ use podward_api::pod_transition_rule::RuleState;
 use podward_core::rules::{Asking, Budget, Member, Others, Settlement, Subject, report, settle};
 
 use super::checks::Heard;
-use super::metrics::Write;
+use super::metrics::Ended;
 use super::state::{Known, Record, Said};
 use super::status::{self, Stored};
 use super::{Shared, catch_up};
@@ -301,14 +301,14 @@ impl Shared {
         for write in writes {
             match write {
                 Stored::Yes(object) => {
-                    self.metrics.wrote(Write::Done);
+                    self.metrics.wrote(Ended::Done);
                     self.put(Record::new(*object));
                     if let Went::Quiet = went {
                         went = Went::Wrote;
                     }
                 }
                 Stored::Lost(name) => {
-                    self.metrics.wrote(Write::Lost);
+                    self.metrics.wrote(Ended::Lost);
                     match status::read(&self.client, namespace, &name).await {
                         Ok(Some(object)) => {
                             self.put(Record::new(object));
@@ -325,7 +325,7 @@ impl Shared {
                     }
                 }
                 Stored::No(name, error) => {
-                    self.metrics.wrote(Write::Failed);
+                    self.metrics.wrote(Ended::Failed);
                     tracing::warn!(namespace, name, %error, "could not write the status of a PodTransitionRule; nothing is let through that isn't on record there, and it is tried again");
                     went = Went::Failed;
                 }
