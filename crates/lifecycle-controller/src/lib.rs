@@ -33,6 +33,8 @@ mod latest;
 mod metrics;
 mod notes;
 mod reconcile;
+#[allow(dead_code, unused_imports)] // Rules are not followed yet.
+mod rules;
 mod serve;
 mod services;
 mod story;

@@ -1,0 +1,3 @@
+//! PodTransitionRules.
+
+pub(crate) mod webhook;
