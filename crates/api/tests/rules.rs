@@ -140,7 +140,7 @@ fn what_is_wrong_is_named_with_its_field() {
             "spec.rules[0].name: longer than 253",
         ),
         (
-            json!({"labelCheck": {"requires": contradiction.clone()}}),
+            json!({"labelCheck": {"requires": contradiction}}),
             "spec.rules[0].labelCheck.requires: nothing can match",
         ),
         (
