@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::grpc::AttachHub;
 use crate::metrics::Metrics;
-use crate::reconcile::{Context, let_go_of, on_error, reconcile};
+use crate::reconcile::{Context, Voices, let_go_of, on_error, reconcile};
 use crate::rules::Rules;
 use crate::services::missing_services;
 use crate::traces::Traces;
@@ -99,16 +99,9 @@ impl Leader {
             LostNodes::follow(client.clone(), watch, self.node_unreachable_limit, store.clone());
         let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
-        let context = Arc::new(Context::new(
-            client.clone(),
-            metrics.clone(),
-            events,
-            hooks.clone(),
-            deletions,
-            rules.clone(),
-            self.max_busy,
-            traces,
-        ));
+        let voices =
+            Voices { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };
+        let context = Arc::new(Context::new(client.clone(), metrics.clone(), events, voices, traces));
         let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
         let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
         let waiting = (store, context.clone());

@@ -36,6 +36,15 @@ const AT_ONCE: usize = 32;
 /// How long a pod waits at most for hooks to be known before it is looked at again.
 const HOOKS_UNKNOWN: Duration = Duration::from_secs(5);
 
+/// Who has a say in what becomes of a pod.
+pub(crate) struct Voices {
+    pub(crate) hooks: Callbacks,
+    pub(crate) deletions: Deletions,
+    pub(crate) rules: Rules,
+    /// How long operations wait for busy pods.
+    pub(crate) max_busy: Duration,
+}
+
 /// What every reconciliation shares.
 pub(crate) struct Context {
     client: Client,
@@ -58,12 +67,10 @@ impl Context {
         client: Client,
         metrics: Arc<Metrics>,
         events: Events,
-        hooks: Callbacks,
-        deletions: Deletions,
-        rules: Rules,
-        max_busy: Duration,
+        voices: Voices,
         traces: Traces,
     ) -> Self {
+        let Voices { hooks, deletions, rules, max_busy } = voices;
         Context {
             writer: Writer::new(client.clone(), metrics.clone()),
             client,
@@ -146,8 +153,10 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         return Ok(Action::requeue(HOOKS_UNKNOWN));
     };
     context.traces.heard(&pod, &plan.notes, plan.now);
-    let work = BusyChecks::new(&pod.view(), context.max_busy, plan.now, &NoRules);
-    context.rules.heard(&pod, &rules, &plan, &deletion.checks(&work));
+    {
+        let work = BusyChecks::new(&pod.view(), context.max_busy, plan.now, &NoRules);
+        context.rules.heard(&pod, &rules, &plan, &deletion.checks(&work));
+    }
     let waits = [
         repair_expectations(&pod, context, &mut plan).await?,
         doubt.map(SignedDuration::unsigned_abs),

@@ -110,10 +110,9 @@ impl Rules {
         });
         shared.spawn(watch::follow(shared.clone(), watches));
         shared.spawn(owners::follow(shared.clone(), changed));
-        let stopped = stop.clone();
         let closing = awake.clone();
         tokio::spawn(async move {
-            stopped.cancelled().await;
+            stop.cancelled().await;
             closing.close();
         });
         let pods = futures::StreamExt::map(stream(awake), |key: PodKey| {

@@ -314,7 +314,7 @@ impl Space {
     }
 
     /// The rule sets that are to be decided about together: those that were touched, and all that have a pod in common with them that asks.
-    pub(super) fn to_decide(&mut self) -> BTreeSet<String> {
+    pub(super) fn take_touched(&mut self) -> BTreeSet<String> {
         let mut sets = match std::mem::take(&mut self.touched) {
             Touched::All => return self.records.keys().cloned().collect(),
             Touched::Some(sets) => sets,

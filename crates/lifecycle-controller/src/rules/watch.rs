@@ -69,7 +69,7 @@ impl Shared {
                     uid: metadata.uid.unwrap_or_default(),
                     generation: metadata.generation.unwrap_or_default(),
                     version: metadata.resource_version.unwrap_or_default(),
-                    set: Arc::new(PodTransitionRule::unreadable(&namespace, &name, &error.error.to_string())),
+                    set: Arc::new(PodTransitionRule::unreadable(&namespace, &name, &error.error)),
                     object: None,
                     ledger: Arc::new(Ledger::default()),
                     status: Arc::default(),
