@@ -13,6 +13,8 @@ pub struct Writes {
     pub pods: f64,
     /// To pods/status.
     pub status: f64,
+    /// To podtransitionrules/status.
+    pub rules: f64,
     /// Of these, refused with 409 or any other error.
     pub refused: f64,
     /// Events.
@@ -27,6 +29,7 @@ impl Writes {
         Writes {
             pods: each(self.pods),
             status: each(self.status),
+            rules: each(self.rules),
             refused: each(self.refused),
             events: each(self.events),
         }
@@ -83,6 +86,7 @@ fn count(entry: &Entry, writes: &mut Writes) {
     match (object.resource.as_deref(), object.subresource.as_deref()) {
         (Some("pods"), None | Some("eviction")) => writes.pods += 1.0,
         (Some("pods"), Some("status")) => writes.status += 1.0,
+        (Some("podtransitionrules"), Some("status")) => writes.rules += 1.0,
         (Some("events"), _) => {
             writes.events += 1.0;
             return;
@@ -104,6 +108,9 @@ mod tests {
         for (verb, agent, resource, subresource, code) in [
             ("patch", "podward-lifecycle-controller/0.1.0", "pods", "", 200),
             ("patch", "podward-lifecycle-controller/0.1.0", "pods", "status", 409),
+            ("patch", "podward-lifecycle-controller/0.1.0", "podtransitionrules", "status", 200),
+            ("patch", "podward-lifecycle-controller/0.1.0", "podtransitionrules", "status", 409),
+            ("create", "kubectl/1.35.0", "podtransitionrules", "", 201),
             ("create", "podward-lifecycle-controller/0.1.0", "events", "", 201),
             ("patch", "podward-lifecycle-controller/0.1.0", "leases", "", 200),
             ("get", "podward-lifecycle-controller/0.1.0", "pods", "", 200),
@@ -119,6 +126,7 @@ mod tests {
             );
             count(&serde_json::from_str(&text).unwrap(), &mut writes);
         }
-        assert_eq!((writes.pods, writes.status, writes.refused, writes.events), (1.0, 1.0, 1.0, 1.0));
+        let Writes { pods, status, rules, refused, events } = writes;
+        assert_eq!((pods, status, rules, refused, events), (1.0, 1.0, 2.0, 2.0, 1.0));
     }
 }

@@ -27,6 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(600);
 /// What counts of a pod here.
 #[derive(Clone, Copy, Default)]
 struct State {
+    pre_checked: bool,
     operate: bool,
     available: bool,
 }
@@ -49,11 +50,14 @@ impl Fleet {
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
         namespaces.create(&PostParams::default(), &object).await.context("make the namespace")?;
         let (sender, states) = watch::channel(States::new());
-        let operate = Stage::Operate.key(ID);
+        let (pre_checked, operate) = (Stage::PreChecked.key(ID), Stage::Operate.key(ID));
         let watching = observe(client.clone(), namespace, OPTED_IN, move |seen| {
             let Seen::Version(pod) = seen else { return };
-            let state =
-                State { operate: pods::has_label(&pod, &operate), available: pods::is_available(&pod) };
+            let state = State {
+                pre_checked: pods::has_label(&pod, &pre_checked),
+                operate: pods::has_label(&pod, &operate),
+                available: pods::is_available(&pod),
+            };
             sender.send_modify(|states| {
                 states.insert(pod.name_any(), state);
             });
@@ -184,6 +188,15 @@ impl Fleet {
             .await
     }
 
+    /// Gives each of the pods the label `key` with `value`: an event a pod, and nothing to do for anybody.
+    pub(crate) async fn touch_all(&self, names: &[String], key: &str, value: &str) -> Result<()> {
+        futures::stream::iter(names)
+            .map(|name| self.label(name, json!({key: value})))
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
+    }
+
     async fn label(&self, name: &str, labels: serde_json::Value) -> Result<()> {
         let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
         self.pods
@@ -191,6 +204,12 @@ impl Fleet {
             .await
             .with_context(|| format!("label pod {name}"))?;
         Ok(())
+    }
+
+    pub(crate) async fn until_pre_checked(&self, names: &[String]) -> Result<()> {
+        // Who has `operate` has passed, whether the label is still there or not.
+        let test = |states: &States| of(states, names).all(|state| state.pre_checked || state.operate);
+        self.until("all have pre-checked", test).await
     }
 
     pub(crate) async fn until_operate(&self, names: &[String]) -> Result<()> {

@@ -6,6 +6,7 @@ mod audit;
 pub mod drain;
 mod fleet;
 pub mod operations;
+pub mod rules;
 pub mod times;
 mod usage;
 pub mod webhook;

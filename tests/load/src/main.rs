@@ -1,5 +1,6 @@
-//! `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load admission`, `podward-load webhook PROGRAM [SECONDS]` and
-//! `podward-load deletes PROGRAM [SECONDS]`: one benchmark; the report is JSON on the standard output. `cargo xtask bench` builds what they need and runs them.
+//! `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS [ASKING]]`, `podward-load admission`,
+//! `podward-load webhook PROGRAM [SECONDS]` and `podward-load deletes PROGRAM [SECONDS]`: one benchmark; the report is JSON on the
+//! standard output. `cargo xtask bench` builds what they need and runs them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use podward_load::admission::{self, AdmissionOptions};
 use podward_load::drain::{self, DrainOptions};
 use podward_load::operations::{self, OperationsOptions};
+use podward_load::rules::{self, RulesOptions};
 use podward_load::webhook::{self, WebhookOptions};
 use serde::Serialize;
 
@@ -17,11 +19,12 @@ fn main() -> Result<()> {
     match arguments.next().as_deref() {
         Some("operations") => runtime.block_on(measure_operations(arguments.collect())),
         Some("drain") => runtime.block_on(measure_drain()),
+        Some("rules") => runtime.block_on(measure_rules(arguments.collect())),
         Some("admission") => runtime.block_on(measure_admission()),
         Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, admission, webhook PROGRAM [SECONDS], or deletes PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, webhook PROGRAM [SECONDS], or deletes PROGRAM [SECONDS]"
         ),
     }
 }
@@ -38,6 +41,18 @@ async fn measure_operations(sizes: Vec<String>) -> Result<()> {
 
 async fn measure_drain() -> Result<()> {
     print(&drain::run(&DrainOptions::default(), |step| eprintln!("{step}")).await?)
+}
+
+async fn measure_rules(sizes: Vec<String>) -> Result<()> {
+    let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| size.parse()).collect();
+    let sizes = sizes.context("give the number of pods, and of those that ask, as numbers")?;
+    let mut options = RulesOptions::default();
+    if let Some(&pods) = sizes.first() {
+        options.pods = pods;
+        // The same part of them as by default.
+        options.asking = sizes.get(1).copied().unwrap_or(pods / 10);
+    }
+    print(&rules::run(&options, |step| eprintln!("{step}")).await?)
 }
 
 async fn measure_admission() -> Result<()> {

@@ -47,10 +47,19 @@ impl Usage {
 
     /// Resident memory, in MiB.
     pub(crate) fn rss_mib(&self) -> Result<f64> {
+        self.memory_mib("VmRSS:")
+    }
+
+    /// The most resident memory since it started, in MiB.
+    pub(crate) fn peak_rss_mib(&self) -> Result<f64> {
+        self.memory_mib("VmHWM:")
+    }
+
+    fn memory_mib(&self, field: &str) -> Result<f64> {
         let status = self.read("status")?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-        let kib: f64 =
-            line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).context("VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+        let kib = number.with_context(|| format!("no {field} in /proc/{}/status", self.pid))?;
         Ok(kib / 1024.0)
     }
 

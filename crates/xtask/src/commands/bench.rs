@@ -20,15 +20,22 @@ pub(crate) struct Bench {
     /// What to measure; everything if nothing is named
     #[arg(value_enum)]
     names: Vec<Name>,
-    /// Write the reports of all but advance to this file too
+    /// Write the reports of all but engine to this file too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Pods under the rule, for the benchmark rules [default: 5000]
+    #[arg(long, value_name = "NUMBER")]
+    pods: Option<usize>,
+    /// How many of them ask at once, at most a quarter [default: a tenth]
+    #[arg(long, value_name = "NUMBER", requires = "pods")]
+    asking: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Name {
-    /// The engine's step for one pod
-    Advance,
+    /// The engine alone: its step for one pod, and what it makes of rules over many
+    #[value(alias = "advance")]
+    Engine,
     /// The mutating webhook alone: CPU, requests per second, latency, memory
     Webhook,
     /// The validating webhook alone, asked about deletes: the same
@@ -37,6 +44,8 @@ enum Name {
     Operations,
     /// Deletes and evictions on a simulated cluster: time, writes, memory of each service
     Drain,
+    /// Rules on a simulated cluster: many pods that ask at once, and pods that no rule selects
+    Rules,
     /// What the webhooks add to requests at the API server, on a real node, with 1, 2 and 4 replicas
     Admission,
 }
@@ -44,11 +53,15 @@ enum Name {
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let names = if self.names.is_empty() { Name::value_variants() } else { &self.names };
+        ensure!(
+            self.pods.is_none() || names.contains(&Name::Rules),
+            "--pods is for the benchmark rules, which isn't asked for"
+        );
         let mut reports = Map::new();
         for &name in names {
             println!("== {}", label(name));
             match name {
-                Name::Advance => advance().await?,
+                Name::Engine => engine().await?,
                 Name::Webhook => {
                     let programs = build_workspace(PROFILE).await?;
                     let webhook = programs.path("mutating-webhook")?;
@@ -59,13 +72,19 @@ impl Bench {
                     let webhook = programs.path("validating-webhook")?;
                     reports.insert(label(name), load(&programs, "deletes", &[webhook.into()], None).await?);
                 }
-                Name::Operations | Name::Drain | Name::Admission => {
+                Name::Operations | Name::Drain | Name::Rules | Name::Admission => {
                     let keeper = match name {
                         Name::Admission => prepare::bed(&Part::ALL, true).await?.keeper,
                         _ => prepare::bed(Shape::Simulated.parts(), false).await?.keeper,
                     };
                     let programs = build_workspace(PROFILE).await?;
-                    reports.insert(label(name), load(&programs, &label(name), &[], Some(&keeper)).await?);
+                    let sizes = match name {
+                        Name::Rules => self.pods.into_iter().chain(self.asking).collect(),
+                        _ => Vec::new(),
+                    };
+                    let arguments: Vec<OsString> = sizes.iter().map(|size| size.to_string().into()).collect();
+                    let report = load(&programs, &label(name), &arguments, Some(&keeper)).await?;
+                    reports.insert(label(name), report);
                 }
             }
         }
@@ -81,9 +100,10 @@ fn label(name: Name) -> String {
     name.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-async fn advance() -> Result<()> {
+async fn engine() -> Result<()> {
     let mut command = podward_testbed::cargo();
-    command.args(["bench", "--profile", PROFILE, "--package", "podward-core", "--bench", "advance"]);
+    command.args(["bench", "--profile", PROFILE, "--package", "podward-core"]);
+    command.args(["--bench", "advance", "--bench", "rules"]);
     let status = console::run(&mut command, "cargo bench").await?;
     ensure!(status.success(), "cargo bench ended with {status}; its messages are above");
     Ok(())
