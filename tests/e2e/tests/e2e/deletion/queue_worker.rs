@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use hyper::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use podward_core::keys::BUSY_UNTIL;
+use podward_core::keys::{BUSY_UNTIL, CONTROL_LABEL, CONTROL_VALUE};
 use podward_e2e::{Scene, Test};
 use podward_support::{WorkerImage, within};
 use podward_testbed::workspace_dir;
@@ -80,6 +80,13 @@ async fn at_work(scene: &Scene, change: impl Fn(&mut Value)) -> Result<BTreeSet<
     let serves =
         |pods: &[&Pod]| pods.iter().any(|pod| is_of(pod, "queue") && podward_support::pods::is_ready(pod));
     scene.feed().until_pods_within(LONG, "the queue serves", serves).await?;
+    let answers = async {
+        while account(scene).await.is_err() {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    };
+    within(LONG, || "the queue to answer by its Service".to_owned(), answers).await?;
     until_serving(scene, "worker", WORKERS).await?;
     ask(scene, "POST", &format!("tasks/{TASKS}")).await?;
     let all_busy = |pods: &[&Pod]| {
@@ -90,8 +97,9 @@ async fn at_work(scene: &Scene, change: impl Fn(&mut Value)) -> Result<BTreeSet<
     Ok(names_of(scene, "worker").into_iter().collect())
 }
 
-/// Shorter tasks, the image of the tests, and a label by which the pods of this test are told.
+/// Shorter tasks, the image of the tests, and a label by which the pods of this test are told. All have opted in, as all pods of a test.
 fn in_a_test(scene: &Scene, template: &mut Value) {
+    template["metadata"]["labels"][CONTROL_LABEL] = json!(CONTROL_VALUE);
     template["metadata"]["labels"]["test"] = json!(scene.namespace());
     let container = &mut template["spec"]["containers"][0];
     container["image"] = json!(WorkerImage::default().name);
