@@ -143,10 +143,10 @@ impl Authority {
         };
         let mut wanted = names.to_vec();
         wanted.sort();
-        if let Err(error) = KeyPair::from_pem(&leaf.key) {
-            Some(format!("its key can't be used: {error}"))
-        } else if facts.issuer != signer.subject {
+        if facts.issuer != signer.subject {
             Some("it was signed by another authority".to_owned())
+        } else if let Err(error) = KeyPair::from_pem(&leaf.key) {
+            Some(format!("its key can't be used: {error}"))
         } else if facts.names != wanted {
             Some("it is for other names".to_owned())
         } else if now >= facts.renewal() {

@@ -186,8 +186,12 @@ impl Keeper {
                     Some(new) => (new, "its time comes to an end".to_owned()),
                 }
             }
-            Some(Err(problem)) => (self.new_authority(now, &by_services)?, problem),
-            None => (self.new_authority(now, &by_services)?, "there was none".to_owned()),
+            not => {
+                // Services may have lost their Secrets and go on with what they had: the API server knows yet whose that is.
+                let by_all = by_services + &self.trusted_by_api_server();
+                let new = Authority::new(self.lifetimes, now, &by_all).map_err(Error::Certificate)?;
+                (new, not.and_then(Result::err).unwrap_or_else(|| "there was none".to_owned()))
+            }
         };
         tracing::info!(secret = AUTHORITY, "the authority changes: {why}");
         let mut data = vec![
@@ -202,8 +206,8 @@ impl Keeper {
         Ok(authority)
     }
 
-    fn new_authority(&self, now: u64, trusted: &str) -> Result<Authority, Error> {
-        Authority::new(self.lifetimes, now, trusted).map_err(Error::Certificate)
+    fn trusted_by_api_server(&self) -> String {
+        self.bundles.values().flatten().map(Bundles::text).collect()
     }
 
     /// Gives when its certificate is to be renewed.

@@ -146,6 +146,7 @@ fn only_entries_that_trust_others_are_patched() {
         Bundles::from(&found.unwrap())
     };
     assert_eq!(bundles(Some("new")).patch("new"), None);
+    assert_eq!(bundles(Some("old")).text(), "old\nnew\n");
     for other in [None, Some("old")] {
         let expected = json!({
             "metadata": {"resourceVersion": "7"},
