@@ -11,10 +11,11 @@
 //! - Nobody is shown a certificate that he can't know the authority of: a new authority is trusted by everybody for a twelfth of its
 //!   life (a day at most) before it signs, and the old one until it has expired.
 //! - A certificate is renewed when two thirds of its time have passed; if nobody is there to do it then, a third is left.
+//! - Who has signed what services still have, as cert-manager before it was let go, is trusted until he has ended.
 //! - Private keys leave this module for their Secrets only.
 //!
-//! A Secret of the authority that is lost or can't be read is the one case with a gap: a new authority signs at once, and callers that
-//! have yet to hear of it are refused for that moment.
+//! A Secret of the authority that is lost or can't be used is the one case with a gap: a new authority signs at once. The API server is
+//! told of it first; services that call each other and have yet to hear of it are refused for that moment.
 
 mod authority;
 mod bundles;

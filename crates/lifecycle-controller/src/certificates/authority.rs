@@ -13,6 +13,8 @@ use super::pem::{Facts, Pair, facts_of, split};
 const BACKDATED: Duration = Duration::from_secs(60);
 /// What the authority is called; a number follows, so that no two have the same name.
 const NAME: &str = "podward-ca";
+/// Authorities that are trusted at most; a few are in use at a time.
+const MOST_TRUSTED: usize = 16;
 
 /// How long things last.
 #[derive(Clone, Copy, Debug)]
@@ -48,12 +50,19 @@ impl Authority {
     /// A new one, which goes on trusting those of `trusted` that are good yet.
     pub(crate) fn new(lifetimes: Lifetimes, now: u64, trusted: &str) -> Result<Authority, Problem> {
         let current = make_authority(lifetimes, now)?;
-        let trusted = trust(&current, trusted, now);
+        let trusted = trusted_still(&current.certificate, trusted, now);
         Ok(Authority { current, next: None, trusted })
     }
 
-    /// What it is to become at `now` (seconds since 1970); `None` while it may stay as it is.
-    pub(crate) fn replaced(&self, lifetimes: Lifetimes, now: u64) -> Result<Option<Authority>, Problem> {
+    /// What it is to become at `now` (seconds since 1970), while services trust `others` (PEM); `None` while it may stay as it is.
+    ///
+    /// Services may have certificates of somebody else, from whom this one takes over: he is trusted until they have ended.
+    pub(crate) fn replaced(
+        &self,
+        lifetimes: Lifetimes,
+        others: &str,
+        now: u64,
+    ) -> Result<Option<Authority>, Problem> {
         let mut new = self.clone();
         match &self.next {
             Some(next)
@@ -65,16 +74,26 @@ impl Authority {
             Some(_) => {}
             None if now >= facts_of(&self.current.certificate)?.renewal() => {
                 let next = make_authority(lifetimes, now)?;
-                new.trusted = trust(&next, &self.trusted, now);
+                new.trusted = trusted_still(&next.certificate, &self.trusted, now);
                 new.next = Some(next);
             }
             None => {}
         }
-        let good = still_good(&new.trusted, now);
+        let good = trusted_still(&new.trusted, others, now);
         if !good.is_empty() {
             new.trusted = good;
         }
         Ok((new != *self).then_some(new))
+    }
+
+    /// Why nothing can be signed with it at `now`; `None` if it can.
+    pub(crate) fn why_useless(&self, now: u64) -> Option<Problem> {
+        match (facts_of(&self.current.certificate), KeyPair::from_pem(&self.current.key)) {
+            (Err(problem), _) => Some(problem),
+            (Ok(facts), _) if now >= facts.not_after => Some("it had expired".to_owned()),
+            (_, Err(error)) => Some(format!("its key can't be used, perhaps for not being PKCS#8: {error}")),
+            (Ok(_), Ok(_)) => None,
+        }
     }
 
     /// When to look at [`replaced`](Self::replaced) again, in seconds since 1970.
@@ -124,10 +143,10 @@ impl Authority {
         };
         let mut wanted = names.to_vec();
         wanted.sort();
-        if let Err(error) = KeyPair::from_pem(&leaf.key) {
-            Some(format!("its key can't be used: {error}"))
-        } else if facts.issuer != signer.subject {
+        if facts.issuer != signer.subject {
             Some("it was signed by another authority".to_owned())
+        } else if let Err(error) = KeyPair::from_pem(&leaf.key) {
+            Some(format!("its key can't be used: {error}"))
         } else if facts.names != wanted {
             Some("it is for other names".to_owned())
         } else if now >= facts.renewal() {
@@ -164,14 +183,14 @@ fn between(params: &mut CertificateParams, now: u64, end: u64) -> Result<(), Pro
     Ok(())
 }
 
-/// `new`, and those of `trusted` that are good yet.
-fn trust(new: &Pair, trusted: &str, now: u64) -> String {
-    let mut all = new.certificate.clone();
-    all.push_str(&still_good(trusted, now));
-    all
-}
-
-fn still_good(trusted: &str, now: u64) -> String {
+/// The certificates of `first` and then `second` that are good yet, each once.
+fn trusted_still(first: &str, second: &str, now: u64) -> String {
     let is_good = |pem: &String| facts_of(pem).is_ok_and(|facts: Facts| facts.not_after > now);
-    split(trusted).into_iter().filter(is_good).collect()
+    let mut all: Vec<String> = Vec::new();
+    for pem in split(first).into_iter().chain(split(second)).filter(is_good) {
+        if all.len() < MOST_TRUSTED && !all.contains(&pem) {
+            all.push(pem);
+        }
+    }
+    all.concat()
 }

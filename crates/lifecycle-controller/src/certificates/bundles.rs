@@ -23,6 +23,12 @@ impl Bundles {
         Bundles { version: metadata.resource_version.clone(), entries: entries.collect() }
     }
 
+    /// All authorities that entries trust, as far as they are PEM.
+    pub(crate) fn text(&self) -> String {
+        let bundles = self.entries.iter().filter_map(|(_, bundle)| bundle.as_ref());
+        bundles.map(|ByteString(bytes)| format!("{}\n", String::from_utf8_lossy(bytes))).collect()
+    }
+
     /// The strategic merge patch after which all entries trust `authorities` (PEM); `None` if they do.
     pub(crate) fn patch(&self, authorities: &str) -> Option<Value> {
         let wanted = ByteString(authorities.as_bytes().to_vec());

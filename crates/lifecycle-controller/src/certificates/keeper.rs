@@ -161,10 +161,11 @@ impl Keeper {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let authority = self.authority(now).await?;
         let mut next = authority.look_again(self.lifetimes).map_err(Error::Certificate)?;
+        // Before anything that it signs is shown.
+        self.trust(&authority).await?;
         for service in SERVICES {
             next = next.min(self.service(service, &authority, now).await?);
         }
-        self.trust(&authority).await?;
         let wait = Duration::from_secs(next.saturating_sub(now).max(1)).min(AT_LEAST);
         // Replicas don't all do it at the same moment: whoever is first does it for all.
         Ok(wait.mul_f64(1.0 + fastrand::f64() / 50.0))
@@ -172,20 +173,25 @@ impl Keeper {
 
     async fn authority(&mut self, now: u64) -> Result<Authority, Error> {
         let stored = self.secrets.get(AUTHORITY).and_then(Option::as_ref);
-        let read = stored.map(read_authority);
-        let trusted_by_services = || {
-            let of = |service: &&str| self.text(&secret_of(service), "ca.crt");
-            SERVICES.iter().find_map(of).unwrap_or_default()
-        };
-        let (authority, why) = match read {
+        let of = |service: &&str| self.text(&secret_of(service), "ca.crt");
+        let by_services: String = SERVICES.iter().filter_map(of).collect();
+        let (authority, why) = match stored.map(|stored| read_authority(stored, now)) {
             Some(Ok(authority)) => {
-                match authority.replaced(self.lifetimes, now).map_err(Error::Certificate)? {
+                let new = authority.replaced(self.lifetimes, &by_services, now);
+                match new.map_err(Error::Certificate)? {
                     None => return Ok(authority),
+                    Some(new) if new.current == authority.current && new.next == authority.next => {
+                        (new, "others are trusted besides it, or no longer".to_owned())
+                    }
                     Some(new) => (new, "its time comes to an end".to_owned()),
                 }
             }
-            Some(Err(problem)) => (self.new_authority(now, &trusted_by_services())?, problem),
-            None => (self.new_authority(now, &trusted_by_services())?, "there was none".to_owned()),
+            not => {
+                // Services may have lost their Secrets and go on with what they had: the API server knows yet whose that is.
+                let by_all = by_services + &self.trusted_by_api_server();
+                let new = Authority::new(self.lifetimes, now, &by_all).map_err(Error::Certificate)?;
+                (new, not.and_then(Result::err).unwrap_or_else(|| "there was none".to_owned()))
+            }
         };
         tracing::info!(secret = AUTHORITY, "the authority changes: {why}");
         let mut data = vec![
@@ -200,8 +206,8 @@ impl Keeper {
         Ok(authority)
     }
 
-    fn new_authority(&self, now: u64, trusted: &str) -> Result<Authority, Error> {
-        Authority::new(self.lifetimes, now, trusted).map_err(Error::Certificate)
+    fn trusted_by_api_server(&self) -> String {
+        self.bundles.values().flatten().map(Bundles::text).collect()
     }
 
     /// Gives when its certificate is to be renewed.
@@ -331,14 +337,14 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(bytes.clone()).ok().filter(|text| !text.is_empty())
 }
 
-fn read_authority(secret: &Secret) -> Result<Authority, String> {
+fn read_authority(secret: &Secret, now: u64) -> Result<Authority, String> {
     let pair = |certificate, key| {
         text(secret, certificate).zip(text(secret, key)).map(|(certificate, key)| Pair { certificate, key })
     };
     let current = pair("tls.crt", "tls.key").ok_or("it had no tls.crt or tls.key")?;
-    super::pem::facts_of(&current.certificate)?;
     let trusted = text(secret, "ca.crt").unwrap_or_else(|| current.certificate.clone());
-    Ok(Authority { current, next: pair("next.crt", "next.key"), trusted })
+    let authority = Authority { current, next: pair("next.crt", "next.key"), trusted };
+    authority.why_useless(now).map_or(Ok(authority), Err)
 }
 
 /// The object `name`, now and after each change; `None` while there is none.

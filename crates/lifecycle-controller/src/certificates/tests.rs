@@ -26,14 +26,14 @@ fn everybody_knows_who_signs_before_he_signs() {
     // A signature takes a millisecond or so: seconds in which nothing is due are passed over.
     let mut now = START;
     while now < START + 10 * LIFETIMES.authority.as_secs() {
-        if let Some(new) = authority.replaced(LIFETIMES, now).unwrap() {
+        if let Some(new) = authority.replaced(LIFETIMES, "", now).unwrap() {
             signers += u32::from(new.current != authority.current);
             if new.trusted != authority.trusted {
                 lists.push(new.trusted.clone());
             }
             assert!(new.trusted.contains(&new.current.certificate));
             authority = new;
-            assert_eq!(authority.replaced(LIFETIMES, now).unwrap(), None, "once is enough");
+            assert_eq!(authority.replaced(LIFETIMES, "", now).unwrap(), None, "once is enough");
         }
         if authority.why_renew(&leaf, &names(), LIFETIMES, now).is_some() {
             leaf = authority.sign(&names(), LIFETIMES, now).unwrap();
@@ -59,16 +59,52 @@ fn everybody_knows_who_signs_before_he_signs() {
 fn a_new_authority_is_known_for_a_while_before_it_signs() {
     let first = Authority::new(LIFETIMES, START, "").unwrap();
     let due = facts_of(&first.current.certificate).unwrap().renewal();
-    assert_eq!(first.replaced(LIFETIMES, due - 1).unwrap(), None);
-    let second = first.replaced(LIFETIMES, due).unwrap().unwrap();
+    assert_eq!(first.replaced(LIFETIMES, "", due - 1).unwrap(), None);
+    let second = first.replaced(LIFETIMES, "", due).unwrap().unwrap();
     assert_eq!(second.current, first.current);
     let next = second.next.clone().unwrap();
     assert!(second.trusted.contains(&next.certificate) && second.trusted.contains(&first.trusted));
     let signs = due + LIFETIMES.authority.as_secs() / 12;
-    assert_eq!(second.replaced(LIFETIMES, signs - 1).unwrap(), None);
-    let third = second.replaced(LIFETIMES, signs).unwrap().unwrap();
+    assert_eq!(second.replaced(LIFETIMES, "", signs - 1).unwrap(), None);
+    let third = second.replaced(LIFETIMES, "", signs).unwrap().unwrap();
     assert_eq!((third.current, third.next), (next, None));
     assert_eq!(third.trusted, second.trusted);
+}
+
+/// As after cert-manager, whose certificates services have until new ones are signed.
+#[test]
+fn whom_services_trust_is_trusted_until_he_has_ended() {
+    let authority = Authority::new(LIFETIMES, START, "").unwrap();
+    let other = Authority::new(LIFETIMES, START, "").unwrap();
+    let both = authority.replaced(LIFETIMES, &other.trusted, START).unwrap().unwrap();
+    assert_eq!(both.trusted, format!("{}{}", authority.trusted, other.trusted));
+    assert_eq!((&both.current, &both.next), (&authority.current, &None), "it signs on");
+    assert_eq!(both.replaced(LIFETIMES, &both.trusted.repeat(2), START).unwrap(), None, "once is enough");
+    let many: String = (0..40).map(|_| Authority::new(LIFETIMES, START, "").unwrap().trusted).collect();
+    let most = authority.replaced(LIFETIMES, &many, START).unwrap().unwrap();
+    assert!(split(&most.trusted).len() < 40 && most.trusted.starts_with(&authority.trusted));
+    let end = facts_of(&other.current.certificate).unwrap().not_after;
+    let later = Authority::new(LIFETIMES, end - 10, &other.trusted).unwrap();
+    assert_eq!(split(&later.trusted).len(), 2);
+    let alone = later.replaced(LIFETIMES, &later.trusted, end).unwrap().unwrap();
+    assert_eq!(alone.trusted, later.current.certificate);
+}
+
+#[test]
+fn an_authority_that_cannot_sign_is_useless() {
+    let authority = Authority::new(LIFETIMES, START, "").unwrap();
+    let end = facts_of(&authority.current.certificate).unwrap().not_after;
+    assert_eq!(authority.why_useless(end - 1), None);
+    assert_eq!(authority.why_useless(end).as_deref(), Some("it had expired"));
+    for (certificate, key, words) in [
+        ("", authority.current.key.as_str(), "no certificate"),
+        (authority.current.certificate.as_str(), "rubbish", "key can't be used"),
+    ] {
+        let mut broken = authority.clone();
+        broken.current = super::pem::Pair { certificate: certificate.to_owned(), key: key.to_owned() };
+        let why = broken.why_useless(START).unwrap();
+        assert!(why.contains(words), "{why}");
+    }
 }
 
 #[test]
@@ -110,6 +146,7 @@ fn only_entries_that_trust_others_are_patched() {
         Bundles::from(&found.unwrap())
     };
     assert_eq!(bundles(Some("new")).patch("new"), None);
+    assert_eq!(bundles(Some("old")).text(), "old\nnew\n");
     for other in [None, Some("old")] {
         let expected = json!({
             "metadata": {"resourceVersion": "7"},

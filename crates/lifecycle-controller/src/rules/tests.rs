@@ -73,7 +73,6 @@ async fn there_is_no_window_before_a_rule_is_known() {
     server.pods(1, 1);
     server.hold_watch(true);
     let mut leader = Leader::start(&server, "one");
-    // Later than the first list, so that only the watch can bring it.
     leader.until("rules are watched", |leader| leader.server.rule_watches() > 0).await;
     server.rule("web", budget(json!(0)));
     server.begin("web-0");

@@ -16,7 +16,9 @@ spec:
   renewBefore: {{ div (int .lifetimeSeconds) 3 }}s
   privateKey:
     algorithm: ECDSA
-    size: 256
+    # Not 256, as Podward's own are: cert-manager would keep those until their time has come, and sign one service's before another's,
+    # which then don't trust each other. As it is, it makes all of them anew as soon as it is asked to.
+    size: 384
     rotationPolicy: Always
   usages: [digital signature, server auth]
   dnsNames:

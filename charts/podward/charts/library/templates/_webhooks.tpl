@@ -13,11 +13,14 @@ What all webhook configurations have in common.
 - clientConfig has no caBundle: whatever makes the certificates fills it in, and an upgrade leaves it as it is.
 */}}
 
-{{/* Annotations of a configuration; takes the context of the chart that serves it. */}}
+{{/*
+Annotations of a configuration; takes the context of the chart that serves it. The authority is taken from its own certificate, not
+from the webhook's: that way it is trusted before anything that it has signed is shown.
+*/}}
 {{- define "podward.webhookAnnotations" -}}
 {{- if eq .Values.global.certificates.provider "cert-manager" }}
 annotations:
-  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "podward.tlsSecret" . }}
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/podward-ca
 {{- end }}
 {{- end }}
 

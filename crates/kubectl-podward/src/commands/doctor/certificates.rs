@@ -1,6 +1,7 @@
 //! Whether certificates are good, now and for some time, and belong together.
 
 mod chain;
+mod trust;
 mod validity;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,8 @@ use super::site::Site;
 /// What is known of a service's certificate.
 #[derive(Debug)]
 enum Serving {
-    /// The PEM text that it serves with.
-    Found(Vec<u8>),
+    /// The PEM text that it serves with, and that of the authorities by which it checks others (empty: none).
+    Found(Vec<u8>, Vec<u8>),
     /// There is no Secret with one.
     Missing,
     /// The doctor may not see it.
@@ -45,6 +46,7 @@ pub(super) async fn check(site: &Site) -> Result<Vec<Finding>> {
     }
     let bundles: Vec<&[u8]> = bundles.keys().map(Vec::as_slice).collect();
     findings.extend(judge_serving(&served, &bundles, &site.namespace, now));
+    findings.extend(trust::judge(&served, &site.namespace, now));
     Ok(findings)
 }
 
@@ -89,8 +91,10 @@ async fn serving(site: &Site, service: &str) -> Result<Serving> {
     let name = secret_of(service);
     match secrets.get_opt(&name).await {
         Ok(Some(secret)) => {
-            let certificate = secret.data.unwrap_or_default().remove("tls.crt");
-            Ok(certificate.map_or(Serving::Missing, |bytes| Serving::Found(bytes.0)))
+            let mut data = secret.data.unwrap_or_default();
+            let mut take = |key: &str| data.remove(key).map(|bytes| bytes.0);
+            let (certificate, authorities) = (take("tls.crt"), take("ca.crt").unwrap_or_default());
+            Ok(certificate.map_or(Serving::Missing, |pem| Serving::Found(pem, authorities)))
         }
         Ok(None) => Ok(Serving::Missing),
         Err(error) if is_denied(Some(&error)) => Ok(Serving::Denied),
@@ -118,7 +122,7 @@ fn judge_serving(
                 format!("there is no certificate in Secret {secret}: {service} can't serve"),
                 "the log of the lifecycle-controller, or of cert-manager, says why it makes none",
             )),
-            Serving::Found(pem) => findings.push(judge_one(service, pem, bundles, namespace, now)),
+            Serving::Found(pem, _) => findings.push(judge_one(service, pem, bundles, namespace, now)),
         }
     }
     if !denied.is_empty() {

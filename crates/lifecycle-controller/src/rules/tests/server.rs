@@ -32,7 +32,6 @@ struct Inner {
     has_no_rules: bool,
     fails_to_list: bool,
     holds_watch: bool,
-    rule_watches: usize,
     status_writes: Vec<Value>,
     pod_lists: usize,
     rule_watches: usize,
@@ -73,11 +72,6 @@ impl Server {
     pub(super) fn hold_watch(&self, holds: bool) {
         self.inner.lock().holds_watch = holds;
         self.changed.send_modify(|count| *count += 1);
-    }
-
-    /// Watches of rule objects so far.
-    pub(super) fn rule_watches(&self) -> usize {
-        self.inner.lock().rule_watches
     }
 
     pub(super) fn status_writes(&self) -> Vec<Value> {
@@ -169,7 +163,6 @@ impl Server {
     }
 
     fn watch(&self, kind: Kind, name: Option<String>, query: &str) -> Answer {
-        self.inner.lock().rule_watches += usize::from(kind == Kind::Rules);
         let version = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).unwrap();
         let seen: u64 = version.parse().unwrap();
         self.inner.lock().rule_watches += usize::from(kind == Kind::Rules);
