@@ -6,7 +6,7 @@ mod drain;
 mod evictions;
 mod kinds;
 mod lost_node;
-mod made;
+pub(crate) mod made;
 mod neighbours;
 mod owners;
 mod replay;
