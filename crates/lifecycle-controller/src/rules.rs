@@ -30,6 +30,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod webhook;
 mod webhooks;
 
 use std::sync::Arc;

@@ -16,10 +16,11 @@ const INJECT: &str = "/inject";
 static ROUTES: [Route; 2] = [
     Route {
         path: "/mutate",
+        api: ("", "v1"),
         resources: &[("pods", ""), ("pods", "status")],
         operations: &[Operation::Create, Operation::Update],
     },
-    Route { path: INJECT, resources: &[("pods", "")], operations: &[Operation::Create] },
+    Route { path: INJECT, api: ("", "v1"), resources: &[("pods", "")], operations: &[Operation::Create] },
 ];
 
 /// Advances pods.

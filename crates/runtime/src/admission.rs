@@ -1,6 +1,6 @@
 //! Admission webhooks, admission.k8s.io/v1: reading reviews, answering them, and the HTTP service around both.
 //!
-//! [`AdmissionService`] is the whole of a webhook but its judgement, which is a [`Webhook`]. It promises that every request gets an
+//! [`AdmissionService`] is the whole of a webhook but its judgement, which is a [`Webhook`]; a process may have several, for different kinds of objects. It promises that every request gets an
 //! answer and that no input makes it panic:
 //!
 //! - what can't be tied to a review (wrong path, method or content type, too large, not JSON, another API version) gets an HTTP
@@ -17,6 +17,7 @@
 mod body;
 mod decision;
 mod decode;
+mod judge;
 mod metrics;
 mod response;
 mod service;
@@ -24,6 +25,7 @@ mod traced;
 
 pub use decision::{Decision, Later};
 pub use decode::{AdmissionRequest, DeleteOptions, Operation, Resource, UserInfo};
+pub use judge::Webhooks;
 pub use metrics::AdmissionMetrics;
 pub use response::AdmissionResponse;
 pub use service::{AdmissionService, Limits, Route, Webhook};

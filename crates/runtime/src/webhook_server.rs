@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{AdminServer, Condition, Readiness};
-use crate::admission::{AdmissionMetrics, AdmissionService, Limits, Webhook};
+use crate::admission::{AdmissionMetrics, AdmissionService, Limits, Webhook, Webhooks};
 use crate::args::{KubeArgs, ProcessArgs, TlsArgs};
 use crate::telemetry::traces::Traces;
 use crate::tls::{Certificates, ServerLimits, TlsMetrics, TlsServer, self_check};
@@ -57,6 +57,7 @@ pub struct Setup {
     pub readiness: Readiness,
     /// The wish to stop. Reviews still come for a while after it.
     pub stop: CancellationToken,
+    webhooks: Webhooks,
 }
 
 impl Setup {
@@ -64,7 +65,13 @@ impl Setup {
     #[must_use]
     pub fn new(service: &'static str, version: &'static str, stop: CancellationToken) -> Self {
         let registry = telemetry::registry(service, version);
-        Self { service, version, registry, readiness: Readiness::default(), stop }
+        let (readiness, webhooks) = (Readiness::default(), Webhooks::default());
+        Self { service, version, registry, readiness, stop, webhooks }
+    }
+
+    /// Also serves `webhook`, on paths of its own.
+    pub fn also_serve(&mut self, webhook: impl Webhook) {
+        self.webhooks = std::mem::take(&mut self.webhooks).and(webhook);
     }
 }
 
@@ -106,7 +113,7 @@ pub async fn serve_webhook<W: Webhook>(
     listening: Option<oneshot::Sender<Listening>>,
 ) -> anyhow::Result<()> {
     let WebhookArgs { process, tls, kube } = args;
-    let Setup { service, version, mut registry, readiness, stop } = setup;
+    let Setup { service, version, mut registry, readiness, stop, webhooks } = setup;
     let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
     admission_metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
@@ -154,7 +161,8 @@ pub async fn serve_webhook<W: Webhook>(
         let _ = listening.send(at);
     }
 
-    let service = AdmissionService::traced(webhook, admission_metrics, Limits::default(), traces.spans());
+    let webhooks = webhooks.and(webhook);
+    let service = AdmissionService::of(webhooks, admission_metrics, Limits::default(), traces.spans());
     let report = server.serve(service, stop_accepting).await;
     stopper.abort();
     end.cancel();

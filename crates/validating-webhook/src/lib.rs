@@ -1,11 +1,12 @@
 //! The validating webhook: judges the result of a write to a pod, after all mutating webhooks have had their say, and holds deletes
-//! and evictions of pods until everybody has let go of them.
+//! and evictions of pods until everybody has let go of them. It also judges PodTransitionRules.
 //!
 //! | path | for | does |
 //! |---|---|---|
 //! | `/validate` | pods CREATE and UPDATE | denies what breaks the label protocol; warns of (under `--strict`: denies) half announcements, and labels that only Podward may write and that don't follow from what the writer may |
 //! | `/delete` | pods DELETE | lets through or holds, by [`podward_core::hold`] |
 //! | `/evict` | pods/eviction CREATE (policy/v1 and v1beta1) | looks the pod up, then the same |
+//! | `/rules` | podtransitionrules CREATE and UPDATE | denies what can't be right, with the field; warns of what can't be meant, and of webhooks that can't be reached now |
 //!
 //! `/validate` judges by the tables that the engine advances by, so that no step of Podward's can be denied here. What was wrong
 //! with a pod before a write is not held against the write.
@@ -27,10 +28,12 @@
 #![forbid(unsafe_code)]
 
 mod hold;
+mod rules;
 mod subject;
 mod validate;
 
 pub use hold::{Controller, ControllerArgs, HoldOptions, Holding, Recorder};
+pub use rules::{Reading, Rules};
 pub use subject::Subject;
 pub use validate::Validating;
 
@@ -85,6 +88,7 @@ impl Args {
     ///
     /// When there is no configuration for the API server, or the controller's URL is none.
     pub async fn hook(&self, setup: &mut Setup) -> anyhow::Result<Validating> {
+        setup.also_serve(Rules::default());
         let webhook = Validating::new(self.review.policy());
         if !self.hold.hold {
             return Ok(webhook);

@@ -14,11 +14,17 @@ const EVICT: &str = "/evict";
 static ROUTES: [Route; 3] = [
     Route {
         path: "/validate",
+        api: ("", "v1"),
         resources: &[("pods", "")],
         operations: &[Operation::Create, Operation::Update],
     },
-    Route { path: DELETE, resources: &[("pods", "")], operations: &[Operation::Delete] },
-    Route { path: EVICT, resources: &[("pods", "eviction")], operations: &[Operation::Create] },
+    Route { path: DELETE, api: ("", "v1"), resources: &[("pods", "")], operations: &[Operation::Delete] },
+    Route {
+        path: EVICT,
+        api: ("", "v1"),
+        resources: &[("pods", "eviction")],
+        operations: &[Operation::Create],
+    },
 ];
 
 /// Judges writes to pods, and holds their deletes and evictions.

@@ -13,11 +13,11 @@ use podward_core::hooks::Selector;
 use podward_core::keys::SERVICE_AVAILABLE;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// No budget is overdrawn by what is given, nobody leaves service without it, and in the end everybody who asks gets through.
     #[test]
-    fn no_budget_is_overdrawn(most in [1..4u32, 1..4u32, 1..4u32], acts in vec(act(), 0..220)) {
+    fn no_budget_is_overdrawn(most in [1..4u32, 1..4u32, 1..4u32], acts in vec(act(), 0..200)) {
         let mut world = World::new(most);
         for act in &acts {
             world.act(act)?;
@@ -35,7 +35,7 @@ fn the_world_lets_pods_through() {
     let mut runner = TestRunner::deterministic();
     let mut granted = 0;
     for _ in 0..50 {
-        let acts = vec(act(), 220).new_tree(&mut runner).unwrap().current();
+        let acts = vec(act(), 200).new_tree(&mut runner).unwrap().current();
         let mut world = World::new([2, 2, 2]);
         acts.iter().for_each(|act| world.act(act).unwrap());
         granted += world.granted;

@@ -73,6 +73,8 @@ pub(crate) enum Act {
     Hear(usize),
     Look(usize, usize),
     Decide(usize),
+    /// Reads the rules, decides, and looks at all pods.
+    Round(usize),
     Land(usize),
     Lose(usize),
 }
@@ -98,8 +100,9 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         1 => leader.clone().prop_map(Act::NewTerm),
         2 => leader.clone().prop_map(Act::Hear),
         10 => (leader.clone(), pod).prop_map(|(leader, pod)| Act::Look(leader, pod)),
-        8 => leader.prop_map(Act::Decide),
-        14 => (0..8usize).prop_map(Act::Land),
+        5 => leader.clone().prop_map(Act::Decide),
+        8 => leader.prop_map(Act::Round),
+        24 => (0..8usize).prop_map(Act::Land),
         1 => (0..8usize).prop_map(Act::Lose),
     ]
 }
@@ -335,7 +338,12 @@ impl World {
             Act::Hear(leader) => self.leaders[leader].has_heard = true,
             Act::Look(leader, pod) => self.look(leader, pod),
             Act::Decide(leader) => self.decide(leader)?,
-            Act::Land(number) if number < self.in_flight.len() => self.land(number)?,
+            Act::Round(leader) => {
+                (0..RULES).for_each(|rule| self.leaders[leader].rules[rule] = self.rules[rule].clone());
+                self.decide(leader)?;
+                (0..PODS).for_each(|pod| self.look(leader, pod));
+            }
+            Act::Land(number) if !self.in_flight.is_empty() => self.land(number % self.in_flight.len())?,
             Act::Lose(number) if number < self.in_flight.len() => drop(self.in_flight.remove(number)),
             _ => {}
         }

@@ -157,7 +157,10 @@ fn sentence(space: &Space, set: &RuleSet, pod: &CachedPod, asking: &Asking) -> O
             continue;
         }
         let known = said.into_iter().flatten().find(|refusal| &refusal.rule_name == name);
-        let waits = || Refusal::new(name, "waits for its turn");
+        let waits = || match &space.trouble {
+            None => Refusal::new(name, "waits for its turn"),
+            Some(trouble) => Refusal::new(name, format!("waits until budgets can be kept: {trouble}")),
+        };
         sentence.refusals.push(known.cloned().unwrap_or_else(waits));
     }
     Some(sentence)

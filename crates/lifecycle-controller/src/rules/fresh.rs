@@ -37,6 +37,8 @@ pub(super) struct Fresh {
 struct Space {
     waiting: Vec<(PodKey, String, Vec<Asking>)>,
     is_asking: bool,
+    /// Whom the list that is on its way is for.
+    underway: Vec<(String, Vec<Asking>)>,
     /// Why it isn't known yet.
     trouble: Option<String>,
 }
@@ -66,8 +68,13 @@ pub(super) fn are_known(shared: &Arc<Shared>, pod: &CachedPod, askings: &[Asking
     let key = pod.key();
     let mut spaces = shared.fresh.spaces.lock();
     let space = spaces.entry(key.namespace.clone()).or_default();
-    space.waiting.retain(|(waiting, ..)| *waiting != key);
-    space.waiting.push((key.clone(), pod.uid().to_owned(), askings.to_vec()));
+    let is_in = |(uid, asked): &(String, Vec<Asking>)| {
+        uid == pod.uid() && askings.iter().all(|asking| asked.contains(asking))
+    };
+    if !space.underway.iter().any(is_in) {
+        space.waiting.retain(|(waiting, ..)| *waiting != key);
+        space.waiting.push((key.clone(), pod.uid().to_owned(), askings.to_vec()));
+    }
     if !space.is_asking {
         space.is_asking = true;
         shared.spawn(ask(shared.clone(), key.namespace.clone()));
@@ -89,19 +96,24 @@ async fn ask(shared: Arc<Shared>, namespace: String) {
                 spaces.remove(&namespace);
                 return;
             }
-            std::mem::take(&mut space.waiting)
+            let batch = std::mem::take(&mut space.waiting);
+            space.underway = batch.iter().map(|(_, uid, askings)| (uid.clone(), askings.clone())).collect();
+            batch
         };
         match list(&shared, &namespace).await {
             Ok(present) => {
                 pause = FIRST_PAUSE;
                 until_known(&shared, &namespace, present).await;
+                let mut pods = Vec::new();
                 for (pod, uid, askings) in batch {
                     shared.fresh.known.lock().entry(uid).or_default().extend(askings);
-                    shared.awake.push(pod);
+                    pods.push(pod);
                 }
                 if let Some(space) = shared.fresh.spaces.lock().get_mut(&namespace) {
                     space.trouble = None;
+                    space.underway.clear();
                 }
+                pods.into_iter().for_each(|pod| shared.awake.push(pod));
             }
             Err(error) => {
                 tracing::warn!(namespace, %error, "could not look up PodTransitionRules; operations wait for it, and it is tried again");
@@ -113,6 +125,7 @@ async fn ask(shared: Arc<Shared>, namespace: String) {
                     let again: Vec<_> = again.collect();
                     again.iter().for_each(|(pod, ..)| shared.awake.push(pod.clone()));
                     space.waiting.extend(again);
+                    space.underway.clear();
                     space.trouble = Some(error);
                 }
                 tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;

@@ -1,8 +1,8 @@
 //! Decisions about one namespace: made when something has changed, and written at most once a second.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,8 +10,8 @@ use podward_api::pod_transition_rule::RuleState;
 use podward_core::rules::{Asking, Budget, Member, Others, Settlement, Subject, report, settle};
 
 use super::checks::Heard;
-use super::metrics::Write;
-use super::state::{Known, Record, Said};
+use super::metrics::Ended;
+use super::state::{Known, Record, Said, Space};
 use super::status::{self, Stored};
 use super::{Shared, catch_up};
 use crate::cached_pod::PodKey;
@@ -35,16 +35,19 @@ enum Went {
     /// Somebody else was faster: decide anew, with what he wrote.
     Lost,
     /// The API server couldn't be asked, or refused.
-    Failed,
+    Failed(String),
 }
 
 /// Everything that a decision is about, as it was at one moment.
 struct Snapshot {
     records: Vec<Record>,
+    /// Those that the rule sets select.
     pods: Vec<Known>,
     /// In step with `pods`: places of the rule sets that select it.
     sets: Vec<Vec<usize>>,
     others: HashMap<(String, Asking), Others>,
+    /// Pods of the whole namespace, by the UID of their owner.
+    existing: HashMap<String, u32>,
 }
 
 /// Decides about `namespace` whenever its bell rings.
@@ -55,49 +58,65 @@ pub(super) async fn run(shared: Arc<Shared>, namespace: String) {
     loop {
         bell.notified().await;
         tokio::time::sleep(GATHER).await;
-        match shared.decide(&namespace).await {
-            Went::Quiet => {}
+        let began = Instant::now();
+        let went = shared.decide(&namespace).await;
+        match went {
+            // However often pods change, no more than a fifth of the time goes into deciding about them.
+            Went::Quiet => tokio::time::sleep((4 * began.elapsed()).min(EVERY / 5)).await,
             Went::Wrote => {
                 pause = FIRST_PAUSE;
                 tokio::time::sleep(EVERY).await;
             }
-            went => {
-                if let Went::Failed = went {
+            Went::Lost | Went::Failed(_) => {
+                if let Went::Failed(_) = went {
                     tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
-                bell.notify_one();
+                shared.ring(&namespace);
             }
         }
     }
 }
 
 impl Shared {
-    /// Has `namespace` decided about anew.
+    /// Has all of `namespace` decided about anew.
     pub(super) fn ring(&self, namespace: &str) {
-        if let Some(space) = self.state.lock().spaces.get(namespace) {
-            space.bell.notify_one();
+        if let Some(space) = self.state.lock().spaces.get_mut(namespace) {
+            space.touch_all();
         }
     }
 
     async fn decide(self: &Arc<Self>, namespace: &str) -> Went {
+        let sets = self.state.lock().spaces.get_mut(namespace).map(Space::to_decide).unwrap_or_default();
+        let went = self.decide_about(namespace, &sets).await;
+        let trouble = match &went {
+            Went::Failed(why) => Some(why.clone()),
+            _ => None,
+        };
+        if let Some(why) = &trouble {
+            tracing::warn!(namespace, error = %why, "rules can't be decided about; what waits for their budgets waits on, and it is tried again");
+        }
+        if let Some(space) = self.state.lock().spaces.get_mut(namespace) {
+            space.trouble = trouble;
+        }
+        went
+    }
+
+    async fn decide_about(self: &Arc<Self>, namespace: &str, sets: &BTreeSet<String>) -> Went {
         let mut trouble = None;
         // The ledgers are known before the pods are read.
-        let foreign = self.foreign(namespace);
+        let foreign = self.foreign(namespace, sets);
         if !foreign.is_empty() {
             match catch_up::read_pods(self, namespace).await {
                 Ok(()) => self.have_read(namespace, foreign),
                 Err(error) => trouble = Some(error),
             }
         }
-        let Some(snapshot) = self.snapshot(namespace) else { return Went::Quiet };
+        let Some(snapshot) = self.snapshot(namespace, sets) else { return Went::Quiet };
         let states = self.consult(namespace, &snapshot);
         let missing = match self.replicas_missing(namespace, &snapshot).await {
             Ok(missing) => missing,
-            Err(error) => {
-                tracing::warn!(namespace, %error, "budgets of rules can't be counted; nothing is let through, and it is tried again");
-                return Went::Failed;
-            }
+            Err(error) => return Went::Failed(error),
         };
         let (settlement, members) = {
             let members = snapshot.members();
@@ -147,21 +166,17 @@ impl Shared {
         let writes: Vec<_> = writes.collect();
         let writes: Vec<Stored> = futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
         let went = self.stored(namespace, writes).await;
-        self.metrics.waits(namespace, waiting(&settlement));
         if let Went::Quiet | Went::Wrote = went {
             self.publish(namespace, &snapshot, &settlement);
         }
         match trouble {
             None => went,
-            Some(error) => {
-                tracing::warn!(namespace, %error, "pods are let through only when those that another controller let through are known; it is tried again");
-                Went::Failed
-            }
+            Some(error) => Went::Failed(error),
         }
     }
 
     /// Rule objects (name and version) whose ledgers another controller wrote, since the pods were read last.
-    fn foreign(&self, namespace: &str) -> Vec<(String, String)> {
+    fn foreign(&self, namespace: &str, sets: &BTreeSet<String>) -> Vec<(String, String)> {
         let state = self.state.lock();
         let Some(space) = state.spaces.get(namespace) else { return Vec::new() };
         let asks: HashSet<&String> = space
@@ -172,7 +187,7 @@ impl Shared {
             .collect();
         let foreign = space.records.iter().filter(|(name, record)| {
             let counts = asks.contains(name) || !record.ledger.holder.is_empty();
-            counts && record.set.has_budget() && !self.is_current(record)
+            sets.contains(*name) && counts && record.set.has_budget() && !self.is_current(record)
         });
         foreign.map(|(name, record)| (name.clone(), record.version.clone())).collect()
     }
@@ -192,27 +207,41 @@ impl Shared {
         }
     }
 
-    fn snapshot(&self, namespace: &str) -> Option<Snapshot> {
+    fn snapshot(&self, namespace: &str, sets: &BTreeSet<String>) -> Option<Snapshot> {
         let state = self.state.lock();
         let space = state.spaces.get(namespace)?;
-        let records: Vec<Record> = space.records.values().cloned().collect();
-        let mut pods: Vec<Known> = space.pods.values().filter(|known| known.is_active()).cloned().collect();
-        pods.sort_by(|one, other| one.pod.uid().cmp(other.pod.uid()));
-        let place = |name: &String| space.records.keys().position(|known| known == name);
-        let places: BTreeMap<&String, usize> =
-            space.records.keys().filter_map(|name| Some((name, place(name)?))).collect();
-        let sets = pods
+        let (names, records): (Vec<&String>, Vec<Record>) = space
+            .records
             .iter()
-            .map(|known| known.sets.iter().filter_map(|name| places.get(name).copied()).collect())
-            .collect();
+            .filter(|(name, _)| sets.contains(*name))
+            .map(|(name, record)| (name, record.clone()))
+            .unzip();
+        let places: HashMap<&String, usize> = names.into_iter().zip(0..).collect();
+        let mut existing: HashMap<String, u32> = HashMap::new();
+        let mut pods: Vec<(Known, Vec<usize>)> = Vec::new();
+        for known in space.pods.values().filter(|known| known.is_active()) {
+            if let Some(owner) = known.pod.controller() {
+                match existing.get_mut(&owner.uid) {
+                    Some(count) => *count += 1,
+                    None => drop(existing.insert(owner.uid.clone(), 1)),
+                }
+            }
+            let selecting: Vec<usize> =
+                known.sets.iter().filter_map(|name| places.get(name).copied()).collect();
+            if !selecting.is_empty() {
+                pods.push((known.clone(), selecting));
+            }
+        }
+        pods.sort_by(|(one, _), (other, _)| one.pod.uid().cmp(other.pod.uid()));
         let mut others = HashMap::new();
-        for known in pods.iter().filter(|known| !known.askings.is_empty()) {
+        for (known, _) in &pods {
             for asking in &known.askings {
                 let uid = known.pod.uid();
                 others.insert((uid.to_owned(), asking.clone()), space.others(uid, asking));
             }
         }
-        Some(Snapshot { records, pods, sets, others })
+        let (pods, sets) = pods.into_iter().unzip();
+        Some(Snapshot { records, pods, sets, others, existing })
     }
 
     /// What webhooks say, as far as it is known; whoever isn't asked yet is asked from now on. Gives what is to be put on record of them,
@@ -252,28 +281,24 @@ impl Shared {
                 states.entry(record.set.name.clone()).or_default().extend(state);
             }
         }
+        let decided: HashSet<&String> = snapshot.records.iter().map(|record| &record.set.name).collect();
         if let Some(space) = self.state.lock().spaces.get_mut(namespace) {
-            space.answers = answers;
+            space.answers.retain(|(set, ..), _| !decided.contains(set) && space.records.contains_key(set));
+            space.answers.extend(answers);
         }
         states
     }
 
     /// For each rule set how many pods its owners want and don't have.
     async fn replicas_missing(&self, namespace: &str, snapshot: &Snapshot) -> Result<Vec<u32>, String> {
-        let mut existing: HashMap<&str, u32> = HashMap::new();
-        for owner in snapshot.pods.iter().filter_map(|known| known.pod.controller()) {
-            *existing.entry(owner.uid.as_str()).or_default() += 1;
-        }
-        let asks = |set: usize| {
-            let mut pods = snapshot.pods.iter().zip(&snapshot.sets);
-            pods.any(|(known, sets)| !known.askings.is_empty() && sets.contains(&set))
-        };
+        let asks = snapshot.pods.iter().zip(&snapshot.sets).filter(|(known, _)| !known.askings.is_empty());
+        let asked: HashSet<usize> = asks.flat_map(|(_, sets)| sets.iter().copied()).collect();
         let mut owners: Vec<HashMap<&str, &OwnerReference>> = vec![HashMap::new(); snapshot.records.len()];
         let counted: Vec<bool> = snapshot
             .records
             .iter()
             .enumerate()
-            .map(|(place, record)| record.set.has_budget() && asks(place))
+            .map(|(place, record)| record.set.has_budget() && asked.contains(&place))
             .collect();
         for (known, sets) in snapshot.pods.iter().zip(&snapshot.sets) {
             let Some(owner) = known.pod.controller() else { continue };
@@ -283,13 +308,13 @@ impl Shared {
         }
         let all: HashMap<&str, &OwnerReference> =
             owners.iter().flatten().map(|(uid, owner)| (*uid, *owner)).collect();
-        self.owners.keep(namespace, &all.keys().map(|uid| (*uid).to_owned()).collect());
+        self.owners.keep(namespace, |uid| snapshot.existing.contains_key(uid));
         let mut wanted: HashMap<&str, u32> = HashMap::new();
         for (uid, owner) in all {
             wanted.insert(uid, self.owners.wanted(namespace, owner).await?);
         }
         let missing = |uid: &&str| {
-            let has = existing.get(uid).copied().unwrap_or_default();
+            let has = snapshot.existing.get(*uid).copied().unwrap_or_default();
             wanted.get(uid).copied().unwrap_or_default().saturating_sub(has)
         };
         Ok(owners.iter().map(|owners| owners.keys().map(missing).sum()).collect())
@@ -301,33 +326,35 @@ impl Shared {
         for write in writes {
             match write {
                 Stored::Yes(object) => {
-                    self.metrics.wrote(Write::Done);
+                    self.metrics.wrote(Ended::Done);
                     self.put(Record::new(*object));
                     if let Went::Quiet = went {
                         went = Went::Wrote;
                     }
                 }
                 Stored::Lost(name) => {
-                    self.metrics.wrote(Write::Lost);
+                    self.metrics.wrote(Ended::Lost);
                     match status::read(&self.client, namespace, &name).await {
                         Ok(Some(object)) => {
                             self.put(Record::new(object));
-                            if !matches!(went, Went::Failed) {
+                            if !matches!(went, Went::Failed(_)) {
                                 went = Went::Lost;
                             }
                         }
                         // The watch tells that it is gone.
-                        Ok(None) => went = Went::Failed,
+                        Ok(None) => went = Went::Failed(format!("PodTransitionRule {name} is gone")),
                         Err(error) => {
-                            tracing::warn!(namespace, name, %error, "could not read a PodTransitionRule that somebody else wrote; it is tried again");
-                            went = Went::Failed;
+                            went = Went::Failed(format!(
+                                "could not read PodTransitionRule {name}, which somebody else wrote: {error}"
+                            ));
                         }
                     }
                 }
                 Stored::No(name, error) => {
-                    self.metrics.wrote(Write::Failed);
-                    tracing::warn!(namespace, name, %error, "could not write the status of a PodTransitionRule; nothing is let through that isn't on record there, and it is tried again");
-                    went = Went::Failed;
+                    self.metrics.wrote(Ended::Failed);
+                    went = Went::Failed(format!(
+                        "could not write the status of PodTransitionRule {name}: {error}"
+                    ));
                 }
             }
         }
@@ -354,12 +381,11 @@ impl Shared {
         {
             let mut state = self.state.lock();
             let Some(space) = state.spaces.get_mut(namespace) else { return };
-            let mut before = std::mem::take(&mut space.said);
             for (member, said) in said {
                 let pod = &snapshot.pods[member].pod;
-                let known = before.remove(pod.uid()).unwrap_or_default();
+                let before = space.said.remove(pod.uid()).unwrap_or_default();
                 let is_same = |(asking, said): &(Asking, Said)| {
-                    known.iter().any(|(other, before)| other == asking && before.is_like(said))
+                    before.iter().any(|(other, before)| other == asking && before.is_like(said))
                 };
                 if !said.iter().all(is_same) {
                     awake.push(pod.key());
@@ -367,15 +393,17 @@ impl Shared {
                 space.said.insert(pod.uid().to_owned(), said);
             }
             // Rules that said something say nothing any more: they are gone, or select others.
-            for uid in before.keys() {
+            let Space { pods, said, .. } = space;
+            said.retain(|uid, _| {
+                let known = pods.get(uid);
+                let is_ruled = known.is_some_and(|known| !known.sets.is_empty());
                 awake.extend(
-                    space
-                        .pods
-                        .get(uid)
-                        .filter(|known| !known.askings.is_empty())
-                        .map(|known| known.pod.key()),
+                    known.filter(|known| !is_ruled && !known.askings.is_empty()).map(|known| known.pod.key()),
                 );
-            }
+                is_ruled
+            });
+            let waits = |said: &&Vec<(Asking, Said)>| said.iter().any(|(_, said)| !said.refusals.is_empty());
+            self.metrics.waits(namespace, said.values().filter(waits).count());
         }
         awake.into_iter().for_each(|pod| self.awake.push(pod));
     }
@@ -386,10 +414,4 @@ impl Snapshot {
         let pods = self.pods.iter().zip(&self.sets);
         pods.map(|(known, sets)| Member { pod: known.pod.subject(), askings: &known.askings, sets }).collect()
     }
-}
-
-/// How many pods wait for a rule.
-fn waiting(settlement: &Settlement) -> usize {
-    let waiting = settlement.verdicts.iter().filter(|verdict| !verdict.refusals.is_empty());
-    waiting.map(|verdict| verdict.member).collect::<HashSet<_>>().len()
 }

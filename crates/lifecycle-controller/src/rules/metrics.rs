@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 /// How the write of a status ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub(super) enum Write {
+pub(super) enum Ended {
     Done,
     /// Somebody else was faster.
     Lost,
@@ -19,7 +19,7 @@ pub(super) enum Write {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
-    outcome: Write,
+    outcome: Ended,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,7 +51,7 @@ impl RuleMetrics {
         registry.register("waiting_pods", "Pods that wait for a rule, by namespace", self.waiting.clone());
     }
 
-    pub(super) fn wrote(&self, outcome: Write) {
+    pub(super) fn wrote(&self, outcome: Ended) {
         self.writes.get_or_create(&Outcome { outcome }).inc();
     }
 

@@ -1,6 +1,6 @@
 //! How many pods owners want: each is read when it first counts, and watched by itself from then on, while it does.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,8 +85,8 @@ impl Owners {
     }
 
     /// Only these owners of `namespace` count any more.
-    pub(super) fn keep(&self, namespace: &str, uids: &HashSet<String>) {
-        self.watched.lock().retain(|uid, watched| watched.namespace != namespace || uids.contains(uid));
+    pub(super) fn keep(&self, namespace: &str, counts: impl Fn(&str) -> bool) {
+        self.watched.lock().retain(|uid, watched| watched.namespace != namespace || counts(uid));
     }
 
     fn watch(&self, api: Api<Owner>, owner: OwnerReference) -> impl Future<Output = ()> + Send + use<> {

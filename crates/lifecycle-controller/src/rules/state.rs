@@ -1,6 +1,6 @@
 //! What is known of rule objects, and of the pods of namespaces that have some.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kube::runtime::reflector::Store;
@@ -121,8 +121,26 @@ pub(super) struct Space {
     /// By UID: what was last said.
     pub(super) said: HashMap<String, Vec<(Asking, Said)>>,
     pub(super) answers: HashMap<AnswerKey, Answer>,
+    /// Why the last decision could not be made, or stored.
+    pub(super) trouble: Option<String>,
     /// Rings when a decision may be another one.
     pub(super) bell: Arc<Notify>,
+    pub(super) touched: Touched,
+}
+
+/// The rule sets about which a decision may be another one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// These.
+    Some(BTreeSet<String>),
+    /// All of the namespace.
+    All,
+}
+
+impl Default for Touched {
+    fn default() -> Self {
+        Touched::Some(BTreeSet::new())
+    }
 }
 
 /// All of it.
@@ -144,9 +162,10 @@ impl State {
         }
         let same_rules = before.is_some_and(|before| before.uid == record.uid && before.set == record.set);
         let set = record.set.clone();
+        space.touch([&name]);
         space.records.insert(name, record);
-        space.bell.notify_one();
         if !same_rules {
+            space.touch_all();
             self.index.put(set);
             match is_new {
                 true => self.fill(&namespace, pods),
@@ -161,7 +180,7 @@ impl State {
         self.index.remove(namespace, name);
         let Some(space) = self.spaces.get_mut(namespace) else { return };
         space.records.remove(name);
-        space.bell.notify_one();
+        space.touch_all();
         self.select_anew(namespace);
     }
 
@@ -228,9 +247,12 @@ impl State {
         if let Some(said) = space.said.get_mut(pod.uid()) {
             said.retain(|(asking, _)| is_asked(asking));
         }
-        space.pods.insert(pod.uid().to_owned(), after);
         if is_news {
-            space.bell.notify_one();
+            space.touch(&after.sets);
+        }
+        let before = space.pods.insert(pod.uid().to_owned(), after);
+        if let Some(before) = before.filter(|_| is_news) {
+            space.touch(&before.sets);
         }
     }
 
@@ -238,7 +260,6 @@ impl State {
     pub(super) fn gone(&mut self, pod: &CachedPod) {
         if let Some(space) = self.spaces.get_mut(&pod.key().namespace) {
             space.forget(pod.uid());
-            space.bell.notify_one();
         }
     }
 
@@ -256,7 +277,7 @@ impl State {
                     None => space.forget(&uid),
                 }
             }
-            space.bell.notify_one();
+            space.touch_all();
         }
     }
 
@@ -267,14 +288,54 @@ impl State {
             space.others.remove(uid);
         } else if space.others.get(uid) != Some(&said) {
             space.others.insert(uid.to_owned(), said);
-            space.bell.notify_one();
+            let sets = space.pods.get(uid).map(|known| known.sets.clone()).unwrap_or_default();
+            space.touch(&sets);
         }
     }
 }
 
 impl Space {
+    /// A decision about these rule sets may be another one.
+    pub(super) fn touch<'a>(&mut self, sets: impl IntoIterator<Item = &'a String>) {
+        let mut sets = sets.into_iter().peekable();
+        if sets.peek().is_none() {
+            return;
+        }
+        if let Touched::Some(touched) = &mut self.touched {
+            touched.extend(sets.cloned());
+        }
+        self.bell.notify_one();
+    }
+
+    /// A decision about any rule set may be another one.
+    pub(super) fn touch_all(&mut self) {
+        self.touched = Touched::All;
+        self.bell.notify_one();
+    }
+
+    /// The rule sets that are to be decided about together: those that were touched, and all that have a pod in common with them that asks.
+    pub(super) fn to_decide(&mut self) -> BTreeSet<String> {
+        let mut sets = match std::mem::take(&mut self.touched) {
+            Touched::All => return self.records.keys().cloned().collect(),
+            Touched::Some(sets) => sets,
+        };
+        let asking: Vec<&Known> = self.pods.values().filter(|known| !known.askings.is_empty()).collect();
+        loop {
+            let before = sets.len();
+            for known in &asking {
+                if known.sets.iter().any(|set| sets.contains(set)) {
+                    sets.extend(known.sets.iter().cloned());
+                }
+            }
+            if sets.len() == before {
+                return sets;
+            }
+        }
+    }
+
     fn forget(&mut self, uid: &str) {
-        self.pods.remove(uid);
+        let sets = self.pods.remove(uid).map(|known| known.sets).unwrap_or_default();
+        self.touch(&sets);
         self.others.remove(uid);
         self.said.remove(uid);
     }

@@ -39,7 +39,7 @@ pub(super) async fn follow(shared: Arc<Shared>, metrics: WatchMetrics) {
             Ok(watcher::Event::Delete(object)) => {
                 let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
                 shared.state.lock().remove(&namespace, &name);
-                shared.webhooks.keep(&namespace, &name, &[]);
+                shared.webhooks.keep(&namespace, &name, "", &[]);
             }
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
                 // There is no such resource, so there are no rules; the list is tried again, ever later.
@@ -84,7 +84,7 @@ impl Shared {
     pub(super) fn put(self: &Arc<Self>, record: Record) {
         let namespace = record.set.namespace.clone();
         let rules: Vec<String> = record.set.rules.iter().map(|rule| rule.name.clone()).collect();
-        self.webhooks.keep(&namespace, &record.set.name, &rules);
+        self.webhooks.keep(&namespace, &record.set.name, &record.uid, &rules);
         let is_new = self.state.lock().put(record, &self.pods);
         if is_new {
             self.spawn(lane::run(self.clone(), namespace));

@@ -3,7 +3,7 @@
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
-use mutating_webhook::{Consumers, Mutating};
+use mutating_webhook::Consumers;
 use podward_core::hooks::{
     DeadlinePolicy, FailurePolicy, GateTiming, Hook, Phase, Selector, employer_of, finalizer_of,
 };
@@ -19,7 +19,7 @@ async fn judged(path: &str, strict: bool, review: &Value) -> (Value, Value) {
     judged_by(&service(strict), path, review).await
 }
 
-async fn judged_by(service: &AdmissionService<Mutating>, path: &str, review: &Value) -> (Value, Value) {
+async fn judged_by(service: &AdmissionService, path: &str, review: &Value) -> (Value, Value) {
     let (status, body) = ask(service, post(path, review.to_string())).await;
     assert_eq!(status, StatusCode::OK, "{body:?}");
     let answer: Value = serde_json::from_slice(&body).unwrap();

@@ -15,11 +15,11 @@ use podward_core::ReviewPolicy;
 use podward_runtime::admission::{AdmissionMetrics, AdmissionService, Limits};
 
 /// The service, strict or not, in a cluster without hooks.
-fn service(strict: bool) -> AdmissionService<Mutating> {
+fn service(strict: bool) -> AdmissionService {
     service_with(strict, Consumers::default())
 }
 
-fn service_with(strict: bool, consumers: Consumers) -> AdmissionService<Mutating> {
+fn service_with(strict: bool, consumers: Consumers) -> AdmissionService {
     let trusted = vec!["system:serviceaccount:podward-system:lifecycle-controller".to_owned()];
     AdmissionService::new(
         Mutating::new(ReviewPolicy { strict, trusted }, consumers),
@@ -29,7 +29,7 @@ fn service_with(strict: bool, consumers: Consumers) -> AdmissionService<Mutating
 }
 
 /// The answer to a request.
-async fn ask(service: &AdmissionService<Mutating>, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
+async fn ask(service: &AdmissionService, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
     let response = service.handle(request).await;
     (response.status(), response.into_body().collect().await.unwrap().to_bytes())
 }

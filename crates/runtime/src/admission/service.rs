@@ -1,7 +1,7 @@
 //! The HTTP service of a webhook.
 
 use std::convert::Infallible;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use hyper::body::{Body, Bytes};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::Service;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use json_patch::{Patch, PatchOperation};
 use serde::de::DeserializeOwned;
 
 use super::body;
-use super::decision::{Decision, Waiting, deadline};
-use super::decode::{AdmissionRequest, DecodeError, Operation, Resource, decode};
+use super::decision::{Decision, Waiting};
+use super::decode::{AdmissionRequest, Operation};
+use super::judge::{Asked, Room, Webhooks};
 use super::metrics::{AdmissionMetrics, Outcome};
-use super::response::{AdmissionResponse, Refusal};
-use super::traced::{self, TracedPod};
+use super::response::Refusal;
+use super::traced::TracedPod;
 use crate::telemetry::traces::Spans;
 
 /// The judgement of a webhook.
@@ -28,7 +28,7 @@ pub trait Webhook: Send + Sync + 'static {
     /// What is read of the object.
     type Object: DeserializeOwned + Send + Sync;
 
-    /// What is served. Core-group resources of version v1 only.
+    /// What is served.
     fn routes(&self) -> &'static [Route];
 
     /// Judges one write. `route` is the one of [`routes`](Self::routes) that was asked, and the request fits it.
@@ -51,6 +51,8 @@ pub trait Webhook: Send + Sync + 'static {
 pub struct Route {
     /// For example `/mutate`.
     pub path: &'static str,
+    /// API group and version of the resources: `("", "v1")` for pods.
+    pub api: (&'static str, &'static str),
     /// Resource and subresource, as in `("pods", "status")`.
     pub resources: &'static [(&'static str, &'static str)],
     /// Operations.
@@ -83,41 +85,33 @@ impl Default for Limits {
     }
 }
 
-/// Serves a [`Webhook`] over HTTP. Clones share everything.
-pub struct AdmissionService<W> {
-    inner: Arc<Inner<W>>,
+/// Serves [`Webhook`]s over HTTP. Clones share everything.
+#[derive(Clone)]
+pub struct AdmissionService {
+    inner: Arc<Inner>,
 }
 
-struct Inner<W> {
-    webhook: W,
-    metrics: AdmissionMetrics,
-    limits: Limits,
-    waiting: Waiting,
-    spans: Spans,
+struct Inner {
+    webhooks: Webhooks,
+    room: Room,
 }
 
-impl<W> Clone for AdmissionService<W> {
-    fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
-    }
-}
-
-impl<W> fmt::Debug for AdmissionService<W> {
+impl fmt::Debug for AdmissionService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmissionService").field("limits", &self.inner.limits).finish_non_exhaustive()
+        f.debug_struct("AdmissionService").field("limits", &self.inner.room.limits).finish_non_exhaustive()
     }
 }
 
-impl<W: Webhook> AdmissionService<W> {
+impl AdmissionService {
     /// Serves `webhook` within `limits`.
-    pub fn new(webhook: W, metrics: AdmissionMetrics, limits: Limits) -> Self {
-        Self::traced(webhook, metrics, limits, Spans::none())
+    pub fn new(webhook: impl Webhook, metrics: AdmissionMetrics, limits: Limits) -> Self {
+        Self::of(Webhooks::default().and(webhook), metrics, limits, Spans::none())
     }
 
-    /// The same, with `spans` of what is decided about operations.
-    pub fn traced(webhook: W, metrics: AdmissionMetrics, limits: Limits, spans: Spans) -> Self {
+    /// Serves several, each on the paths of its routes, with `spans` of what is decided about operations.
+    pub fn of(webhooks: Webhooks, metrics: AdmissionMetrics, limits: Limits, spans: Spans) -> Self {
         let waiting = Waiting::new(limits.waiting);
-        Self { inner: Arc::new(Inner { webhook, metrics, limits, waiting, spans }) }
+        Self { inner: Arc::new(Inner { webhooks, room: Room { metrics, limits, waiting, spans } }) }
     }
 
     /// Answers one request.
@@ -127,19 +121,24 @@ impl<W: Webhook> AdmissionService<W> {
         B::Error: fmt::Display,
     {
         let start = Instant::now();
-        let inner = self.inner.as_ref();
-        let _in_flight = InFlight::enter(&inner.metrics);
-        let routes = inner.webhook.routes();
-        let Some(route) = routes.iter().find(|route| route.path == request.uri().path()) else {
-            let paths: Vec<&str> = routes.iter().map(|route| route.path).collect();
+        let Inner { webhooks, room } = self.inner.as_ref();
+        let _in_flight = InFlight::enter(&room.metrics);
+        let Some((judge, route)) = webhooks.at(request.uri().path()) else {
+            let paths: Vec<&str> = webhooks.routes().map(|route| route.path).collect();
             let text = format!("nothing is served here; reviews go to {}", paths.join(" or "));
             return Refusal::new(StatusCode::NOT_FOUND, text).encode();
         };
-        match inner.answer(route, request, start).await {
+        let answered = match read(request, &room.limits).await {
+            Ok((query, body)) => {
+                judge.answer(room, Asked { route, query: query.as_deref(), body: &body, start }).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        match answered {
             Ok(response) => response,
             Err(refusal) => {
                 let took = start.elapsed();
-                inner.metrics.finished(route.path, "unknown", Outcome::Invalid, took);
+                room.metrics.finished(route.path, "unknown", Outcome::Invalid, took);
                 tracing::warn!(
                     path = route.path,
                     status = refusal.status().as_u16(),
@@ -156,184 +155,27 @@ impl<W: Webhook> AdmissionService<W> {
     }
 }
 
-impl<W: Webhook> Inner<W> {
-    async fn answer<B>(
-        &self,
-        route: &'static Route,
-        request: Request<B>,
-        start: Instant,
-    ) -> Result<Response<Full<Bytes>>, Refusal>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: fmt::Display,
-    {
-        if request.method() != Method::POST {
-            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "a review is sent by POST"));
-        }
-        if !is_json(request.headers()) {
-            return Err(Refusal::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "a review is sent as application/json",
-            ));
-        }
-        let (head, body) = request.into_parts();
-        let body = body::read(body, self.limits.body, self.limits.patience).await?;
-        match decode::<W::Object>(&body) {
-            Ok(request) => {
-                let deadline = || start + deadline(head.uri.query(), self.limits.decision);
-                Ok(self.judge(route, &request, start, deadline).await)
-            }
-            Err(DecodeError { uid: Some(uid), message }) => {
-                self.metrics.finished(route.path, "unknown", Outcome::Invalid, start.elapsed());
-                tracing::warn!(path = route.path, uid = uid.as_ref(), "{message}");
-                Ok(AdmissionResponse::bad_request(message).encode(&uid))
-            }
-            Err(DecodeError { uid: None, message }) => Err(Refusal::new(StatusCode::BAD_REQUEST, message)),
-        }
+/// The query and the body of a request.
+async fn read<B>(request: Request<B>, limits: &Limits) -> Result<(Option<String>, Bytes), Refusal>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: fmt::Display,
+{
+    if request.method() != Method::POST {
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "a review is sent by POST"));
     }
-
-    async fn judge(
-        &self,
-        route: &'static Route,
-        request: &AdmissionRequest<'_, W::Object>,
-        start: Instant,
-        deadline: impl FnOnce() -> Instant,
-    ) -> Response<Full<Bytes>> {
-        let (response, invalid) = match misfit(route, request) {
-            Some(response) => {
-                let invalid = !response.allowed;
-                (response, invalid)
-            }
-            None => match self.webhook.decide(route, request) {
-                Decision::Now(response) => (response, false),
-                Decision::Later(work) => {
-                    let waited = self.waiting.run(work, deadline()).await;
-                    (
-                        waited.unwrap_or_else(|hindrance| {
-                            self.metrics.hindered(route.path, hindrance);
-                            hindrance.response()
-                        }),
-                        false,
-                    )
-                }
-            },
-        };
-        let answer = response.encode(&request.uid);
-        let outcome = match &response {
-            _ if invalid => Outcome::Invalid,
-            AdmissionResponse { allowed: false, .. } => Outcome::Denied,
-            AdmissionResponse { patch: Some(_), .. } => Outcome::Patched,
-            AdmissionResponse { .. } => Outcome::Allowed,
-        };
-        let took = start.elapsed();
-        self.metrics.finished(route.path, request.operation.as_str(), outcome, took);
-        if !response.warnings.is_empty() {
-            self.metrics.warned(route.path);
-        }
-        record(route, request, &response, took);
-        if self.spans.are_wanted()
-            && let Some(pod) = self.webhook.traced(request)
-        {
-            traced::tell(&self.spans, route, request, &pod, &response, took);
-        }
-        answer
+    if !is_json(request.headers()) {
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is sent as application/json"));
     }
-}
-
-/// What is answered to a request that the webhook configuration should not have sent here.
-fn misfit<T>(route: &Route, request: &AdmissionRequest<'_, T>) -> Option<AdmissionResponse> {
-    let Resource { group, version, resource } = &request.resource;
-    let asked = (resource.as_ref(), request.sub_resource.as_ref());
-    if !group.is_empty() || version != "v1" || !route.resources.contains(&asked) {
-        let served: Vec<String> = route.resources.iter().map(|(name, sub)| slashed(name, sub)).collect();
-        return Some(AdmissionResponse::bad_request(format!(
-            "{} judges {} of v1, not {} of {group}/{version}; mend the rules of the webhook configuration",
-            route.path,
-            served.join(" and "),
-            slashed(asked.0, asked.1),
-        )));
-    }
-    // Let through: a rule too many must not stop what it was never meant for.
-    (!route.operations.contains(&request.operation)).then(|| {
-        AdmissionResponse::allow().warn([format!(
-            "{} has nothing to say on {}; mend the rules of the webhook configuration",
-            route.path, request.operation
-        )])
-    })
-}
-
-fn slashed(resource: &str, sub_resource: &str) -> String {
-    if sub_resource.is_empty() { resource.to_owned() } else { format!("{resource}/{sub_resource}") }
+    let (head, body) = request.into_parts();
+    let body = body::read(body, limits.body, limits.patience).await?;
+    Ok((head.uri.query().map(str::to_owned), body))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default();
     essence.trim().eq_ignore_ascii_case("application/json")
-}
-
-/// One span a decision. It is opened once the outcome is known: only then is it clear whether the decision is worth more than
-/// `debug`, and a span whose fields all come at once is much cheaper to write as JSON than one that is added to.
-fn record<T>(route: &Route, request: &AdmissionRequest<'_, T>, response: &AdmissionResponse, took: Duration) {
-    macro_rules! record_at {
-        ($span:ident, $event:ident, $text:expr) => {
-            let span = tracing::$span!(
-                "admission",
-                path = route.path,
-                uid = request.uid.as_ref(),
-                object = %Slashed(&request.namespace, &request.name),
-                operation = request.operation.as_str(),
-                resource = %Slashed(&request.resource.resource, &request.sub_resource),
-                user = request.user_info.username.as_ref(),
-                dry_run = request.dry_run,
-                allowed = response.allowed,
-                patched = %PatchedKeys(response.patch.as_ref()),
-                warnings = response.warnings.len(),
-                duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            );
-            span.in_scope(|| tracing::$event!("{}", $text));
-        };
-    }
-    if !response.allowed && !response.is_repeated {
-        record_at!(info_span, info, response.message);
-    } else if let Some(warning) = response.warnings.first() {
-        record_at!(info_span, info, warning);
-    } else if response.patch.is_some() {
-        record_at!(info_span, info, "patched");
-    } else {
-        let text = if response.allowed { "allowed" } else { response.message.as_str() };
-        record_at!(debug_span, debug, text);
-    }
-}
-
-struct Slashed<'a>(&'a str, &'a str);
-
-impl fmt::Display for Slashed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)?;
-        if !self.0.is_empty() && !self.1.is_empty() {
-            f.write_char('/')?;
-        }
-        f.write_str(self.1)
-    }
-}
-
-/// The keys that a patch touches: `+` set, `-` removed.
-struct PatchedKeys<'a>(Option<&'a Patch>);
-
-impl fmt::Display for PatchedKeys<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, operation) in self.0.iter().flat_map(|patch| patch.0.iter()).enumerate() {
-            if index > 0 {
-                f.write_char(' ')?;
-            }
-            f.write_char(if matches!(operation, PatchOperation::Remove(_)) { '-' } else { '+' })?;
-            // The last token that is a name: an entry appended to a list has `-` there.
-            let named = operation.path().tokens().filter(|token| token.encoded() != "-").last();
-            f.write_str(&named.as_ref().map(|token| token.decoded()).unwrap_or_default())?;
-        }
-        Ok(())
-    }
 }
 
 struct InFlight<'a>(&'a AdmissionMetrics);
@@ -351,9 +193,8 @@ impl Drop for InFlight<'_> {
     }
 }
 
-impl<W, B> Service<Request<B>> for AdmissionService<W>
+impl<B> Service<Request<B>> for AdmissionService
 where
-    W: Webhook,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: fmt::Display,
 {

@@ -28,7 +28,7 @@ struct Args {
 struct AllowAll;
 
 static ROUTES: [Route; 1] =
-    [Route { path: "/allow", resources: &[("pods", "")], operations: &[Operation::Create] }];
+    [Route { path: "/allow", api: ("", "v1"), resources: &[("pods", "")], operations: &[Operation::Create] }];
 
 impl Webhook for AllowAll {
     type Object = Value;

@@ -6,6 +6,7 @@ mod cluster;
 mod controller;
 mod fuzz;
 mod hold;
+mod rules;
 mod scene;
 mod validate;
 mod wait;

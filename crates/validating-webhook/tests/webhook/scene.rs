@@ -23,7 +23,7 @@ pub(crate) struct Scene {
     pub(crate) controller: FakeController,
     pub(crate) stop: CancellationToken,
     pub(crate) setup: Setup,
-    service: AdmissionService<Validating>,
+    service: AdmissionService,
 }
 
 impl Scene {
