@@ -83,8 +83,8 @@ pub(super) async fn serving(scene: &Scene, names: &[String], labels: Value) -> R
     let mut labels = labels;
     labels[keys::CONTROL_LABEL] = keys::CONTROL_VALUE.into();
     let (labels, nothing) = (&labels, &json!({}));
-    let made = stream::iter(names).map(async |name| scene.create_with(name, labels, nothing).await);
-    made.buffer_unordered(AT_ONCE).try_for_each(|_| std::future::ready(Ok(()))).await?;
+    let made: Vec<_> = names.iter().map(|name| scene.create_with(name, labels, nothing)).collect();
+    stream::iter(made).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
     let serve = |pods: &[&Pod]| {
         let are_there = pods.iter().filter(|pod| names.contains(&pod.name_any()));
         are_there.filter(|pod| pods::is_available(pod)).count() == names.len()
@@ -94,8 +94,8 @@ pub(super) async fn serving(scene: &Scene, names: &[String], labels: Value) -> R
 
 /// Announces the operation on all of them, at once.
 pub(super) async fn begin_all(operator: &Operator, pods: &[String]) -> Result<()> {
-    let begun = stream::iter(pods).map(async |pod| operator.begin(pod).await);
-    begun.buffer_unordered(AT_ONCE).try_for_each(|_| std::future::ready(Ok(()))).await
+    let begun: Vec<_> = pods.iter().map(|pod| operator.begin(pod)).collect();
+    stream::iter(begun).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await.map(drop)
 }
 
 /// Ends the operation on each of them as soon as it has its permission, and waits until all are in service again.
