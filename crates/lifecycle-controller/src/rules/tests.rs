@@ -73,6 +73,7 @@ async fn there_is_no_window_before_a_rule_is_known() {
     server.pods(1, 1);
     server.hold_watch(true);
     let mut leader = Leader::start(&server, "one");
+    leader.until("rules are watched", |leader| leader.server.rule_watches() > 0).await;
     server.rule("web", budget(json!(0)));
     server.begin("web-0");
     let mut said = String::new();

@@ -40,7 +40,7 @@ use driver::Driver;
 use machine::{Machine, PollTimes, Settings};
 use room::Room;
 
-pub(crate) use asking::{Asking, AskingKey, Subject};
+pub(crate) use asking::{Asking, Subject};
 pub(crate) use machine::Verdict;
 
 /// A rule: the namespace and the name of its object, the object's UID, and its own name.

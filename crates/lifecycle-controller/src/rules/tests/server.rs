@@ -34,6 +34,7 @@ struct Inner {
     holds_watch: bool,
     status_writes: Vec<Value>,
     pod_lists: usize,
+    rule_watches: usize,
 }
 
 /// The server. Clones are the same one.
@@ -79,6 +80,11 @@ impl Server {
 
     pub(super) fn pod_lists(&self) -> usize {
         self.inner.lock().pod_lists
+    }
+
+    /// How many watches of rule objects have begun.
+    pub(super) fn rule_watches(&self) -> usize {
+        self.inner.lock().rule_watches
     }
 
     /// Stores an object; `before` is the version that it must still have.
@@ -159,6 +165,7 @@ impl Server {
     fn watch(&self, kind: Kind, name: Option<String>, query: &str) -> Answer {
         let version = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).unwrap();
         let seen: u64 = version.parse().unwrap();
+        self.inner.lock().rule_watches += usize::from(kind == Kind::Rules);
         let events =
             stream::unfold((self.clone(), self.changed.subscribe(), seen, name), move |at| async move {
                 let (server, mut changed, seen, name) = at;
