@@ -11,6 +11,7 @@ mod hooks;
 mod operations;
 mod phases;
 mod releases;
+mod rules;
 mod scale;
 mod strict;
 mod tracing;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         examples::tests(),
         deletion::tests(),
         hooks::tests(),
+        rules::tests(),
         chaos::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())

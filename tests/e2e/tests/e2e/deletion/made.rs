@@ -18,10 +18,10 @@ use podward_support::{TrafficLoop, pods};
 use serde_json::{Value, json};
 
 /// The label by which the pods of a workload are told.
-pub(super) const APP: &str = "app";
+pub(crate) const APP: &str = "app";
 
 /// Makes any object, in the test's namespace if it is of a kind that has one.
-pub(super) async fn make(scene: &Scene, object: Value) -> Result<()> {
+pub(crate) async fn make(scene: &Scene, object: Value) -> Result<()> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let kind = object.types.clone().context("an object without a kind")?;
     let api = api_of(scene, &kind.api_version, &kind.kind);
@@ -97,7 +97,7 @@ pub(super) async fn until_preempted(scene: &Scene, victim: &str, preemptor: &str
 }
 
 /// A Deployment of such pods.
-pub(super) fn deployment(scene: &Scene, name: &str, replicas: usize) -> Value {
+pub(crate) fn deployment(scene: &Scene, name: &str, replicas: usize) -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -111,7 +111,7 @@ pub(super) fn deployment(scene: &Scene, name: &str, replicas: usize) -> Value {
 }
 
 /// Sets the number of replicas of a workload.
-pub(super) async fn scale(scene: &Scene, kind: &str, name: &str, replicas: usize) -> Result<()> {
+pub(crate) async fn scale(scene: &Scene, kind: &str, name: &str, replicas: usize) -> Result<()> {
     patch(scene, "apps/v1", kind, name, &json!({"spec": {"replicas": replicas}})).await
 }
 
@@ -157,7 +157,7 @@ pub(super) fn names_of(scene: &Scene, app: &str) -> Vec<String> {
 }
 
 /// Waits until `app` has exactly so many pods, all in service, and gives their names.
-pub(super) async fn until_serving(scene: &Scene, app: &str, count: usize) -> Result<Vec<String>> {
+pub(crate) async fn until_serving(scene: &Scene, app: &str, count: usize) -> Result<Vec<String>> {
     until_all_serve(scene, &[app], count).await?;
     Ok(names_of(scene, app))
 }
@@ -179,7 +179,7 @@ pub(super) async fn until_all_serve(scene: &Scene, apps: &[&str], count: usize) 
 }
 
 /// For what takes many steps.
-pub(super) const LONG: std::time::Duration = std::time::Duration::from_secs(100);
+pub(crate) const LONG: std::time::Duration = std::time::Duration::from_secs(100);
 
 /// Waits until the pod is out of service for its deletion, and held.
 pub(super) async fn until_leaving(scene: &Scene, name: &str) -> Result<Arc<Pod>> {

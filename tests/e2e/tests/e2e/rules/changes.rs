@@ -1,0 +1,106 @@
+//! Rules that are made, changed and removed while pods wait, and at the moment when they begin to ask.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+use podward_core::keys::Stage;
+use podward_e2e::{Scene, Test};
+use podward_support::pods;
+use serde_json::json;
+
+use super::made::{
+    at_most, begin_all, finish_all, names, patch, put, remove, rule, rule_for, rules_of, serving,
+    until_at_work, until_refused, wants,
+};
+
+/// Pods that each get a rule of their own, at the same time, and how often.
+const RACERS: usize = 16;
+const ROUNDS: usize = 4;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::simulated("rules_added_and_removed_while_pods_wait", added_and_removed),
+        Test::simulated("rules_changed_while_pods_wait", changed),
+        Test::simulated("rules_made_right_before_an_operation", made_right_before),
+    ]
+}
+
+async fn added_and_removed(scene: Arc<Scene>) -> Result<()> {
+    let names = names("web", 4);
+    serving(&scene, &names, json!({})).await?;
+    let rules = rules_of(&scene);
+    put(&rules, rule("one", json!([at_most("one", 1.into())]))).await?;
+    let operator = scene.operator("updater", "update");
+    begin_all(&operator, &names).await?;
+    let first = until_at_work(&scene, &operator, 1).await?;
+    let waiting: Vec<String> = names.iter().filter(|name| !first.contains(name)).cloned().collect();
+    for name in &waiting {
+        until_refused(&scene, &operator, name, &["rule one/one: [one] blocked by max unavailable policy"])
+            .await?;
+    }
+    put(&rules, rule("ready", json!([wants("backed-up", "backup")]))).await?;
+    for name in &waiting {
+        until_refused(&scene, &operator, name, &["rule one/one", "rule ready/backed-up"]).await?;
+    }
+    // There is room now; but nobody may take it.
+    finish_all(&scene, &operator, &first).await?;
+    for name in &waiting {
+        let room = "rule one/one: there is room, which is given once nobody else refuses";
+        until_refused(&scene, &operator, name, &[room, "rule ready/backed-up"]).await?;
+    }
+    remove(&scene, "ready").await?;
+    let second = until_at_work(&scene, &operator, 1).await?;
+    remove(&scene, "one").await?;
+    let last: Vec<String> = waiting.iter().filter(|name| !second.contains(name)).cloned().collect();
+    until_at_work(&scene, &operator, 3).await?;
+    finish_all(&scene, &operator, &second).await?;
+    finish_all(&scene, &operator, &last).await
+}
+
+/// A larger limit lets more pods through at once, a rule that is disabled lets all through.
+async fn changed(scene: Arc<Scene>) -> Result<()> {
+    let names = names("web", 4);
+    serving(&scene, &names, json!({})).await?;
+    put(&rules_of(&scene), rule("web", json!([at_most("some", 1.into())]))).await?;
+    let operator = scene.operator("updater", "update");
+    begin_all(&operator, &names).await?;
+    until_at_work(&scene, &operator, 1).await?;
+    patch(&scene, "web", json!({"spec": {"rules": [at_most("some", 2.into())]}})).await?;
+    let two = until_at_work(&scene, &operator, 2).await?;
+    for waits in names.iter().filter(|name| !two.contains(name)) {
+        until_refused(&scene, &operator, waits, &["[max unavailable]=2/4, [current unavailable]=2/4"])
+            .await?;
+    }
+    let mut disabled = at_most("some", 2.into());
+    disabled["disabled"] = true.into();
+    patch(&scene, "web", json!({"spec": {"rules": [disabled]}})).await?;
+    until_at_work(&scene, &operator, 4).await?;
+    finish_all(&scene, &operator, &names).await
+}
+
+/// The operation is announced as soon as the API server has the rule, before anybody else can have heard of it. It holds all the same.
+async fn made_right_before(scene: Arc<Scene>) -> Result<()> {
+    let names = names("web", RACERS);
+    for name in &names {
+        serving(&scene, std::slice::from_ref(name), json!({"racer": name})).await?;
+    }
+    for round in 0..ROUNDS {
+        let operator = scene.operator(&format!("updater-{round}"), "update");
+        try_join_all(names.iter().map(|name| race(&scene, &operator, name, round))).await?;
+    }
+    Ok(())
+}
+
+async fn race(scene: &Scene, operator: &podward_support::Operator, name: &str, round: usize) -> Result<()> {
+    let (object, key) = (format!("{name}-{round}"), format!("round-{round}"));
+    let selector = json!({"matchLabels": {"racer": name}});
+    let new = rule_for(&object, selector, json!([wants("gate", &key)]));
+    put(&rules_of(scene), new).await?;
+    operator.begin(name).await?;
+    until_refused(scene, operator, name, &[&format!("rule {object}/gate")]).await?;
+    let pod = scene.label(name, &[(&key, Some("yes"))]).await?;
+    ensure!(!operator.has(&pod, Stage::Preparing), "let through before: {}", pods::describe(&pod));
+    finish_all(scene, operator, &[name.to_owned()]).await?;
+    remove(scene, &object).await
+}

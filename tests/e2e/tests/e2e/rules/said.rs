@@ -1,0 +1,152 @@
+//! Labels that rules want, pods that rules pass by, and what is said to those that wait.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use podward_core::keys;
+use podward_e2e::{Scene, Test};
+use podward_proto::v1::Phase;
+use serde_json::{Value, json};
+
+use super::made::{
+    finish_all, patch, put, rule, rules_of, serving, told, until_held, until_refused, until_status, wants,
+};
+use crate::hooks::{script::Reply, server::HookServer};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::node("rules_label_check_says_who_and_why", label_check_says_who_and_why),
+        Test::node("rules_after_the_operation", after_the_operation),
+        Test::node("rules_pass_by_pods_that_they_are_not_for", pass_by_pods),
+        Test::node("rules_and_hooks_are_asked_side_by_side", beside_hooks),
+    ]
+}
+
+fn one(name: &str) -> [String; 1] {
+    [name.to_owned()]
+}
+
+async fn label_check_says_who_and_why(scene: Arc<Scene>) -> Result<()> {
+    serving(&scene, &one("web"), json!({})).await?;
+    put(&rules_of(&scene), rule("gate", json!([wants("backed-up", "backup")]))).await?;
+    let operator = scene.operator("updater", "update");
+    operator.begin("web").await?;
+    let reason = format!("pod {}/web labels not match", scene.namespace());
+    until_refused(&scene, &operator, "web", &["rule gate/backed-up", &reason, "backup"]).await?;
+    until_status(&scene, "gate", "it says who waits", |status| status.waiting_count == Some(1)).await?;
+
+    let shown = scene.kubectl(&["get", "ptr", "gate", "--output=yaml"]).await?.succeeded()?;
+    let shown: Value = serde_saphyr::from_str(&shown.said).context("understand what kubectl has shown")?;
+    let status = &shown["status"];
+    ensure!(status["targets"] == json!(["web"]) && status["observedGeneration"] == 1, "{status}");
+    let detail = &status["details"][0];
+    ensure!(
+        detail["name"] == "web" && detail["stage"] == "PreCheck" && detail["passed"] == false,
+        "{status}"
+    );
+    let refusal = &detail["rejectInfo"][0];
+    let why = refusal["reason"].as_str().unwrap_or_default();
+    ensure!(refusal["ruleName"] == "backed-up" && why.contains(&reason), "{status}");
+    let table = scene.kubectl(&["get", "ptr", "gate", "--no-headers"]).await?.succeeded()?;
+    let columns: Vec<&str> = table.said.split_whitespace().take(3).collect();
+    ensure!(columns == ["gate", "1", "1"], "kubectl has shown {:?}", table.said);
+
+    scene.label("web", &[("backup", Some("no"))]).await?;
+    until_refused(&scene, &operator, "web", &["rule gate/backed-up"]).await?;
+    scene.label("web", &[("backup", Some("yes"))]).await?;
+    let passed = operator.await_operate("web").await?;
+    let said = detail_of(&passed, "gate")?;
+    ensure!(said == json!({"stage": "PreCheck", "passed": true}), "the pod's annotation says {said}");
+    until_status(&scene, "gate", "nobody waits", |status| status.waiting_count == Some(0)).await?;
+    finish_all(&scene, &operator, &one("web")).await
+}
+
+/// What a pod's annotation says of a rule object.
+fn detail_of(pod: &Pod, rule: &str) -> Result<Value> {
+    let text = pod.annotations().get(&format!("{}{rule}", keys::RULE_DETAIL_PREFIX));
+    serde_json::from_str(text.context("the pod has no annotation of the rule")?).context("understand it")
+}
+
+/// A result is not accepted, and the pod stays out of service, until the rule agrees.
+async fn after_the_operation(scene: Arc<Scene>) -> Result<()> {
+    serving(&scene, &one("web"), json!({})).await?;
+    let mut result = wants("good", "tested");
+    result["stage"] = "PostCheck".into();
+    put(&rules_of(&scene), rule("result", json!([result]))).await?;
+    let operator = scene.operator("updater", "update");
+    operator.begin("web").await?;
+    operator.await_operate("web").await?;
+    operator.finish("web").await?;
+    until_held(&scene, &operator, "web", &["rule result/good", "tested"]).await?;
+    let is_told = |detail: &podward_api::pod_transition_rule::TransitionDetail| {
+        let by = detail.reject_info.iter().map(|refusal| refusal.rule_name.as_str());
+        detail.name == "web" && detail.stage == "PostCheck" && !detail.passed && by.eq(["good"])
+    };
+    until_status(&scene, "result", "it says who waits", |status| status.details.iter().any(is_told)).await?;
+    scene.label("web", &[("tested", Some("yes"))]).await?;
+    operator.await_end("web").await
+}
+
+/// Those that a filter doesn't match, that name the rule in their annotation, or that have not the stage, pass; and so does everybody
+/// when a rule is disabled.
+async fn pass_by_pods(scene: Arc<Scene>) -> Result<()> {
+    let mut never = wants("never", "never");
+    never["filter"] = json!({"labelSelector": {"matchLabels": {"tier": "front"}}});
+    let mut disabled = wants("disabled", "never");
+    disabled["disabled"] = true.into();
+    let mut conditional = wants("conditional", "never");
+    conditional["conditions"] = json!(["Whenever"]);
+    let mut elsewhere = wants("elsewhere", "never");
+    elsewhere["stage"] = "PreTrafficOff".into();
+    put(&rules_of(&scene), rule("web", json!([never, disabled, conditional, elsewhere]))).await?;
+    serving(&scene, &one("bound"), json!({"tier": "front"})).await?;
+    serving(&scene, &one("back"), json!({"tier": "back"})).await?;
+    serving(&scene, &one("skipping"), json!({"tier": "front"})).await?;
+    let skip = json!({keys::SKIP_RULES: json!({"skipRules": ["never"]}).to_string()});
+    scene.patch("skipping", json!({"metadata": {"annotations": skip}})).await?;
+    let operator = scene.operator("updater", "update");
+    operator.begin("bound").await?;
+    let refused = until_refused(&scene, &operator, "bound", &["rule web/never"]).await?;
+    for passed in ["disabled", "conditional", "elsewhere"] {
+        ensure!(!told(&refused).contains(passed), "{}", told(&refused));
+    }
+    let others = ["back", "skipping"].map(str::to_owned);
+    for name in &others {
+        operator.begin(name).await?;
+    }
+    finish_all(&scene, &operator, &others).await?;
+    until_refused(&scene, &operator, "bound", &["rule web/never"]).await?;
+    let mut never = wants("never", "never");
+    never["disabled"] = true.into();
+    patch(&scene, "web", json!({"spec": {"rules": [never]}})).await?;
+    finish_all(&scene, &operator, &one("bound")).await
+}
+
+/// Everybody who refuses is told, and all have to agree.
+async fn beside_hooks(scene: Arc<Scene>) -> Result<()> {
+    let hook = HookServer::start(&scene, "beside-rules").await?;
+    hook.put_reachable(json!({"phases": ["PreCheck"]})).await?;
+    hook.answer(Phase::PreCheck, Reply::Rejected("not today"));
+    serving(&scene, &one("web"), json!({})).await?;
+    let rules = rules_of(&scene);
+    put(&rules, rule("first", json!([wants("backed-up", "backup"), wants("idle", "idle")]))).await?;
+    put(&rules, rule("second", json!([wants("approved", "approval")]))).await?;
+    let operator = scene.operator("updater", "update");
+    operator.begin("web").await?;
+    let all = ["rule first/backed-up", "rule first/idle", "rule second/approved", "not today"];
+    until_refused(&scene, &operator, "web", &all).await?;
+    scene.label("web", &[("backup", Some("yes")), ("idle", Some("yes")), ("approval", Some("yes"))]).await?;
+    let hook_alone = |pod: &Pod| told(pod).contains("not today") && !told(pod).contains("rule ");
+    scene.feed().until("web", "only the hook refuses", hook_alone).await?;
+    until_refused(&scene, &operator, "web", &["not today"]).await?;
+    scene.label("web", &[("idle", None)]).await?;
+    until_refused(&scene, &operator, "web", &["not today", "rule first/idle"]).await?;
+    hook.answer(Phase::PreCheck, Reply::Done);
+    let rule_alone = |pod: &Pod| told(pod).contains("rule first/idle") && !told(pod).contains("not today");
+    scene.feed().until("web", "only the rule refuses", rule_alone).await?;
+    until_refused(&scene, &operator, "web", &["rule first/idle"]).await?;
+    scene.label("web", &[("idle", Some("yes"))]).await?;
+    finish_all(&scene, &operator, &one("web")).await
+}
