@@ -87,7 +87,7 @@ impl Shared {
     }
 
     async fn decide(self: &Arc<Self>, namespace: &str) -> Went {
-        let sets = self.state.lock().spaces.get_mut(namespace).map(Space::take_touched).unwrap_or_default();
+        let Some(sets) = self.state.lock().take_touched(namespace) else { return Went::Quiet };
         let went = self.decide_about(namespace, &sets).await;
         let trouble = match &went {
             Went::Failed(why) => Some(why.clone()),

@@ -89,19 +89,24 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Who refuses, whatever the words.
-    fn gist(&self) -> (Vec<(&str, &str)>, bool) {
+    /// Who refuses, and why: without the words that have digits in them. How many pods are out of service changes with each that goes,
+    /// and ids with each request; that isn't worth a write to every pod that waits.
+    fn gist(&self) -> (Vec<(&str, &str, Vec<&str>)>, bool) {
         let gist = self
             .refusals
             .iter()
             .flat_map(|(set, refusals)| {
-                refusals.iter().map(|refusal| (set.as_str(), refusal.rule_name.as_str()))
+                refusals.iter().map(move |refusal| {
+                    let words =
+                        refusal.reason.split_whitespace().filter(|word| !word.contains(char::is_numeric));
+                    (set.as_str(), refusal.rule_name.as_str(), words.collect())
+                })
             })
             .collect();
         (gist, self.renew)
     }
 
-    /// Whether it says the same as `other`, if perhaps in other words.
+    /// Whether it says the same as `other`, if perhaps with other numbers.
     pub(super) fn is_like(&self, other: &Said) -> bool {
         self.gist() == other.gist()
     }
@@ -148,6 +153,8 @@ impl Default for Touched {
 pub(super) struct State {
     pub(super) spaces: HashMap<String, Space>,
     pub(super) index: RuleIndex,
+    /// Whether the pods were listed, so that those that aren't known are not there.
+    are_pods_listed: bool,
 }
 
 impl State {
@@ -263,8 +270,16 @@ impl State {
         }
     }
 
+    /// The rule sets of `namespace` that are to be decided about now. None before the pods were listed: who doesn't know them would take
+    /// tasks of webhooks for such as nobody waits for any more.
+    pub(super) fn take_touched(&mut self, namespace: &str) -> Option<BTreeSet<String>> {
+        let space = self.spaces.get_mut(namespace).filter(|_| self.are_pods_listed)?;
+        Some(space.take_touched())
+    }
+
     /// The pods were listed anew.
     pub(super) fn relist(&mut self, pods: &Store<CachedPod>) {
+        self.are_pods_listed = true;
         let namespaces: Vec<String> = self.spaces.keys().cloned().collect();
         for namespace in namespaces {
             let own = self.spaces.get_mut(&namespace).map(|space| std::mem::take(&mut space.pods));
@@ -314,7 +329,7 @@ impl Space {
     }
 
     /// The rule sets that are to be decided about together: those that were touched, and all that have a pod in common with them that asks.
-    pub(super) fn take_touched(&mut self) -> BTreeSet<String> {
+    fn take_touched(&mut self) -> BTreeSet<String> {
         let mut sets = match std::mem::take(&mut self.touched) {
             Touched::All => return self.records.keys().cloned().collect(),
             Touched::Some(sets) => sets,

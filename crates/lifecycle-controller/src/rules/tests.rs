@@ -4,7 +4,10 @@ mod leader;
 mod server;
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use podward_core::rules::Refusal;
 use serde_json::{Value, json};
+
+use super::state::{Record, Said, State};
 
 use leader::Leader;
 use server::{Kind, Server};
@@ -14,6 +17,40 @@ fn budget(most: Value) -> Value {
         "selector": {"matchLabels": {"app": "web"}},
         "rules": [{"name": "budget", "availablePolicy": {"maxUnavailableValue": most}}],
     })
+}
+
+#[test]
+fn nothing_is_decided_before_the_pods_are_listed() {
+    let (pods, _writer) = kube::runtime::reflector::store();
+    let rule = json!({
+        "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "1", "generation": 1},
+        "spec": budget(json!(1)),
+    });
+    let mut state = State::default();
+    state.put(Record::new(serde_json::from_value(rule).unwrap()), &pods);
+    assert_eq!(state.to_decide("shop"), None);
+    state.relist(&pods);
+    assert_eq!(state.to_decide("shop"), Some(["web".to_owned()].into()));
+}
+
+#[test]
+fn other_words_are_told_and_other_numbers_are_not() {
+    let said = |reason: &str| Said {
+        refusals: [("web".to_owned(), vec![Refusal::new("rule", reason)])].into(),
+        renew: false,
+    };
+    let full = said("blocked: [max unavailable]=2/9, [current unavailable]=2/9");
+    assert!(full.is_like(&said("blocked: [max unavailable]=2/9, [current unavailable]=3/9")));
+    assert!(!full.is_like(&said("there is room")));
+    let refused = said("rejected, traceId 946a2852-2482-414a-956e-8e1ad81ae84c, msg: a backup is made");
+    assert!(
+        refused
+            .is_like(&said("rejected, traceId 29c321f3-4bee-4381-8135-df04bdab5920, msg: a backup is made"))
+    );
+    assert!(
+        !refused.is_like(&said("rejected, traceId 29c321f3-4bee-4381-8135-df04bdab5920, msg: not today"))
+    );
 }
 
 fn is_out(server: &Server, name: &str) -> bool {

@@ -131,7 +131,7 @@ impl Machine {
 
     /// The rule is this now.
     pub(super) fn configure(&mut self, settings: Settings, now: UnixNanos) {
-        if self.settings.place != settings.place || settings.poll.is_none() {
+        if self.settings.place != settings.place {
             self.batch = None;
             self.refused.clear();
             (self.failures, self.blocked_until) = (0, UnixNanos(i64::MIN));

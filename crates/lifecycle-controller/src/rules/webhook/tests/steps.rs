@@ -80,6 +80,28 @@ fn all_that_wait_go_into_one_batch_and_pass_together() {
 }
 
 #[test]
+fn to_be_consulted_again_changes_nothing_without_polls_too() {
+    let plain = || Settings { poll: None, ..settings(false) };
+    let mut machine = Machine::new("shop/rules/outside".to_owned(), plain(), None, at(0));
+    let consult = |machine: &mut Machine, now| {
+        machine.configure(plain(), now);
+        machine.ask(subjects(&["a"]), now);
+    };
+    consult(&mut machine, at(0));
+    let (number, _) = batch(&mut machine, at(0));
+    consult(&mut machine, at(1));
+    assert!(machine.next(at(1)).calls.is_empty(), "it is being asked already");
+    machine.posted(number, "trace", Err(away()), at(2), 0.5);
+    consult(&mut machine, at(2));
+    assert!(reason(&machine, "a").contains("nobody there"));
+    assert_eq!(machine.next(at(2)).wake_at, Some(at(3)), "it is given time to come back");
+    let (number, _) = batch(&mut machine, at(3));
+    consult(&mut machine, at(3));
+    machine.posted(number, "trace", Ok(done()), at(4), 0.5);
+    assert_eq!(passed(&machine, &["a"]), [true]);
+}
+
+#[test]
 fn who_is_refused_is_sent_again_after_five_seconds_or_with_a_new_one() {
     let mut machine = machine(false);
     machine.ask(subjects(&["a", "b"]), at(0));
