@@ -91,19 +91,14 @@ pub(super) struct Said {
 impl Said {
     /// Who refuses, and why: without the words that have digits in them. How many pods are out of service changes with each that goes,
     /// and ids with each request; that isn't worth a write to every pod that waits.
-    fn gist(&self) -> (Vec<(&str, &str, Vec<&str>)>, bool) {
-        let gist = self
-            .refusals
-            .iter()
-            .flat_map(|(set, refusals)| {
-                refusals.iter().map(move |refusal| {
-                    let words =
-                        refusal.reason.split_whitespace().filter(|word| !word.contains(char::is_numeric));
-                    (set.as_str(), refusal.rule_name.as_str(), words.collect())
-                })
-            })
-            .collect();
-        (gist, self.renew)
+    fn gist(&self) -> (Vec<String>, bool) {
+        let gist = |set: &str, refusal: &Refusal| {
+            let words = refusal.reason.split_whitespace().filter(|word| !word.contains(char::is_numeric));
+            [set, &refusal.rule_name].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+        };
+        let all = self.refusals.iter();
+        let gists = all.flat_map(|(set, refusals)| refusals.iter().map(move |refusal| gist(set, refusal)));
+        (gists.collect(), self.renew)
     }
 
     /// Whether it says the same as `other`, if perhaps with other numbers.

@@ -29,9 +29,9 @@ fn nothing_is_decided_before_the_pods_are_listed() {
     });
     let mut state = State::default();
     state.put(Record::new(serde_json::from_value(rule).unwrap()), &pods);
-    assert_eq!(state.to_decide("shop"), None);
+    assert_eq!(state.take_touched("shop"), None);
     state.relist(&pods);
-    assert_eq!(state.to_decide("shop"), Some(["web".to_owned()].into()));
+    assert_eq!(state.take_touched("shop"), Some(["web".to_owned()].into()));
 }
 
 #[test]
