@@ -17,7 +17,7 @@ use super::task::{Task, Waiter};
 
 const SECOND: i64 = 1_000_000_000;
 /// When a webhook that has failed is asked again at last.
-const LAST_RETRY: i64 = 60 * SECOND;
+const LAST_RETRY: i64 = 30 * SECOND;
 /// Tasks that may go on at the same time. While there are as many, no batch is sent.
 const MOST_TASKS: usize = 64;
 /// Tasks that are asked for at the same time.

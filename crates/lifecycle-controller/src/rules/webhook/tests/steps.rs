@@ -138,7 +138,7 @@ fn a_failure_passes_or_rejects_by_policy() {
     let mut failing = machine(false);
     failing.ask(subjects(&["a"]), at(0));
     let mut now = at(0);
-    for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+    for pause in [1, 2, 4, 8, 16, 30, 30, 30] {
         let (number, _) = batch(&mut failing, now);
         failing.posted(number, "trace", Err(away()), now, 0.5);
         assert_eq!(failing.verdict(&subject("a", 1)), Verdict::Rejected(failure.clone()));
