@@ -45,11 +45,23 @@ impl fmt::Display for Right {
 }
 
 /// Allowed, and used in ways that the log doesn't tell, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 3] = [
+const OTHERWISE: [(&str, &str, &str); 13] = [
     // Whether it may is what the lifecycle-controller asks the API server when it registers over gRPC.
     ("traffic-controller", "create", "podward.io/lifecyclehooks"),
     // When room in a budget that was taken has run out, a minute later, and there is none any more.
     ("lifecycle-controller", "watch", "policy/poddisruptionbudgets"),
+    // When somebody else was faster to write the status of a rule.
+    ("lifecycle-controller", "get", "apps.kusionstack.io/podtransitionrules"),
+    // Kinds that other projects define, and this cluster doesn't have.
+    ("lifecycle-controller", "get", "apps.kusionstack.io/collasets"),
+    ("lifecycle-controller", "list", "apps.kusionstack.io/collasets"),
+    ("lifecycle-controller", "watch", "apps.kusionstack.io/collasets"),
+    ("lifecycle-controller", "get", "apps.kruise.io/clonesets"),
+    ("lifecycle-controller", "list", "apps.kruise.io/clonesets"),
+    ("lifecycle-controller", "watch", "apps.kruise.io/clonesets"),
+    ("lifecycle-controller", "get", "apps.kruise.io/statefulsets"),
+    ("lifecycle-controller", "list", "apps.kruise.io/statefulsets"),
+    ("lifecycle-controller", "watch", "apps.kruise.io/statefulsets"),
     // While its watch of namespaces is broken.
     ("validating-webhook", "get", "namespaces"),
 ];

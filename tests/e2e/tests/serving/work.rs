@@ -56,12 +56,25 @@ pub(crate) async fn every_kind_of_work(scene: &Scene) -> Result<()> {
     };
     within(LONG, || "the eviction of a pod".to_owned(), evict).await?;
     until_gone(scene, "evicted").await?;
+    rule(scene).await?;
     operate(scene, "operated").await?;
     break_the_glass(scene, "operated").await?;
     a_node_that_is_not_there(scene).await?;
     a_service_that_never_comes(scene).await?;
     a_hook_comes_and_goes(scene).await?;
     a_lease_that_others_write(scene).await
+}
+
+/// A rule by which all pods may be out of service at once.
+async fn rule(scene: &Scene) -> Result<()> {
+    let (version, kind) = ("apps.kusionstack.io/v1alpha1", "PodTransitionRule");
+    let policy = json!({"name": "all", "availablePolicy": {"maxUnavailableValue": "100%"}});
+    let rule = json!({
+        "apiVersion": version, "kind": kind, "metadata": {"name": "all"}, "spec": {"selector": {}, "rules": [policy]},
+    });
+    let rule = serde_json::from_value(rule).context("describe a rule")?;
+    let made = api_of(scene, version, kind).create(&PostParams::default(), &rule).await;
+    made.map(drop).context("make a rule")
 }
 
 /// A budget that always keeps one of the pods `bare`.
