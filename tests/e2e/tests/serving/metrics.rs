@@ -14,10 +14,13 @@ use podward_e2e::{
 };
 use podward_support::{Installation, Kind, WAIT, within};
 
-use crate::place::{in_service, of_app, operate, serve, until_gone};
+use crate::{
+    place::{in_service, of_app, operate, serve, until_gone},
+    work::rule,
+};
 
 /// Those that have no series, and so aren't exposed at all, while all goes well and nobody gets traces.
-const OF_TROUBLE: [&str; 11] = [
+const OF_TROUBLE: [&str; 12] = [
     "podward_trace_spans_sent_total",
     "podward_trace_spans_dropped_total",
     "podward_errors_total",
@@ -29,6 +32,7 @@ const OF_TROUBLE: [&str; 11] = [
     "podward_watch_failures_total",
     "podward_traffic_scrape_failures_total",
     "podward_delete_wait_seconds",
+    "podward_busy_overruns_total",
 ];
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -38,6 +42,7 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn every_metric_is_as_it_is_told(scene: Arc<Scene>) -> Result<()> {
     serve(&scene, "web", of_app("web")).await?;
     in_service(&scene, "web", ["web"]).await?;
+    rule(&scene).await?;
     operate(&scene, "web").await?;
     // The first is refused, and recorded as a wish.
     let refused = scene.api().delete("web", &DeleteParams::default()).await;

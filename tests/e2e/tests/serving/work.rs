@@ -66,7 +66,7 @@ pub(crate) async fn every_kind_of_work(scene: &Scene) -> Result<()> {
 }
 
 /// A rule by which all pods may be out of service at once.
-async fn rule(scene: &Scene) -> Result<()> {
+pub(crate) async fn rule(scene: &Scene) -> Result<()> {
     let (version, kind) = ("apps.kusionstack.io/v1alpha1", "PodTransitionRule");
     let policy = json!({"name": "all", "availablePolicy": {"maxUnavailableValue": "100%"}});
     let rule = json!({
