@@ -172,13 +172,13 @@ async fn sweep(store: Store<CachedPod>, context: Arc<Context>, stop: Cancellatio
     while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
         let owners: HashSet<String> =
             store.state().iter().filter_map(|pod| pod.controller().map(|owner| owner.uid.clone())).collect();
-        context.deletions.retain(|uid| owners.contains(uid));
+        context.voices.deletions.retain(|uid| owners.contains(uid));
         let gone = context.tracker.retain(&context.metrics, exists);
         context.latest.retain(exists);
         for (key, uid) in gone {
-            context.hooks.forget(&uid);
-            context.rules.forget(&uid);
-            context.deletions.forget(&key);
+            context.voices.hooks.forget(&uid);
+            context.voices.rules.forget(&uid);
+            context.voices.deletions.forget(&key);
             // It may be gone from the watch because it isn't opted in any more.
             if let Err(error) = let_go_of(&key, &uid, &context).await {
                 tracing::warn!(%error, pod = %key, "a pod that is not opted in any more may keep finalizers of hooks");

@@ -51,11 +51,7 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) latest: Latest,
     pub(crate) tracker: Tracker,
-    pub(crate) hooks: Callbacks,
-    pub(crate) deletions: Deletions,
-    pub(crate) rules: Rules,
-    /// How long operations wait for busy pods.
-    pub(crate) max_busy: Duration,
+    pub(crate) voices: Voices,
     traces: Traces,
     writer: Writer,
     events: Events,
@@ -70,17 +66,13 @@ impl Context {
         voices: Voices,
         traces: Traces,
     ) -> Self {
-        let Voices { hooks, deletions, rules, max_busy } = voices;
         Context {
             writer: Writer::new(client.clone(), metrics.clone()),
             client,
             metrics,
             latest: Latest::default(),
             tracker: Tracker::new(traces.clone()),
-            hooks,
-            deletions,
-            rules,
-            max_busy,
+            voices,
             traces,
             events,
             slots: Semaphore::new(AT_ONCE),
@@ -89,14 +81,14 @@ impl Context {
 
     /// Nothing is to be done for `pod` any more: it is gone.
     fn forget(&self, pod: &CachedPod) {
-        self.hooks.forget(pod.uid());
-        self.rules.forget(pod.uid());
-        self.deletions.forget(&pod.key());
+        self.voices.hooks.forget(pod.uid());
+        self.voices.rules.forget(pod.uid());
+        self.voices.deletions.forget(&pod.key());
     }
 
     fn saw(&self, pod: Arc<CachedPod>) -> Arc<CachedPod> {
         self.latest.wrote(pod.clone());
-        self.rules.wrote(&pod);
+        self.voices.rules.wrote(&pod);
         self.tracker.observe(&pod, &self.metrics);
         pod
     }
@@ -128,7 +120,7 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
     let now = Timestamp::now();
     let mut again = None;
     let was_due = is_due(&pod);
-    let deletion = match context.deletions.carry_out(&pod).await? {
+    let deletion = match context.voices.deletions.carry_out(&pod).await? {
         Outcome::Deleted(event) => {
             context.events.normal(&pod, event);
             return Ok(Action::await_change());
@@ -140,13 +132,14 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         Outcome::Stays(step) => *step,
         Outcome::NotDue => {
             context
+                .voices
                 .deletions
-                .step(&pod, busy::holds_deletion(&pod, context.max_busy, unix_nanos(now)))
+                .step(&pod, busy::holds_deletion(&pod, context.voices.max_busy, unix_nanos(now)))
                 .await?
         }
     };
     let doubt = pod.ready_is_in_doubt_for(now);
-    let rules = context.rules.checks(&pod);
+    let rules = context.voices.rules.checks(&pod);
     let decided = decide(&pod, context, &deletion, &rules, doubt.is_some(), unix_nanos(now));
     let Some(Decided { mut plan, explanation, overruns }) = decided else {
         // The pod comes again when hooks are known; this is for the case that it doesn't.
@@ -154,8 +147,8 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
     };
     context.traces.heard(&pod, &plan.notes, plan.now);
     {
-        let work = BusyChecks::new(&pod.view(), context.max_busy, plan.now, &NoRules);
-        context.rules.heard(&pod, &rules, &plan, &deletion.checks(&work));
+        let work = BusyChecks::new(&pod.view(), context.voices.max_busy, plan.now, &NoRules);
+        context.voices.rules.heard(&pod, &rules, &plan, &deletion.checks(&work));
     }
     let waits = [
         repair_expectations(&pod, context, &mut plan).await?,
@@ -183,7 +176,7 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
         let was_in_service = is_in_service(&pod);
         pod = in_turn(context, context.writer.write(&pod, write)).await?;
         if is_in_service(&pod) && !was_in_service {
-            context.deletions.came_into_service(&pod);
+            context.voices.deletions.came_into_service(&pod);
         }
     } else if let Some(wait) = told {
         again = Some(sooner(again, wait.max(Duration::from_millis(500))));
@@ -191,9 +184,9 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
     if is_gone(&pod) {
         context.forget(&pod);
     } else {
-        context.hooks.ask(&pod, &plan.questions());
+        context.voices.hooks.ask(&pod, &plan.questions());
     }
-    context.deletions.written(&pod, &deletion).await;
+    context.voices.deletions.written(&pod, &deletion).await;
     if let Some(event) = deletion.event {
         context.events.normal(&pod, event);
     }
@@ -234,15 +227,15 @@ fn decide(
     ready_is_in_doubt: bool,
     now: UnixNanos,
 ) -> Option<Decided> {
-    let hooks = context.hooks.hooks_for(pod)?;
-    let known = context.hooks.known();
-    let answers = context.hooks.answers(pod.uid());
+    let hooks = context.voices.hooks.hooks_for(pod)?;
+    let known = context.voices.hooks.known();
+    let answers = context.voices.hooks.answers(pod.uid());
     let consumers = Consumers { hooks: &hooks, known: &known, answers: &answers };
     let stored = believed(pod, ready_is_in_doubt);
     let mut labels = stored.labels.clone();
     deletion.changes.labels.apply(&mut labels);
     let view = PodView { labels: &labels, ..stored };
-    let work = BusyChecks::new(&view, context.max_busy, now, rules);
+    let work = BusyChecks::new(&view, context.voices.max_busy, now, rules);
     let checks = deletion.checks(&work);
     let mut plan = plan(&view, &consumers, &checks, now);
     let explanation = plan.explain(&view, &checks);

@@ -92,12 +92,11 @@ impl Rules {
         stop: CancellationToken,
     ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let awake = Arc::new(Inbox::default());
-        let (owners, changed) = Owners::new(client.clone());
         let shared = Arc::new_cyclic(|weak| Shared {
             me: format!("{identity}/{:016x}", fastrand::u64(..)),
             state: Mutex::default(),
             fresh: Fresh::default(),
-            owners,
+            owners: Owners::new(client.clone()),
             webhooks: RuleWebhooks::new(client.clone(), weak.clone(), stop.clone()),
             client,
             pods,
@@ -109,7 +108,7 @@ impl Rules {
             tasks: TaskTracker::new(),
         });
         shared.spawn(watch::follow(shared.clone(), watches));
-        shared.spawn(owners::follow(shared.clone(), changed));
+        shared.spawn(owners::follow(shared.clone()));
         let closing = awake.clone();
         tokio::spawn(async move {
             stop.cancelled().await;

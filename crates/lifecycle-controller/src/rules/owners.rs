@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -11,12 +10,12 @@ use kube::api::{ApiResource, GroupVersionKind};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Shared;
 use super::fresh::DEADLINE;
 use crate::deletion::workloads::{Owner, desired, resource_of};
+use crate::inbox::Inbox;
 
 /// Each is a request that stays open. Past this many an owner is read each time that it counts.
 const MOST: usize = 200;
@@ -25,7 +24,8 @@ pub(super) struct Owners {
     client: Client,
     /// By UID.
     watched: Arc<Mutex<HashMap<String, Watched>>>,
-    changed: mpsc::UnboundedSender<String>,
+    /// Namespaces of which an owner wants another number of pods.
+    changed: Arc<Inbox<String>>,
 }
 
 struct Watched {
@@ -47,10 +47,9 @@ fn resource(owner: &OwnerReference) -> Option<ApiResource> {
 }
 
 impl Owners {
-    /// Nothing is watched yet. Gives too the namespaces of which an owner wants another number of pods.
-    pub(super) fn new(client: Client) -> (Self, mpsc::UnboundedReceiver<String>) {
-        let (changed, changes) = mpsc::unbounded_channel();
-        (Owners { client, watched: Arc::default(), changed }, changes)
+    /// Nothing is watched yet.
+    pub(super) fn new(client: Client) -> Self {
+        Owners { client, watched: Arc::default(), changed: Arc::default() }
     }
 
     /// How many pods `owner` wants; none when it is gone.
@@ -116,8 +115,7 @@ impl Owners {
                     && watched.wanted != wanted
                 {
                     watched.wanted = wanted;
-                    // Nobody listens any more: the leadership is over.
-                    let _ = changed.send(watched.namespace.clone());
+                    changed.push(watched.namespace.clone());
                 }
             }
         }
@@ -125,10 +123,8 @@ impl Owners {
 }
 
 /// Decides anew when an owner wants another number of pods.
-pub(super) async fn follow(shared: Arc<Shared>, mut changed: mpsc::UnboundedReceiver<String>) {
-    while let Some(namespace) = changed.recv().await {
+pub(super) async fn follow(shared: Arc<Shared>) {
+    while let Some(namespace) = shared.owners.changed.next().await {
         shared.ring(&namespace);
-        // Many changes of one moment are one.
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, stream};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::{Method, Request, Response, StatusCode};
 use kube::Client;
@@ -13,9 +13,9 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::PATIENCE;
+use crate::api_answers::{Answer, failure, json_answer};
 
-type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>>;
+use super::PATIENCE;
 
 /// The server. Clones are the same one.
 #[derive(Clone)]
@@ -184,17 +184,4 @@ impl ApiServer {
             (method, path) => panic!("{method} {path:?} was not expected"),
         }
     }
-}
-
-fn json_answer(value: &Value) -> Answer {
-    Response::new(Full::new(Bytes::from(value.to_string())).boxed_unsync())
-}
-
-fn failure(status: StatusCode, reason: &str) -> Answer {
-    let mut answer = json_answer(&json!({
-        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status.as_u16(),
-        "reason": reason, "message": reason,
-    }));
-    *answer.status_mut() = status;
-    answer
 }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::{Method, Request, Response, StatusCode};
 use kube::Client;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>>;
+use crate::api_answers::{Answer, failure, json_answer};
 
 /// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,17 +260,4 @@ fn find(log: &[(u64, Kind, &'static str, Value)], kind: Kind, name: &str) -> Opt
     let last =
         log.iter().rev().find(|(_, of, _, object)| *of == kind && object["metadata"]["name"] == name)?;
     (last.2 != "DELETED").then(|| last.3.clone())
-}
-
-fn json_answer(value: &Value) -> Answer {
-    Response::new(Full::new(Bytes::from(value.to_string())).boxed_unsync())
-}
-
-fn failure(status: StatusCode, reason: &str) -> Answer {
-    let mut answer = json_answer(&json!({
-        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status.as_u16(),
-        "reason": reason, "message": reason,
-    }));
-    *answer.status_mut() = status;
-    answer
 }
