@@ -11,7 +11,7 @@ use podward_core::hooks::Selector;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_AVAILABLE, Stage};
 use podward_core::rules::{
     Amount, Asking, AvailablePolicy, Budget, Check, CheckStage, Ledger, Limit, Member, NoAnswers, Others,
-    Rule, RuleIndex, RuleSet, Settlement, Subject, askings, report, settle,
+    Rule, RuleIndex, RuleSet, Settlement, Subject, askings, reports, settle,
 };
 
 const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
@@ -85,7 +85,7 @@ impl Shop {
             let askings = askings(&labels);
             (name, uid, labels, askings)
         };
-        let ledger = Ledger { holder: ME.to_owned(), grants: Vec::new() };
+        let ledger = Ledger::new(ME, Vec::new());
         Shop { set: rule_set("web", of_app("web"), percent), ledger, pods: (0..PODS).map(pod).collect() }
     }
 
@@ -110,7 +110,7 @@ impl Shop {
     }
 
     fn granted(&self, settlement: &Settlement) -> usize {
-        settlement.ledgers[0].as_ref().unwrap_or(&self.ledger).grants.len()
+        settlement.ledgers[0].as_ref().unwrap_or(&self.ledger).grants().len()
     }
 }
 
@@ -145,35 +145,99 @@ fn report_on_5000_pods(bencher: Bencher<'_, '_>, case: &str) {
     let shop = shop(case);
     let members = shop.members();
     let settlement = shop.settle(&members);
-    bencher.bench(|| report(0, black_box(&members), &settlement));
+    bencher.bench(|| reports(black_box(&members), &settlement));
+}
+
+/// So many rule sets, each with ten pods of its own, one of which asks.
+struct Mall {
+    sets: Vec<RuleSet>,
+    ledger: Ledger,
+    pods: Vec<(usize, String, Labels, Vec<Asking>)>,
+}
+
+impl Mall {
+    fn new(sets: usize) -> Mall {
+        let pod = |number: usize| {
+            let mut labels = in_service("web");
+            if number.is_multiple_of(10) {
+                labels.insert(Stage::Operating.key("collaset"), NOW.to_string());
+                labels.insert(Stage::OperationType.key("collaset"), "update".to_owned());
+                labels.insert(Stage::PreCheck.key("collaset"), NOW.to_string());
+            }
+            let askings = askings(&labels);
+            (number / 10, format!("web-{number:05}"), labels, askings)
+        };
+        Mall {
+            sets: (0..sets).map(|set| rule_set(&format!("web-{set}"), of_app("web"), 25)).collect(),
+            ledger: Ledger::new(ME, Vec::new()),
+            pods: (0..10 * sets).map(pod).collect(),
+        }
+    }
+
+    fn members(&self) -> Vec<Member<'_>> {
+        let pods = self.pods.iter().map(|(set, name, labels, askings)| {
+            let pod = Subject { namespace: NAMESPACE, name, uid: name, labels, skip: None };
+            Member { pod, askings, sets: std::slice::from_ref(set) }
+        });
+        pods.collect()
+    }
+}
+
+/// A decision about all rule sets of a namespace, and what their statuses say of it: each more costs the same.
+#[divan::bench(args = [10, 100, 1000])]
+fn decide_about_rule_sets(bencher: Bencher<'_, '_>, sets: usize) {
+    let mall = Mall::new(sets);
+    let members = mall.members();
+    let budget = |set| Budget { set, ledger: &mall.ledger, missing: 0, is_current: true };
+    let budgets: Vec<Budget<'_>> = mall.sets.iter().map(budget).collect();
+    let decide = |members: &[Member<'_>]| {
+        let settlement = settle(ME, &budgets, members, &NoAnswers, &|_, _| Others::Agree);
+        let reports = reports(members, &settlement);
+        (settlement, reports)
+    };
+    let (settlement, reports) = decide(&members);
+    assert!(
+        settlement.ledgers.iter().flatten().count() == sets
+            && reports.iter().all(|report| report.target_count == 10)
+    );
+    bencher.bench(|| decide(black_box(&members)));
 }
 
 /// The rule set that selects the pod, and `others`.
 fn index(others: usize, selector: impl Fn(usize) -> Selector) -> RuleIndex {
     let mut index = RuleIndex::default();
-    index.put(Arc::new(rule_set("own", of_app("web"), 25)));
     for number in 0..others {
         index.put(Arc::new(rule_set(&format!("other-{number}"), selector(number), 25)));
     }
+    index.put(Arc::new(rule_set("own", of_app("web"), 25)));
     index
 }
 
-const OTHERS: [usize; 3] = [1, 100, 1000];
+fn with_key(equal: Labels, key: String) -> Selector {
+    Selector::new(equal, [(key, "Exists".to_owned(), Vec::new())]).unwrap()
+}
+
+const OTHERS: [usize; 4] = [1, 100, 1000, 5000];
 
 /// The rule set of a pod among others that want another value of the same label.
 #[divan::bench(args = OTHERS)]
-fn selecting_among_labels(bencher: Bencher<'_, '_>, others: usize) {
+fn selecting_among_values(bencher: Bencher<'_, '_>, others: usize) {
     let index = index(others, |number| of_app(&format!("app-{number}")));
     selecting(bencher, &index);
 }
 
-/// The same among others that no value of a label tells: each of them has to be tried.
+/// The same among others that want a label to exist which the pod doesn't have.
 #[divan::bench(args = OTHERS)]
-fn selecting_among_expressions(bencher: Bencher<'_, '_>, others: usize) {
-    let index = index(others, |number| {
-        let expression = (format!("app-{number}"), "Exists".to_owned(), Vec::new());
-        Selector::new(Labels::new(), [expression]).unwrap()
-    });
+fn selecting_among_keys(bencher: Bencher<'_, '_>, others: usize) {
+    let index = index(others, |number| with_key(Labels::new(), format!("app-{number}")));
+    selecting(bencher, &index);
+}
+
+/// The same among others that want the pod's label, and another besides.
+#[divan::bench(args = OTHERS)]
+fn selecting_among_both(bencher: Bencher<'_, '_>, others: usize) {
+    let app = || Labels::from([("app".to_owned(), "web".to_owned())]);
+    let index = index(others, |number| with_key(app(), format!("app-{number}")));
     selecting(bencher, &index);
 }
 

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::keys::PROT_FINALIZER_PREFIX;
 use crate::time::UnixNanos;
 
-pub use selector::{InvalidSelector, Selector};
+pub use selector::{Anchor, InvalidSelector, Selector};
 pub use set::HookSet;
 pub(crate) use set::NO_HOOKS;
 

@@ -7,7 +7,7 @@
 //!  RuleIndex::selecting(namespace, labels) ─► the rule sets of a pod
 //!  RuleSet::judge(pod, asking, answers)    ─► who refuses, which webhooks are to be asked, which budgets it needs room in
 //!  settle(sets, pods)                      ─► who gets room: the new ledgers of the rule sets
-//!  report(...)                             ─► the status of a rule object
+//!  reports(...)                            ─► the statuses of the rule objects
 //! ```
 //!
 //! # Budgets come last
@@ -44,7 +44,7 @@ pub use index::RuleIndex;
 pub use judge::{Answer, Answers, Judgement, NoAnswers, Refusal, Subject, skipped_rules};
 pub use ledger::{GRANTS_LIMIT, Grant, Ledger};
 pub use policy::{Amount, AvailablePolicy, ExpFunc, InvalidAmount, Limit};
-pub use report::{Detail, Report, report};
+pub use report::{Detail, Report, reports};
 pub use settle::{Budget, Member, Others, Room, Settlement, Verdict, settle};
 
 /// One PodTransitionRule.

@@ -100,12 +100,17 @@ pub(crate) struct LifecycleCondition {
 }
 
 impl CachedPod {
+    /// Its labels. The rest of what the engine sees has to be read from annotations and conditions.
+    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
+        static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
+        self.metadata.labels.as_ref().unwrap_or(&NO_LABELS)
+    }
+
     /// What the engine sees.
     #[must_use]
     pub(crate) fn view(&self) -> PodView<'_> {
-        static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
         PodView {
-            labels: self.metadata.labels.as_ref().unwrap_or(&NO_LABELS),
+            labels: self.labels(),
             available_conditions: self.annotation(AVAILABLE_CONDITIONS),
             finalizers: self.metadata.finalizers.as_deref().unwrap_or_default(),
             has_gate: self.spec.readiness_gates,
@@ -164,10 +169,10 @@ impl CachedPod {
     /// What rules are asked about.
     pub(crate) fn subject(&self) -> Subject<'_> {
         Subject {
-            namespace: self.metadata.namespace.as_deref().unwrap_or_default(),
+            namespace: self.namespace(),
             name: self.metadata.name.as_deref().unwrap_or_default(),
             uid: self.uid(),
-            labels: self.view().labels,
+            labels: self.labels(),
             skip: self.skipped_rules(),
         }
     }
@@ -273,6 +278,10 @@ impl CachedPod {
     pub(crate) fn tells_of(&self, explanation: &Explanation) -> bool {
         self.lifecycle_condition()
             .is_some_and(|told| told.status == explanation.status && told.reason == explanation.reason)
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn key(&self) -> PodKey {

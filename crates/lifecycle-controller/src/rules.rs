@@ -17,6 +17,7 @@
 //! - A pod in service is let through only on a grant that the API server has stored ([`lane`]).
 //! - Who finds a ledger of another controller reads the pods after it before he decides ([`catch_up`]).
 //! - The status of an object is written at most once a second, and only when it says something else.
+//! - Nothing is kept of a namespace that has no rule object any more.
 //! - Nothing polls: what is decided follows from events; only failed requests are tried again, ever later.
 
 mod catch_up;

@@ -37,6 +37,15 @@ pub struct Selector {
     requirements: Vec<(String, Requirement)>,
 }
 
+/// A label that every match of a selector has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchor<'a> {
+    /// Its key.
+    pub key: &'a str,
+    /// The values that it may have; `None` for any.
+    pub values: Option<&'a BTreeSet<String>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
     In(BTreeSet<String>),
@@ -84,12 +93,13 @@ impl Selector {
         })
     }
 
-    /// A key and value that every match has, if there is one: to look hooks up by, instead of trying each.
-    #[must_use]
-    pub fn anchor(&self) -> Option<(&str, &BTreeSet<String>)> {
-        self.requirements.iter().find_map(|(key, requirement)| match requirement {
-            Requirement::In(values) => Some((key.as_str(), values)),
-            _ => None,
+    /// Labels that every match has, in the order of the requirements: to look selectors up by, instead of trying each. None for a selector
+    /// that only says what must not be there, or nothing.
+    pub fn anchors(&self) -> impl Iterator<Item = Anchor<'_>> {
+        self.requirements.iter().filter_map(|(key, requirement)| match requirement {
+            Requirement::In(values) => Some(Anchor { key, values: Some(values) }),
+            Requirement::Exists => Some(Anchor { key, values: None }),
+            Requirement::NotIn(_) | Requirement::DoesNotExist => None,
         })
     }
 

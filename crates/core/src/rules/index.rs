@@ -4,9 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::RuleSet;
+use crate::hooks::Anchor;
 
-/// All rule sets, by namespace, and there by a label that all pods have which they select. What a pod costs grows with its labels and with
-/// the rule sets that want one of these labels, not with the others.
+/// All rule sets, by namespace, and there by a label that all pods have which they select: by key and value, or by the key alone where the
+/// selector has nothing but `Exists`. Of several such labels it is the one by which the fewest are found so far, so that a label that all
+/// pods have (`app=web` beside `shard=7`) doesn't lead to all rule sets.
+///
+/// What a pod costs grows with its labels, and with the rule sets that are found by one of these, not with the others. Those that have no
+/// such label, because they only say what must not be there (`NotIn`, `DoesNotExist`) or nothing at all, are tried against every pod of
+/// their namespace. That is near to the least that can be done: they select every pod that doesn't have what they exclude, which most pods
+/// don't, and who selects a pod has to be told anyway.
 #[derive(Clone, Debug, Default)]
 pub struct RuleIndex {
     namespaces: HashMap<String, Namespace>,
@@ -14,11 +21,24 @@ pub struct RuleIndex {
 
 #[derive(Clone, Debug, Default)]
 struct Namespace {
-    sets: BTreeMap<String, Arc<RuleSet>>,
-    /// By key, then value, of the label.
-    by_label: HashMap<String, HashMap<String, BTreeSet<String>>>,
+    sets: BTreeMap<String, Entry>,
+    by_key: HashMap<String, OfKey>,
     /// Those that can't be told by a label.
     others: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    set: Arc<RuleSet>,
+    /// The place, among its selector's anchors, of the label that it is found by.
+    anchor: Option<usize>,
+}
+
+/// Names of rule sets that are found by a label with this key.
+#[derive(Clone, Debug, Default)]
+struct OfKey {
+    by_value: HashMap<String, BTreeSet<String>>,
+    any_value: BTreeSet<String>,
 }
 
 impl RuleIndex {
@@ -26,39 +46,24 @@ impl RuleIndex {
     pub fn put(&mut self, set: Arc<RuleSet>) {
         self.remove(&set.namespace, &set.name);
         let namespace = self.namespaces.entry(set.namespace.clone()).or_default();
-        let name = set.name.clone();
-        match set.selector.as_ref().map(|selector| selector.anchor()) {
+        let anchors = set.selector.iter().flat_map(|selector| selector.anchors()).enumerate();
+        let found = anchors.min_by_key(|(_, anchor)| (namespace.crowd(anchor), anchor.values.is_none()));
+        match &found {
+            Some((_, anchor)) => namespace.insert(anchor, &set.name),
+            None if set.selector.is_some() => drop(namespace.others.insert(set.name.clone())),
             None => {}
-            Some(None) => {
-                namespace.others.insert(name.clone());
-            }
-            Some(Some((key, values))) => {
-                let by_value = namespace.by_label.entry(key.to_owned()).or_default();
-                for value in values {
-                    by_value.entry(value.clone()).or_default().insert(name.clone());
-                }
-            }
         }
-        namespace.sets.insert(name, set);
+        let anchor = found.map(|(place, _)| place);
+        namespace.sets.insert(set.name.clone(), Entry { set, anchor });
     }
 
     /// Takes the rule set out; gives it, if it was there.
     pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<RuleSet>> {
         let found = self.namespaces.get_mut(namespace)?;
-        let set = found.sets.remove(name)?;
-        found.others.remove(name);
-        if let Some((key, values)) = set.selector.as_ref().and_then(|selector| selector.anchor())
-            && let Some(by_value) = found.by_label.get_mut(key)
-        {
-            for value in values {
-                if let Some(names) = by_value.get_mut(value) {
-                    names.remove(name);
-                }
-            }
-            by_value.retain(|_, names| !names.is_empty());
-            if by_value.is_empty() {
-                found.by_label.remove(key);
-            }
+        let Entry { set, anchor } = found.sets.remove(name)?;
+        match anchor.and_then(|place| set.selector.as_ref()?.anchors().nth(place)) {
+            Some(anchor) => found.take_out(&anchor, name),
+            None => drop(found.others.remove(name)),
         }
         if found.sets.is_empty() {
             self.namespaces.remove(namespace);
@@ -69,21 +74,139 @@ impl RuleIndex {
     /// The rule set `name`.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<RuleSet>> {
-        self.namespaces.get(namespace)?.sets.get(name)
+        Some(&self.namespaces.get(namespace)?.sets.get(name)?.set)
     }
 
     /// The rule sets of `namespace`, by name.
     pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<RuleSet>> {
-        self.namespaces.get(namespace).into_iter().flat_map(|found| found.sets.values())
+        self.namespaces
+            .get(namespace)
+            .into_iter()
+            .flat_map(|found| found.sets.values().map(|entry| &entry.set))
     }
 
     /// The rule sets that select a pod of `namespace` with these labels, by name.
     #[must_use]
     pub fn selecting(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Vec<&Arc<RuleSet>> {
         let Some(found) = self.namespaces.get(namespace) else { return Vec::new() };
-        let by_label = labels.iter().filter_map(|(key, value)| found.by_label.get(key)?.get(value)).flatten();
-        let names: BTreeSet<&String> = by_label.chain(&found.others).collect();
-        let sets = names.into_iter().filter_map(|name| found.sets.get(name));
+        let names = found.candidates(labels).into_iter();
+        let sets = names.filter_map(|name| found.sets.get(name)).map(|entry| &entry.set);
         sets.filter(|set| set.selects(labels)).collect()
+    }
+}
+
+impl Namespace {
+    /// Names of those that a pod with these labels is tried against.
+    fn candidates(&self, labels: &BTreeMap<String, String>) -> BTreeSet<&String> {
+        let by_label = labels.iter().filter_map(|(key, value)| Some((self.by_key.get(key)?, value)));
+        let names = by_label.flat_map(|(of_key, value)| {
+            of_key.by_value.get(value).into_iter().flatten().chain(&of_key.any_value)
+        });
+        names.chain(&self.others).collect()
+    }
+
+    /// How many are found by that label of a pod, whatever its value.
+    fn crowd(&self, anchor: &Anchor<'_>) -> usize {
+        let Some(of_key) = self.by_key.get(anchor.key) else { return 0 };
+        match anchor.values {
+            None => of_key.any_value.len(),
+            Some(values) => values
+                .iter()
+                .filter_map(|value| of_key.by_value.get(value))
+                .map(BTreeSet::len)
+                .max()
+                .unwrap_or(0),
+        }
+    }
+
+    fn insert(&mut self, anchor: &Anchor<'_>, name: &str) {
+        let OfKey { by_value, any_value } = self.by_key.entry(anchor.key.to_owned()).or_default();
+        match anchor.values {
+            None => drop(any_value.insert(name.to_owned())),
+            Some(values) => values.iter().for_each(|value| {
+                by_value.entry(value.clone()).or_default().insert(name.to_owned());
+            }),
+        }
+    }
+
+    fn take_out(&mut self, anchor: &Anchor<'_>, name: &str) {
+        let Some(OfKey { by_value, any_value }) = self.by_key.get_mut(anchor.key) else { return };
+        match anchor.values {
+            None => drop(any_value.remove(name)),
+            Some(values) => {
+                for value in values {
+                    if let Some(names) = by_value.get_mut(value) {
+                        names.remove(name);
+                        if names.is_empty() {
+                            by_value.remove(value);
+                        }
+                    }
+                }
+            }
+        }
+        if by_value.is_empty() && any_value.is_empty() {
+            self.by_key.remove(anchor.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks::Selector;
+
+    fn labels(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    /// 5,000 rule sets with the selector that `of` gives, beside one that selects what has `app=web`.
+    fn index(of: impl Fn(&str) -> (BTreeMap<String, String>, Vec<String>)) -> RuleIndex {
+        let mut index = RuleIndex::default();
+        let mut put = |name: &str, equal: BTreeMap<String, String>, exists: Vec<String>| {
+            let exists = exists.into_iter().map(|key| (key, "Exists".to_owned(), Vec::new()));
+            let selector = Some(Selector::new(equal, exists).unwrap());
+            let set = RuleSet {
+                namespace: "shop".to_owned(),
+                name: name.to_owned(),
+                selector,
+                ..RuleSet::default()
+            };
+            index.put(Arc::new(set));
+        };
+        for number in 0..5000 {
+            let (equal, exists) = of(&number.to_string());
+            put(&format!("other-{number}"), equal, exists);
+        }
+        put("own", labels(&[("app", "web")]), Vec::new());
+        index
+    }
+
+    #[test]
+    fn what_does_not_select_a_pod_is_not_tried() {
+        let pod = labels(&[("app", "web"), ("tier", "front"), ("team", "a")]);
+        let another_value = index(|number| (labels(&[("app", number)]), Vec::new()));
+        let another_key = index(|number| (BTreeMap::new(), vec![format!("app-{number}")]));
+        let one_more_value = index(|number| (labels(&[("app", "web"), ("shard", number)]), Vec::new()));
+        let one_more_key = index(|number| (labels(&[("app", "web")]), vec![format!("app-{number}")]));
+        let two_keys = index(|number| (BTreeMap::new(), vec!["app".to_owned(), format!("app-{number}")]));
+        for index in [another_value, another_key, one_more_value, one_more_key, two_keys] {
+            let tried = index.namespaces["shop"].candidates(&pod);
+            assert!(tried.len() <= 2, "{}", tried.len());
+            let found: Vec<&str> =
+                index.selecting("shop", &pod).iter().map(|set| set.name.as_str()).collect();
+            assert_eq!(found, ["own"]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_was_taken_out() {
+        let mut index =
+            index(|number| (labels(&[("app", "web"), ("shard", number)]), vec![format!("a-{number}")]));
+        let names: Vec<String> = index.of_namespace("shop").map(|set| set.name.clone()).collect();
+        names[1..].iter().for_each(|name| drop(index.remove("shop", name).unwrap()));
+        let left = &index.namespaces["shop"];
+        assert_eq!((left.sets.len(), left.by_key.len()), (1, 1));
+        index.remove("shop", &names[0]);
+        assert!(index.namespaces.is_empty());
     }
 }

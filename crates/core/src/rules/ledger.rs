@@ -1,5 +1,7 @@
 //! The ledger: which pods were given room, and may not show it yet.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::asking::{Asking, CheckStage};
@@ -65,16 +67,49 @@ impl Grant {
 /// The grants of one rule object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Who wrote it: a name that no other process has, nor the same process another time that it leads.
-    pub holder: String,
-    /// What was given.
-    pub grants: Vec<Grant>,
+    holder: String,
+    grants: Vec<Grant>,
+    /// Places of grants, by the pod's UID: they are looked for once for each pod that asks.
+    by_uid: HashMap<String, Vec<usize>>,
 }
 
 impl Ledger {
+    /// The ledger that `holder` wrote.
+    #[must_use]
+    pub fn new(holder: impl Into<String>, grants: Vec<Grant>) -> Self {
+        let mut by_uid: HashMap<String, Vec<usize>> = HashMap::new();
+        for (place, grant) in grants.iter().enumerate() {
+            by_uid.entry(grant.uid.clone()).or_default().push(place);
+        }
+        Ledger { holder: holder.into(), grants, by_uid }
+    }
+
+    /// Who wrote it: a name that no other process has, nor the same process another time that it leads. Empty while nobody has.
+    #[must_use]
+    pub fn holder(&self) -> &str {
+        &self.holder
+    }
+
+    /// What was given, in that order.
+    #[must_use]
+    pub fn grants(&self) -> &[Grant] {
+        &self.grants
+    }
+
     /// Whether `asking` of the pod `uid` was given room.
     #[must_use]
     pub fn has(&self, uid: &str, asking: &Asking) -> bool {
-        self.grants.iter().any(|grant| grant.is_for(uid, asking))
+        self.of_pod(uid).any(|grant| grant.is_for(uid, asking))
+    }
+
+    /// How many of these grants `before` doesn't have.
+    #[must_use]
+    pub fn given_since(&self, before: &Ledger) -> usize {
+        let is_new = |grant: &&Grant| !before.of_pod(&grant.uid).any(|known| known == *grant);
+        self.grants.iter().filter(is_new).count()
+    }
+
+    fn of_pod(&self, uid: &str) -> impl Iterator<Item = &Grant> {
+        self.by_uid.get(uid).into_iter().flatten().map(|place| &self.grants[*place])
     }
 }

@@ -1,18 +1,21 @@
 //! The status of a rule object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::asking::CheckStage;
 use super::judge::Refusal;
-use super::settle::{Member, Settlement};
+use super::settle::{Member, Settlement, Verdict};
 
 /// The names of pods may take so many bytes as JSON.
 const TARGETS_LIMIT: usize = 32 * 1024;
 /// What is said to single pods may take so many bytes as JSON. With the names, the ledger and what webhooks keep there
 /// the status stays under 256 KiB.
 const DETAILS_LIMIT: usize = 96 * 1024;
+/// The names and reasons of rules that are said to one pod may take so many bytes as JSON, in the status and in the pod's annotation. The
+/// longest refusal there can be has half of that.
+const DETAIL_LIMIT: usize = 8 * 1024;
 
 /// What a rule set says to a pod. On the wire an entry of `status.details`; without `name` and `passedRules` also the value of the pod's
 /// annotation [`RULE_DETAIL_PREFIX`](crate::keys::RULE_DETAIL_PREFIX)`<object>`.
@@ -36,11 +39,11 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// The value of the pod's annotation.
+    /// The value of the pod's annotation: what fits of it, the first refusals first.
     #[must_use]
     pub fn annotation(&self) -> String {
         let short = Detail { name: String::new(), passed_rules: Vec::new(), ..self.clone() };
-        serde_json::to_string(&short).unwrap_or_default()
+        serde_json::to_string(&short.cut()).unwrap_or_default()
     }
 
     /// Adds what was said to one more asking of the stage.
@@ -59,6 +62,14 @@ impl Detail {
         let Detail { passed_rules, reject_info, .. } = self;
         passed_rules.retain(|rule| !reject_info.iter().any(|refusal| &refusal.rule_name == rule));
     }
+
+    /// The first refusals that fit, then the first rules that were passed.
+    fn cut(mut self) -> Self {
+        let mut room = Room(DETAIL_LIMIT);
+        self.reject_info.truncate(self.reject_info.iter().take_while(|refusal| room.fits(refusal)).count());
+        self.passed_rules.truncate(self.passed_rules.iter().take_while(|rule| room.fits(rule)).count());
+        self
+    }
 }
 
 /// What the status says of the pods of one rule set.
@@ -74,13 +85,25 @@ pub struct Report {
     pub details: Vec<Detail>,
 }
 
-/// The report on the rule set at the place `set`, of a decision about `members`.
+/// The reports on all rule sets, in step with them, of a decision about `members`. What they take grows with the pods that each selects.
 #[must_use]
-pub fn report(set: usize, members: &[Member<'_>], settlement: &Settlement) -> Report {
-    // In the order that they stand in the report: those that wait first, then by the time that they ask since, then by name.
-    let mut found: BTreeMap<(bool, i64, &str), Detail> = BTreeMap::new();
+pub fn reports(members: &[Member<'_>], settlement: &Settlement) -> Vec<Report> {
+    let mut found: Vec<(Vec<&Member<'_>>, Vec<&Verdict>)> = vec![Default::default(); settlement.rooms.len()];
+    for member in members {
+        for set in member.sets {
+            found[*set].0.push(member);
+        }
+    }
+    for verdict in &settlement.verdicts {
+        found[verdict.set].1.push(verdict);
+    }
+    found.into_iter().map(|(selected, verdicts)| report(members, &selected, &verdicts)).collect()
+}
+
+/// The report on one of them, which selects `selected`, and said `verdicts`.
+fn report(members: &[Member<'_>], selected: &[&Member<'_>], verdicts: &[&Verdict]) -> Report {
     let mut of_member: BTreeMap<usize, (i64, Detail)> = BTreeMap::new();
-    for verdict in settlement.verdicts.iter().filter(|verdict| verdict.set == set) {
+    for verdict in verdicts {
         let Member { pod, askings, .. } = &members[verdict.member];
         let asking = &askings[verdict.asking];
         let (since, detail) = of_member.entry(verdict.member).or_insert_with(|| {
@@ -92,42 +115,40 @@ pub fn report(set: usize, members: &[Member<'_>], settlement: &Settlement) -> Re
             detail.add(&verdict.passed, &verdict.refusals);
         }
     }
+    // In the order that they stand in the report: those that wait first, then by the time that they ask since, then by name.
+    let mut found: BTreeMap<(bool, i64, &str), Detail> = BTreeMap::new();
     for (member, (since, detail)) in of_member {
         found.insert((detail.passed, since, members[member].pod.name), detail);
     }
-    let selected = || members.iter().filter(|member| member.sets.contains(&set));
-    let waiting = found.iter().filter(|((passed, ..), _)| !passed);
-    let first: Vec<&str> = waiting.map(|((_, _, name), _)| *name).collect();
-    let mut rest: Vec<&str> = selected().map(|member| member.pod.name).collect();
+    let waiting = found.keys().filter(|(passed, ..)| !passed);
+    let first: Vec<&str> = waiting.map(|(_, _, name)| *name).collect();
+    let known: HashSet<&str> = first.iter().copied().collect();
+    let names = selected.iter().map(|member| member.pod.name);
+    let mut rest: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
     rest.sort_unstable();
-    let known: std::collections::HashSet<&str> = first.iter().copied().collect();
-    rest.retain(|name| !known.contains(name));
+    let (mut targets, mut details) = (Room(TARGETS_LIMIT), Room(DETAILS_LIMIT));
     Report {
-        target_count: u32::try_from(selected().count()).unwrap_or(u32::MAX),
+        target_count: u32::try_from(selected.len()).unwrap_or(u32::MAX),
         waiting_count: u32::try_from(first.len()).unwrap_or(u32::MAX),
-        // Names of pods need no escapes in JSON: two quotes and a comma are all that is added.
-        targets: fitting(first.into_iter().chain(rest), TARGETS_LIMIT, |name| name.len() + 3)
-            .map(ToOwned::to_owned)
+        targets: first
+            .iter()
+            .chain(&rest)
+            .take_while(|name| targets.fits(name))
+            .map(|name| (*name).to_owned())
             .collect(),
-        details: fitting(found.into_values(), DETAILS_LIMIT, |detail| {
-            serde_json::to_string(detail).map_or(usize::MAX, |text| text.len() + 1)
-        })
-        .collect(),
+        details: found.into_values().map(Detail::cut).take_while(|detail| details.fits(detail)).collect(),
     }
 }
 
-/// The first of `items`, as long as they fit into `limit`.
-fn fitting<T>(
-    items: impl Iterator<Item = T>,
-    limit: usize,
-    bytes: impl Fn(&T) -> usize,
-) -> impl Iterator<Item = T> {
-    let mut left = limit;
-    items.take_while(move |item| match left.checked_sub(bytes(item)) {
-        Some(rest) => {
-            left = rest;
-            true
-        }
-        None => false,
-    })
+/// How many bytes of JSON there is room for yet.
+struct Room(usize);
+
+impl Room {
+    /// Whether there is room for one more, with a comma; if so, it is taken.
+    fn fits(&mut self, item: &impl Serialize) -> bool {
+        let bytes = serde_json::to_string(item).map_or(usize::MAX, |text| text.len().saturating_add(1));
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
 }

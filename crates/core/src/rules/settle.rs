@@ -30,7 +30,7 @@ pub struct Member<'a> {
     pub pod: Subject<'a>,
     /// What it asks for; see [`askings`](super::askings).
     pub askings: &'a [Asking],
-    /// The rule sets that select it: places in the list of them.
+    /// The rule sets that select it: places in the list of them, each once, in ascending order.
     pub sets: &'a [usize],
 }
 
@@ -115,7 +115,7 @@ pub fn settle(
         for (place, asking) in at.askings.iter().enumerate() {
             let judged: Vec<(usize, Judgement)> =
                 at.sets.iter().map(|set| (*set, sets[*set].set.judge(&at.pod, asking, answers))).collect();
-            let claim = Claim { member, place, first: verdicts.len(), judged: judged.len() };
+            let claim = Claim { member, place, first: verdicts.len() };
             // A webhook that has not been asked, as by a controller that is new, has refused nothing.
             let refused =
                 |(_, judgement): &(usize, Judgement)| judgement.refusals.len() > judgement.ask.len();
@@ -168,9 +168,9 @@ pub fn settle(
         {
             renew.push((claim.member, claim.place));
         }
-        for verdict in &mut verdicts[claim.first..claim.first + claim.judged] {
-            let places = budgets.iter().find(|(set, _)| *set == verdict.set).map(|(_, places)| places);
-            let names = places.into_iter().flatten().map(|place| &sets[verdict.set].set.rules[*place].name);
+        let of_claim = &mut verdicts[claim.first..claim.first + budgets.len()];
+        for (verdict, (_, places)) in of_claim.iter_mut().zip(budgets) {
+            let names = places.iter().map(|place| &sets[verdict.set].set.rules[*place].name);
             match lacking.remove(&verdict.set) {
                 Some(refusals) if !refusals.is_empty() => verdict.refusals.extend(refusals),
                 Some(_) => verdict.refusals.extend(names.map(|name| Refusal::new(name, LATER))),
@@ -188,12 +188,11 @@ pub fn settle(
 /// What is said where there would be room, but not for an asking that can't use it.
 const LATER: &str = "there is room, which is given once nobody else refuses";
 
-/// An asking, and where its verdicts stand.
+/// An asking, and where its verdicts begin: one for each rule set that selects the pod, in the order that they stand in there.
 struct Claim {
     member: usize,
     place: usize,
     first: usize,
-    judged: usize,
 }
 
 /// The account of one rule set during a decision.
@@ -214,7 +213,7 @@ fn open(sets: &[Budget<'_>], members: &[Member<'_>]) -> Vec<Book> {
     };
     let mut books: Vec<Book> = Vec::with_capacity(sets.len());
     for budget in sets {
-        let kept = budget.ledger.grants.iter().filter(|grant| !budget.is_current || stands(grant));
+        let kept = budget.ledger.grants().iter().filter(|grant| !budget.is_current || stands(grant));
         let grants: Vec<Grant> = kept.cloned().collect();
         let bytes = grants.iter().map(Grant::bytes).sum();
         let room = Room { missing: budget.missing, ..Room::default() };
@@ -231,7 +230,7 @@ fn open(sets: &[Budget<'_>], members: &[Member<'_>]) -> Vec<Book> {
         let counts = |grant: &&Grant| {
             by_uid
                 .get(grant.uid.as_str())
-                .is_some_and(|member| member.pod.is_available() && member.sets.contains(&place))
+                .is_some_and(|member| member.pod.is_available() && member.sets.binary_search(&place).is_ok())
         };
         book.granted = book.grants.iter().filter(counts).map(|grant| grant.uid.clone()).collect();
         book.room.granted = u32::try_from(book.granted.len()).unwrap_or(u32::MAX);
@@ -271,7 +270,7 @@ impl Book {
     }
 
     fn close(self, me: &str, stored: &Ledger) -> Option<Ledger> {
-        (self.grants != stored.grants).then(|| Ledger { holder: me.to_owned(), grants: self.grants })
+        (self.grants != stored.grants()).then(|| Ledger::new(me, self.grants))
     }
 }
 

@@ -19,6 +19,7 @@ mod patches;
 mod releasing;
 mod repeats;
 mod reviews;
+mod rule_index;
 mod rule_interleavings;
 mod rule_reports;
 mod rule_tables;

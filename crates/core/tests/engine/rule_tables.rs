@@ -1,13 +1,12 @@
 //! What single rules say, row by row.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use podward_core::hooks::Selector;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_AVAILABLE, Stage};
 use podward_core::rules::{
     Amount, Answer, Answers, Asking, AvailablePolicy, Budget, Check, CheckStage, ExpFunc, Ledger, Limit,
-    Member, NoAnswers, Others, Refusal, Rule, RuleIndex, RuleSet, Settlement, Subject, askings, settle,
+    Member, NoAnswers, Others, Refusal, Rule, RuleSet, Settlement, Subject, askings, settle,
 };
 use podward_core::{CheckResult, Checks, ConditionStatus, Consumers, Facts, PodView, UnixNanos, plan};
 
@@ -198,7 +197,7 @@ fn decide(
 }
 
 fn given(settlement: &Settlement, set: usize) -> Vec<&str> {
-    settlement.ledgers[set].iter().flat_map(|ledger| &ledger.grants).map(|grant| grant.pod.as_str()).collect()
+    settlement.ledgers[set].iter().flat_map(Ledger::grants).map(|grant| grant.pod.as_str()).collect()
 }
 
 fn reasons(settlement: &Settlement) -> Vec<&str> {
@@ -228,7 +227,7 @@ fn refusals_have_the_words_of_the_reference() {
     let missing = decide(&[(&three, &none, 1, true)], &pods, Others::Agree);
     assert!(reasons(&missing)[0].ends_with("[current unavailable]=2/4, [missing replicas]=1"), "{missing:?}");
     let room = decide(&[(&three, &none, 0, true)], &pods, Others::Agree);
-    assert_eq!((given(&room, 0), room.ledgers[0].as_ref().unwrap().holder.as_str()), (vec!["a"], "me"));
+    assert_eq!((given(&room, 0), room.ledgers[0].as_ref().unwrap().holder()), (vec!["a"], "me"));
 
     let keep = AvailablePolicy {
         max_unavailable: Vec::new(),
@@ -279,7 +278,7 @@ fn what_was_given_stays_while_it_is_asked_for() {
     let one = set("one", vec![rule("budget", most(1))]);
     let pods = [("a", &on, Some("1")), ("b", &on, Some("2"))];
     let ledger = decide(&[(&one, &none, 0, true)], &pods, Others::Agree).ledgers[0].clone().unwrap();
-    assert_eq!(ledger.grants.len(), 1);
+    assert_eq!(ledger.grants().len(), 1);
     let again = decide(&[(&one, &ledger, 0, true)], &pods, Others::Agree);
     assert_eq!((&again.ledgers, again.rooms[0].granted), (&vec![None], 1));
     // Somebody refuses after all: the operation is to ask anew, and not before that is there room again.
@@ -303,39 +302,8 @@ fn what_was_given_stays_while_it_is_asked_for() {
     let member = Member { pod: pod("a", &twice), askings: &two, sets: &[0] };
     let budget = Budget { set: &one, ledger: &ledger, missing: 0, is_current: true };
     let second = settle("me", &[budget], &[member], &NoAnswers, &|_, _| Others::Agree);
-    assert_eq!(second.ledgers[0].as_ref().unwrap().grants.len(), 2);
+    assert_eq!(second.ledgers[0].as_ref().unwrap().grants().len(), 2);
     assert_eq!(second.rooms[0].granted, 1);
-}
-
-#[test]
-fn pods_are_found_by_their_labels() {
-    let mut index = RuleIndex::default();
-    let with =
-        |name: &str, selector: Option<Selector>| Arc::new(RuleSet { selector, ..set(name, Vec::new()) });
-    index.put(with("all", Some(Selector::everything())));
-    index.put(with("none", None));
-    index.put(with("web", Some(selector(&[("app", "web"), ("tier", "front")]))));
-    let any = Selector::new(
-        BTreeMap::new(),
-        [("app".to_owned(), "In".to_owned(), vec!["web".to_owned(), "api".to_owned()])],
-    );
-    index.put(with("any", Some(any.unwrap())));
-    index.put(Arc::new(RuleSet { namespace: "other".to_owned(), ..set("foreign", Vec::new()) }));
-    let found = |index: &RuleIndex, entries: &[(&str, &str)]| {
-        let labels = labels(entries);
-        index.selecting("shop", &labels).iter().map(|set| set.name.clone()).collect::<Vec<_>>().join(" ")
-    };
-    assert_eq!(found(&index, &[]), "all");
-    assert_eq!(found(&index, &[("app", "web")]), "all any");
-    assert_eq!(found(&index, &[("app", "web"), ("tier", "front")]), "all any web");
-    index.put(with("web", Some(selector(&[("app", "db")]))));
-    assert_eq!(found(&index, &[("app", "web"), ("tier", "front")]), "all any", "it was changed");
-    assert_eq!(found(&index, &[("app", "db")]), "all web");
-    assert!(index.remove("shop", "all").is_some() && index.remove("shop", "all").is_none());
-    assert_eq!(found(&index, &[("app", "db")]), "web");
-    assert!(index.selecting("nowhere", &labels(&[])).is_empty());
-    assert_eq!(index.of_namespace("shop").count(), 3);
-    assert!(index.get("shop", "none").is_some() && index.get("other", "none").is_none());
 }
 
 struct Refuses;

@@ -398,7 +398,7 @@ impl World {
                 set: &rule.set,
                 ledger,
                 missing: 0,
-                is_current: ledger.holder == me || leader.read_after[*place] == rule.version,
+                is_current: ledger.holder() == me || leader.read_after[*place] == rule.version,
             })
             .collect();
         let asked: Vec<Vec<Asking>> = leader.pods.iter().map(|pod| askings(&pod.labels)).collect();
@@ -465,9 +465,9 @@ impl World {
                 }
                 self.version += 1;
                 let new: Vec<_> = ledger
-                    .grants
+                    .grants()
                     .iter()
-                    .filter(|grant| !stored.ledger.grants.contains(grant))
+                    .filter(|grant| !stored.ledger.grants().contains(grant))
                     .cloned()
                     .collect();
                 (stored.version, stored.ledger) = (self.version, ledger);

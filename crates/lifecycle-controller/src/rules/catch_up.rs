@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 
 use super::Shared;
 use super::fresh::DEADLINE;
+use super::state::Space;
 
 /// Lists that are made at most, each followed by a wait for the watch. A pod that is gone by the time that the watch comes to it is not on
 /// the next one.
@@ -32,15 +34,21 @@ pub(super) async fn read_pods(shared: &Shared, namespace: &str) -> Result<(), St
             Err(_) => return Err(format!("could not list the pods: no answer within {DEADLINE:?}")),
         };
         let as_of = number(listed.metadata.resource_version.as_deref());
-        let listed: HashMap<String, u64> = listed
-            .items
-            .iter()
-            .map(|pod| (pod.uid().unwrap_or_default(), number(pod.resource_version().as_deref())))
-            .collect();
+        let version = |pod: &PartialObjectMeta<Pod>| {
+            (pod.uid().unwrap_or_default(), number(pod.resource_version().as_deref()))
+        };
+        let listed = Listed { pods: listed.items.iter().map(version).collect(), as_of };
         let waited = tokio::time::timeout(WAIT, async {
-            while shared.is_behind(namespace, &listed, as_of) {
-                if seen.changed().await.is_err() {
+            loop {
+                // What has come has come: each is waited for once, however many events there are meanwhile.
+                let mut behind = shared.behind(namespace, &listed);
+                if behind.is_empty() {
                     return;
+                }
+                while shared.are_behind(namespace, &listed, &mut behind) {
+                    if seen.changed().await.is_err() {
+                        return;
+                    }
                 }
             }
         });
@@ -55,17 +63,39 @@ fn number(version: Option<&str>) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
+/// What a list of pods has shown.
+struct Listed {
+    /// Resource versions, by UID.
+    pods: HashMap<String, u64>,
+    /// The list's own.
+    as_of: u64,
+}
+
+impl Listed {
+    /// Whether the pod is known as it was listed, or later.
+    fn is_known(&self, space: &Space, uid: &str) -> bool {
+        let known = space.pods.get(uid).map(|known| number(Some(known.pod.resource_version())));
+        match self.pods.get(uid) {
+            Some(listed) => known.is_some_and(|known| known >= *listed),
+            None => known.is_none_or(|known| known > self.as_of),
+        }
+    }
+}
+
 impl Shared {
-    /// Whether something of `listed` (UID and resource version of each pod, as of the list's own version) is not known yet.
-    fn is_behind(&self, namespace: &str, listed: &HashMap<String, u64>, as_of: u64) -> bool {
+    /// UIDs of pods of which something that was listed is not known yet.
+    fn behind(&self, namespace: &str, listed: &Listed) -> Vec<String> {
+        let state = self.state.lock();
+        let Some(space) = state.spaces.get(namespace) else { return Vec::new() };
+        let uids = listed.pods.keys().chain(space.pods.keys());
+        uids.filter(|uid| !listed.is_known(space, uid)).cloned().collect()
+    }
+
+    /// Whether any of `behind` still is; those at its end that aren't are taken out.
+    fn are_behind(&self, namespace: &str, listed: &Listed, behind: &mut Vec<String>) -> bool {
         let state = self.state.lock();
         let Some(space) = state.spaces.get(namespace) else { return false };
-        let known = |uid: &str| space.pods.get(uid).map(|known| number(Some(known.pod.resource_version())));
-        let lacks =
-            listed.iter().any(|(uid, version)| known(uid.as_str()).is_none_or(|known| known < *version));
-        let outlived = |uid: &String| {
-            !listed.contains_key(uid) && known(uid.as_str()).is_some_and(|known| known <= as_of)
-        };
-        lacks || space.pods.keys().any(outlived)
+        while behind.pop_if(|uid| listed.is_known(space, uid)).is_some() {}
+        !behind.is_empty()
     }
 }

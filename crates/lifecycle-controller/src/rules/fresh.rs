@@ -4,6 +4,7 @@
 //! that began after the pod was seen asking: what the list has must be known, in that generation or a later one. One request serves all
 //! that ask while the one before it is on its way.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +36,11 @@ pub(super) struct Fresh {
 
 #[derive(Default)]
 struct Space {
-    waiting: Vec<(PodKey, String, Vec<Asking>)>,
+    /// UID and askings.
+    waiting: HashMap<PodKey, (String, Vec<Asking>)>,
     is_asking: bool,
-    /// Whom the list that is on its way is for.
-    underway: Vec<(String, Vec<Asking>)>,
+    /// By pod UID: whom the list that is on its way is for.
+    underway: HashMap<String, Vec<Asking>>,
     /// Why it isn't known yet.
     trouble: Option<String>,
 }
@@ -68,16 +70,13 @@ pub(super) fn are_known(shared: &Arc<Shared>, pod: &CachedPod, askings: &[Asking
     let key = pod.key();
     let mut spaces = shared.fresh.spaces.lock();
     let space = spaces.entry(key.namespace.clone()).or_default();
-    let is_in = |(uid, asked): &(String, Vec<Asking>)| {
-        uid == pod.uid() && askings.iter().all(|asking| asked.contains(asking))
-    };
-    if !space.underway.iter().any(is_in) {
-        space.waiting.retain(|(waiting, ..)| *waiting != key);
-        space.waiting.push((key.clone(), pod.uid().to_owned(), askings.to_vec()));
+    let asked = space.underway.get(pod.uid());
+    if !asked.is_some_and(|asked| askings.iter().all(|asking| asked.contains(asking))) {
+        space.waiting.insert(key.clone(), (pod.uid().to_owned(), askings.to_vec()));
     }
     if !space.is_asking {
         space.is_asking = true;
-        shared.spawn(ask(shared.clone(), key.namespace.clone()));
+        shared.spawn(ask(shared.clone(), key.namespace));
     }
     Err(match &space.trouble {
         None => "the rules for it are being looked up".to_owned(),
@@ -97,7 +96,7 @@ async fn ask(shared: Arc<Shared>, namespace: String) {
                 return;
             }
             let batch = std::mem::take(&mut space.waiting);
-            space.underway = batch.iter().map(|(_, uid, askings)| (uid.clone(), askings.clone())).collect();
+            space.underway = batch.values().cloned().collect();
             batch
         };
         match list(&shared, &namespace).await {
@@ -105,7 +104,7 @@ async fn ask(shared: Arc<Shared>, namespace: String) {
                 pause = FIRST_PAUSE;
                 until_known(&shared, &namespace, present).await;
                 let mut pods = Vec::new();
-                for (pod, uid, askings) in batch {
+                for (pod, (uid, askings)) in batch {
                     shared.fresh.known.lock().entry(uid).or_default().extend(askings);
                     pods.push(pod);
                 }
@@ -118,13 +117,13 @@ async fn ask(shared: Arc<Shared>, namespace: String) {
             Err(error) => {
                 tracing::warn!(namespace, %error, "could not look up PodTransitionRules; operations wait for it, and it is tried again");
                 if let Some(space) = shared.fresh.spaces.lock().get_mut(&namespace) {
-                    // Those who have come since are newer, and are asked about all the same.
-                    let again = batch
-                        .into_iter()
-                        .filter(|(pod, ..)| space.waiting.iter().all(|(waiting, ..)| waiting != pod));
-                    let again: Vec<_> = again.collect();
-                    again.iter().for_each(|(pod, ..)| shared.awake.push(pod.clone()));
-                    space.waiting.extend(again);
+                    for (pod, asks) in batch {
+                        // Those who have come since are newer, and are asked about all the same.
+                        if let Entry::Vacant(place) = space.waiting.entry(pod) {
+                            shared.awake.push(place.key().clone());
+                            place.insert(asks);
+                        }
+                    }
                     space.underway.clear();
                     space.trouble = Some(error);
                 }
@@ -154,17 +153,17 @@ async fn list(shared: &Shared, namespace: &str) -> Result<Vec<Present>, String> 
     Ok(listed.items.iter().map(read).collect())
 }
 
-/// Waits until everything that was listed is known.
+/// Waits until everything that was listed is known. What has been known once is known, also when it is gone by now.
 async fn until_known(shared: &Shared, namespace: &str, mut listed: Vec<Present>) {
     let mut seen = shared.rules_seen.subscribe();
     loop {
         seen.mark_unchanged();
-        let missing = shared.missing(namespace, &listed);
-        if missing.is_empty() {
+        if !shared.are_missing(namespace, &mut listed) {
             return;
         }
         // What was removed, or made anew, since the list will never be known so: then a list that is newer tells, which serves as well.
         if tokio::time::timeout(PATIENCE, seen.changed()).await.is_err() {
+            let missing = listed.last().map(|(name, ..)| name);
             tracing::warn!(
                 namespace,
                 ?missing,
@@ -178,14 +177,15 @@ async fn until_known(shared: &Shared, namespace: &str, mut listed: Vec<Present>)
 }
 
 impl Shared {
-    /// Names of those that were `listed` and aren't known so, or in a later generation.
-    fn missing(&self, namespace: &str, listed: &[Present]) -> Vec<String> {
+    /// Whether any of `listed` isn't known so, or in a later generation; those at its end that are, are taken out.
+    fn are_missing(&self, namespace: &str, listed: &mut Vec<Present>) -> bool {
         let state = self.state.lock();
         let records = state.spaces.get(namespace).map(|space| &space.records);
-        let is_known = |(name, uid, generation): &&Present| {
+        let is_known = |(name, uid, generation): &mut Present| {
             let record = records.and_then(|records| records.get(name));
             record.is_some_and(|record| record.uid == *uid && record.generation >= *generation)
         };
-        listed.iter().filter(|present| !is_known(present)).map(|(name, ..)| name.clone()).collect()
+        while listed.pop_if(is_known).is_some() {}
+        !listed.is_empty()
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podward_api::pod_transition_rule::RuleState;
-use podward_core::rules::{Asking, Budget, Member, Others, Settlement, Subject, report, settle};
+use podward_core::rules::{Asking, Budget, Member, Others, Settlement, Subject, reports, settle};
 
 use super::checks::Heard;
 use super::metrics::Ended;
@@ -28,14 +28,25 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How a decision went.
 enum Went {
-    /// There was nothing to write.
-    Quiet,
-    /// Something was written.
-    Wrote,
+    /// What was to be written, if anything, is.
+    Done,
     /// Somebody else was faster: decide anew, with what he wrote.
     Lost,
     /// The API server couldn't be asked, or refused.
     Failed(String),
+}
+
+/// A decision that was made.
+struct Decision {
+    went: Went,
+    /// Whether any object was written.
+    wrote: bool,
+}
+
+impl From<Went> for Decision {
+    fn from(went: Went) -> Self {
+        Decision { went, wrote: false }
+    }
 }
 
 /// Everything that a decision is about, as it was at one moment.
@@ -50,7 +61,7 @@ struct Snapshot {
     existing: HashMap<String, u32>,
 }
 
-/// Decides about `namespace` whenever its bell rings.
+/// Decides about `namespace` whenever its bell rings, until there is no rule object in it any more.
 pub(super) async fn run(shared: Arc<Shared>, namespace: String) {
     let bell = shared.state.lock().spaces.get(&namespace).map(|space| space.bell.clone());
     let Some(bell) = bell else { return };
@@ -59,21 +70,29 @@ pub(super) async fn run(shared: Arc<Shared>, namespace: String) {
         bell.notified().await;
         tokio::time::sleep(GATHER).await;
         let began = Instant::now();
-        let went = shared.decide(&namespace).await;
+        let Decision { went, wrote } = shared.decide(&namespace).await;
         match went {
-            // However often pods change, no more than a fifth of the time goes into deciding about them.
-            Went::Quiet => tokio::time::sleep((4 * began.elapsed()).min(EVERY / 5)).await,
-            Went::Wrote => {
-                pause = FIRST_PAUSE;
-                tokio::time::sleep(EVERY).await;
-            }
-            Went::Lost | Went::Failed(_) => {
-                if let Went::Failed(_) = went {
-                    tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+            Went::Done => {
+                if shared.let_go(&namespace) {
+                    return;
                 }
+                if wrote {
+                    pause = FIRST_PAUSE;
+                } else {
+                    // However often pods change, no more than a fifth of the time goes into deciding about them.
+                    tokio::time::sleep((4 * began.elapsed()).min(EVERY / 5)).await;
+                }
+            }
+            Went::Lost => shared.ring(&namespace),
+            Went::Failed(_) => {
+                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
                 shared.ring(&namespace);
             }
+        }
+        // Also those objects that were written while others were not.
+        if wrote {
+            tokio::time::sleep(EVERY).await;
         }
     }
 }
@@ -86,10 +105,22 @@ impl Shared {
         }
     }
 
-    async fn decide(self: &Arc<Self>, namespace: &str) -> Went {
-        let Some(sets) = self.state.lock().take_touched(namespace) else { return Went::Quiet };
-        let went = self.decide_about(namespace, &sets).await;
-        let trouble = match &went {
+    /// Lets go of `namespace` when there is no rule object in it any more. Gives whether it did.
+    fn let_go(&self, namespace: &str) -> bool {
+        // Under the lock: a rule object that is made now has a lane of its own.
+        let mut state = self.state.lock();
+        let is_over = state.let_go(namespace);
+        if is_over {
+            self.owners.keep(namespace, |_| false);
+            self.metrics.waits_no_more(namespace);
+        }
+        is_over
+    }
+
+    async fn decide(self: &Arc<Self>, namespace: &str) -> Decision {
+        let Some(sets) = self.state.lock().take_touched(namespace) else { return Went::Done.into() };
+        let decision = self.decide_about(namespace, &sets).await;
+        let trouble = match &decision.went {
             Went::Failed(why) => Some(why.clone()),
             _ => None,
         };
@@ -99,10 +130,10 @@ impl Shared {
         if let Some(space) = self.state.lock().spaces.get_mut(namespace) {
             space.trouble = trouble;
         }
-        went
+        decision
     }
 
-    async fn decide_about(self: &Arc<Self>, namespace: &str, sets: &BTreeSet<String>) -> Went {
+    async fn decide_about(self: &Arc<Self>, namespace: &str, sets: &BTreeSet<String>) -> Decision {
         let mut trouble = None;
         // The ledgers are known before the pods are read.
         let foreign = self.foreign(namespace, sets);
@@ -112,11 +143,11 @@ impl Shared {
                 Err(error) => trouble = Some(error),
             }
         }
-        let Some(snapshot) = self.snapshot(namespace, sets) else { return Went::Quiet };
+        let Some(snapshot) = self.snapshot(namespace, sets) else { return Went::Done.into() };
         let states = self.consult(namespace, &snapshot);
         let missing = match self.replicas_missing(namespace, &snapshot).await {
             Ok(missing) => missing,
-            Err(error) => return Went::Failed(error),
+            Err(error) => return Went::Failed(error).into(),
         };
         let (settlement, members) = {
             let members = snapshot.members();
@@ -143,18 +174,18 @@ impl Shared {
             };
             (settle(&self.me, &budgets, &members, &Heard(&answers), &others), members)
         };
-        let writes = snapshot.records.iter().enumerate().filter_map(|(place, record)| {
+        let told = reports(&members, &settlement);
+        let writes = snapshot.records.iter().zip(told).enumerate().filter_map(|(place, (record, told))| {
             let ledger = settlement.ledgers[place].clone().map_or_else(|| record.ledger.clone(), Arc::new);
-            let told = report(place, &members, &settlement);
             let states = states.get(&record.set.name).cloned().unwrap_or_default();
             // Who doesn't know the pods as the other one did has nothing to say about them.
             let is_current = self.is_current(record);
-            if !is_current && !record.ledger.holder.is_empty() && record.set.has_budget() {
+            if !is_current && !record.ledger.holder().is_empty() && record.set.has_budget() {
                 return None;
             }
             let next =
                 status::compose(record, &ledger, told, states, is_current.then_some(self.me.as_str()))?;
-            let given = ledger.grants.iter().filter(|grant| !record.ledger.grants.contains(grant)).count();
+            let given = ledger.given_since(&record.ledger);
             Some(async move {
                 let stored = status::write(&self.client, record, &next).await;
                 if let Stored::Yes(_) = stored {
@@ -165,13 +196,13 @@ impl Shared {
         });
         let writes: Vec<_> = writes.collect();
         let writes: Vec<Stored> = futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect().await;
-        let went = self.stored(namespace, writes).await;
-        if let Went::Quiet | Went::Wrote = went {
+        let decision = self.stored(namespace, writes).await;
+        if let Went::Done = decision.went {
             self.publish(namespace, &snapshot, &settlement);
         }
         match trouble {
-            None => went,
-            Some(error) => Went::Failed(error),
+            None => decision,
+            Some(error) => Decision { went: Went::Failed(error), ..decision },
         }
     }
 
@@ -186,7 +217,7 @@ impl Shared {
             .flat_map(|known| &known.sets)
             .collect();
         let foreign = space.records.iter().filter(|(name, record)| {
-            let counts = asks.contains(name) || !record.ledger.holder.is_empty();
+            let counts = asks.contains(name) || !record.ledger.holder().is_empty();
             sets.contains(*name) && counts && record.set.has_budget() && !self.is_current(record)
         });
         foreign.map(|(name, record)| (name.clone(), record.version.clone())).collect()
@@ -194,7 +225,7 @@ impl Shared {
 
     /// Whether the pods are known as whoever wrote the ledger knew them, or later.
     fn is_current(&self, record: &Record) -> bool {
-        record.ledger.holder == self.me || record.read_after.as_ref() == Some(&record.version)
+        record.ledger.holder() == self.me || record.read_after.as_ref() == Some(&record.version)
     }
 
     fn have_read(&self, namespace: &str, objects: Vec<(String, String)>) {
@@ -321,22 +352,20 @@ impl Shared {
     }
 
     /// Takes over what has become of writes.
-    async fn stored(self: &Arc<Self>, namespace: &str, writes: Vec<Stored>) -> Went {
-        let mut went = Went::Quiet;
+    async fn stored(&self, namespace: &str, writes: Vec<Stored>) -> Decision {
+        let (mut went, mut wrote) = (Went::Done, false);
         for write in writes {
             match write {
                 Stored::Yes(object) => {
                     self.metrics.wrote(Ended::Done);
-                    self.put(Record::new(*object));
-                    if let Went::Quiet = went {
-                        went = Went::Wrote;
-                    }
+                    self.learn(*object);
+                    wrote = true;
                 }
                 Stored::Lost(name) => {
                     self.metrics.wrote(Ended::Lost);
                     match status::read(&self.client, namespace, &name).await {
                         Ok(Some(object)) => {
-                            self.put(Record::new(object));
+                            self.learn(object);
                             if !matches!(went, Went::Failed(_)) {
                                 went = Went::Lost;
                             }
@@ -358,7 +387,7 @@ impl Shared {
                 }
             }
         }
-        went
+        Decision { went, wrote }
     }
 
     /// Makes known what was decided, and has the pods looked at to whom something else is said now.
@@ -368,7 +397,8 @@ impl Shared {
             let asking = &snapshot.pods[verdict.member].askings[verdict.asking];
             let of_pod = said.entry(verdict.member).or_default();
             if !of_pod.iter().any(|(known, _)| known == asking) {
-                let renew = settlement.renew.contains(&(verdict.member, verdict.asking));
+                // They are in order.
+                let renew = settlement.renew.binary_search(&(verdict.member, verdict.asking)).is_ok();
                 of_pod.push((asking.clone(), Said { renew, ..Said::default() }));
             }
             let entry = of_pod.iter_mut().find(|(known, _)| known == asking);

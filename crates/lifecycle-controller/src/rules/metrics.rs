@@ -64,6 +64,11 @@ impl RuleMetrics {
         self.waiting.get_or_create(&labels).set(i64::try_from(pods).unwrap_or(i64::MAX));
     }
 
+    /// The namespace has no rule object any more.
+    pub(super) fn waits_no_more(&self, namespace: &str) {
+        self.waiting.remove(&OfNamespace { namespace: namespace.to_owned() });
+    }
+
     /// A replica that doesn't lead knows nothing of pods that wait.
     pub(crate) fn forget(&self) {
         self.waiting.clear();

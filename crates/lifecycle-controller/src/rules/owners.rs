@@ -88,6 +88,12 @@ impl Owners {
         self.watched.lock().retain(|uid, watched| watched.namespace != namespace || counts(uid));
     }
 
+    /// How many are watched.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.watched.lock().len()
+    }
+
     fn watch(&self, api: Api<Owner>, owner: OwnerReference) -> impl Future<Output = ()> + Send + use<> {
         let (watched, changed) = (self.watched.clone(), self.changed.clone());
         let config = watcher::Config::default().fields(&format!("metadata.name={}", owner.name));

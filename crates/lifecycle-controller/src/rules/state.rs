@@ -1,11 +1,12 @@
 //! What is known of rule objects, and of the pods of namespaces that have some.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use kube::runtime::reflector::Store;
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::PodTransitionRuleStatus;
+use podward_core::keys::SERVICE_AVAILABLE;
 use podward_core::rules::{Answer, Asking, Grant, Ledger, Others, Refusal, RuleIndex, RuleSet, askings};
 use tokio::sync::Notify;
 
@@ -36,14 +37,15 @@ impl Record {
             generation: metadata.generation.unwrap_or_default(),
             version: metadata.resource_version.clone().unwrap_or_default(),
             set: Arc::new(object.to_rule_set()),
-            ledger: Arc::new(Ledger { holder: status.holder.clone(), grants }),
+            ledger: Arc::new(Ledger::new(status.holder.clone(), grants)),
             status,
             object: Some(Arc::new(object)),
             read_after: None,
         }
     }
 
-    fn number(&self) -> u64 {
+    /// The version, as a number: the later one is the larger.
+    pub(super) fn number(&self) -> u64 {
         self.version.parse().unwrap_or_default()
     }
 }
@@ -53,20 +55,20 @@ impl Record {
 pub(super) struct Known {
     pub(super) pod: Arc<CachedPod>,
     pub(super) askings: Vec<Asking>,
-    /// Names of the rule sets that select it.
+    /// Names of the rule sets that select it, in order.
     pub(super) sets: Vec<String>,
 }
 
 impl Known {
     /// Whether it counts at all: not a pod that is on its way out, or has run to its end.
     pub(super) fn is_active(&self) -> bool {
-        !self.pod.view().terminating && !self.pod.is_terminal() && self.pod.view().is_controlled()
+        let view = self.pod.view();
+        !view.terminating && !self.pod.is_terminal() && view.is_controlled()
     }
 
     /// Whether a decision may be another one with `after` in its place.
-    fn differs(&self, after: &Known) -> bool {
-        let available =
-            |known: &Known| known.pod.view().labels.contains_key(podward_core::keys::SERVICE_AVAILABLE);
+    pub(super) fn differs(&self, after: &Known) -> bool {
+        let available = |known: &Known| known.pod.labels().contains_key(SERVICE_AVAILABLE);
         let selects = !self.sets.is_empty() || !after.sets.is_empty();
         let asks = !after.askings.is_empty();
         selects
@@ -74,7 +76,7 @@ impl Known {
                 || self.sets != after.sets
                 || self.is_active() != after.is_active()
                 || available(self) != available(after)
-                || (asks && self.pod.view().labels != after.pod.view().labels)
+                || (asks && self.pod.labels() != after.pod.labels())
                 || (asks && self.pod.skipped_rules() != after.pod.skipped_rules()))
     }
 }
@@ -153,25 +155,28 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Takes over a rule object, if it is newer than what is known. Gives whether its namespace had none before.
-    pub(super) fn put(&mut self, record: Record, pods: &Store<CachedPod>) -> bool {
+    /// Takes over a rule object, if it is newer than what is known; `is_followed` when it comes from the watch, which alone tells that there
+    /// is one. Gives whether its namespace had none before.
+    pub(super) fn put(&mut self, record: Record, pods: &Store<CachedPod>, is_followed: bool) -> bool {
         let (namespace, name) = (record.set.namespace.clone(), record.set.name.clone());
         let is_new = !self.spaces.contains_key(&namespace);
-        let space = self.spaces.entry(namespace.clone()).or_default();
-        let before = space.records.get(&name);
-        if before.is_some_and(|before| before.uid == record.uid && before.number() >= record.number()) {
+        let before = self.spaces.get(&namespace).and_then(|space| space.records.get(&name));
+        let same = before.filter(|before| before.uid == record.uid);
+        let same_rules = same.is_some_and(|before| before.set == record.set);
+        let is_old = same.is_some_and(|before| before.number() >= record.number());
+        if is_old || (before.is_none() && !is_followed) {
             return false;
         }
-        let same_rules = before.is_some_and(|before| before.uid == record.uid && before.set == record.set);
         let set = record.set.clone();
+        let space = self.spaces.entry(namespace.clone()).or_default();
         space.touch([&name]);
-        space.records.insert(name, record);
+        space.records.insert(name.clone(), record);
         if !same_rules {
             space.touch_all();
-            self.index.put(set);
+            self.index.put(set.clone());
             match is_new {
-                true => self.fill(&namespace, pods),
-                false => self.select_anew(&namespace),
+                true => self.fill(&[&namespace], pods),
+                false => space.reselect(&name, Some(&set)),
             }
         }
         is_new
@@ -183,58 +188,63 @@ impl State {
         let Some(space) = self.spaces.get_mut(namespace) else { return };
         space.records.remove(name);
         space.touch_all();
-        self.select_anew(namespace);
+        space.reselect(name, None);
     }
 
-    /// A list of all rule objects is complete: those that aren't `present` are gone.
-    pub(super) fn keep(&mut self, present: &[(String, String)]) {
-        let known: Vec<(String, String)> = self
-            .spaces
-            .iter()
-            .flat_map(|(namespace, space)| {
-                space.records.keys().map(move |name| (namespace.clone(), name.clone()))
-            })
-            .collect();
-        for (namespace, name) in known.iter().filter(|known| !present.contains(known)) {
-            self.remove(namespace, name);
+    /// A list of all rule objects is complete: those that aren't `present` are gone. Gives them.
+    pub(super) fn keep(&mut self, present: &[(String, String)]) -> Vec<(String, String)> {
+        let present: HashSet<&(String, String)> = present.iter().collect();
+        let of_space = |(namespace, space): (&String, &Space)| {
+            let known = space.records.keys().map(|name| (namespace.clone(), name.clone()));
+            known.filter(|known| !present.contains(known)).collect::<Vec<_>>()
+        };
+        let gone: Vec<(String, String)> = self.spaces.iter().flat_map(of_space).collect();
+        gone.iter().for_each(|(namespace, name)| self.remove(namespace, name));
+        gone
+    }
+
+    /// Lets go of `namespace` when it has no rule object any more, and those who waited for one have been told. Gives whether it did.
+    pub(super) fn let_go(&mut self, namespace: &str) -> bool {
+        let is_over = |space: &Space| space.records.is_empty() && space.touched == Touched::default();
+        let is_over = self.spaces.get(namespace).is_some_and(is_over);
+        if is_over {
+            self.spaces.remove(namespace);
         }
+        is_over
     }
 
     fn known(&self, pod: &Arc<CachedPod>) -> Known {
-        let view = pod.view();
-        let selecting = self.index.selecting(&pod.key().namespace, view.labels);
+        let selecting = self.index.selecting(pod.namespace(), pod.labels());
         Known {
-            askings: askings(view.labels),
+            askings: askings(pod.labels()),
             sets: selecting.into_iter().map(|set| set.name.clone()).collect(),
             pod: pod.clone(),
         }
     }
 
-    fn fill(&mut self, namespace: &str, pods: &Store<CachedPod>) {
-        let here = pods.state_filter(|pod| pod.key().namespace == namespace);
-        let known: HashMap<String, Known> =
-            here.iter().map(|pod| (pod.uid().to_owned(), self.known(pod))).collect();
-        if let Some(space) = self.spaces.get_mut(namespace) {
-            space.pods = known;
+    /// Takes over the pods of these namespaces from the store.
+    fn fill(&mut self, namespaces: &[&str], pods: &Store<CachedPod>) {
+        let mut found: HashMap<&str, HashMap<String, Known>> =
+            namespaces.iter().map(|namespace| (*namespace, HashMap::new())).collect();
+        for pod in pods.state_filter(|pod| found.contains_key(pod.namespace())) {
+            if let Some(found) = found.get_mut(pod.namespace()) {
+                found.insert(pod.uid().to_owned(), self.known(&pod));
+            }
         }
-    }
-
-    fn select_anew(&mut self, namespace: &str) {
-        let Some(space) = self.spaces.get_mut(namespace) else { return };
-        for known in space.pods.values_mut() {
-            let selecting = self.index.selecting(namespace, known.pod.view().labels);
-            known.sets = selecting.into_iter().map(|set| set.name.clone()).collect();
+        for (namespace, found) in found {
+            if let Some(space) = self.spaces.get_mut(namespace) {
+                space.pods = found;
+            }
         }
     }
 
     /// A version of a pod; `is_followed` when it comes from the watch, which alone tells that there is a pod.
     pub(super) fn saw(&mut self, pod: &Arc<CachedPod>, is_followed: bool) {
-        let namespace = pod.key().namespace;
-        if !self.spaces.contains_key(&namespace) {
+        if !self.spaces.contains_key(pod.namespace()) {
             return;
         }
         let after = self.known(pod);
-        let Some(space) = self.spaces.get_mut(&namespace) else { return };
+        let Some(space) = self.spaces.get_mut(pod.namespace()) else { return };
         let before = space.pods.get(pod.uid());
         let is_news = match before {
             Some(before) if before.pod.is_newer_than(pod) => return,
@@ -260,7 +270,7 @@ impl State {
 
     /// A pod is gone, or not opted in any more.
     pub(super) fn gone(&mut self, pod: &CachedPod) {
-        if let Some(space) = self.spaces.get_mut(&pod.key().namespace) {
+        if let Some(space) = self.spaces.get_mut(pod.namespace()) {
             space.forget(pod.uid());
         }
     }
@@ -275,12 +285,13 @@ impl State {
     /// The pods were listed anew.
     pub(super) fn relist(&mut self, pods: &Store<CachedPod>) {
         self.are_pods_listed = true;
-        let namespaces: Vec<String> = self.spaces.keys().cloned().collect();
-        for namespace in namespaces {
-            let own = self.spaces.get_mut(&namespace).map(|space| std::mem::take(&mut space.pods));
-            self.fill(&namespace, pods);
+        let own =
+            |(namespace, space): (&String, &mut Space)| (namespace.clone(), std::mem::take(&mut space.pods));
+        let own: HashMap<String, HashMap<String, Known>> = self.spaces.iter_mut().map(own).collect();
+        self.fill(&own.keys().map(String::as_str).collect::<Vec<_>>(), pods);
+        for (namespace, own) in own {
             let Some(space) = self.spaces.get_mut(&namespace) else { continue };
-            for (uid, own) in own.into_iter().flatten() {
+            for (uid, own) in own {
                 match space.pods.get_mut(&uid) {
                     Some(listed) if own.pod.is_newer_than(&listed.pod) => *listed = own,
                     Some(_) => {}
@@ -324,26 +335,47 @@ impl Space {
     }
 
     /// The rule sets that are to be decided about together: those that were touched, and all that have a pod in common with them that asks.
-    fn take_touched(&mut self) -> BTreeSet<String> {
+    pub(super) fn take_touched(&mut self) -> BTreeSet<String> {
         let mut sets = match std::mem::take(&mut self.touched) {
             Touched::All => return self.records.keys().cloned().collect(),
             Touched::Some(sets) => sets,
         };
-        let asking: Vec<&Known> = self.pods.values().filter(|known| !known.askings.is_empty()).collect();
-        loop {
-            let before = sets.len();
-            for known in &asking {
-                if known.sets.iter().any(|set| sets.contains(set)) {
-                    sets.extend(known.sets.iter().cloned());
+        let mut asking: HashMap<&str, Vec<(&str, &Known)>> = HashMap::new();
+        for (uid, known) in self.pods.iter().filter(|(_, known)| !known.askings.is_empty()) {
+            known.sets.iter().for_each(|set| asking.entry(set).or_default().push((uid, known)));
+        }
+        let mut next: Vec<String> = sets.iter().cloned().collect();
+        let mut done: HashSet<&str> = HashSet::new();
+        while let Some(set) = next.pop() {
+            for (uid, known) in asking.remove(set.as_str()).unwrap_or_default() {
+                if done.insert(uid) {
+                    next.extend(known.sets.iter().filter(|other| sets.insert((*other).clone())).cloned());
                 }
             }
-            if sets.len() == before {
-                return sets;
+        }
+        sets
+    }
+
+    /// The rule set `name` is now `set`; `None` when it is gone.
+    pub(super) fn reselect(&mut self, name: &str, set: Option<&RuleSet>) {
+        for (uid, known) in &mut self.pods {
+            let is_selected = set.is_some_and(|set| set.selects(known.pod.labels()));
+            match (known.sets.binary_search_by(|other| other.as_str().cmp(name)), is_selected) {
+                (Err(place), true) => known.sets.insert(place, name.to_owned()),
+                (Ok(place), false) => {
+                    known.sets.remove(place);
+                    // It may wait for a rule set that has said nothing to it yet; the next decision lets it know that none will.
+                    if !known.askings.is_empty() {
+                        self.said.entry(uid.clone()).or_default();
+                    }
+                }
+                _ => {}
             }
         }
     }
 
-    fn forget(&mut self, uid: &str) {
+    /// A pod is gone.
+    pub(super) fn forget(&mut self, uid: &str) {
         let sets = self.pods.remove(uid).map(|known| known.sets).unwrap_or_default();
         self.touch(&sets);
         self.others.remove(uid);

@@ -59,8 +59,8 @@ pub(super) fn compose(
         waiting_count: Some(report.waiting_count),
         rule_states,
         details: report.details.into_iter().map(Into::into).collect(),
-        grants: ledger.grants.iter().cloned().map(Into::into).collect(),
-        holder: ledger.holder.clone(),
+        grants: ledger.grants().iter().cloned().map(Into::into).collect(),
+        holder: ledger.holder().to_owned(),
         conditions: match stored.observed_generation == Some(record.generation)
             && !stored.conditions.is_empty()
         {

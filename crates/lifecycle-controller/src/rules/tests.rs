@@ -2,6 +2,7 @@
 
 mod leader;
 mod server;
+mod spaces;
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use podward_core::rules::Refusal;
@@ -28,7 +29,7 @@ fn nothing_is_decided_before_the_pods_are_listed() {
         "spec": budget(json!(1)),
     });
     let mut state = State::default();
-    state.put(Record::new(serde_json::from_value(rule).unwrap()), &pods);
+    state.put(Record::new(serde_json::from_value(rule).unwrap()), &pods, true);
     assert_eq!(state.take_touched("shop"), None);
     state.relist(&pods);
     assert_eq!(state.take_touched("shop"), Some(["web".to_owned()].into()));
@@ -51,6 +52,33 @@ fn other_words_are_told_and_other_numbers_are_not() {
     assert!(
         !refused.is_like(&said("rejected, traceId 29c321f3-4bee-4381-8135-df04bdab5920, msg: not today"))
     );
+}
+
+/// Whatever else goes wrong meanwhile.
+#[tokio::test]
+async fn an_object_is_written_once_a_second_though_another_is_not() {
+    let server = Server::new();
+    server.pods(4, 4);
+    (0..4).for_each(|pod| server.label(&format!("web-{pod}"), "half", if pod < 2 { "a" } else { "b" }));
+    for half in ["a", "b"] {
+        let rules = json!([{"name": "budget", "availablePolicy": {"maxUnavailableValue": 1}}]);
+        server.rule(half, json!({"selector": {"matchLabels": {"half": half}}, "rules": rules}));
+    }
+    server.disturb("b", 8);
+    let mut leader = Leader::start(&server, "one");
+    (0..4).for_each(|pod| server.begin(&format!("web-{pod}")));
+    leader
+        .until("those of a were out, and b can be written", |leader| {
+            for name in leader.server.out(2) {
+                leader.server.finish(&name);
+                leader.server.label(&name, "half", "a");
+                leader.server.begin(&name);
+            }
+            leader.server.disturbances() == 0
+                && leader.server.out(4).iter().any(|name| name.as_str() >= "web-2")
+        })
+        .await;
+    leader.end().await;
 }
 
 fn is_out(server: &Server, name: &str) -> bool {

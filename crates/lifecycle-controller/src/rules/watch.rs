@@ -32,7 +32,7 @@ pub(super) async fn follow(shared: Arc<Shared>, metrics: WatchMetrics) {
                 shared.take(object);
             }
             Ok(watcher::Event::InitDone) => {
-                shared.state.lock().keep(&listed);
+                shared.keep(&listed);
                 metrics.follows(NAME, listed.len());
             }
             Ok(watcher::Event::Apply(object)) => shared.take(object),
@@ -43,7 +43,7 @@ pub(super) async fn follow(shared: Arc<Shared>, metrics: WatchMetrics) {
             }
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
                 // There is no such resource, so there are no rules; the list is tried again, ever later.
-                shared.state.lock().keep(&[]);
+                shared.keep(&[]);
                 metrics.follows(NAME, 0);
             }
             Err(error) => {
@@ -77,17 +77,23 @@ impl Shared {
                 }
             }
         };
-        self.put(record);
-    }
-
-    /// Takes over what is known of a rule object, if it is news.
-    pub(super) fn put(self: &Arc<Self>, record: Record) {
         let namespace = record.set.namespace.clone();
         let rules: Vec<String> = record.set.rules.iter().map(|rule| rule.name.clone()).collect();
         self.webhooks.keep(&namespace, &record.set.name, &record.uid, &rules);
-        let is_new = self.state.lock().put(record, &self.pods);
+        let is_new = self.state.lock().put(record, &self.pods, true);
         if is_new {
             self.spawn(lane::run(self.clone(), namespace));
         }
+    }
+
+    /// Takes over a rule object that was read or written here. One that the watch knows to be gone, or doesn't know yet, is left to it.
+    pub(super) fn learn(&self, object: PodTransitionRule) {
+        self.state.lock().put(Record::new(object), &self.pods, false);
+    }
+
+    /// A list of all rule objects is complete.
+    fn keep(&self, listed: &[(String, String)]) {
+        let gone = self.state.lock().keep(listed);
+        gone.iter().for_each(|(namespace, name)| self.webhooks.keep(namespace, name, "", &[]));
     }
 }

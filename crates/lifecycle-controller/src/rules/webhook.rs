@@ -25,7 +25,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -83,7 +83,7 @@ pub(crate) struct Webhooks {
 }
 
 struct Shared {
-    rules: Mutex<HashMap<RuleId, Arc<Driver>>>,
+    rules: Mutex<BTreeMap<RuleId, Arc<Driver>>>,
     pods: Arc<dyn Pods>,
     woken: Arc<dyn Fn(&RuleId) + Send + Sync>,
     room: Arc<Room>,
@@ -133,13 +133,17 @@ impl Webhooks {
 
     /// Only these rules of an object are left. Their askings are forgotten, calls of others end.
     pub(crate) fn keep(&self, namespace: &str, object: &str, is_left: impl Fn(&RuleId) -> bool) {
-        self.shared.rules.lock().retain(|id, driver| {
-            let stays = id.namespace != namespace || id.object != object || is_left(id);
-            if !stays {
-                driver.end();
-            }
-            stays
-        });
+        let first = RuleId {
+            namespace: namespace.to_owned(),
+            object: object.to_owned(),
+            uid: String::new(),
+            rule: String::new(),
+        };
+        let mut rules = self.shared.rules.lock();
+        let of_object = rules.range(first..).map(|(id, _)| id);
+        let of_object = of_object.take_while(|id| id.namespace == namespace && id.object == object);
+        let ended: Vec<RuleId> = of_object.filter(|id| !is_left(id)).cloned().collect();
+        ended.iter().filter_map(|id| rules.remove(id)).for_each(|driver| driver.end());
     }
 
     /// Waits until no call is left, after `stop`.

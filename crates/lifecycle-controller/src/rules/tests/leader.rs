@@ -66,6 +66,7 @@ impl Leader {
     pub(super) async fn end(self) {
         self.stop.cancel();
         self.rules.stopped().await;
+        assert_eq!(self.server.hasty_writes(), [] as [&str; 0], "written twice within a second");
     }
 
     fn take(&mut self, event: Event<CachedPod>) {

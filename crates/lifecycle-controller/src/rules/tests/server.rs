@@ -1,7 +1,9 @@
 //! As much of an API server as rules need: lists and watches of rule objects, their statuses, pods' metadata, and ReplicaSets.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
@@ -33,6 +35,11 @@ struct Inner {
     fails_to_list: bool,
     holds_watch: bool,
     status_writes: Vec<Value>,
+    /// By name and holder: when the status was last written. And whose was again within a second.
+    written: HashMap<(String, String), Instant>,
+    hasty: Vec<String>,
+    /// A rule object that somebody else writes before each write of its status, so many times.
+    disturbed: (String, usize),
     pod_lists: usize,
     rule_watches: usize,
 }
@@ -76,6 +83,21 @@ impl Server {
 
     pub(super) fn status_writes(&self) -> Vec<Value> {
         self.inner.lock().status_writes.clone()
+    }
+
+    /// Names of objects whose status a controller has written twice within a second.
+    pub(super) fn hasty_writes(&self) -> Vec<String> {
+        self.inner.lock().hasty.clone()
+    }
+
+    /// Somebody else writes the rule object `name` just before a controller does, so many times.
+    pub(super) fn disturb(&self, name: &str, times: usize) {
+        self.inner.lock().disturbed = (name.to_owned(), times);
+    }
+
+    /// How many of these times are left.
+    pub(super) fn disturbances(&self) -> usize {
+        self.inner.lock().disturbed.1
     }
 
     pub(super) fn pod_lists(&self) -> usize {
@@ -226,6 +248,15 @@ impl Server {
             },
             (Method::PATCH, [.., "podtransitionrules", name, "status"]) => {
                 let patch: Value = serde_json::from_slice(&body).unwrap();
+                let is_disturbed = {
+                    let (disturbed, left) = &mut self.inner.lock().disturbed;
+                    let is_disturbed = disturbed == name && *left > 0;
+                    *left -= usize::from(is_disturbed);
+                    is_disturbed
+                };
+                if let Some(object) = self.get(kind, name).filter(|_| is_disturbed) {
+                    self.store(kind, object, None);
+                }
                 let Some(mut object) = self.get(kind, name) else {
                     return failure(StatusCode::NOT_FOUND, "NotFound");
                 };
@@ -237,7 +268,13 @@ impl Server {
                     return failure(StatusCode::CONFLICT, "Conflict");
                 };
                 assert_ne!(before, status, "what is already so was written");
-                self.inner.lock().status_writes.push(status);
+                let mut inner = self.inner.lock();
+                let key = ((*name).to_owned(), status["holder"].to_string());
+                let before = inner.written.insert(key, Instant::now());
+                if before.is_some_and(|before| before.elapsed() < Duration::from_secs(1)) {
+                    inner.hasty.push((*name).to_owned());
+                }
+                inner.status_writes.push(status);
                 json_answer(&stored)
             }
             (method, path) => panic!("{method} {path:?} was not expected"),

@@ -100,7 +100,7 @@ impl Driver {
         }
         machine.configure(settings(webhook), now);
         machine.ask(subjects.to_vec(), now);
-        let verdicts = subjects.iter().map(|subject| machine.verdict(subject)).collect();
+        let verdicts = machine.verdicts(subjects);
         Consulted { verdicts, status: machine.status(now) }
     }
 

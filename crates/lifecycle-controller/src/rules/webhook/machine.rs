@@ -228,17 +228,35 @@ impl Machine {
         next.calls.push(Call::Post { number: self.last_number, pods });
     }
 
-    /// What is said to a pod.
+    /// What is said to these pods, in step with them.
+    pub(super) fn verdicts(&self, subjects: &[Subject]) -> Vec<Verdict> {
+        let mut tasks: BTreeMap<AskingKey, &Task> = BTreeMap::new();
+        for task in &self.tasks {
+            for waiter in &task.processing {
+                tasks.entry(waiter.key).or_insert(task);
+            }
+        }
+        subjects
+            .iter()
+            .map(|subject| self.verdict_in(subject.key, tasks.get(&subject.key).copied()))
+            .collect()
+    }
+
+    /// What is said to one pod.
+    #[cfg(test)]
     pub(super) fn verdict(&self, subject: &Subject) -> Verdict {
-        let key = &subject.key;
-        match self.passed.get(key) {
+        self.verdicts(std::slice::from_ref(subject)).remove(0)
+    }
+
+    /// What is said to a pod that is in `task`.
+    fn verdict_in(&self, key: AskingKey, task: Option<&Task>) -> Verdict {
+        match self.passed.get(&key) {
             Some(None) => return Verdict::Passed,
             Some(Some(failure)) => return Verdict::Ignored(failure.clone()),
             None => {}
         }
         let name = &self.name;
-        let task = self.tasks.iter().find(|task| task.processing.iter().any(|waiter| waiter.key == *key));
-        Verdict::Rejected(match (task, self.refused.get(key)) {
+        Verdict::Rejected(match (task, self.refused.get(&key)) {
             (Some(Task { id, message, error: None, .. }), _) => {
                 format!("Not approved by webhook {name}, polling task {id} is running {message}")
             }
