@@ -16,7 +16,7 @@
 //!   failed is never taken for "no rules".
 //! - A pod in service is let through only on a grant that the API server has stored ([`lane`]).
 //! - Who finds a ledger of another controller reads the pods after it before he decides ([`catch_up`]).
-//! - The status of an object is written at most once a second, and only when it says something else.
+//! - The status of an object is written at most once a second, only when it says something else, and has less than 256 KiB.
 //! - Nothing is kept of a namespace that has no rule object any more.
 //! - Nothing polls: what is decided follows from events; only failed requests are tried again, ever later.
 
@@ -27,6 +27,7 @@ mod lane;
 mod metrics;
 mod owners;
 mod state;
+mod states;
 mod status;
 #[cfg(test)]
 mod tests;

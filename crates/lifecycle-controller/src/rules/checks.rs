@@ -15,6 +15,8 @@ use crate::cached_pod::CachedPod;
 
 /// The name in the key of an annotation may have so many characters.
 const LONGEST_NAME: usize = 63;
+/// What all rule objects together say on one pod may have so many bytes: its annotations may have 256 KiB in all.
+const DETAILS_LIMIT: usize = 64 * 1024;
 
 /// What rules say to a pod.
 #[derive(Debug, Default)]
@@ -89,8 +91,13 @@ impl PodRules {
                 detail.add(&sentence.passed, &sentence.refusals);
             }
         }
+        let mut room = DETAILS_LIMIT;
         for (set, detail) in details.into_iter().filter(|(set, _)| set.len() <= LONGEST_NAME) {
-            wanted.insert(format!("{RULE_DETAIL_PREFIX}{set}"), detail.annotation());
+            let (key, text) = (format!("{RULE_DETAIL_PREFIX}{set}"), detail.annotation());
+            if let Some(left) = room.checked_sub(key.len() + text.len()) {
+                room = left;
+                wanted.insert(key, text);
+            }
         }
         let present: BTreeMap<&str, &str> = pod.annotations_below(RULE_DETAIL_PREFIX).collect();
         // What was said to the last operation stays until another one asks.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::fresh::DEADLINE;
 use super::state::Record;
+use super::states;
 
 /// Fields of the status. Those that aren't written any more are to go.
 const FIELDS: [&str; 10] = [
@@ -27,6 +28,8 @@ const FIELDS: [&str; 10] = [
     "updateTime",
     "waitingCount",
 ];
+/// The condition that is written; there are no others.
+const ACCEPTED: &str = "Accepted";
 /// A message of a condition may have so many bytes.
 const MESSAGE_LIMIT: usize = 1024;
 
@@ -40,7 +43,7 @@ pub(super) enum Stored {
     No(String, String),
 }
 
-/// The new status; `None` when it says the same as the stored one, or the object can't be read. `holder` is who decides, if he knows the
+/// The new status, which has less than 256 KiB as JSON: ledger, names, details and states of webhooks are bounded, each by itself. `None` when it says the same as the stored one, or the object can't be read. `holder` is who decides, if he knows the
 /// pods as the ledger's last writer did: then he is its holder from now on.
 pub(super) fn compose(
     record: &Record,
@@ -57,15 +60,15 @@ pub(super) fn compose(
         targets: report.targets,
         target_count: Some(report.target_count),
         waiting_count: Some(report.waiting_count),
-        rule_states,
+        rule_states: states::fitting(rule_states),
         details: report.details.into_iter().map(Into::into).collect(),
         grants: ledger.grants().iter().cloned().map(Into::into).collect(),
         holder: ledger.holder().to_owned(),
-        conditions: match stored.observed_generation == Some(record.generation)
-            && !stored.conditions.is_empty()
-        {
-            true => stored.conditions.clone(),
-            false => vec![accepted(object, stored)],
+        conditions: match (stored.observed_generation == Some(record.generation), &stored.conditions[..]) {
+            (true, [ours]) if ours.type_ == ACCEPTED && ours.message.len() <= MESSAGE_LIMIT => {
+                vec![ours.clone()]
+            }
+            _ => vec![accepted(object, stored)],
         },
     };
     (next != **stored).then(|| PodTransitionRuleStatus {
@@ -93,11 +96,11 @@ fn accepted(object: &PodTransitionRule, stored: &PodTransitionRuleStatus) -> Con
         let end = (0..=MESSAGE_LIMIT).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
         message.truncate(end);
     }
-    let before = stored.conditions.iter().find(|condition| condition.type_ == "Accepted");
+    let before = stored.conditions.iter().find(|condition| condition.type_ == ACCEPTED);
     let since =
         before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
     Condition {
-        type_: "Accepted".to_owned(),
+        type_: ACCEPTED.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message,

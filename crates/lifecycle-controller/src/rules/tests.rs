@@ -3,6 +3,7 @@
 mod leader;
 mod server;
 mod spaces;
+mod statuses;
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use podward_core::rules::Refusal;

@@ -1,0 +1,156 @@
+//! What is put on record of webhooks, as much as there is room for in the status of a rule object.
+//!
+//! A pod of a task that isn't on record is asked about anew after a restart, and nothing else is lost: what is cut costs a webhook a
+//! question more, and never lets anybody pass.
+
+use podward_api::pod_transition_rule::{RuleState, TaskInfo, WebhookStatus};
+use serde::Serialize;
+
+/// All states may take so many bytes as JSON.
+const LIMIT: usize = 48 * 1024;
+/// A message may have so many characters.
+const MESSAGE_LIMIT: usize = 256;
+/// What the names of lists that are added to take, with their brackets.
+const LISTS: usize = r#""processing":[],"approved":[],"askings":[],"#.len();
+
+/// What there is room for of `states`. Each rule has its share, and what it leaves is for those after it. Of a rule, tasks that go on come
+/// before those that have ended, the oldest of the former and the latest of the latter; of a task, pods that it has not approved yet
+/// come before others.
+pub(super) fn fitting(states: Vec<RuleState>) -> Vec<RuleState> {
+    let mut left = LIMIT;
+    let mut rules = states.len();
+    let mut fitting = Vec::new();
+    for state in states {
+        let share = left / rules;
+        let mut room = Room(share);
+        fitting.extend(cut(state, &mut room));
+        left -= share - room.0;
+        rules -= 1;
+    }
+    fitting
+}
+
+fn cut(state: RuleState, room: &mut Room) -> Option<RuleState> {
+    let RuleState { name, webhook_status } = state;
+    let status = webhook_status?;
+    let empty = RuleState { name: name.clone(), webhook_status: Some(WebhookStatus::default()) };
+    room.take(bytes(&empty) + r#""taskStates":[],"history":[]"#.len()).then_some(())?;
+    let task_states: Vec<TaskInfo> =
+        status.task_states.into_iter().map_while(|task| shorter(task, room)).collect();
+    let mut history: Vec<TaskInfo> =
+        status.history.into_iter().rev().map_while(|task| shorter(task, room)).collect();
+    history.reverse();
+    let status = WebhookStatus { task_states, history };
+    (status != WebhookStatus::default()).then_some(RuleState { name, webhook_status: Some(status) })
+}
+
+/// The task with those of its pods that there is room for; `None` when there is none for any.
+fn shorter(task: TaskInfo, room: &mut Room) -> Option<TaskInfo> {
+    let TaskInfo { processing, approved, askings, message, .. } = task;
+    let message = match message.char_indices().nth(MESSAGE_LIMIT) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message,
+    };
+    let none = Vec::new();
+    let bare = TaskInfo { processing: none.clone(), approved: none.clone(), askings: none, message, ..task };
+    let mut rest = Room(room.0);
+    rest.take(bytes(&bare) + LISTS).then_some(())?;
+    let (waiting, all) = (processing.len(), processing.len() + approved.len());
+    let mut askings = askings.into_iter();
+    let mut pods = processing.into_iter().chain(approved).map(|pod| (pod, askings.next())).enumerate();
+    let mut cut = bare;
+    let fits = |(_, (pod, asking)): &(usize, (String, Option<String>))| {
+        rest.take(bytes(pod) + asking.as_ref().map_or(0, bytes))
+    };
+    let mut pods: Vec<_> = pods.by_ref().take_while(fits).collect();
+    if pods.is_empty() && all > 0 {
+        return None;
+    }
+    for (place, (pod, asking)) in pods.drain(..) {
+        if place < waiting {
+            cut.processing.push(pod)
+        } else {
+            cut.approved.push(pod)
+        }
+        cut.askings.extend(asking);
+    }
+    *room = rest;
+    Some(cut)
+}
+
+/// What it takes as JSON, with a comma.
+fn bytes(item: &impl Serialize) -> usize {
+    serde_json::to_string(item).map_or(usize::MAX / 2, |text| text.len() + 1)
+}
+
+/// How many bytes there is room for yet.
+struct Room(usize);
+
+impl Room {
+    /// Takes so many, if there are.
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize, length: usize) -> Vec<String> {
+        (0..count).map(|pod| format!("{pod:0length$}")).collect()
+    }
+
+    fn task(id: &str, processing: usize, approved: usize, length: usize) -> TaskInfo {
+        TaskInfo {
+            task_id: id.to_owned(),
+            processing: names(processing, length),
+            approved: names(approved, length),
+            message: "soon".to_owned(),
+            askings: names(processing + approved, 16),
+            ..TaskInfo::default()
+        }
+    }
+
+    fn state(name: &str, task_states: Vec<TaskInfo>, history: Vec<TaskInfo>) -> RuleState {
+        RuleState { name: name.to_owned(), webhook_status: Some(WebhookStatus { task_states, history }) }
+    }
+
+    #[test]
+    fn what_fits_stays_as_it_is() {
+        let ended = TaskInfo { askings: Vec::new(), ..task("0", 1, 9, 30) };
+        let states = vec![
+            state("a", vec![task("1", 200, 20, 30), task("2", 50, 0, 30)], vec![ended.clone(), ended]),
+            state("b", vec![task("3", 100, 0, 30)], Vec::new()),
+        ];
+        assert_eq!(fitting(states.clone()), states);
+        assert!(fitting(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn each_rule_has_its_share_and_tasks_stay_whole_enough_to_go_on() {
+        let big = || vec![task("1", 5000, 10, 253), task("2", 1, 0, 253)];
+        let found = fitting(vec![state("a", big(), Vec::new()), state("b", big(), vec![task("0", 1, 0, 9)])]);
+        assert!(bytes(&found) <= LIMIT + 2, "{}", bytes(&found));
+        assert_eq!(found.len(), 2);
+        for state in &found {
+            let status = state.webhook_status.as_ref().unwrap();
+            let task = &status.task_states[0];
+            assert!(task.processing.len() > 70 && task.approved.is_empty(), "{}", task.processing.len());
+            assert_eq!(task.processing, names(task.processing.len(), 253));
+            assert_eq!(task.askings, names(task.processing.len(), 16), "each pod has its asking");
+        }
+    }
+
+    #[test]
+    fn of_tasks_that_have_ended_the_latest_stay() {
+        let ended = (0..400).map(|id| task(&id.to_string(), 0, 10, 30)).collect();
+        let found = fitting(vec![state("a", vec![task("goes on", 1, 0, 9)], ended)]);
+        let status = found[0].webhook_status.as_ref().unwrap();
+        assert_eq!(status.task_states.len(), 1);
+        assert!((20..400).contains(&status.history.len()), "{}", status.history.len());
+        assert_eq!(status.history.last().unwrap().task_id, "399");
+    }
+}
