@@ -1,23 +1,26 @@
 //! The pod as the controller keeps it: only what the engine reads, so that thousands fit into little memory.
 
+mod reading;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as corev1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use podward_core::busy::{Cost, is_chosen_by_cost};
 use podward_core::keys::{
     ASKED, AVAILABLE_CONDITIONS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
-    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, RULE_DETAIL_PREFIX, SERVICE_READY_GATE,
-    SKIP_RULES,
+    IDLE_DELETION_COST, POD_DELETION_COST, SKIP_RULES,
 };
 use podward_core::rules::Subject;
 use podward_core::wish::{Carried, Wish};
 use podward_core::{ConditionStatus, Explanation, Facts, PodView, UnixNanos};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+
+use reading::{has_gate, null_is_empty, slim_conditions, slim_metadata};
 
 /// Longer than a kubelet takes to act on a change of a readiness gate: 0.7 s were seen on a busy node. Conditions have whole
 /// seconds, so of these two one may be lost.
@@ -354,187 +357,5 @@ impl Resource for CachedPod {
     }
 }
 
-fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Slim {
-        name: Option<String>,
-        namespace: Option<String>,
-        uid: Option<String>,
-        resource_version: Option<String>,
-        labels: Option<BTreeMap<String, String>>,
-        #[serde(default)]
-        annotations: OurAnnotations,
-        finalizers: Option<Vec<String>>,
-        creation_timestamp: Option<Time>,
-        deletion_timestamp: Option<Time>,
-        deletion_grace_period_seconds: Option<i64>,
-        owner_references: Option<Vec<OwnerReference>>,
-    }
-
-    let slim = Slim::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        name: slim.name,
-        namespace: slim.namespace,
-        uid: slim.uid,
-        resource_version: slim.resource_version,
-        labels: slim.labels,
-        annotations: (!slim.annotations.0.is_empty()).then_some(slim.annotations.0),
-        finalizers: slim.finalizers,
-        creation_timestamp: slim.creation_timestamp,
-        deletion_timestamp: slim.deletion_timestamp,
-        deletion_grace_period_seconds: slim.deletion_grace_period_seconds,
-        owner_references: slim.owner_references,
-        ..ObjectMeta::default()
-    })
-}
-
-#[derive(Default)]
-struct OurAnnotations(BTreeMap<String, String>);
-
-impl<'de> Deserialize<'de> for OurAnnotations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 10] = [
-            ASKED,
-            AVAILABLE_CONDITIONS,
-            BUSY_REASON,
-            BUSY_UNTIL,
-            DELETE_TIMESTAMP,
-            DELETION_WISH,
-            EVIDENCE,
-            IDLE_DELETION_COST,
-            POD_DELETION_COST,
-            SKIP_RULES,
-        ];
-        let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();
-        let ours = all
-            .into_iter()
-            .filter(|(key, _)| OURS.contains(&key.as_ref()) || key.starts_with(RULE_DETAIL_PREFIX));
-        Ok(OurAnnotations(ours.map(|(key, text)| (key.into_owned(), text)).collect()))
-    }
-}
-
-fn has_gate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Gate {
-        condition_type: String,
-    }
-
-    let gates = Option::<Vec<Gate>>::deserialize(deserializer)?;
-    Ok(gates.into_iter().flatten().any(|gate| gate.condition_type == SERVICE_READY_GATE))
-}
-
-fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-fn slim_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Conditions, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Condition {
-        #[serde(rename = "type")]
-        type_: String,
-        status: String,
-        #[serde(default)]
-        last_transition_time: Option<Time>,
-        #[serde(default)]
-        reason: Option<String>,
-        #[serde(default)]
-        message: Option<String>,
-    }
-
-    let mut conditions = Conditions::default();
-    for condition in Option::<Vec<Condition>>::deserialize(deserializer)?.into_iter().flatten() {
-        let status = ConditionStatus::parse(&condition.status);
-        let since = condition.last_transition_time.map(|time| time.0);
-        match condition.type_.as_str() {
-            SERVICE_READY_GATE => (conditions.gate, conditions.gate_since) = (Some(status), since),
-            "Ready" => {
-                (conditions.ready, conditions.ready_since) = (status == ConditionStatus::True, since);
-            }
-            "ContainersReady" => {
-                (conditions.containers_ready, conditions.containers_ready_since) =
-                    (status == ConditionStatus::True, since);
-            }
-            LIFECYCLE_CONDITION => {
-                conditions.lifecycle = Some(LifecycleCondition {
-                    status,
-                    reason: condition.reason.unwrap_or_default(),
-                    message: condition.message.unwrap_or_default(),
-                });
-            }
-            _ => {}
-        }
-    }
-    Ok(conditions)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn keeps_what_the_engine_reads_and_nothing_else() {
-        let pod: CachedPod = serde_json::from_value(json!({
-            "metadata": {
-                "name": "web-0", "namespace": "shop", "uid": "u", "resourceVersion": "12",
-                "labels": {"a": "b"}, "annotations": {"big": "x", AVAILABLE_CONDITIONS: "{}"},
-                "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}],
-            },
-            "spec": {"containers": [{"name": "c"}], "readinessGates": [{"conditionType": SERVICE_READY_GATE}]},
-            "status": {"conditions": [
-                {"type": "Ready", "status": "True"},
-                {"type": SERVICE_READY_GATE, "status": "False"},
-                {"type": LIFECYCLE_CONDITION, "status": "True", "reason": "InService", "message": "m"},
-            ]},
-        }))
-        .unwrap();
-        assert!(pod.view().has_gate && pod.view().ready);
-        assert_eq!(pod.view().gate, Some(ConditionStatus::False));
-        assert_eq!(pod.view().available_conditions, Some("{}"));
-        assert!(pod.metadata.managed_fields.is_none());
-        assert_eq!(pod.metadata.annotations.as_ref().unwrap().len(), 1);
-        assert_eq!(pod.lifecycle_condition().unwrap().reason, "InService");
-    }
-
-    #[test]
-    fn a_ready_from_before_the_gate_is_doubted_for_a_while() {
-        let pod = |ready: &str, gate: &str| -> CachedPod {
-            serde_json::from_value(json!({"metadata": {"name": "a"}, "status": {"conditions": [
-                {"type": "Ready", "status": "True", "lastTransitionTime": ready},
-                {"type": SERVICE_READY_GATE, "status": "True", "lastTransitionTime": gate},
-            ]}}))
-            .unwrap()
-        };
-        let at = |time: &str| time.parse().unwrap();
-        let early = pod("2026-01-01T10:00:00Z", "2026-01-01T10:00:10Z");
-        let left = early.ready_is_in_doubt_for(at("2026-01-01T10:00:11Z"));
-        assert_eq!(left, Some(SignedDuration::from_secs(1)));
-        assert_eq!(early.ready_is_in_doubt_for(at("2026-01-01T10:00:12Z")), None, "not for ever");
-        let same = pod("2026-01-01T10:00:10Z", "2026-01-01T10:00:10Z");
-        assert_eq!(same.ready_is_in_doubt_for(at("2026-01-01T10:00:10Z")), None);
-    }
-
-    #[test]
-    fn a_pod_without_status_is_read() {
-        let pod: CachedPod =
-            serde_json::from_value(json!({"metadata": {"name": "a", "annotations": null}, "spec": {}}))
-                .unwrap();
-        assert!(!pod.view().has_gate && pod.view().gate.is_none());
-    }
-
-    #[test]
-    fn the_later_version_is_newer() {
-        let at = |version: &str| CachedPod {
-            metadata: ObjectMeta { resource_version: Some(version.to_owned()), ..ObjectMeta::default() },
-            ..CachedPod::default()
-        };
-        assert!(at("100").is_newer_than(&at("99")));
-        assert!(!at("99").is_newer_than(&at("100")));
-        assert!(at("1").is_newer_than(&at("")));
-    }
-}
+mod tests;

@@ -13,6 +13,8 @@ use podward_core::{Checks, ConditionStatus, Consumers, Operations, Plan, PodView
 
 use crate::world::{Stored, World, whole_seconds};
 
+mod checks;
+
 /// The label that hooks may select pods by.
 pub(crate) const TIER: &str = "tier";
 
@@ -242,107 +244,6 @@ impl World {
         assert_stable(plan, &again, &new);
     }
 
-    fn check_hooks(&mut self, old: &Stored, new: &Stored, plan: &Plan) {
-        let now = plan.now;
-        let others = |pod: &Stored| -> Vec<String> {
-            pod.finalizers.iter().filter(|name| !is_hook_finalizer(name)).cloned().collect()
-        };
-        assert_eq!(others(old), others(new), "finalizers of others were touched");
-        assert_eq!(foreign_entries(old), foreign_entries(new), "expectations of others were touched");
-        assert!(
-            !new.terminating || plan.finalizers.add.is_empty(),
-            "a terminating pod can't be given finalizers"
-        );
-        // Of hooks that are gone nothing is left, so nothing is known of where they stand.
-        let removed = &plan.finalizers.remove;
-        self.hooks.sides.retain(|name, _| !removed.contains(&finalizer_of(name)));
-        let matching = self.hooks.matching(&new.labels);
-        let registered = self.hooks.registered.clone();
-        let holders: Vec<&Arc<Hook>> = matching.iter().filter(|hook| hook.is_consumer()).collect();
-        for hook in registered.values() {
-            let finalizer = finalizer_of(&hook.name);
-            let asked_in = |phase| hook.takes_part_in(phase);
-            let is_holder = holders.iter().any(|holder| holder.name == hook.name) && !new.terminating;
-            if plan.finalizers.remove.contains(&finalizer) {
-                let gone = [Phase::Prepare, Phase::Release];
-                let why = self.hooks.has_done(&hook.name, &gone)
-                    || self.hooks.may_proceed(hook, &gone, now)
-                    || (!is_holder && !asked_in(Phase::Release))
-                    || (is_holder && !asked_in(Phase::Prepare) && new.gate != Some(ConditionStatus::True));
-                assert!(why, "{} was made to let go: {hook:?} {old:?} -> {new:?}", hook.name);
-                self.hooks.sides.insert(hook.name.clone(), Side::Out);
-            }
-            if is_holder
-                && !asked_in(Phase::Complete)
-                && !holds_gate(new)
-                && new.finalizers.contains(&finalizer)
-            {
-                // It takes pods in without being asked.
-                self.hooks.sides.insert(hook.name.clone(), Side::In);
-            }
-            if plan.finalizers.add.contains(&finalizer) {
-                assert!(is_holder, "{} doesn't hold pods like this one", hook.name);
-                let is_in = self.hooks.has_done(&hook.name, &[Phase::Complete])
-                    || self.hooks.may_proceed(hook, &[Phase::Complete], now)
-                    || !asked_in(Phase::Complete);
-                assert!(
-                    is_in || holds_gate(new),
-                    "{} was made to hold the pod: {old:?} -> {new:?}",
-                    hook.name
-                );
-                if is_in && !holds_gate(new) {
-                    self.hooks.sides.insert(hook.name.clone(), Side::In);
-                }
-            } else if is_holder && self.hooks.may_proceed(hook, &[Phase::Complete], now) && !holds_gate(new) {
-                // It was in doubt, and has its finalizer already.
-                self.hooks.sides.insert(hook.name.clone(), Side::In);
-            }
-        }
-        self.check_sides(old, new, &holders);
-        self.check_pre_checks(old, new, &matching, now);
-    }
-
-    /// What the whole thing is for.
-    fn check_sides(&self, old: &Stored, new: &Stored, holders: &[&Arc<Hook>]) {
-        let side = |hook: &Hook| self.hooks.side(&hook.name);
-        let turned_on = new.gate == Some(ConditionStatus::True) && old.gate != new.gate;
-        let available = |pod: &Stored| pod.labels.contains_key(keys::SERVICE_AVAILABLE);
-        let became_available = available(new) && !available(old);
-        for hook in holders.iter().filter(|hook| hook.takes_part_in(Phase::Complete)) {
-            let before = hook.complete_timing == GateTiming::BeforeGate;
-            if (turned_on && before) || became_available {
-                assert_eq!(side(hook), Side::In, "in service without {}: {old:?} -> {new:?}", hook.name);
-            }
-        }
-        let operate = |pod: &Stored| -> BTreeSet<String> {
-            let operations = Operations::parse(&pod.labels);
-            operations.iter().filter(|(_, op)| op.has(Stage::Operate)).map(|(id, _)| id.to_owned()).collect()
-        };
-        if !operate(new).is_subset(&operate(old)) {
-            for hook in holders.iter().filter(|hook| hook.takes_part_in(Phase::Prepare)) {
-                assert_eq!(
-                    side(hook),
-                    Side::Out,
-                    "operated on while {} may send traffic: {old:?} -> {new:?}",
-                    hook.name
-                );
-            }
-        }
-    }
-
-    fn check_pre_checks(&self, old: &Stored, new: &Stored, matching: &[Arc<Hook>], now: UnixNanos) {
-        for (id, operation) in Operations::parse(&new.labels).iter() {
-            if !operation.has(Stage::PreChecked) || old.has(Stage::PreChecked, id) {
-                continue;
-            }
-            for hook in matching.iter().filter(|hook| hook.takes_part_in(Phase::PreCheck)) {
-                let agreed = self.hooks.has_done(&hook.name, &[Phase::PreCheck])
-                    || self.hooks.may_proceed(hook, &[Phase::PreCheck], now);
-                assert!(agreed, "{id} begins though {} was not heard: {old:?} -> {new:?}", hook.name);
-            }
-        }
-    }
-
     /// Everybody answers DONE to everything, and works until nobody has anything to do.
     pub(crate) fn settle_with_hooks(&mut self) {
         for _ in 0..60 {
@@ -363,45 +264,6 @@ impl World {
         }
         panic!("the pod does not come to rest: {:#?} {:#?}", self.pod, self.hooks.asked);
     }
-
-    /// Nothing of ours is on the pod but what belongs to the hooks that hold it, and all of that is.
-    pub(crate) fn assert_held_by_exactly_its_hooks(&self) {
-        let holders: Vec<String> = self
-            .hooks
-            .matching(&self.pod.labels)
-            .iter()
-            .filter(|hook| hook.is_consumer())
-            .map(|hook| hook.name.clone())
-            .collect();
-        let mut held: Vec<&String> =
-            self.pod.finalizers.iter().filter(|name| is_hook_finalizer(name)).collect();
-        held.sort();
-        let finalizers: BTreeSet<String> = holders.iter().map(|name| finalizer_of(name)).collect();
-        assert_eq!(held, finalizers.iter().collect::<Vec<_>>(), "{:?}", self.pod);
-        let expected =
-            podward_core::with_consumers(self.pod.expected.as_deref(), holders.iter().map(String::as_str));
-        assert_eq!(expected.unwrap(), None, "{:?}", self.pod);
-        for text in [&self.pod.evidence, &self.pod.asked].into_iter().flatten() {
-            let hooks: BTreeMap<String, serde_json::Value> = serde_json::from_str(text).unwrap();
-            for name in hooks.keys() {
-                assert!(self.hooks.registered.contains_key(name), "{name} is gone: {text}");
-            }
-        }
-    }
-}
-
-fn holds_gate(pod: &Stored) -> bool {
-    Operations::parse(&pod.labels).iter().any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
-}
-
-fn foreign_entries(pod: &Stored) -> BTreeMap<String, serde_json::Value> {
-    let text: serde_json::Value = pod
-        .expected
-        .as_deref()
-        .map(|text| serde_json::from_str(text).unwrap_or_default())
-        .unwrap_or_default();
-    let entries = text["expectedFinalizers"].as_object().cloned().unwrap_or_default();
-    entries.into_iter().filter(|(employer, _)| !employer.starts_with("LifecycleHook//")).collect()
 }
 
 /// A question that is open in both plans is the same question.

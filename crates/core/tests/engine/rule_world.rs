@@ -14,6 +14,11 @@ use podward_core::{
 };
 use proptest::prelude::*;
 
+mod acts;
+mod deciding;
+
+pub(crate) use acts::{Act, act};
+
 pub(crate) type Labels = BTreeMap<String, String>;
 
 /// A pod as it is stored.
@@ -54,58 +59,8 @@ struct Leader {
     has_heard: bool,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) enum Act {
-    Begin(usize),
-    Cancel(usize),
-    Finish(usize),
-    Crash(usize),
-    Recover(usize),
-    Replace(usize),
-    /// Somebody besides rules refuses, or doesn't any more.
-    Object(usize),
-    Edit(usize, u32),
-    Remove(usize),
-    Follow(usize, usize),
-    ReadRule(usize, usize),
-    ReadPods(usize),
-    NewTerm(usize),
-    Hear(usize),
-    Look(usize, usize),
-    Decide(usize),
-    /// Reads the rules, decides, and looks at all pods.
-    Round(usize),
-    Land(usize),
-    Lose(usize),
-}
-
 pub(crate) const PODS: usize = 6;
 pub(crate) const RULES: usize = 3;
-
-pub(crate) fn act() -> impl Strategy<Value = Act> {
-    let (pod, rule, leader) = (0..PODS, 0..RULES, 0..2usize);
-    prop_oneof![
-        6 => pod.clone().prop_map(Act::Begin),
-        2 => pod.clone().prop_map(Act::Cancel),
-        3 => pod.clone().prop_map(Act::Finish),
-        1 => pod.clone().prop_map(Act::Crash),
-        2 => pod.clone().prop_map(Act::Recover),
-        1 => pod.clone().prop_map(Act::Replace),
-        1 => pod.clone().prop_map(Act::Object),
-        1 => (rule.clone(), 1..4u32).prop_map(|(rule, most)| Act::Edit(rule, most)),
-        1 => rule.clone().prop_map(Act::Remove),
-        6 => (leader.clone(), 0..8usize).prop_map(|(leader, events)| Act::Follow(leader, events)),
-        6 => (leader.clone(), rule).prop_map(|(leader, rule)| Act::ReadRule(leader, rule)),
-        3 => leader.clone().prop_map(Act::ReadPods),
-        1 => leader.clone().prop_map(Act::NewTerm),
-        2 => leader.clone().prop_map(Act::Hear),
-        10 => (leader.clone(), pod).prop_map(|(leader, pod)| Act::Look(leader, pod)),
-        5 => leader.clone().prop_map(Act::Decide),
-        8 => leader.prop_map(Act::Round),
-        24 => (0..8usize).prop_map(Act::Land),
-        1 => (0..8usize).prop_map(Act::Lose),
-    ]
-}
 
 pub(crate) struct World {
     pub(crate) pods: Vec<StoredPod>,
@@ -380,147 +335,6 @@ impl World {
             let known = leader.rules.iter().map(|rule| Some(rule.as_ref()?.incarnation)).collect();
             self.in_flight.push((number, Write::Pod { pod, seen: stored.version, changes, known }));
         }
-    }
-
-    fn settled(&self, number: usize, ledgers: &[Ledger]) -> Settlement {
-        let leader = &self.leaders[number];
-        let me = self.name(number);
-        let known: Vec<(usize, &StoredRule)> = leader
-            .rules
-            .iter()
-            .enumerate()
-            .filter_map(|(place, rule)| Some((place, rule.as_ref()?)))
-            .collect();
-        let sets: Vec<Budget<'_>> = known
-            .iter()
-            .zip(ledgers)
-            .map(|((place, rule), ledger)| Budget {
-                set: &rule.set,
-                ledger,
-                missing: 0,
-                is_current: ledger.holder() == me || leader.read_after[*place] == rule.version,
-            })
-            .collect();
-        let asked: Vec<Vec<Asking>> = leader.pods.iter().map(|pod| askings(&pod.labels)).collect();
-        let places: Vec<Vec<usize>> = leader
-            .pods
-            .iter()
-            .map(|pod| (0..known.len()).filter(|set| known[*set].1.set.selects(&pod.labels)).collect())
-            .collect();
-        let members: Vec<Member<'_>> = leader
-            .pods
-            .iter()
-            .enumerate()
-            .map(|(pod, stored)| Member {
-                pod: subject(pod, stored),
-                askings: &asked[pod],
-                sets: &places[pod],
-            })
-            .collect();
-        let others = |pod: &Subject<'_>, _: &Asking| match leader.has_heard {
-            false => Others::Unheard,
-            true if self.objects[NAMES.iter().position(|name| *name == pod.name).unwrap()] => Others::Refuse,
-            true => Others::Agree,
-        };
-        settle(&me, &sets, &members, &NoAnswers, &others)
-    }
-
-    fn decide(&mut self, number: usize) -> Result<(), TestCaseError> {
-        let known: Vec<usize> =
-            (0..RULES).filter(|rule| self.leaders[number].rules[*rule].is_some()).collect();
-        let held = |rule: &usize| self.leaders[number].rules[*rule].clone().unwrap();
-        let before: Vec<Ledger> = known.iter().map(|rule| held(rule).ledger).collect();
-        let settlement = self.settled(number, &before);
-        let after: Vec<Ledger> = before
-            .iter()
-            .zip(&settlement.ledgers)
-            .map(|(before, after)| after.clone().unwrap_or_else(|| before.clone()))
-            .collect();
-        let again = self.settled(number, &after);
-        prop_assert!(again.ledgers.iter().all(Option::is_none), "not idempotent: {:?}", again.ledgers);
-        prop_assert_eq!(&again.rooms, &settlement.rooms);
-        for (rule, ledger) in known.iter().zip(settlement.ledgers) {
-            if let Some(ledger) = ledger {
-                let StoredRule { version: seen, incarnation, .. } = held(rule);
-                self.in_flight.push((number, Write::Ledger { rule: *rule, seen, incarnation, ledger }));
-            }
-        }
-        for (pod, _) in settlement.renew {
-            let stored = &self.leaders[number].pods[pod];
-            let mut changes = LabelChanges::default();
-            changes.set.insert(Stage::PreCheck.key("a"), self.clock.to_string());
-            self.in_flight
-                .push((number, Write::Pod { pod, seen: stored.version, changes, known: Vec::new() }));
-        }
-        Ok(())
-    }
-
-    fn land(&mut self, number: usize) -> Result<(), TestCaseError> {
-        let (leader, write) = self.in_flight.remove(number);
-        match write {
-            Write::Ledger { rule, seen, incarnation, ledger } => {
-                let Some(stored) = &mut self.rules[rule] else { return Ok(()) };
-                if stored.version != seen || stored.incarnation != incarnation {
-                    return Ok(());
-                }
-                self.version += 1;
-                let new: Vec<_> = ledger
-                    .grants()
-                    .iter()
-                    .filter(|grant| !stored.ledger.grants().contains(grant))
-                    .cloned()
-                    .collect();
-                (stored.version, stored.ledger) = (self.version, ledger);
-                self.leaders[leader].rules[rule] = Some(stored.clone());
-                let Check::Available(policy) = &stored.set.rules[0].check else { panic!() };
-                let most = policy.most_unavailable(PODS as u32) as usize;
-                self.granted += new.len();
-                for grant in &new {
-                    self.out[rule].insert(grant.uid.clone(), grant.asking().unwrap());
-                }
-                self.forget_who_is_back();
-                let out = self.out[rule].len();
-                prop_assert!(
-                    new.is_empty() || out <= most,
-                    "{out} of rule {rule} are out, and {most} may be"
-                );
-            }
-            Write::Pod { pod, seen, changes, known } => {
-                let stored = &self.pods[pod];
-                if stored.version != seen {
-                    // As the controller does: it reads the pod, and looks at it again with what it knows of rules.
-                    let (version, read) = (stored.version, stored.clone());
-                    if self.leaders[leader].pods[pod].version < version {
-                        self.leaders[leader].pods[pod] = read;
-                    }
-                    self.look(leader, pod);
-                    return Ok(());
-                }
-                let (before, uid) = (stored.labels.clone(), stored.uid.clone());
-                let mut labels = before.clone();
-                changes.apply(&mut labels);
-                self.store_pod(pod, labels);
-                self.leaders[leader].pods[pod] = self.pods[pod].clone();
-                let leaves = |labels: &Labels| !labels.contains_key(SERVICE_AVAILABLE);
-                if leaves(&before) || !leaves(&self.pods[pod].labels) {
-                    return Ok(());
-                }
-                let asking = askings(&before).remove(0);
-                for (rule, stored) in self.rules.iter().enumerate() {
-                    let Some(stored) = stored.as_ref().filter(|stored| stored.set.selects(&before)) else {
-                        continue;
-                    };
-                    let was_known = known.get(rule) == Some(&Some(stored.incarnation));
-                    prop_assert!(
-                        !was_known || stored.ledger.has(&uid, &asking),
-                        "{} left service, and rule {rule} has no grant for it: {:?}",
-                        NAMES[pod],
-                        stored.ledger
-                    );
-                }
-            }
-        }
-        Ok(())
     }
 
     /// From now on one leader sees everything, and operators do their work: everybody who asks gets through, one after the other.
