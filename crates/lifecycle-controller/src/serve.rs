@@ -51,10 +51,11 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     // Before the certificate, which may be long in coming: probes are to say so.
     let admin = tokio::spawn(admin.serve(readiness, registry, end.clone()));
     if certificates.certificates {
-        let keeper = Keeper::new(client.clone(), &grpc_args.secret.namespace, certificates.lifetimes()?);
+        let keeper =
+            Keeper::new(client.clone(), &grpc_args.certificate.secret.namespace, certificates.lifetimes()?);
         tokio::spawn(keeper.keep(stop.clone()));
     }
-    grpc_args.secret.keep(&client, &grpc_args.tls_cert, &stop).await?;
+    grpc_args.certificate.keep(&client, &stop).await?;
     let server = grpc::listen(&grpc_args, grpc_metrics).await?;
     running.set(true);
     tracing::info!(service = SERVICE, version, admin = %admin_address, grpc = %server.address(), "listening");

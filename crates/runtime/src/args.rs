@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lease::LeaseParams;
 use crate::telemetry::traces::TraceArgs;
-use crate::tls::keep_as_files;
+use crate::tls::{Certificates, CertificatesError, TlsMetrics, keep_as_files};
 
 /// Arguments of the process itself.
 #[derive(Clone, Debug, Args)]
@@ -57,12 +57,6 @@ pub struct TlsArgs {
     /// Address of the HTTPS port
     #[arg(long, env = "PODWARD_BIND", default_value = "0.0.0.0:9443")]
     pub bind: SocketAddr,
-    /// PEM file with the server's certificate, then its chain; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_CERT", default_value = "/etc/podward/tls/tls.crt")]
-    pub tls_cert: PathBuf,
-    /// PEM file with the certificate's private key; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_KEY", default_value = "/etc/podward/tls/tls.key")]
-    pub tls_key: PathBuf,
     /// Seconds to go on accepting after the signal to stop, while clients learn that this replica is not ready any more
     #[arg(long, env = "PODWARD_DRAIN_DELAY", default_value = "0", value_parser = seconds)]
     pub drain_delay: Duration,
@@ -74,7 +68,41 @@ pub struct TlsArgs {
     pub max_connections: usize,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub certificate: CertificateArgs,
+}
+
+/// Arguments of a server's certificate.
+#[derive(Clone, Debug, Args)]
+pub struct CertificateArgs {
+    /// PEM file with the server's certificate, then its chain; read again when it changes
+    #[arg(long, env = "PODWARD_TLS_CERT", default_value = "/etc/podward/tls/tls.crt")]
+    pub tls_cert: PathBuf,
+    /// PEM file with the certificate's private key; read again when it changes
+    #[arg(long, env = "PODWARD_TLS_KEY", default_value = "/etc/podward/tls/tls.key")]
+    pub tls_key: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub secret: SecretArgs,
+}
+
+impl CertificateArgs {
+    /// Begins to keep the files, if it is asked for, and waits until they are there.
+    ///
+    /// # Errors
+    ///
+    /// When the folder can't be written to, or `stop` comes first.
+    pub async fn keep(&self, client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
+        self.secret.keep(client, &self.tls_cert, stop).await
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read, aren't PEM, or don't belong together.
+    pub fn load(&self, metrics: TlsMetrics) -> Result<Certificates, CertificatesError> {
+        Certificates::load(&self.tls_cert, &self.tls_key, metrics)
+    }
 }
 
 /// Arguments of the Secret with a service's certificate.
@@ -90,15 +118,52 @@ pub struct SecretArgs {
 }
 
 impl SecretArgs {
-    /// Begins to keep the files, if it is asked for, and waits until they are there. `cert` is the certificate's file.
-    ///
-    /// # Errors
-    ///
-    /// When the folder can't be written to, or `stop` comes first.
-    pub async fn keep(&self, client: &Client, cert: &Path, stop: &CancellationToken) -> anyhow::Result<()> {
+    async fn keep(&self, client: &Client, cert: &Path, stop: &CancellationToken) -> anyhow::Result<()> {
         let Some(name) = &self.tls_secret else { return Ok(()) };
         let folder = cert.parent().context("--tls-cert has no folder")?;
         keep_as_files(client.clone(), &self.namespace, name, folder, stop.clone()).await
+    }
+}
+
+/// Arguments of services that call each other over gRPC: who calls this one, and what it shows to others.
+#[derive(Clone, Debug, Args)]
+pub struct PeerArgs {
+    /// PEM file with the authorities of client certificates (common name: user, organisation: group); without it, callers need tokens
+    #[arg(long, env = "PODWARD_CLIENT_CA", value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+    /// User name of the lifecycle-controller
+    #[arg(
+        long,
+        env = "PODWARD_CONTROLLER_USER",
+        default_value = "system:serviceaccount:podward-system:lifecycle-controller"
+    )]
+    pub controller_user: String,
+    /// File with this service's own token, which it shows to the lifecycle-controller; read again when it changes
+    #[arg(
+        long,
+        env = "PODWARD_TOKEN_FILE",
+        value_name = "FILE",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    )]
+    pub token_file: PathBuf,
+}
+
+impl PeerArgs {
+    /// The server's certificate, with which clients are asked for theirs if that is wanted.
+    ///
+    /// # Errors
+    ///
+    /// When a file can't be read, isn't PEM, or the certificate and its key don't belong together.
+    pub fn certificates(
+        &self,
+        certificate: &CertificateArgs,
+        metrics: TlsMetrics,
+    ) -> Result<Certificates, CertificatesError> {
+        let certificates = certificate.load(metrics)?;
+        match &self.client_ca {
+            Some(client_ca) => certificates.with_client_ca(client_ca),
+            None => Ok(certificates),
+        }
     }
 }
 

@@ -129,11 +129,11 @@ pub async fn serve_webhook<W: Webhook>(
     let admin_address = admin.address();
     let admin = tokio::spawn(admin.serve(readiness, registry, last.clone()));
 
-    if tls.secret.tls_secret.is_some() {
+    if tls.certificate.secret.tls_secret.is_some() {
         let client = client::connect(kube, service, version).await?;
-        tls.secret.keep(&client, &tls.tls_cert, &stop).await?;
+        tls.certificate.keep(&client, &stop).await?;
     }
-    let certificates = Arc::new(Certificates::load(&tls.tls_cert, &tls.tls_key, tls_metrics)?);
+    let certificates = Arc::new(tls.certificate.load(tls_metrics)?);
     let limits = ServerLimits {
         connections: tls.max_connections,
         drain: tls.drain_timeout,

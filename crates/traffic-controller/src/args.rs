@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use podward_runtime::args::{KubeArgs, ProcessArgs, TlsArgs, seconds};
+use podward_runtime::args::{KubeArgs, PeerArgs, ProcessArgs, TlsArgs, seconds};
 
 use crate::verdict::Waits;
 
@@ -18,19 +18,11 @@ pub struct Args {
     pub(crate) tls: TlsArgs,
     #[command(flatten)]
     pub(crate) kube: KubeArgs,
-    /// PEM file with the authorities of client certificates; without it callers prove themselves by a token only
-    #[arg(long, env = "PODWARD_CLIENT_CA", value_name = "FILE")]
-    pub(crate) client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) peers: PeerArgs,
     /// Audience that tokens of callers may have besides the API server's own
     #[arg(long, env = "PODWARD_AUDIENCE")]
     pub(crate) audience: Option<String>,
-    /// User name of the lifecycle-controller: nobody else may ask
-    #[arg(
-        long,
-        env = "PODWARD_CONTROLLER_USER",
-        default_value = "system:serviceaccount:podward-system:lifecycle-controller"
-    )]
-    pub(crate) controller_user: String,
     #[command(flatten)]
     pub(crate) registration: RegistrationArgs,
     /// Metrics of a node's kube-proxy, such as http://{node_ip}:10249/metrics; without it no proxy's state is read, and waits are
@@ -81,14 +73,6 @@ pub(crate) struct RegistrationArgs {
         default_value = "/etc/podward/tls/ca.crt"
     )]
     pub(crate) controller_ca: PathBuf,
-    /// File with the token to show there
-    #[arg(
-        long,
-        env = "PODWARD_TOKEN_FILE",
-        value_name = "FILE",
-        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    )]
-    pub(crate) token_file: PathBuf,
 }
 
 /// How long is waited where nothing can be seen, in seconds.

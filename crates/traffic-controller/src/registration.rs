@@ -1,5 +1,6 @@
 //! Registers this service as a hook.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,12 +32,13 @@ const CALL_TIMEOUT: i64 = 10;
 /// When the URL of the lifecycle-controller can't be right.
 pub(crate) fn start(
     args: RegistrationArgs,
+    token_file: &Path,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
-) -> Result<impl Future<Output = ()>> {
+) -> Result<impl Future<Output = ()> + use<>> {
     let replicas =
         Replicas::new(&args.controller_url, Trust::file(&args.controller_ca)).context("--controller-url")?;
-    let token = BearerToken::from_file(&args.token_file);
+    let token = BearerToken::from_file(token_file);
     Ok(async move {
         let mut pause = FIRST_PAUSE;
         let mut known = None;

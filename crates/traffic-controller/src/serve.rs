@@ -9,7 +9,7 @@ use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::authn::Authenticator;
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services};
 use podward_runtime::telemetry::traces::Traces;
-use podward_runtime::tls::{Certificates, ServerLimits, TlsMetrics};
+use podward_runtime::tls::{ServerLimits, TlsMetrics};
 use podward_runtime::{client, shutdown, telemetry};
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, tls, kube, client_ca, audience, controller_user, registration, .. } = args;
+    let Args { process, tls, kube, peers, audience, registration, .. } = args;
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let (metrics, tls_metrics, grpc_metrics) =
@@ -66,12 +66,9 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
     // Before the certificate, which may be long in coming: probes are to say so.
     let admin = tokio::spawn(admin.serve(readiness.clone(), registry, last.clone()));
-    tls.secret.keep(&client, &tls.tls_cert, &stop).await?;
+    tls.certificate.keep(&client, &stop).await?;
 
-    let mut certificates = Certificates::load(&tls.tls_cert, &tls.tls_key, tls_metrics)?;
-    if let Some(client_ca) = client_ca {
-        certificates = certificates.with_client_ca(client_ca)?;
-    }
+    let certificates = peers.certificates(&tls.certificate, tls_metrics)?;
     let server = ServerLimits {
         connections: tls.max_connections,
         drain: tls.drain_timeout,
@@ -111,7 +108,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         memory: Memory::default(),
         waits: args.waits.waits(),
         authenticator: Authenticator::new(client, audience),
-        user: controller_user,
+        // Nobody else may ask.
+        user: peers.controller_user,
         readiness: readiness.clone(),
         metrics: metrics.clone(),
         spans: traces.spans(),
@@ -120,7 +118,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let handler = HookHandlerServer::new(handler).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let services = Services::new(FILE_DESCRIPTOR_SET)?.add(handler).await;
 
-    let registration = registration::start(registration, metrics, stop.clone())?;
+    let registration = registration::start(registration, &peers.token_file, metrics, stop.clone())?;
     let registration = tokio::spawn(registration);
     let stop_accepting = CancellationToken::new();
     running.set(true);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use podward_runtime::args::SecretArgs;
+use podward_runtime::args::{CertificateArgs, PeerArgs};
 
 /// Arguments of the gRPC port.
 #[derive(Clone, Debug, Args)]
@@ -12,17 +12,10 @@ pub(crate) struct GrpcArgs {
     /// Address of the gRPC port
     #[arg(long, env = "PODWARD_GRPC_BIND", default_value = "0.0.0.0:9444")]
     pub(crate) grpc_bind: SocketAddr,
-    /// PEM file with the server's certificate, then its chain; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_CERT", default_value = "/etc/podward/tls/tls.crt")]
-    pub(crate) tls_cert: PathBuf,
-    /// PEM file with the certificate's private key; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_KEY", default_value = "/etc/podward/tls/tls.key")]
-    pub(crate) tls_key: PathBuf,
     #[command(flatten)]
-    pub(crate) secret: SecretArgs,
-    /// PEM file with the authorities of client certificates (common name: user, organisation: group); without it, callers need tokens
-    #[arg(long, env = "PODWARD_CLIENT_CA", value_name = "FILE")]
-    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) certificate: CertificateArgs,
+    #[command(flatten)]
+    pub(crate) peers: PeerArgs,
     /// What other replicas reach this one's gRPC port by; the port's address when not given and not 0.0.0.0
     #[arg(long, env = "PODWARD_ADVERTISE", value_name = "HOST:PORT")]
     pub(crate) advertise: Option<String>,
@@ -33,21 +26,6 @@ pub(crate) struct GrpcArgs {
     /// Name that the replicas' gRPC certificates are for; the host that they advertise when not given
     #[arg(long, env = "PODWARD_RELAY_SERVER_NAME", value_name = "NAME")]
     pub(crate) relay_server_name: Option<String>,
-    /// File with this service's own token, which it shows to the leader; read again when it changes
-    #[arg(
-        long,
-        env = "PODWARD_TOKEN_FILE",
-        value_name = "FILE",
-        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    )]
-    pub(crate) token_file: PathBuf,
-    /// User name of this service, as which it relays callers to the leader
-    #[arg(
-        long,
-        env = "PODWARD_CONTROLLER_USER",
-        default_value = "system:serviceaccount:podward-system:lifecycle-controller"
-    )]
-    pub(crate) controller_user: String,
     /// User that may say in whose name a pod is to be deleted; may be given several times
     #[arg(
         long = "trusted-requester",
@@ -64,7 +42,8 @@ pub(crate) struct GrpcArgs {
 impl GrpcArgs {
     /// The authorities of the replicas' certificates, if there are any.
     pub(crate) fn relay_ca(&self) -> Option<PathBuf> {
-        let of_secret = || self.secret.tls_secret.is_some().then(|| self.tls_cert.with_file_name("ca.crt"));
+        let CertificateArgs { tls_cert, secret, .. } = &self.certificate;
+        let of_secret = || secret.tls_secret.is_some().then(|| tls_cert.with_file_name("ca.crt"));
         self.relay_ca.clone().or_else(of_secret)
     }
 

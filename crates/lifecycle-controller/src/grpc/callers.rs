@@ -30,7 +30,7 @@ impl Callers {
         Self {
             authenticator: Arc::new(Authenticator::new(client.clone(), audience)),
             authorizer: Arc::new(Authorizer::new(client)),
-            controller_user: args.controller_user.as_str().into(),
+            controller_user: args.peers.controller_user.as_str().into(),
             trusted_requesters: args.trusted_requesters.clone().into(),
         }
     }

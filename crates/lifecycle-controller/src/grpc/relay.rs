@@ -38,7 +38,7 @@ impl Relay {
             leader,
             ca: args.relay_ca(),
             server_name: args.relay_server_name.clone().unwrap_or_default(),
-            token: BearerToken::from_file(&args.token_file),
+            token: BearerToken::from_file(&args.peers.token_file),
             channel: Mutex::default(),
         }
     }

@@ -9,7 +9,7 @@ use podward_proto::v1::lifecycle_server::LifecycleServer;
 use podward_runtime::grpc::{
     GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services, ServicesError,
 };
-use podward_runtime::tls::{Certificates, TlsMetrics};
+use podward_runtime::tls::TlsMetrics;
 use tokio::sync::watch;
 
 use super::args::GrpcArgs;
@@ -48,10 +48,7 @@ impl Metrics {
 /// When the certificate can't be read, or the port can't be had.
 pub(crate) async fn listen(args: &GrpcArgs, metrics: Metrics) -> anyhow::Result<GrpcServer> {
     let Metrics { tls, grpc } = metrics;
-    let mut certificates = Certificates::load(&args.tls_cert, &args.tls_key, tls)?;
-    if let Some(ca) = &args.client_ca {
-        certificates = certificates.with_client_ca(ca)?;
-    }
+    let certificates = args.peers.certificates(&args.certificate, tls)?;
     let server = GrpcServer::bind(args.grpc_bind, Arc::new(certificates), GrpcLimits::default(), grpc).await;
     server.context("could not open the gRPC port (--grpc-bind)")
 }
