@@ -19,8 +19,6 @@
 //! - A pod that can't be written holds up no other.
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod api_answers;
 mod args;
 mod busy;
 mod cached_pod;

@@ -10,11 +10,13 @@
 //! - [`rendered`] is what the Helm chart renders, as files.
 //! - [`PythonExamples`] runs the examples in Python, in an environment of their own.
 //! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
+//! - [`api_answers`] are what stand-ins for an API server say.
 //! - [`demo::run`] puts them together.
 //!
 //! Nothing here uses Podward's client code: what is shared with it are the names of `podward_core::keys`.
 #![forbid(unsafe_code)]
 
+pub mod api_answers;
 mod ask;
 mod cluster;
 pub mod demo;

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, stream};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
+use podward_support::api_answers::{Answer, failure, json_answer};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-
-type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The server. Clones are the same one.
 #[derive(Clone)]
@@ -132,17 +131,4 @@ impl ApiServer {
         let frames = events.map(|line| Ok(Frame::data(Bytes::from(line))));
         Response::new(StreamBody::new(frames).boxed_unsync())
     }
-}
-
-fn json_answer(value: &Value) -> Answer {
-    Response::new(Full::new(Bytes::from(value.to_string())).boxed_unsync())
-}
-
-fn failure(status: StatusCode, reason: &str) -> Answer {
-    let mut answer = json_answer(&json!({
-        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status.as_u16(),
-        "reason": reason, "message": reason,
-    }));
-    *answer.status_mut() = status;
-    answer
 }

@@ -5,16 +5,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
+use podward_support::api_answers::{Answer, failure, json_answer};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
-
-type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The server. Clones are the same one.
 #[derive(Clone)]
@@ -101,7 +100,7 @@ impl Cluster {
         let (head, body) = request.into_parts();
         let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
         if let Some(status) = self.state.lock().fault {
-            return failure(status);
+            return refusal(status);
         }
         if head.method == Method::POST {
             let event: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
@@ -124,7 +123,7 @@ impl Cluster {
         }
         match self.state.lock().objects.get(&path) {
             Some(object) => whole(StatusCode::OK, object),
-            None => failure(StatusCode::NOT_FOUND),
+            None => refusal(StatusCode::NOT_FOUND),
         }
     }
 
@@ -158,16 +157,11 @@ pub(crate) fn node(ready: &str, since: &str) -> Value {
 }
 
 fn whole(status: StatusCode, value: &Value) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(value.to_string())).boxed_unsync());
+    let mut answer = json_answer(value);
     *answer.status_mut() = status;
     answer
 }
 
-fn failure(status: StatusCode) -> Answer {
-    let reason = if status == StatusCode::NOT_FOUND { "NotFound" } else { "Forbidden" };
-    let body = json!({
-        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status.as_u16(), "reason": reason,
-        "message": format!("the test says {reason}"),
-    });
-    whole(status, &body)
+fn refusal(status: StatusCode) -> Answer {
+    failure(status, if status == StatusCode::NOT_FOUND { "NotFound" } else { "Forbidden" })
 }

@@ -13,7 +13,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::api_answers::{Answer, failure, json_answer};
+use podward_support::api_answers::{Answer, failure, json_answer};
 
 use super::PATIENCE;
 

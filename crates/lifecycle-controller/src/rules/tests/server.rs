@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::api_answers::{Answer, failure, json_answer};
+use podward_support::api_answers::{Answer, failure, json_answer};
 
 /// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,14 +8,18 @@ use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
-pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+/// An answer, whole or bit by bit as those to watches.
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-pub(crate) fn json_answer(value: &Value) -> Answer {
+/// `value`, with status 200.
+#[must_use]
+pub fn json_answer(value: &Value) -> Answer {
     Response::new(Full::new(Bytes::from(value.to_string())).boxed_unsync())
 }
 
 /// A refusal, whose text is its reason.
-pub(crate) fn failure(status: StatusCode, reason: &str) -> Answer {
+#[must_use]
+pub fn failure(status: StatusCode, reason: &str) -> Answer {
     let mut answer = json_answer(&json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": status.as_u16(),
         "reason": reason, "message": reason,
