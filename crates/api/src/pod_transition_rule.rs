@@ -21,9 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use ca_bundle::ca_certificates;
 pub use check::{Check, RuleStage};
 pub use parameters::FieldPath;
-pub use status::{
-    Grant, PodTransitionRuleStatus, RejectInfo, RuleState, TaskInfo, TransitionDetail, WebhookStatus,
-};
+pub use status::{PodTransitionRuleStatus, RuleState, TaskInfo, WebhookStatus};
 pub use url::WebhookUrl;
 pub use validate::{Finding, Findings};
 pub use webhook::{ClientConfig, FailurePolicy, Parameter, ParameterSource, Poll, TransitionRuleWebhook};

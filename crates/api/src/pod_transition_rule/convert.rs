@@ -5,10 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use podward_core::hooks::Selector;
 use podward_core::rules;
 
-use super::{
-    AdaptivePolicy, AvailablePolicy, Check, Grant, PodTransitionRule, RejectInfo, TransitionDetail,
-    TransitionRule,
-};
+use super::{AdaptivePolicy, AvailablePolicy, Check, PodTransitionRule, TransitionRule};
 use crate::selector::compile;
 
 impl PodTransitionRule {
@@ -117,31 +114,6 @@ fn limits(policy: &AvailablePolicy) -> Result<rules::AvailablePolicy, rules::Inv
         max_unavailable: list(&policy.max_unavailable_value, &policy.max_unavailable_policy)?,
         min_available: list(&policy.min_available_value, &policy.min_available_policy)?,
     })
-}
-
-impl From<rules::Detail> for TransitionDetail {
-    fn from(detail: rules::Detail) -> Self {
-        let rules::Detail { name, stage, passed, passed_rules, reject_info } = detail;
-        let reject_info = reject_info
-            .into_iter()
-            .map(|refusal| RejectInfo { rule_name: refusal.rule_name, reason: refusal.reason })
-            .collect();
-        TransitionDetail { name, stage, passed, passed_rules, reject_info }
-    }
-}
-
-impl From<rules::Grant> for Grant {
-    fn from(grant: rules::Grant) -> Self {
-        let rules::Grant { pod, uid, stage, operation, asked_at } = grant;
-        Grant { pod, uid, stage, operation, asked_at }
-    }
-}
-
-impl From<Grant> for rules::Grant {
-    fn from(grant: Grant) -> Self {
-        let Grant { pod, uid, stage, operation, asked_at } = grant;
-        rules::Grant { pod, uid, stage, operation, asked_at }
-    }
 }
 
 #[cfg(test)]

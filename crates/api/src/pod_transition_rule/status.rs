@@ -1,6 +1,7 @@
 //! What is known of a rule object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use podward_core::rules::{Detail, Grant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +33,7 @@ pub struct PodTransitionRuleStatus {
     pub rule_states: Vec<RuleState>,
     /// What the rules say to single pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<TransitionDetail>,
+    pub details: Vec<Detail>,
     /// Room that was given to pods which may not show it yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
@@ -94,54 +95,4 @@ pub struct TaskInfo {
     /// earlier and later ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub askings: Vec<String>,
-}
-
-/// What the rules say to a pod. Also the value of the pod's annotation `detail.podtransitionrule.kusionstack.io/<object>`, without
-/// name and passed rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TransitionDetail {
-    /// The pod.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// The stage that it is in.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub stage: String,
-    /// Whether it has passed all rules of the stage.
-    pub passed: bool,
-    /// Rules that it has passed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub passed_rules: Vec<String>,
-    /// Rules that it has not, and why.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reject_info: Vec<RejectInfo>,
-}
-
-/// A refusal.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RejectInfo {
-    /// Whose.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub rule_name: String,
-    /// Why.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-}
-
-/// Room in the object's budgets that was given to a pod, until the pod has been let through. Podward's: it is written before, so that no
-/// budget is overdrawn whoever decides.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Grant {
-    /// The pod.
-    pub pod: String,
-    /// Its UID.
-    pub uid: String,
-    /// The stage that it is in.
-    pub stage: String,
-    /// The id of the operation.
-    pub operation: String,
-    /// When the operation asked: nanoseconds since the Unix epoch, which tell it from an earlier one with this id.
-    pub asked_at: String,
 }

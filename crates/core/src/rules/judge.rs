@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::asking::Asking;
@@ -59,13 +60,16 @@ impl Answers for NoAnswers {
     }
 }
 
-/// A rule that says no, and why. On the wire an entry of `rejectInfo`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+// As the resource's schema has it.
+/// A refusal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// The rule.
+    /// Whose.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule_name: String,
     /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 

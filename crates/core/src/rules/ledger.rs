@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::asking::{Asking, CheckStage};
@@ -10,24 +11,21 @@ use super::asking::{Asking, CheckStage};
 /// until its pod has been let through. It holds some 150 of the longest entries there can be, and 400 usual ones.
 pub const GRANTS_LIMIT: usize = 64 * 1024;
 
-/// Room that was given to a pod. On the wire an entry of `status.grants`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+// As the resource's schema has it.
+/// Room in the object's budgets that was given to a pod, until the pod has been let through. Podward's: it is written before, so that no
+/// budget is overdrawn whoever decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// The pod's name, for people.
-    #[serde(default)]
+    /// The pod.
     pub pod: String,
-    /// The pod's UID.
-    #[serde(default)]
+    /// Its UID.
     pub uid: String,
-    /// [`CheckStage::as_str`].
-    #[serde(default)]
+    /// The stage that it is in.
     pub stage: String,
     /// The id of the operation.
-    #[serde(default)]
     pub operation: String,
-    /// [`Asking::asked_at`].
-    #[serde(default)]
+    /// When the operation asked: nanoseconds since the Unix epoch, which tell it from an earlier one with this id.
     pub asked_at: String,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::asking::CheckStage;
@@ -17,23 +18,24 @@ const DETAILS_LIMIT: usize = 96 * 1024;
 /// longest refusal there can be has half of that.
 const DETAIL_LIMIT: usize = 8 * 1024;
 
-/// What a rule set says to a pod. On the wire an entry of `status.details`; without `name` and `passedRules` also the value of the pod's
-/// annotation [`RULE_DETAIL_PREFIX`](crate::keys::RULE_DETAIL_PREFIX)`<object>`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+// What is written of it stands in the resource's schema, too: without links.
+/// What the rules say to a pod. Also the value of the pod's annotation `detail.podtransitionrule.kusionstack.io/<object>`, without
+/// name and passed rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Detail {
     /// The pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// [`CheckStage::as_str`] of the check that it is in; of two, the first.
+    /// The stage that it is in.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stage: String,
     /// Whether it has passed all rules of the stage.
     pub passed: bool,
-    /// The rules that it has passed.
+    /// Rules that it has passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_rules: Vec<String>,
-    /// The rules that it hasn't.
+    /// Rules that it has not, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reject_info: Vec<Refusal>,
 }

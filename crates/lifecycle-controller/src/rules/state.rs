@@ -7,7 +7,7 @@ use kube::runtime::reflector::Store;
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::PodTransitionRuleStatus;
 use podward_core::keys::SERVICE_AVAILABLE;
-use podward_core::rules::{Answer, Asking, Grant, Ledger, Others, Refusal, RuleIndex, RuleSet, askings};
+use podward_core::rules::{Answer, Asking, Ledger, Others, Refusal, RuleIndex, RuleSet, askings};
 use tokio::sync::Notify;
 
 use crate::cached_pod::{CachedPod, PodKey};
@@ -30,14 +30,13 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn new(object: PodTransitionRule) -> Self {
         let status = Arc::new(object.status.clone().unwrap_or_default());
-        let grants: Vec<Grant> = status.grants.iter().cloned().map(Grant::from).collect();
         let metadata = &object.metadata;
         Record {
             uid: metadata.uid.clone().unwrap_or_default(),
             generation: metadata.generation.unwrap_or_default(),
             version: metadata.resource_version.clone().unwrap_or_default(),
             set: Arc::new(object.to_rule_set()),
-            ledger: Arc::new(Ledger::new(status.holder.clone(), grants)),
+            ledger: Arc::new(Ledger::new(status.holder.clone(), status.grants.clone())),
             status,
             object: Some(Arc::new(object)),
             read_after: None,

@@ -61,8 +61,8 @@ pub(super) fn compose(
         target_count: Some(report.target_count),
         waiting_count: Some(report.waiting_count),
         rule_states: states::fitting(rule_states),
-        details: report.details.into_iter().map(Into::into).collect(),
-        grants: ledger.grants().iter().cloned().map(Into::into).collect(),
+        details: report.details,
+        grants: ledger.grants().to_vec(),
         holder: ledger.holder().to_owned(),
         conditions: match (stored.observed_generation == Some(record.generation), &stored.conditions[..]) {
             (true, [ours]) if ours.type_ == ACCEPTED && ours.message.len() <= MESSAGE_LIMIT => {

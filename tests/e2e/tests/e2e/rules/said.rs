@@ -80,7 +80,7 @@ async fn after_the_operation(scene: Arc<Scene>) -> Result<()> {
     operator.await_operate("web").await?;
     operator.finish("web").await?;
     until_held(&scene, &operator, "web", &["rule result/good", "tested"]).await?;
-    let is_told = |detail: &podward_api::pod_transition_rule::TransitionDetail| {
+    let is_told = |detail: &podward_core::rules::Detail| {
         let by = detail.reject_info.iter().map(|refusal| refusal.rule_name.as_str());
         detail.name == "web" && detail.stage == "PostCheck" && !detail.passed && by.eq(["good"])
     };

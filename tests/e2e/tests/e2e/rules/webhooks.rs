@@ -134,7 +134,7 @@ async fn refuses_then_approves(scene: Arc<Scene>) -> Result<()> {
     until_refused(&scene, &operator, "web", &["rule web/backup", &name, "a backup is being made"]).await?;
     webhook.answer(|_| rejected("the backup is being checked"));
     until_refused(&scene, &operator, "web", &["the backup is being checked"]).await?;
-    let is_told = |detail: &podward_api::pod_transition_rule::TransitionDetail| {
+    let is_told = |detail: &podward_core::rules::Detail| {
         let why = detail.reject_info.first().map(|refusal| refusal.reason.as_str()).unwrap_or_default();
         detail.name == "web" && why.contains("the backup is being checked")
     };
