@@ -18,8 +18,8 @@ use tokio::process::Command;
 use crate::{console, prepare};
 use report::Report;
 
-/// The program that takes longest: some 15 minutes, of as many as all others.
-const LONGEST: &str = "e2e";
+/// The programs that take longest, some ten minutes each.
+const LONG: [&str; 2] = ["e2e", "serving"];
 
 /// Run all tests, those against a real cluster too.
 #[derive(Debug, Args)]
@@ -71,20 +71,20 @@ impl Test {
 
     /// The arguments for each `cargo test` of those that run side by side.
     ///
-    /// Tests on clusters mostly wait, so the longest program runs beside the others, each with clusters of its own. A cluster of
+    /// Tests on clusters mostly wait, so the longest programs run beside the others, each with clusters of its own. A cluster of
     /// the user is one, and Podward is there once: then they take turns.
     async fn lanes(&self) -> Result<Vec<Vec<String>>> {
         if self.kubeconfig.is_some() {
             return Ok(vec![Vec::new()]);
         }
-        let longest = vec!["--test".to_owned(), LONGEST.to_owned()];
-        let mut others = vec!["--lib".to_owned(), "--bins".to_owned(), "--examples".to_owned()];
-        for name in test_programs().await?.into_iter().filter(|name| name != LONGEST) {
+        let mut others: Vec<_> = ["--lib", "--bins", "--examples"].map(str::to_owned).into();
+        for name in test_programs().await?.into_iter().filter(|name| !LONG.contains(&name.as_str())) {
             others.extend(["--test".to_owned(), name]);
         }
-        // Cargo runs these with nothing else.
-        let documentation = vec!["--doc".to_owned()];
-        Ok(vec![longest, others, documentation])
+        let mut lanes: Vec<_> = LONG.map(|name| vec!["--test".to_owned(), name.to_owned()]).into();
+        // Cargo runs the examples of the documentation with nothing else.
+        lanes.extend([others, vec!["--doc".to_owned()]]);
+        Ok(lanes)
     }
 }
 
@@ -94,9 +94,13 @@ async fn test_programs() -> Result<BTreeSet<String>> {
     command.args(["metadata", "--no-deps", "--format-version", "1"]).stderr(Stdio::inherit());
     let output = command.output().await.context("cannot start cargo metadata")?;
     ensure!(output.status.success(), "cargo metadata ended with {}", output.status);
-    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("read what cargo metadata says")?;
+    let metadata: Metadata =
+        serde_json::from_slice(&output.stdout).context("read what cargo metadata says")?;
     let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
-    Ok(targets.filter(|target| target.kind.iter().any(|kind| kind == "test")).map(|target| target.name).collect())
+    Ok(targets
+        .filter(|target| target.kind.iter().any(|kind| kind == "test"))
+        .map(|target| target.name)
+        .collect())
 }
 
 #[derive(Deserialize)]
