@@ -1,6 +1,11 @@
 //! Runs tests.
 
-use std::{pin::Pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -18,6 +23,10 @@ const DEADLINE: Duration = Duration::from_secs(150);
 const AT_A_TIME: usize = 8;
 
 static TURNS: Semaphore = Semaphore::const_new(AT_A_TIME);
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 12;
+/// How long each test took that has ended, waiting for its turn not counted, and whether it ran alone.
+static TOOK: Mutex<Vec<(Duration, bool, String)>> = Mutex::new(Vec::new());
 
 type Outcome = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 type Body = Box<dyn FnOnce(Arc<Scene>) -> Outcome + Send>;
@@ -102,6 +111,7 @@ impl Test {
         } else {
             _shared = (environment.access.read().await, TURNS.acquire().await?);
         }
+        let began = Instant::now();
         let scene = Arc::new(
             Scene::open(environment.clone(), &self.name).await.context("open the test's namespace")?,
         );
@@ -117,6 +127,7 @@ impl Test {
             Err(error) => Err(error.context(scene.evidence().await)),
         };
         let closed = scene.close().await;
+        TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((began.elapsed(), self.alone, name));
         // What went wrong first says more.
         outcome.and(closed)
     }
@@ -147,6 +158,7 @@ pub fn run(mut tests: Vec<Test>) -> ExitCode {
         trial.with_ignored_flag(is_left_out)
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    tell_slowest();
     let mut code = conclusion.exit_code();
     for environment in Environment::started() {
         if let Err(error) = runtime.block_on(environment.end(conclusion.has_failed())) {
@@ -155,4 +167,14 @@ pub fn run(mut tests: Vec<Test>) -> ExitCode {
         }
     }
     code
+}
+
+/// Where the time went, for who wants to shorten the suite.
+fn tell_slowest() {
+    let mut took = TOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    took.sort_unstable_by(|a, b| b.cmp(a));
+    eprintln!("slowest tests:");
+    for (time, alone, name) in took.iter().take(SLOWEST) {
+        eprintln!("{:7.1} s {name}{}", time.as_secs_f64(), if *alone { " (alone)" } else { "" });
+    }
 }
