@@ -14,10 +14,13 @@ use podward_runtime::watched::WatchMetrics;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{RuleMetrics, Rules};
+use super::super::{RuleMetrics, Rules, Telling};
 use super::server::{Kind, Server};
 use crate::cached_pod::CachedPod;
+use crate::events::Events;
+use crate::metrics::Metrics;
 use crate::reconcile::now;
+use crate::traces::Traces;
 
 /// No test waits for longer: it has failed then.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,14 +40,13 @@ impl Leader {
     pub(super) fn start(server: &Server, identity: &str) -> Self {
         let (store, writer) = reflector::store();
         let stop = CancellationToken::new();
-        let (rules, awake) = Rules::start(
-            server.client(),
-            identity,
-            store.clone(),
-            RuleMetrics::default(),
-            WatchMetrics::default(),
-            stop.clone(),
-        );
+        let telling = Telling {
+            metrics: RuleMetrics::default(),
+            watches: WatchMetrics::default(),
+            events: Events::start(server.client(), identity, Arc::new(Metrics::new())),
+            traces: Traces::default(),
+        };
+        let (rules, awake) = Rules::start(server.client(), identity, store.clone(), telling, stop.clone());
         let (server, awake) = (server.clone(), Box::pin(awake));
         let mut leader = Leader { rules, server, store, writer, awake, seen: 0, own: BTreeMap::new(), stop };
         leader.take(Event::Init);

@@ -5,6 +5,7 @@ mod calls;
 mod interleavings;
 mod server;
 mod steps;
+mod told;
 
 use podward_core::UnixNanos;
 

@@ -19,9 +19,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::super::client::Endpoint;
-use super::super::{Consulted, Pods, RuleId, Subject, Verdict, Webhooks};
+use super::super::{Consulted, Ears, Pods, RuleId, Subject, Verdict, WebhookMetrics, Webhooks};
 use super::server::{Answer, Asked, Server, json as answer, text};
 use super::subjects;
+use crate::traces::Traces;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -42,20 +43,32 @@ impl Pods for Cluster {
     }
 }
 
-struct Scene {
-    webhooks: Webhooks,
+pub(super) struct Scene {
+    pub(super) webhooks: Webhooks,
     woken: Arc<Notify>,
+    /// What was told of failures.
+    pub(super) failing: Arc<Mutex<Vec<(String, bool)>>>,
+    pub(super) metrics: WebhookMetrics,
     stop: CancellationToken,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (woken, stop) = (Arc::new(Notify::new()), CancellationToken::new());
         let wake = {
             let woken = woken.clone();
             Arc::new(move |_: &RuleId| woken.notify_one())
         };
-        Self { webhooks: Webhooks::new(Arc::new(Cluster), wake, stop.clone()), woken, stop }
+        let (failing, metrics) = (Arc::<Mutex<Vec<_>>>::default(), WebhookMetrics::default());
+        let told = failing.clone();
+        let ears = Ears {
+            woken: wake,
+            failing: Arc::new(move |_, why, passes| told.lock().push((why.to_owned(), passes))),
+            metrics: metrics.clone(),
+            traces: Traces::default(),
+        };
+        let webhooks = Webhooks::new(Arc::new(Cluster), ears, stop.clone());
+        Self { webhooks, woken, failing, metrics, stop }
     }
 
     fn consult(
@@ -69,7 +82,7 @@ impl Scene {
     }
 
     /// Consults as often as it is told to until `is_it`, with what was put on record.
-    async fn until(
+    pub(super) async fn until(
         &self,
         rule: &TransitionRuleWebhook,
         subjects: &[Subject],
@@ -88,13 +101,13 @@ impl Scene {
         .unwrap()
     }
 
-    async fn passed(&self, rule: &TransitionRuleWebhook, subjects: &[Subject]) -> Consulted {
+    pub(super) async fn passed(&self, rule: &TransitionRuleWebhook, subjects: &[Subject]) -> Consulted {
         self.until(rule, subjects, |found| found.verdicts.iter().all(|verdict| *verdict == Verdict::Passed))
             .await
     }
 }
 
-fn id(rule: &str) -> RuleId {
+pub(super) fn id(rule: &str) -> RuleId {
     RuleId {
         namespace: "shop".to_owned(),
         object: "rules".to_owned(),
@@ -103,7 +116,7 @@ fn id(rule: &str) -> RuleId {
     }
 }
 
-fn rule(server: &Server, change: Value) -> TransitionRuleWebhook {
+pub(super) fn rule(server: &Server, change: Value) -> TransitionRuleWebhook {
     let scheme = if change["tls"] == false { "http" } else { "https" };
     let (url, bundle) = (format!("{scheme}://{}", server.address), BASE64_STANDARD.encode(&server.authority));
     let mut rule = json!({"failurePolicy": "Fail", "clientConfig": {
@@ -310,7 +323,7 @@ async fn one_that_dawdles_is_given_up() {
     let server = Server::start(false, |_, _| std::future::pending()).await;
     let limit = Duration::from_millis(100);
     let endpoint = Endpoint::new(&format!("http://{}/x", server.address), "", limit).unwrap();
-    let failure = endpoint.post(b"{}".to_vec()).await.unwrap_err();
+    let failure = endpoint.post(b"{}".to_vec(), None).await.unwrap_err();
     assert!(failure.text().contains("no answer within 100ms"), "{failure:?}");
 }
 
