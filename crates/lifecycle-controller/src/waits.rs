@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use podward_core::busy::BusyChecks;
-use podward_core::keys::BUSY_UNTIL;
 use podward_core::rules::{Asking, CheckStage, askings};
 use podward_core::{CheckResult, Checks, NoRules, Operations};
 
-use crate::cached_pod::CachedPod;
+use crate::cached_pod::{CachedPod, PodKey};
 use crate::events::Draft;
 use crate::reconcile::{Context, now};
 use crate::rules::PodRules;
@@ -81,8 +80,22 @@ pub(crate) fn tell(context: &Context, pod: &CachedPod, rules: &PodRules) -> Opti
     let view = pod.view();
     let asked = if view.terminating { Vec::new() } else { askings(view.labels) };
     let work = BusyChecks::new(&view, context.voices.max_busy, now(), &NoRules);
+    let present = present(&asked, rules, &work);
+    let follow = |waits: &mut Waits| waits.follow(&asked, present, Instant::now());
+    let (due, next) = context.tracker.waits(&pod.key(), &context.metrics, follow)?;
+    let words = |asking: &Asking| context.voices.rules.words(&pod.key().namespace, rules, asking);
+    for wait in due {
+        if let Some(draft) = draft(pod, &wait, &asked, &work, words) {
+            context.events.normal(pod, draft);
+        }
+    }
+    next
+}
+
+/// What of `asked` waits now.
+fn present(asked: &[Asking], rules: &PodRules, work: &BusyChecks<'_>) -> Vec<Wait> {
     let mut present = Vec::new();
-    for asking in &asked {
+    for asking in asked {
         let wait = |cause| Wait { stage: asking.stage, operation: asking.operation.clone(), cause };
         if rules.refuse(asking) {
             present.push(wait(Cause::Rules));
@@ -91,35 +104,40 @@ pub(crate) fn tell(context: &Context, pod: &CachedPod, rules: &PodRules) -> Opti
             present.push(wait(Cause::Busy));
         }
     }
-    let follow = |waits: &mut Waits| waits.follow(&asked, present, Instant::now());
-    let (due, next) = context.tracker.waits(&pod.key(), &context.metrics, follow)?;
-    let operations = Operations::parse(view.labels);
-    for wait in due {
-        let Wait { stage, operation, cause } = wait;
-        let operation_type = operations.type_of(&operation).unwrap_or_default();
-        let who = format!("operation {operation} ({operation_type})");
-        let (reason, why) = match (cause, work.pre_check(&operation, &operation_type)) {
-            (Cause::Rules, _) => {
-                let is_it = |asking: &&Asking| asking.stage == stage && asking.operation == operation;
-                let asking = asked.iter().find(is_it)?;
-                ("RuleRefuses", context.voices.rules.words(&pod.key().namespace, rules, asking))
-            }
-            (Cause::Busy, CheckResult::Wait(words)) => (
+    present
+}
+
+/// The event of a wait; `words` says what rules say.
+fn draft(
+    pod: &CachedPod,
+    wait: &Wait,
+    asked: &[Asking],
+    work: &BusyChecks<'_>,
+    words: impl Fn(&Asking) -> String,
+) -> Option<Draft> {
+    let Wait { stage, operation, cause } = wait;
+    let operations = Operations::parse(pod.view().labels);
+    let operation_type = operations.type_of(operation).unwrap_or_default();
+    let (reason, why) = match cause {
+        Cause::Rules => {
+            let is_it = |asking: &&Asking| asking.stage == *stage && asking.operation == *operation;
+            ("RuleRefuses", words(asked.iter().find(is_it)?))
+        }
+        Cause::Busy => match work.pre_check(operation, &operation_type) {
+            CheckResult::Wait(busy) => (
                 "PodBusy",
-                format!("the pod is {words}. It goes on when {BUSY_UNTIL} is removed or that has passed"),
+                format!(
+                    "the pod is {busy}; it goes on when the pod says that it is done, or that has passed"
+                ),
             ),
-            (Cause::Busy, _) => continue,
-        };
-        let key = pod.key();
-        let note = format!(
-            "{who} waits in its {}: {why}. kubectl podward why {} -n {} tells how it stands",
-            stage.as_str(),
-            key.name,
-            key.namespace
-        );
-        context.events.normal(pod, Draft { reason, note });
-    }
-    next
+            CheckResult::Pass => return None,
+        },
+    };
+    let (stage, PodKey { namespace, name }) = (stage.as_str(), pod.key());
+    let note = format!(
+        "operation {operation} ({operation_type}) waits in its {stage}: {why}. How it stands: kubectl podward why {name} -n {namespace}"
+    );
+    Some(Draft { reason, note })
 }
 
 #[cfg(test)]
@@ -163,5 +181,42 @@ mod tests {
         waits.follow(&asked, vec![], start + PATIENCE / 2);
         let (due, next) = waits.follow(&asked, vec![work], start + PATIENCE);
         assert_eq!((due, next), (vec![], Some(PATIENCE)));
+    }
+
+    #[test]
+    fn a_busy_pod_is_told_of_with_until_when_and_why() {
+        let pod: CachedPod = serde_json::from_value(serde_json::json!({"metadata": {
+            "name": "web-0", "namespace": "shop", "uid": "u",
+            "labels": {
+                "operating.podopslifecycle.kusionstack.io/a": "1",
+                "operation-type.podopslifecycle.kusionstack.io/a": "update",
+                "pre-check.podopslifecycle.kusionstack.io/a": "10000000000",
+            },
+            "annotations": {"podward.io/busy-until": "1970-01-01T00:01:00Z", "podward.io/busy-reason": "encoding 17"},
+        }}))
+        .unwrap();
+        let view = pod.view();
+        let at = |second: i64| {
+            let now = podward_core::UnixNanos(second * 1_000_000_000);
+            BusyChecks::new(&view, Duration::from_secs(100), now, &NoRules)
+        };
+        let asked = askings(view.labels);
+        assert_eq!(present(&asked, &PodRules::default(), &at(61)), vec![]);
+        let found = present(&asked, &PodRules::default(), &at(20));
+        assert_eq!(found, [wait("a", Cause::Busy)]);
+        let told = draft(&pod, &found[0], &asked, &at(20), |_| String::new()).unwrap();
+        assert_eq!(told.reason, "PodBusy");
+        assert_eq!(
+            told.note,
+            "operation a (update) waits in its PreCheck: the pod is busy until 1970-01-01T00:01:00Z: encoding 17; waited for until \
+             1970-01-01T00:01:50Z at most; it goes on when the pod says that it is done, or that has passed. How it stands: kubectl \
+             podward why web-0 -n shop"
+        );
+        let told =
+            draft(&pod, &wait("a", Cause::Rules), &asked, &at(20), |_| "rule r says no".to_owned()).unwrap();
+        assert!(
+            told.reason == "RuleRefuses" && told.note.contains("PreCheck: rule r says no. How"),
+            "{told:?}"
+        );
     }
 }

@@ -72,13 +72,16 @@ pub(crate) trait Pods: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, String>>;
 }
 
+/// Is told that a rule's webhook fails, and why; and whether pods pass all the same.
+type Failing = dyn Fn(&RuleId, &str, bool) + Send + Sync;
+
 /// Who hears of calls, from any thread. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Ears {
     /// A rule is to be consulted again, because its webhook says something else.
     pub(crate) woken: Arc<dyn Fn(&RuleId) + Send + Sync>,
-    /// A rule's webhook fails, and why; and whether pods pass all the same. Called at the first failure, and then ever less often.
-    pub(crate) failing: Arc<dyn Fn(&RuleId, &str, bool) + Send + Sync>,
+    /// Called at the first failure of a webhook, and then ever less often.
+    pub(crate) failing: Arc<Failing>,
     pub(crate) metrics: WebhookMetrics,
     pub(crate) traces: Traces,
 }

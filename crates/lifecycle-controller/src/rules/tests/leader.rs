@@ -9,6 +9,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::Event;
 use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE, SERVICE_READY_GATE, Stage};
+use podward_core::rules::askings;
 use podward_core::{Consumers, NoRules, UnixNanos, plan};
 use podward_runtime::watched::WatchMetrics;
 use serde_json::{Value, json};
@@ -126,6 +127,14 @@ impl Leader {
             self.own.insert(name.to_owned(), stored);
         }
         explanation.message
+    }
+
+    /// What people are told of the rules that refuse a pod, for each operation that they keep waiting.
+    pub(super) fn words(&self, name: &str) -> Vec<String> {
+        let pod = self.pod(name).unwrap();
+        let rules = self.rules.checks(&pod);
+        let asked = askings(pod.view().labels).into_iter().filter(|asking| rules.refuse(asking));
+        asked.map(|asking| self.rules.words("shop", &rules, &asking)).collect()
     }
 
     /// Looks at all pods.

@@ -3,6 +3,7 @@
 mod answers;
 mod calls;
 mod interleavings;
+mod scene;
 mod server;
 mod steps;
 mod told;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::Verdict;
 use super::super::client::{CALL, Endpoint};
 use super::super::metrics::Outcome;
-use super::calls::{Scene, id, rule};
+use super::scene::{Scene, id, rule};
 use super::server::{Server, json as answer, text};
 use super::subjects;
 
