@@ -29,6 +29,7 @@
 //! - A grant is not taken back. Where an asking has one and is refused all the same, it is to be put anew ([`Settlement::renew`]): with
 //!   another time it is another asking.
 
+mod advice;
 mod asking;
 mod index;
 mod judge;

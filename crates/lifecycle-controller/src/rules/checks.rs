@@ -42,6 +42,25 @@ impl PodRules {
         self.unknown.is_none()
     }
 
+    /// Who refuses `asking`: rule sets, and what their rules say; why nobody can tell, while it isn't known which rules there are.
+    pub(super) fn refusals(&self, asking: &Asking) -> Result<Vec<(&str, &Refusal)>, &str> {
+        if let Some(why) = &self.unknown {
+            return Err(why);
+        }
+        let place = self.askings.iter().position(|known| known == asking);
+        let said = place.and_then(|place| self.said.get(place)).into_iter().flatten();
+        let of_set = |(set, sentence)| {
+            let (set, Sentence { refusals, .. }): (&String, &Sentence) = (set, sentence);
+            refusals.iter().map(move |refusal| (set.as_str(), refusal))
+        };
+        Ok(said.flat_map(of_set).collect())
+    }
+
+    /// Whether rules keep `asking` waiting.
+    pub(crate) fn refuse(&self, asking: &Asking) -> bool {
+        self.refusals(asking).map_or(true, |refusals| !refusals.is_empty())
+    }
+
     fn answer(&self, stage: CheckStage, operation: &str) -> CheckResult {
         if let Some(why) = &self.unknown {
             return CheckResult::Wait(why.clone());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podward_api::pod_transition_rule::RuleState;
+use podward_core::UnixNanos;
 use podward_core::rules::{Asking, Budget, Member, Others, Settlement, Subject, report, settle};
 
 use super::checks::Heard;
@@ -403,10 +404,22 @@ impl Shared {
                 is_ruled
             });
             let waits = |said: &&Vec<(Asking, Said)>| said.iter().any(|(_, said)| !said.refusals.is_empty());
-            self.metrics.waits(namespace, said.values().filter(waits).count());
+            self.metrics.waits(namespace, said.values().filter(waits).count(), &waited_for_since(said));
         }
         awake.into_iter().for_each(|pod| self.awake.push(pod));
     }
+}
+
+/// Since when the first has asked of those whom each rule set refuses.
+fn waited_for_since(said: &HashMap<String, Vec<(Asking, Said)>>) -> BTreeMap<&str, UnixNanos> {
+    let mut since: BTreeMap<&str, UnixNanos> = BTreeMap::new();
+    for (asking, said) in said.values().flatten() {
+        for set in said.refusals.keys() {
+            let first = since.entry(set).or_insert(UnixNanos(i64::MAX));
+            *first = UnixNanos(asking.since()).min(*first);
+        }
+    }
+    since
 }
 
 impl Snapshot {

@@ -258,3 +258,29 @@ async fn two_controllers_do_not_overdraw_a_budget() {
     first.end().await;
     second.end().await;
 }
+
+#[tokio::test]
+async fn people_are_told_who_refuses_and_what_comes_next() {
+    let server = Server::new();
+    server.pods(1, 1);
+    server.rule("web", budget(json!(0)));
+    let labels = json!({"matchLabels": {"backup": "done"}});
+    let rules: Vec<Value> = (0..3)
+        .map(|number| json!({"name": format!("b{number}"), "labelCheck": {"requires": labels}}))
+        .collect();
+    server.rule("backups", json!({"selector": {"matchLabels": {"app": "web"}}, "rules": rules}));
+    let mut leader = Leader::start(&server, "one");
+    assert!(leader.words("web-0").is_empty(), "it asks nothing");
+    server.begin("web-0");
+    leader.until("all refuse", |leader| leader.look("web-0").contains("web/budget")).await;
+    let words = leader.words("web-0");
+    assert_eq!(words.len(), 1);
+    for part in [
+        "rule b0 (labelCheck) of PodTransitionRule shop/backups refuses it: block by label check policy",
+        "[next: the pod goes on as soon as its labels match",
+        "; and 2 more refuse",
+    ] {
+        assert!(words[0].contains(part), "{words:?}");
+    }
+    leader.end().await;
+}

@@ -25,15 +25,7 @@ impl Machine {
     ) {
         let Some((_, batch)) = self.batch.take_if(|(batch, _)| *batch == number) else { return };
         let name = self.name.clone();
-        let answer = answer.and_then(|answer| match answer.task.as_ref().filter(|_| answer.success) {
-            Some(id) if id.is_empty() => {
-                Err(Failure::Webhook("it wants to be polled, and names no task".to_owned()))
-            }
-            Some(_) if self.settings.poll.is_none() => Err(Failure::Webhook(
-                "it wants to be polled, and the rule has no clientConfig.poll".to_owned(),
-            )),
-            _ => Ok(answer),
-        });
+        let answer = answer.and_then(|answer| answer.for_rule(self.settings.poll.is_some()));
         let PostAnswer { success, message, finished_names, task } = match answer {
             Ok(answer) => answer,
             Err(failure) => return self.failed(batch, &failure, trace, now, jitter),
@@ -59,7 +51,7 @@ impl Machine {
 
     fn failed(&mut self, batch: Vec<Waiter>, failure: &Failure, trace: &str, now: UnixNanos, jitter: f64) {
         let reason = format!("Fail to do webhook request {}, {}, traceId {trace}", self.name, failure.text());
-        if self.settings.ignores_failures && matches!(failure, Failure::Webhook(_)) {
+        if self.settings.ignores_failures && failure.is_webhooks() {
             self.pass(&batch, Some(&reason));
             return;
         }
