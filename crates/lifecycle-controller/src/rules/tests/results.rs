@@ -10,8 +10,9 @@ fn is_told(server: &Server) -> bool {
     server.labels("web-0").contains_key(&Stage::Rollback.key("a"))
 }
 
+/// Nobody is expected to take the pod in, so that the operation is over with it.
 fn is_accepted(server: &Server) -> bool {
-    server.labels("web-0").contains_key(&Stage::Completing.key("a"))
+    !server.labels("web-0").contains_key(&Stage::PostCheck.key("a"))
 }
 
 /// From holding to telling, across a leader change, until the result is good.
