@@ -7,34 +7,13 @@ use crate::gate::{desired_gate, gate_is_off};
 use crate::hooks::{GateTiming, Hook, HookSet, Phase, finalizer_of, is_hook_finalizer};
 use crate::keys::Stage;
 use crate::operations::{Operation, UNKNOWN_TYPE};
-use crate::refusals::{Objection, PostCheckRejection};
 use crate::time::UnixNanos;
 use crate::view::ConditionStatus;
 
 use super::HookEvent;
 use super::marks::Asked;
+use super::results::Heard;
 use super::round::{Round, Verdict};
-
-/// What hooks have said in a check, by operation.
-#[derive(Debug, Default)]
-pub(crate) struct Heard {
-    /// All who are waited for.
-    pub(crate) waiting: BTreeMap<String, String>,
-    /// Those of whose refusal the operator is told.
-    pub(crate) objections: BTreeMap<String, Vec<Objection>>,
-}
-
-impl Heard {
-    fn object(&mut self, phase: Phase, hook: &Hook, operations: &[(String, String)], reason: Option<String>) {
-        if phase != Phase::PostCheck || hook.post_check_rejection != PostCheckRejection::Rollback {
-            return;
-        }
-        for (id, _) in operations {
-            let objection = Objection { by: Objection::name_of_hook(&hook.name), reason: reason.clone() };
-            self.objections.entry(id.clone()).or_default().push(objection);
-        }
-    }
-}
 
 impl Round<'_> {
     /// Asks the hooks that don't hold pods like this one, or whose pod is going, to forget it; takes away what is left of those that

@@ -5,7 +5,7 @@ use crate::busy::BUSY_EVIDENCE;
 use crate::gate::{gate_is_off, gate_to_write};
 use crate::hooks::{GateTiming, Phase, is_hook_finalizer};
 use crate::keys::{ASKED, AVAILABLE_CONDITIONS, EVIDENCE, REFUSED, Stage};
-use crate::operations::{Operation, Operations, UNKNOWN_TYPE};
+use crate::operations::Operations;
 use crate::patch::LabelChanges;
 use crate::plan::{CheckResult, Checks, Plan, plan_labels};
 use crate::refusals::{Objection, Refusals};
@@ -14,7 +14,7 @@ use crate::view::{ConditionStatus, PodView};
 
 use super::draft::is_out;
 use super::marks::{Asked, Marks};
-use super::questions::Heard;
+use super::results::Heard;
 use super::round::Round;
 use super::{Consumers, FinalizerChanges, HookEvent};
 
@@ -108,25 +108,6 @@ impl Round<'_> {
         self.complete();
         self.turn_on();
         before != (self.draft.finalizers.clone(), self.draft.gate, self.draft.marks.clone())
-    }
-
-    /// Puts on the pod who refuses the results that wait to be judged, and tells their operators by the label.
-    fn refuse(&mut self, checks: &dyn Checks) {
-        let operations = self.draft.operations();
-        let judged = operations.iter().filter(|(_, operation)| operation.awaits_judgement());
-        let type_of = |operation: &Operation<'_>| operation.known_type().unwrap_or(UNKNOWN_TYPE).to_owned();
-        let judged: Vec<(String, String)> =
-            judged.map(|(id, operation)| (id.to_owned(), type_of(operation))).collect();
-        self.draft.refusals.retain(|id| judged.iter().any(|(other, _)| other == id));
-        for (id, operation_type) in judged {
-            let refused_since =
-                self.draft.refusals.hear(&id, checks.objections(&id, &operation_type), self.now);
-            let label = Stage::Rollback.key(&id);
-            match refused_since {
-                Some(since) => drop(self.draft.labels.entry(label).or_insert_with(|| since.to_string())),
-                None => drop(self.draft.labels.remove(&label)),
-            }
-        }
     }
 
     /// The pod as it is to be, with the expectations that go with it.
