@@ -21,6 +21,7 @@ use crate::hooks::{Evidence, EvidenceLevel};
 use crate::keys::{BUSY_REASON, BUSY_UNTIL, EVIDENCE, Stage};
 use crate::operations::{Operation, Operations, UNKNOWN_TYPE};
 use crate::plan::{CheckResult, Checks, Plan};
+use crate::refusals::Objection;
 use crate::time::UnixNanos;
 use crate::view::PodView;
 
@@ -257,5 +258,9 @@ impl Checks for BusyChecks<'_> {
 
     fn post_check(&self, id: &str, operation_type: &str) -> CheckResult {
         self.others.post_check(id, operation_type)
+    }
+
+    fn objections(&self, id: &str, operation_type: &str) -> Vec<Objection> {
+        self.others.objections(id, operation_type)
     }
 }

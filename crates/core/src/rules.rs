@@ -39,6 +39,7 @@ mod report;
 mod settle;
 
 use crate::hooks::Selector;
+use crate::refusals::PostCheckRejection;
 
 pub use asking::{Asking, CheckStage, askings};
 pub use index::RuleIndex;
@@ -59,6 +60,8 @@ pub struct RuleSet {
     pub selector: Option<Selector>,
     /// Its rules.
     pub rules: Vec<Rule>,
+    /// What it means that one of them says no to a result.
+    pub post_check_rejection: PostCheckRejection,
 }
 
 /// One rule of a rule set.

@@ -11,8 +11,8 @@ use kube::core::NamespaceResourceScope;
 use podward_core::busy::{Cost, is_chosen_by_cost};
 use podward_core::keys::{
     ASKED, AVAILABLE_CONDITIONS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
-    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, RULE_DETAIL_PREFIX, SERVICE_READY_GATE,
-    SKIP_RULES,
+    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, REFUSED, RULE_DETAIL_PREFIX,
+    SERVICE_READY_GATE, SKIP_RULES,
 };
 use podward_core::rules::Subject;
 use podward_core::wish::{Carried, Wish};
@@ -123,6 +123,7 @@ impl CachedPod {
             containers_ready: conditions.containers_ready,
             evidence: self.evidence(),
             asked: self.annotation(ASKED),
+            refused: self.annotation(REFUSED),
             busy_until: self.annotation(BUSY_UNTIL),
             busy_reason: self.annotation(BUSY_REASON),
             created_at: nanos(self.created_at()),
@@ -385,7 +386,7 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 10] = [
+        const OURS: [&str; 11] = [
             ASKED,
             AVAILABLE_CONDITIONS,
             BUSY_REASON,
@@ -395,6 +396,7 @@ impl<'de> Deserialize<'de> for OurAnnotations {
             EVIDENCE,
             IDLE_DELETION_COST,
             POD_DELETION_COST,
+            REFUSED,
             SKIP_RULES,
         ];
         let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();

@@ -8,8 +8,8 @@ use podward_core::hold::{Outcome, answer};
 use podward_core::keys::{BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, POD_DELETION_COST, Stage};
 use podward_core::wish::{DeletionKind, Wish};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Consumers, Facts, NoRules, Plan, Pod, PodView, ReviewPolicy,
-    UnixNanos, Writer, explain, on_update, plan, review,
+    CheckResult, Checks, ConditionStatus, Consumers, Facts, NoRules, Objection, Plan, Pod, PodView,
+    ReviewPolicy, UnixNanos, Writer, explain, on_update, plan, review,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -195,6 +195,9 @@ fn what_others_say_is_told_too() {
         }
         fn post_check(&self, _: &str, _: &str) -> CheckResult {
             CheckResult::Pass
+        }
+        fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+            Vec::new()
         }
     }
     let mut worker = Worker::new().busy(30, "encoding");

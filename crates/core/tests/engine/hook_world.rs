@@ -9,9 +9,13 @@ use podward_core::hooks::{
     Phase, Question, Selector, finalizer_of, is_hook_finalizer,
 };
 use podward_core::keys::{self, Stage};
-use podward_core::{Checks, ConditionStatus, Consumers, Operations, Plan, PodView, UnixNanos, plan};
+use podward_core::refusals::Refusals;
+use podward_core::{
+    Checks, ConditionStatus, Consumers, Objection, Operations, Plan, PodView, PostCheckRejection, UnixNanos,
+    plan,
+};
 
-use crate::world::{Stored, World, whole_seconds};
+use crate::world::{Stored, World, assert_refused_are_judged, whole_seconds};
 
 /// The label that hooks may select pods by.
 pub(crate) const TIER: &str = "tier";
@@ -28,6 +32,7 @@ pub(crate) fn hook(name: &str) -> Hook {
         deadline_nanoseconds: 60_000_000_000,
         deadline_policy: DeadlinePolicy::Hold,
         failure_policy: FailurePolicy::Fail,
+        post_check_rejection: PostCheckRejection::Hold,
         prepare_timing: GateTiming::AfterGate,
         complete_timing: GateTiming::BeforeGate,
     }
@@ -116,6 +121,16 @@ impl Hooks {
     fn has_done(&self, hook: &str, phases: &[Phase]) -> bool {
         self.board.0.iter().any(|((name, phase, _), answer)| {
             name == hook && phases.contains(phase) && matches!(answer, Answer::Done(_))
+        })
+    }
+
+    /// Whether it has said no to the result of the operation `id`, as far as the process knows.
+    fn has_rejected(&self, hook: &str, id: &str) -> bool {
+        self.asked.iter().any(|question| {
+            question.hook == hook
+                && question.phase == Phase::PostCheck
+                && question.operations.iter().any(|(other, _)| other == id)
+                && matches!(self.board.0.get(&key(question)), Some(Answer::Rejected { .. }))
         })
     }
 
@@ -227,12 +242,14 @@ impl World {
                     keys::AVAILABLE_CONDITIONS => pod.expected.clone_from(text),
                     keys::EVIDENCE => pod.evidence.clone_from(text),
                     keys::ASKED => pod.asked.clone_from(text),
+                    keys::REFUSED => pod.refused.clone_from(text),
                     _ => {}
                 }
             }
         });
         let new = self.pod.clone();
         self.check_hooks(&old, &new, plan);
+        self.check_refusals(&old, &new);
         self.hooks.ask(plan.questions());
         if self.hooks.registered.is_empty() {
             return;
@@ -339,6 +356,63 @@ impl World {
                 let agreed = self.hooks.has_done(&hook.name, &[Phase::PreCheck])
                     || self.hooks.may_proceed(hook, &[Phase::PreCheck], now);
                 assert!(agreed, "{id} begins though {} was not heard: {old:?} -> {new:?}", hook.name);
+            }
+        }
+    }
+
+    /// Whose operators are told that a result is refused, and that such a result isn't accepted.
+    fn check_refusals(&self, old: &Stored, new: &Stored) {
+        if new.terminating {
+            return;
+        }
+        assert_refused_are_judged(new);
+        let told = Refusals::parse(new.refused.as_deref());
+        assert_eq!(told, Refusals::of(&new.view()), "the record is of an operation that isn't refused");
+        let before = Refusals::of(&old.view());
+        let matching = self.hooks.matching(&new.labels);
+        for (id, operation) in Operations::parse(&new.labels).iter() {
+            let names: Vec<&str> = told.of_operation(id).map(|refusal| refusal.by).collect();
+            assert_eq!(operation.has(Stage::Rollback), !names.is_empty(), "{id}: {new:?}");
+            let was = |by: &str| before.of_operation(id).any(|refusal| refusal.by == by);
+            let tells = matching.iter().filter(|hook| {
+                hook.takes_part_in(Phase::PostCheck)
+                    && hook.post_check_rejection == PostCheckRejection::Rollback
+                    && operation.known_type().is_some_and(|known| hook.checks_type(known))
+            });
+            let mut refusing: Vec<String> = Vec::new();
+            for hook in tells {
+                let by = Objection::name_of_hook(&hook.name);
+                let says_no = self.hooks.has_rejected(&hook.name, id);
+                if says_no || (was(&by) && !self.hooks.has_done(&hook.name, &[Phase::PostCheck])) {
+                    refusing.push(by);
+                }
+            }
+            for objection in self.checks.objections(id, "") {
+                if objection.refuses() || was(&objection.by) {
+                    refusing.push(objection.by);
+                }
+            }
+            let is_founded = |by: &str| was(by) || refusing.iter().any(|other| other == by);
+            assert!(names.iter().all(|by| is_founded(by)), "{id} is refused by nobody: {old:?} -> {new:?}");
+            let is_accepted = operation.has_any(&[Stage::PostChecked, Stage::Completing]);
+            if is_accepted && !old.has(Stage::PostChecked, id) && !old.has(Stage::Completing, id) {
+                assert!(refusing.is_empty(), "{id} is accepted, refused by {refusing:?}: {old:?} -> {new:?}");
+            }
+            if operation.awaits_judgement() {
+                let is_told = |by: &String| names.contains(&by.as_str());
+                assert!(refusing.iter().all(is_told), "{id}: {refusing:?} aren't told: {old:?} -> {new:?}");
+            }
+        }
+        // What is over and done with was accepted.
+        for (id, operation) in Operations::parse(&old.labels).iter() {
+            if operation.has(Stage::Rollback)
+                && !new.has(Stage::Rollback, id)
+                && !new.has(Stage::Operating, id)
+            {
+                assert!(
+                    !self.checks.refuses || old.has(Stage::UndoOperationType, id),
+                    "{id} is over: {old:?} -> {new:?}"
+                );
             }
         }
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podward_api::pod_transition_rule::RuleState;
-use podward_core::UnixNanos;
 use podward_core::rules::{Asking, Budget, Member, Others, Settlement, Subject, report, settle};
+use podward_core::{PostCheckRejection, UnixNanos};
 
 use super::checks::Heard;
 use super::metrics::Ended;
@@ -374,8 +374,11 @@ impl Shared {
             }
             let entry = of_pod.iter_mut().find(|(known, _)| known == asking);
             if let Some((_, said)) = entry.filter(|_| !verdict.refusals.is_empty()) {
-                let set = snapshot.records[verdict.set].set.name.clone();
-                said.refusals.insert(set, verdict.refusals.clone());
+                let set = &snapshot.records[verdict.set].set;
+                said.refusals.insert(set.name.clone(), verdict.refusals.clone());
+                if set.post_check_rejection == PostCheckRejection::Rollback {
+                    said.told.insert(set.name.clone());
+                }
             }
         }
         let mut awake: Vec<PodKey> = Vec::new();

@@ -1,6 +1,7 @@
 //! Rules against an API server in memory.
 
 mod leader;
+mod results;
 mod server;
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
@@ -38,7 +39,7 @@ fn nothing_is_decided_before_the_pods_are_listed() {
 fn other_words_are_told_and_other_numbers_are_not() {
     let said = |reason: &str| Said {
         refusals: [("web".to_owned(), vec![Refusal::new("rule", reason)])].into(),
-        renew: false,
+        ..Said::default()
     };
     let full = said("blocked: [max unavailable]=2/9, [current unavailable]=2/9");
     assert!(full.is_like(&said("blocked: [max unavailable]=2/9, [current unavailable]=3/9")));
@@ -51,6 +52,15 @@ fn other_words_are_told_and_other_numbers_are_not() {
     assert!(
         !refused.is_like(&said("rejected, traceId 29c321f3-4bee-4381-8135-df04bdab5920, msg: not today"))
     );
+}
+
+#[test]
+fn that_operators_are_told_from_now_on_is_news() {
+    let refusals: std::collections::BTreeMap<_, _> =
+        [("web".to_owned(), vec![Refusal::new("rule", "no")])].into();
+    let held = Said { refusals: refusals.clone(), ..Said::default() };
+    let told = Said { refusals, told: ["web".to_owned()].into(), ..Said::default() };
+    assert!(!held.is_like(&told) && told.is_like(&told.clone()));
 }
 
 fn is_out(server: &Server, name: &str) -> bool {

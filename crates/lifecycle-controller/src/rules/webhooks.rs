@@ -81,6 +81,7 @@ impl RuleWebhooks {
         let answers = consulted.verdicts.into_iter().map(|verdict| match verdict {
             Verdict::Passed | Verdict::Ignored(_) => Some(Answer::Approved),
             Verdict::Rejected(reason) => Some(Answer::Rejected(reason)),
+            Verdict::Waiting(reason) => Some(Answer::Waiting(reason)),
         });
         let has_state = consulted.status != WebhookStatus::default();
         let state =

@@ -113,8 +113,12 @@ impl Leader {
         let mut labels = labels;
         plan.labels.apply(&mut labels);
         object["metadata"]["labels"] = json!(labels);
-        for (key, text) in rules.details(&pod) {
+        let planned = plan.annotations.into_iter().map(|(key, text)| (key.to_owned(), text));
+        for (key, text) in planned.chain(rules.details(&pod)) {
             object["metadata"]["annotations"][key] = json!(text);
+        }
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|_, text| !text.is_null());
         }
         if let Some(gate) = plan.gate {
             object["status"]["conditions"] = conditions(gate.as_str());
@@ -219,6 +223,20 @@ impl Server {
             labels[Stage::Operating.key("a")] = json!(at.to_string());
             labels[Stage::OperationType.key("a")] = json!("update");
             labels[Stage::PreCheck.key("a")] = json!(at.to_string());
+        });
+    }
+
+    /// The operation is done, and its result is to be judged.
+    pub(super) fn judge(&self, name: &str) {
+        let UnixNanos(at) = now();
+        self.change(name, |stored| {
+            let labels = &mut stored["metadata"]["labels"];
+            *labels = json!({CONTROL_LABEL: "true", "app": "web"});
+            labels[Stage::DoneOperationType.key("a")] = json!("update");
+            for stage in [Stage::Operated, Stage::PostCheck] {
+                labels[stage.key("a")] = json!(at.to_string());
+            }
+            stored["status"]["conditions"] = conditions("False");
         });
     }
 

@@ -6,7 +6,7 @@ use podward_core::UnixNanos;
 
 use super::super::answer::{Failure, PollAnswer, PostAnswer};
 use super::super::task::{Task, Waiter};
-use super::{LAST_RETRY, Machine, SECOND};
+use super::{LAST_RETRY, Machine, Refused, SECOND};
 
 /// When pods that a webhook has refused are sent again, as by KusionStack.
 const REFUSED: i64 = 5 * SECOND;
@@ -43,7 +43,8 @@ impl Machine {
                 let task = task.unwrap_or_default();
                 let reason =
                     format!("Webhook check {name} rejected, traceId {trace}, taskId {task}, msg: {message}");
-                self.refused.extend(others.iter().map(|waiter| (waiter.key, reason.clone())));
+                let refused = Refused { reason, is_no: true };
+                self.refused.extend(others.iter().map(|waiter| (waiter.key, refused.clone())));
                 self.retry_at = UnixNanos(now.0.saturating_add(REFUSED));
             }
         }
@@ -55,7 +56,8 @@ impl Machine {
             self.pass(&batch, Some(&reason));
             return;
         }
-        self.refused.extend(batch.into_iter().map(|waiter| (waiter.key, reason.clone())));
+        let refused = Refused { reason, is_no: false };
+        self.refused.extend(batch.into_iter().map(|waiter| (waiter.key, refused.clone())));
         let pause = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(LAST_RETRY);
         self.failures = self.failures.saturating_add(1);
         self.blocked_until =
@@ -119,7 +121,7 @@ impl Machine {
                 task.approved.extend(passed);
                 task.record(now, is_news);
                 if stop || task.processing.is_empty() {
-                    self.refuse(&task);
+                    self.refuse(&task, true);
                     self.end(task, now);
                 } else {
                     self.tasks.insert(index, task);

@@ -24,9 +24,9 @@ use super::subjects;
 
 async fn refusal(server: &Server, change: Value) -> String {
     let scene = Scene::new();
-    let is_told = |found: &Consulted| matches!(&found.verdicts[0], Verdict::Rejected(reason) if reason.starts_with("Fail to do"));
+    let is_told = |found: &Consulted| matches!(&found.verdicts[0], Verdict::Waiting(reason) if reason.starts_with("Fail to do"));
     match scene.until(&rule(server, change), &subjects(&["a"]), is_told).await.verdicts.remove(0) {
-        Verdict::Rejected(reason) => reason,
+        Verdict::Waiting(reason) => reason,
         other => unreachable!("{other:?}"),
     }
 }
@@ -79,7 +79,7 @@ async fn a_task_is_asked_for_and_approves_one_by_one() {
     let server = Server::start(true, polling(&may_finish)).await;
     let (scene, rule, waiting) = (Scene::new(), rule(&server, json!({})), subjects(&["a", "b"]));
     let half = scene.until(&rule, &waiting, |found| found.verdicts[0] == Verdict::Passed).await;
-    assert!(matches!(&half.verdicts[1], Verdict::Rejected(reason) if reason.ends_with("on it")));
+    assert!(matches!(&half.verdicts[1], Verdict::Waiting(reason) if reason.ends_with("on it")));
     assert_eq!(half.status.task_states[0].approved, ["a"]);
     may_finish.store(true, Ordering::SeqCst);
     let end = scene.passed(&rule, &waiting).await;
@@ -132,8 +132,8 @@ async fn rules_with_tasks_of_the_same_id_don_t_mix() {
     let told = tokio::time::timeout(PATIENCE, async {
         loop {
             match ask_other().verdicts.remove(0) {
-                Verdict::Rejected(reason) if reason.ends_with("not yet") => return reason,
-                Verdict::Rejected(_) => scene.woken.notified().await,
+                Verdict::Waiting(reason) if reason.ends_with("not yet") => return reason,
+                Verdict::Waiting(_) => scene.woken.notified().await,
                 passed => unreachable!("{passed:?}"),
             }
         }
