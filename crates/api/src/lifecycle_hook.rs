@@ -46,7 +46,13 @@ pub const CALL_TIMEOUT_MILLISECONDS: std::ops::RangeInclusive<u32> = 100..=60_00
     validation = Rule::new("has(self.endpoint) != has(self.attachment)")
         .message("exactly one of endpoint and attachment must be set"),
     validation = Rule::new("self.phases.all(p, p != 'Release') || self.phases.exists(p, p in ['Prepare', 'Complete'])")
-        .message("phases: Release is asked only of hooks that hold pods; add Prepare or Complete")
+        .message("phases: Release is asked only of hooks that hold pods; add Prepare or Complete"),
+    validation = Rule::new("!has(self.postCheckRejection) || self.postCheckRejection != 'Rollback' || self.phases.exists(p, p == 'PostCheck')")
+        .message("Rollback is about results, and the hook isn't asked about any; add PostCheck to phases")
+        .field_path(".postCheckRejection"),
+    validation = Rule::new("!has(self.postCheckRejection) || self.postCheckRejection != 'Rollback' || !has(self.failurePolicy) || self.failurePolicy != 'Ignore'")
+        .message("with postCheckRejection Rollback it can't be Ignore: a result that the hook has refused would be accepted when the hook is away; say Fail")
+        .field_path(".failurePolicy")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LifecycleHookSpec {
@@ -80,6 +86,10 @@ pub struct LifecycleHookSpec {
     /// What happens when the hook can't be reached.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
+    /// What it means that the hook says no in PostCheck. Rollback: the operator is told by the label `rollback.podward.io/<id>`, and the
+    /// deadline doesn't end the refusal.
+    #[serde(default)]
+    pub post_check_rejection: PostCheckRejection,
     /// Hooks with a lower order are asked first; COMPLETE goes the other way.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
@@ -152,6 +162,15 @@ pub enum FailurePolicy {
     #[default]
     Fail,
     Ignore,
+}
+
+/// What it means that a hook says no to a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum PostCheckRejection {
+    #[default]
+    Hold,
+    Rollback,
 }
 
 /// When a question is asked, as against the readiness gate.

@@ -120,6 +120,44 @@ fn defaults_are_those_of_kusionstack_and_unknown_words_are_none_of_its() {
     assert!(matches!(rule(json!("Fail")).looks_at(), Some(Check::Webhook(_))));
 }
 
+/// What operators are told of refused results: an annotation, as the resource is KusionStack's.
+#[test]
+fn the_annotation_about_results_is_held_to_its_words() {
+    use podward_core::PostCheckRejection;
+
+    const FIELD: &str = "metadata.annotations[podward.io/post-check-rejection]";
+    let with = |text: &str, rule: Value| -> PodTransitionRule {
+        let mut document = json!({
+            "metadata": {"name": "a", "annotations": {"podward.io/post-check-rejection": text}},
+            "spec": {"selector": {}, "rules": [{"name": "one", "stage": "PostCheck"}]},
+        });
+        json_patch::merge(&mut document["spec"]["rules"][0], &rule);
+        serde_json::from_value(document).unwrap()
+    };
+    let labels = || json!({"labelCheck": {"requires": {"matchLabels": {"good": "yes"}}}});
+    for (text, policy) in [("Hold", PostCheckRejection::Hold), ("Rollback", PostCheckRejection::Rollback)] {
+        let rule = with(text, labels());
+        assert_eq!(rule.check(), Findings::default(), "{text}");
+        assert_eq!(rule.to_rule_set().post_check_rejection, policy);
+    }
+    for text in ["rollback", "", "Proceed"] {
+        let rule = with(text, labels());
+        let found = texts(&rule.check().errors);
+        let problem = format!("{FIELD}: {text:?} is neither Hold (the same as none) nor Rollback");
+        assert_eq!(found, [problem], "{text}");
+        assert_eq!(rule.to_rule_set().post_check_rejection, PostCheckRejection::Hold);
+    }
+    let mut early = labels();
+    early["stage"] = "PreCheck".into();
+    let found = with("Rollback", early).check();
+    assert_eq!((found.errors, found.warnings[0].field.as_str()), (Vec::new(), FIELD));
+    let away = |policy: &str| with("Rollback", webhook(json!({"failurePolicy": policy}))).check().errors;
+    assert_eq!(away("Fail"), []);
+    assert_eq!(away("Ignore")[0].field, "spec.rules[0].webhook.failurePolicy");
+    let off = json!({"disabled": true, "webhook": {"clientConfig": {"url": "https://a.example/x"}}});
+    assert_eq!(with("Rollback", off).check().errors, []);
+}
+
 #[test]
 fn what_is_wrong_is_named_with_its_field() {
     let contradiction = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}, {"key": "a", "operator": "DoesNotExist"}]});

@@ -35,6 +35,8 @@ fn what_is_right_is_taken() {
         json!({"spec": {"phases": ["PreCheck"], "operationTypes": ["update", "a_b.c"]}}),
         json!({"spec": {"deadlineSeconds": 86400, "order": -1000, "maxConcurrentCalls": 1, "callTimeoutMilliseconds": 100}}),
         json!({"spec": {"podSelector": {"matchLabels": {"app": "web"}}}}),
+        json!({"spec": {"phases": ["PostCheck"], "postCheckRejection": "Rollback", "deadlinePolicy": "Proceed"}}),
+        json!({"spec": {"postCheckRejection": "Hold", "failurePolicy": "Ignore"}}),
     ] {
         let hook = changed(change.clone());
         assert_eq!(hook.to_hook().map(|hook| hook.name), Ok("balancer".to_owned()), "{change}");
@@ -54,6 +56,14 @@ fn what_is_wrong_is_named() {
         (json!({"spec": {"phases": []}}), "spec.phases: at least one"),
         (json!({"spec": {"phases": ["Prepare", "Prepare"]}}), "Prepare is there twice"),
         (json!({"spec": {"phases": ["PreCheck", "Release"]}}), "add Prepare or Complete"),
+        (
+            json!({"spec": {"phases": ["PreCheck"], "postCheckRejection": "Rollback"}}),
+            "spec.postCheckRejection: Rollback is about results",
+        ),
+        (
+            json!({"spec": {"phases": ["PostCheck"], "postCheckRejection": "Rollback", "failurePolicy": "Ignore"}}),
+            "spec.failurePolicy: with postCheckRejection Rollback it can't be Ignore",
+        ),
         (json!({"spec": {"operationTypes": ["a b"]}}), "can't be a type"),
         (json!({"spec": {"operationTypes": [""]}}), "can't be a type"),
         (json!({"spec": {"operationTypes": vec!["a"; 65]}}), "more than 64"),

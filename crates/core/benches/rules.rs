@@ -42,6 +42,7 @@ fn rule_set(name: &str, selector: Selector, percent: u32) -> RuleSet {
             check: Check::Available(policy),
             ..Rule::default()
         }],
+        ..RuleSet::default()
     }
 }
 

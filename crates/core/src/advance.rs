@@ -98,6 +98,10 @@ fn step(
             *operation = Operation::default();
             continue;
         }
+        if !operation.awaits_judgement() {
+            // Begun again, or accepted: what was refused is of the past.
+            operation.take(&[Stage::Rollback]);
+        }
         let permitted = operation.known_type().is_none_or(|known| operations.permissions.contains(known));
         if operation.has(Stage::Operating) {
             leaves_service |= step_operating(operation, permitted, may_operate);

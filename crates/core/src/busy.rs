@@ -21,6 +21,7 @@ use crate::hooks::{Evidence, EvidenceLevel};
 use crate::keys::{BUSY_REASON, BUSY_UNTIL, EVIDENCE, Stage};
 use crate::operations::{Operation, Operations, UNKNOWN_TYPE};
 use crate::plan::{CheckResult, Checks, Plan};
+use crate::refusals::Objection;
 use crate::time::UnixNanos;
 use crate::view::PodView;
 
@@ -32,6 +33,19 @@ pub const REASON_LIMIT: usize = 256;
 /// The key in the annotation [`EVIDENCE`] under which it stands that an operation went on although the pod was busy. No hook has such
 /// a name.
 pub const BUSY_EVIDENCE: &str = "podward.io/busy";
+
+/// Around the time, in the words of [`BusyChecks`], until which a busy pod is waited for.
+const WAITED_FOR: (&str, &str) = ("; waited for until ", " at most");
+
+/// Until when the operation `id` waits for its busy pod at most, as the pod's condition says it in `message`: only the
+/// lifecycle-controller knows the maximum that the platform sets. `None` where the condition doesn't say.
+#[must_use]
+pub fn told_limit(message: &str, id: &str) -> Option<UnixNanos> {
+    let (_, sentence) = message.split_once(&format!("operation {id} ("))?;
+    let (before, rest) = sentence.split_once(WAITED_FOR.0)?;
+    let (time, _) = rest.split_once(WAITED_FOR.1)?;
+    UnixNanos::parse(time).filter(|_| !before.contains(". operation "))
+}
 
 /// Work that must not be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,9 +245,9 @@ impl Checks for BusyChecks<'_> {
         let Some(busy) = self.holds(id) else { return others };
         let mut words = busy.words();
         if let Some(limit) = self.limit(id) {
-            words.push_str("; waited for until ");
+            words.push_str(WAITED_FOR.0);
             words.push_str(&limit.to_rfc3339());
-            words.push_str(" at most");
+            words.push_str(WAITED_FOR.1);
         }
         if let CheckResult::Wait(reason) = others {
             words.push_str("; also: ");
@@ -244,5 +258,9 @@ impl Checks for BusyChecks<'_> {
 
     fn post_check(&self, id: &str, operation_type: &str) -> CheckResult {
         self.others.post_check(id, operation_type)
+    }
+
+    fn objections(&self, id: &str, operation_type: &str) -> Vec<Objection> {
+        self.others.objections(id, operation_type)
     }
 }

@@ -23,6 +23,7 @@
 mod draft;
 mod marks;
 mod questions;
+mod results;
 mod round;
 mod since;
 mod step;

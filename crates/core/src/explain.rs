@@ -11,6 +11,7 @@ use crate::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_READY_GATE, STAY_OFFLINE
 use crate::operations::{Operation, Operations, UNKNOWN_TYPE};
 use crate::phase::Phase;
 use crate::plan::{CheckResult, Checks};
+use crate::refusals::Refusals;
 use crate::view::{ConditionStatus, PodView};
 
 use hooks::holders;
@@ -20,7 +21,8 @@ use hooks::holders;
 pub struct Explanation {
     /// `True` when the pod is in service and nothing is going on; `Unknown` when it has not opted in.
     pub status: ConditionStatus,
-    /// One word in CamelCase: of several operations, the phase of the one that decides what happens to the pod now.
+    /// One word in CamelCase: of several operations, the phase of the one that decides what happens to the pod now; `ResultRefused` for a
+    /// result that is refused.
     pub reason: &'static str,
     /// Who waits for whom, and what comes next: one sentence for each operation, then what else is in the way.
     pub message: String,
@@ -90,6 +92,11 @@ pub fn explain(pod: &PodView<'_>, checks: &dyn Checks, open: &[OpenQuestion]) ->
     sentences.extend(Claim::of(pod).fault());
     sentences.extend(open.iter().filter_map(hooks::sentence));
     match foremost {
+        Some(Phase::PostChecking)
+            if operations.iter().any(|(_, operation)| operation.has(Stage::Rollback)) =>
+        {
+            conclude(ConditionStatus::False, "ResultRefused", sentences)
+        }
         Some(phase) => conclude(ConditionStatus::False, phase.as_str(), sentences),
         None => at_rest(pod, open, sentences),
     }
@@ -218,6 +225,9 @@ impl Around<'_> {
             Phase::WaitingForOthers => {
                 format!("{who} is done and {}", self.waits_for(&self.others(id, |other| other.is_active())))
             }
+            Phase::PostChecking if operation.has(Stage::Rollback) => {
+                format!("{who} is done and {}", self.refused(id, operation_type))
+            }
             Phase::PostChecking => match self.checks.post_check(id, operation_type) {
                 CheckResult::Wait(reason) => format!("{who} is done and waits for its post-checks: {reason}"),
                 CheckResult::Pass
@@ -229,6 +239,21 @@ impl Around<'_> {
             },
             Phase::Completing => format!("{who} is done and {}", self.completing(id)),
         }
+    }
+
+    /// What is said of a result that is refused. Who says why is in the reasons of the checks, and of the hooks, that follow.
+    fn refused(&self, id: &str, operation_type: &str) -> String {
+        let refusals = Refusals::of(self.pod);
+        let by: Vec<&str> = refusals.of_operation(id).map(|refusal| refusal.by).collect();
+        let by = if by.is_empty() { String::new() } else { format!(" by {}", by.join(" and ")) };
+        let why = match self.checks.post_check(id, operation_type) {
+            CheckResult::Pass => String::new(),
+            CheckResult::Wait(reason) => format!("; its post-checks say: {reason}"),
+        };
+        format!(
+            "its result is refused{by}: the pod stays out of service until its operator begins {id} again to roll it back, \
+             or cancels it, or nobody refuses the result any more{why}"
+        )
     }
 
     fn preparing(&self) -> String {

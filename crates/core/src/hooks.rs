@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::keys::PROT_FINALIZER_PREFIX;
+use crate::refusals::PostCheckRejection;
 use crate::time::UnixNanos;
 
 pub use selector::{Anchor, InvalidSelector, Selector};
@@ -98,6 +99,8 @@ pub struct Hook {
     pub deadline_policy: DeadlinePolicy,
     /// What happens while it can't be reached.
     pub failure_policy: FailurePolicy,
+    /// What it means that it says no to a result.
+    pub post_check_rejection: PostCheckRejection,
     /// When [`Phase::Prepare`] is asked.
     pub prepare_timing: GateTiming,
     /// When [`Phase::Complete`] is asked.

@@ -44,6 +44,12 @@ pub const BREAK_GLASS: &str = "podward.io/break-glass";
 pub const EVIDENCE: &str = "podward.io/evidence";
 /// Annotation: which hooks were asked what, and since when, where nothing else on the pod tells; see [`crate::consumers`].
 pub const ASKED: &str = "podward.io/asked";
+/// Annotation: who has refused the results of operations that have [`Stage::Rollback`], why and since when, as JSON; see
+/// [`crate::refusals`].
+pub const REFUSED: &str = "podward.io/result-refused";
+/// Annotation of a PodTransitionRule: `Rollback` where operators are told that one of its rules has refused a result, `Hold` (the
+/// same as none) where the result is only kept waiting.
+pub const POST_CHECK_REJECTION: &str = "podward.io/post-check-rejection";
 /// Annotation by which an application says that its pod must not be interrupted before this time (RFC 3339); see [`crate::busy`].
 pub const BUSY_UNTIL: &str = "podward.io/busy-until";
 /// Annotation: why, for people.
@@ -65,6 +71,8 @@ pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 
 const DOMAIN: &str = ".podopslifecycle.kusionstack.io";
 const PERMISSION: &str = "operation-permission.podopslifecycle.kusionstack.io";
+/// KusionStack's protocol has no such label, so it isn't in its domain.
+const ROLLBACK: &str = "rollback.podward.io";
 
 /// One kind of per-operation label: `<prefix>/<id>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,11 +101,14 @@ pub enum Stage {
     PostChecked,
     /// The pod is being put back into service. Value: nanoseconds.
     Completing,
+    /// The result is refused, and the operator is to begin anew or to cancel; see [`crate::refusals`]. Podward's own. Value:
+    /// nanoseconds.
+    Rollback,
 }
 
 impl Stage {
     /// All stages.
-    pub const ALL: [Stage; 12] = [
+    pub const ALL: [Stage; 13] = [
         Stage::Operating,
         Stage::OperationType,
         Stage::UndoOperationType,
@@ -110,10 +121,11 @@ impl Stage {
         Stage::PostCheck,
         Stage::PostChecked,
         Stage::Completing,
+        Stage::Rollback,
     ];
 
     /// The stages that only Podward writes.
-    pub const OURS: [Stage; 9] = [
+    pub const OURS: [Stage; 10] = [
         Stage::PreCheck,
         Stage::PreChecked,
         Stage::Preparing,
@@ -123,6 +135,7 @@ impl Stage {
         Stage::PostCheck,
         Stage::PostChecked,
         Stage::Completing,
+        Stage::Rollback,
     ];
 
     /// The first word of the label's prefix, e.g. `pre-check`.
@@ -141,17 +154,27 @@ impl Stage {
             Stage::PostCheck => "post-check",
             Stage::PostChecked => "post-checked",
             Stage::Completing => "completing",
+            Stage::Rollback => "rollback",
         }
     }
 
     /// The label key of this stage for the operation `id`.
     #[must_use]
     pub fn key(self, id: &str) -> String {
-        format!("{}{DOMAIN}/{id}", self.word())
+        match self {
+            Stage::Rollback => format!("{ROLLBACK}/{id}"),
+            _ => format!("{}{DOMAIN}/{id}", self.word()),
+        }
     }
 
-    fn from_word(word: &str) -> Option<Stage> {
-        Stage::ALL.into_iter().find(|stage| stage.word() == word)
+    /// The stage whose labels begin with `prefix`.
+    fn from_prefix(prefix: &str) -> Option<Stage> {
+        match prefix.strip_suffix(DOMAIN) {
+            Some(word) => {
+                Stage::ALL.into_iter().find(|stage| *stage != Stage::Rollback && stage.word() == word)
+            }
+            None => (prefix == ROLLBACK).then_some(Stage::Rollback),
+        }
     }
 }
 
@@ -200,10 +223,7 @@ impl<'a> Key<'a> {
             Some((prefix, name)) => (prefix, Some(name)),
             None => (key, None),
         };
-        let Some(word) = prefix.strip_suffix(DOMAIN) else {
-            return Key::Other;
-        };
-        let stage = Stage::from_word(word);
+        let stage = Stage::from_prefix(prefix);
         if stage.is_none() && prefix != PERMISSION {
             return Key::Other;
         }
@@ -238,6 +258,7 @@ mod tests {
             "done-operation-type.podopslifecycle.kusionstack.io/x.y"
         );
         assert_eq!(permission_key("update"), "operation-permission.podopslifecycle.kusionstack.io/update");
+        assert_eq!(Stage::Rollback.key("a"), "rollback.podward.io/a");
     }
 
     #[test]
@@ -255,6 +276,9 @@ mod tests {
         assert_eq!(Key::parse("podopslifecycle.kusionstack.io/preparing"), Key::Other);
         assert_eq!(Key::parse("operatingx.podopslifecycle.kusionstack.io/a"), Key::Other);
         assert_eq!(Key::parse("app"), Key::Other);
+        assert_eq!(Key::parse("rollback.podopslifecycle.kusionstack.io/a"), Key::Other);
+        assert_eq!(Key::parse("operating.podward.io/a"), Key::Other);
+        assert_eq!(Key::parse("rollback.podward.io"), Key::Malformed);
         assert_eq!(Key::parse(SERVICE_AVAILABLE), Key::ServiceAvailable);
     }
 }

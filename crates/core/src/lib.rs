@@ -36,6 +36,8 @@
 //! - `operate/<id>` is given only while the gate is off and no `prot.` finalizer is on the pod.
 //! - The gate never turns True while an operation has `preparing` or `operate`.
 //! - `service-available` is given only with the gate on, the pod Ready and every expected finalizer there.
+//! - A result that is refused, so that its operator was told to roll back, is not accepted: the operation is begun anew, cancelled, or
+//!   nobody refuses any more ([`refusals`]).
 //! - Nothing of an operation is left when it has finished or was undone; labels of others are never touched.
 //! - Every change that the engine makes passes [`review`].
 //!
@@ -92,6 +94,7 @@ mod patch;
 mod phase;
 mod plan;
 mod pod;
+pub mod refusals;
 pub mod release;
 pub mod rules;
 mod time;
@@ -111,5 +114,6 @@ pub use patch::LabelChanges;
 pub use phase::Phase;
 pub use plan::{CheckResult, Checks, NoRules, Plan, plan, plan_labels};
 pub use pod::Pod;
+pub use refusals::{Objection, PostCheckRejection, Refused};
 pub use time::UnixNanos;
 pub use view::{ConditionStatus, Facts, PodView};

@@ -75,6 +75,12 @@ impl<'a> Operation<'a> {
         self.has(Stage::Operating) && !self.is_half_announced()
     }
 
+    /// Whether its operator is done and nobody has accepted its result yet.
+    #[must_use]
+    pub fn awaits_judgement(&self) -> bool {
+        self.has(Stage::Operated) && !self.has_any(&[Stage::Operating, Stage::PostChecked, Stage::Completing])
+    }
+
     /// Whether the id has any part in the protocol at present. A lone `operation-type` and a lone `operating` have none.
     #[must_use]
     pub fn is_live(&self) -> bool {

@@ -10,8 +10,9 @@ use crate::hooks::Question;
 use crate::keys::{COMPLETING, CREATING, Stage};
 use crate::operations::Operations;
 use crate::patch::LabelChanges;
+use crate::refusals::{Objection, Refused};
 use crate::time::UnixNanos;
-use crate::view::{ConditionStatus, PodView};
+use crate::view::{ConditionStatus, Facts, PodView};
 
 /// The answer of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub enum CheckResult {
 /// An implementation that knows the pod can also order its operations, e.g. keep one type waiting while another is at work:
 ///
 /// ```
-/// use podward_core::{CheckResult, Checks};
+/// use podward_core::{CheckResult, Checks, Objection};
 ///
 /// struct UpdatesFirst {
 ///     update_is_at_work: bool,
@@ -44,6 +45,10 @@ pub enum CheckResult {
 ///     fn post_check(&self, _: &str, _: &str) -> CheckResult {
 ///         CheckResult::Pass
 ///     }
+///
+///     fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+///         Vec::new()
+///     }
 /// }
 /// ```
 pub trait Checks {
@@ -51,6 +56,9 @@ pub trait Checks {
     fn pre_check(&self, id: &str, operation_type: &str) -> CheckResult;
     /// Is the result of the operation `id` good?
     fn post_check(&self, id: &str, operation_type: &str) -> CheckResult;
+    /// Those who don't accept the result of the operation `id`, and want its operator to be told when they refuse it. While one of them
+    /// refuses, the result isn't accepted whatever [`post_check`](Self::post_check) says.
+    fn objections(&self, id: &str, operation_type: &str) -> Vec<Objection>;
 }
 
 /// No rules: every check passes.
@@ -64,6 +72,10 @@ impl Checks for NoRules {
 
     fn post_check(&self, _: &str, _: &str) -> CheckResult {
         CheckResult::Pass
+    }
+
+    fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+        Vec::new()
     }
 }
 
@@ -84,12 +96,16 @@ pub struct Plan {
     pub kept: Vec<Question>,
     /// What people and metrics should know once it is written.
     pub notes: Vec<Note>,
+    /// Results that are refused from now on, and whose operators are told so by this write.
+    pub refused: Vec<Refused>,
     /// When to look again, if nothing changes before: the next deadline.
     pub wake: Option<UnixNanos>,
     /// The time that it was made at.
     pub now: UnixNanos,
     /// The annotation of expected finalizers as it should be, also where that waits for another write.
     pub(crate) expected: Option<String>,
+    /// The annotation of refused results, the same.
+    pub(crate) refusals: Option<String>,
 }
 
 impl Plan {
@@ -118,7 +134,9 @@ impl Plan {
         self.finalizers.apply(&mut finalizers);
         let available_conditions = self.expected.as_deref();
         let gate = self.gate.or(pod.gate);
-        let after = PodView { labels: &labels, finalizers: &finalizers, available_conditions, gate, ..*pod };
+        let facts = Facts { refused: self.refusals.as_deref(), ..pod.facts };
+        let after =
+            PodView { labels: &labels, finalizers: &finalizers, available_conditions, gate, facts, ..*pod };
         explain(&after, checks, &self.open)
     }
 }
@@ -137,6 +155,7 @@ impl Plan {
 /// - `checks` is asked first, then the hooks; an operation starts when nobody speaks against it.
 /// - A hook's finalizer goes only when the hook has answered, its deadline lets the pod go on, or it isn't the hook's pod any more.
 /// - The gate of a pod turns True only when every hook that has to take it in before has done so.
+/// - A result that somebody refuses who wants its operator to be told is never accepted; see [`crate::refusals`].
 /// - With the same answers the plan of a pod that the plan was carried out on is empty, and its open questions are the same.
 #[must_use]
 pub fn plan(pod: &PodView<'_>, consumers: &Consumers<'_>, checks: &dyn Checks, now: UnixNanos) -> Plan {
@@ -182,7 +201,10 @@ fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {
         if waits_to_start && checks.pre_check(id, &operation_type) == CheckResult::Pass {
             operation.put(Stage::PreChecked);
             permitted.push(operation_type);
-        } else if waits_to_end && checks.post_check(id, &operation_type) == CheckResult::Pass {
+        } else if waits_to_end
+            && checks.post_check(id, &operation_type) == CheckResult::Pass
+            && !checks.objections(id, &operation_type).iter().any(Objection::refuses)
+        {
             operation.put(Stage::PostChecked);
         }
     }

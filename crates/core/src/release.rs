@@ -10,7 +10,7 @@ use crate::expected::with_consumers;
 use crate::hooks::is_hook_finalizer;
 use crate::keys::{
     ASKED, AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE, Key,
-    POD_DELETION_COST, Stage,
+    POD_DELETION_COST, REFUSED, Stage,
 };
 use crate::operations::Operations;
 use crate::view::{ConditionStatus, PodView};
@@ -120,7 +120,7 @@ pub fn release(subject: &Subject<'_>, third_parties: ThirdParties) -> Release {
             release.third_parties.push(finalizer.to_owned());
         }
     }
-    let records = [ASKED, EVIDENCE].into_iter().filter(|key| subject.annotations.contains_key(*key));
+    let records = [ASKED, EVIDENCE, REFUSED].into_iter().filter(|key| subject.annotations.contains_key(*key));
     release.annotations.extend(records.map(|key| (key, None)));
     // One that can't be read says nothing of who wrote it, and holds nothing up without Podward.
     if let Ok(Some(text)) = with_consumers(pod.available_conditions, []) {

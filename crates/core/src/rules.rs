@@ -29,6 +29,7 @@
 //! - A grant is not taken back. Where an asking has one and is refused all the same, it is to be put anew ([`Settlement::renew`]): with
 //!   another time it is another asking.
 
+mod advice;
 mod asking;
 mod index;
 mod judge;
@@ -38,6 +39,7 @@ mod report;
 mod settle;
 
 use crate::hooks::Selector;
+use crate::refusals::PostCheckRejection;
 
 pub use asking::{Asking, CheckStage, askings};
 pub use index::RuleIndex;
@@ -58,6 +60,8 @@ pub struct RuleSet {
     pub selector: Option<Selector>,
     /// Its rules.
     pub rules: Vec<Rule>,
+    /// What it means that one of them says no to a result.
+    pub post_check_rejection: PostCheckRejection,
 }
 
 /// One rule of a rule set.

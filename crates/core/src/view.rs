@@ -70,6 +70,8 @@ pub struct Facts<'a> {
     pub evidence: Option<&'a str>,
     /// The text of the annotation [`ASKED`](crate::keys::ASKED).
     pub asked: Option<&'a str>,
+    /// The text of the annotation [`REFUSED`](crate::keys::REFUSED).
+    pub refused: Option<&'a str>,
     /// The text of the annotation [`BUSY_UNTIL`](crate::keys::BUSY_UNTIL).
     pub busy_until: Option<&'a str>,
     /// The text of the annotation [`BUSY_REASON`](crate::keys::BUSY_REASON).

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod release;
+mod why;
 
 use std::process::ExitCode;
 
@@ -13,6 +14,7 @@ use kube::Client;
 pub(crate) enum Command {
     Doctor(doctor::Doctor),
     Release(release::Release),
+    Why(why::Why),
 }
 
 impl Command {
@@ -20,6 +22,7 @@ impl Command {
         match self {
             Self::Doctor(doctor) => doctor.run(client).await,
             Self::Release(release) => release.run(client).await,
+            Self::Why(why) => why.run(client).await,
         }
     }
 }

@@ -13,7 +13,7 @@ use kube::core::NamespaceResourceScope;
 use podward_core::busy::{Cost, is_chosen_by_cost};
 use podward_core::keys::{
     ASKED, AVAILABLE_CONDITIONS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
-    IDLE_DELETION_COST, POD_DELETION_COST, SKIP_RULES,
+    IDLE_DELETION_COST, POD_DELETION_COST, REFUSED, SKIP_RULES,
 };
 use podward_core::rules::Subject;
 use podward_core::wish::{Carried, Wish};
@@ -131,6 +131,7 @@ impl CachedPod {
             containers_ready: conditions.containers_ready,
             evidence: self.evidence(),
             asked: self.annotation(ASKED),
+            refused: self.annotation(REFUSED),
             busy_until: self.annotation(BUSY_UNTIL),
             busy_reason: self.annotation(BUSY_REASON),
             created_at: nanos(self.created_at()),

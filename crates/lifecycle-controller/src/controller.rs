@@ -26,7 +26,7 @@ use crate::events::Events;
 use crate::grpc::AttachHub;
 use crate::metrics::Metrics;
 use crate::reconcile::{Context, Voices, let_go_of, on_error, reconcile};
-use crate::rules::Rules;
+use crate::rules::{Rules, Telling};
 use crate::services::missing_services;
 use crate::traces::Traces;
 
@@ -68,8 +68,12 @@ impl Leader {
             client.clone(),
             identity,
             store.clone(),
-            metrics.rules.clone(),
-            metrics.watches.clone(),
+            Telling {
+                metrics: metrics.rules.clone(),
+                watches: metrics.watches.clone(),
+                events: events.clone(),
+                traces: traces.clone(),
+            },
             stop.child_token(),
         );
         let followed = rules.clone();

@@ -1,4 +1,4 @@
-//! Kubernetes Events about pods, sent beside the work and never in its way.
+//! Kubernetes Events about pods and rule objects, sent beside the work and never in its way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,36 +50,33 @@ impl Events {
     }
 
     pub(crate) fn normal(&self, pod: &CachedPod, draft: Draft) {
-        self.push(pod, "Normal", draft.reason, draft.note);
+        self.push(reference(pod), "Normal", draft.reason, draft.note);
     }
 
     pub(crate) fn warning(&self, pod: &CachedPod, reason: &str, note: String) {
-        self.push(pod, "Warning", reason, note);
+        self.warning_about(reference(pod), reason, note);
     }
 
-    fn push(&self, pod: &CachedPod, type_: &str, reason: &str, mut note: String) {
+    /// A warning about any object that has a namespace.
+    pub(crate) fn warning_about(&self, object: ObjectReference, reason: &str, note: String) {
+        self.push(object, "Warning", reason, note);
+    }
+
+    fn push(&self, regarding: ObjectReference, type_: &str, reason: &str, mut note: String) {
         if note.len() > NOTE_LIMIT {
             note.truncate(note.floor_char_boundary(NOTE_LIMIT));
         }
-        let key = pod.key();
         let event = Event {
             metadata: ObjectMeta {
-                name: Some(unique_name(&key.name)),
-                namespace: Some(key.namespace.clone()),
+                name: Some(unique_name(regarding.name.as_deref().unwrap_or_default())),
+                namespace: regarding.namespace.clone(),
                 ..ObjectMeta::default()
             },
             action: Some("Lifecycle".to_owned()),
             event_time: Some(MicroTime(jiff::Timestamp::now())),
             note: Some(note),
             reason: Some(reason.to_owned()),
-            regarding: Some(ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(key.name),
-                namespace: Some(key.namespace),
-                uid: Some(pod.uid().to_owned()),
-                ..ObjectReference::default()
-            }),
+            regarding: Some(regarding),
             reporting_controller: Some("podward.io/lifecycle-controller".to_owned()),
             reporting_instance: Some(self.instance.to_string()),
             type_: Some(type_.to_owned()),
@@ -91,11 +88,23 @@ impl Events {
     }
 }
 
-/// `<pod>.<time in hex>`, as client-go names events. A generated name can't do: its prefix may not end in a dot, and with a dash
+fn reference(pod: &CachedPod) -> ObjectReference {
+    let key = pod.key();
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(key.name),
+        namespace: Some(key.namespace),
+        uid: Some(pod.uid().to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+/// `<object>.<time in hex>`, as client-go names events. A generated name can't do: its prefix may not end in a dot, and with a dash
 /// it could be cut short.
-fn unique_name(pod: &str) -> String {
+fn unique_name(object: &str) -> String {
     let suffix = format!(".{:x}{:04x}", jiff::Timestamp::now().as_nanosecond(), fastrand::u16(..));
-    let prefix = &pod[..pod.floor_char_boundary(NAME_LIMIT - suffix.len())];
+    let prefix = &object[..object.floor_char_boundary(NAME_LIMIT - suffix.len())];
     format!("{}{suffix}", prefix.trim_end_matches(['.', '-']))
 }
 

@@ -41,6 +41,7 @@ mod services;
 mod story;
 mod traces;
 mod tracker;
+mod waits;
 mod write;
 
 pub use args::Args;

@@ -93,6 +93,7 @@ pub(crate) struct Metrics {
     consumer_wait: Family<HookLabels, Histogram, fn() -> Histogram>,
     consumer_timeouts: Family<HookLabels, Counter<u64, AtomicU64>>,
     busy_overruns: Family<TypeLabels, Counter<u64, AtomicU64>>,
+    pub(crate) busy_waiting: Gauge<i64, AtomicI64>,
     pub(crate) queue_depth: Gauge<i64, AtomicI64>,
     pub(crate) leader: Gauge<i64, AtomicI64>,
     pub(crate) callbacks: HookMetrics,
@@ -120,6 +121,7 @@ impl Metrics {
             }),
             consumer_timeouts: Family::default(),
             busy_overruns: Family::default(),
+            busy_waiting: Gauge::default(),
             queue_depth: Gauge::default(),
             leader: Gauge::default(),
             callbacks: HookMetrics::default(),
@@ -135,6 +137,7 @@ impl Metrics {
     pub(crate) fn forget_operations(&self) {
         self.operations.clear();
         self.oldest.clear();
+        self.busy_waiting.set(0);
         self.rules.forget();
     }
 
@@ -187,6 +190,11 @@ impl Metrics {
             "busy_overruns",
             "Operations that went on although their pod was busy, because the maximum had passed",
             self.busy_overruns.clone(),
+        );
+        registry.register(
+            "busy_waiting_pods",
+            "Pods that keep an operation waiting because they are busy",
+            self.busy_waiting.clone(),
         );
         registry.register("leader", "1 while this replica leads", self.leader.clone());
     }

@@ -1,7 +1,7 @@
 //! What people and metrics are told of hooks.
 
 use podward_core::hooks::Phase;
-use podward_core::{HookEvent, Note, UnixNanos};
+use podward_core::{HookEvent, Note, Refused, UnixNanos};
 
 use crate::cached_pod::CachedPod;
 use crate::events::{Draft, Events};
@@ -16,6 +16,17 @@ pub(crate) fn tell(events: &Events, metrics: &Metrics, pod: &CachedPod, notes: &
             HookEvent::Removed | HookEvent::Released => events.normal(pod, draft),
             _ => events.warning(pod, draft.reason, draft.note),
         }
+    }
+}
+
+/// Tells people of results that are refused from now on; their operators are told by the label.
+pub(crate) fn tell_of_refused(events: &Events, pod: &CachedPod, refused: &[Refused]) {
+    for Refused { id, operation_type, by, reason } in refused {
+        let note = format!(
+            "operation {id} ({operation_type}): its result is refused by {by}: {reason}; the pod stays out of service until its operator \
+             begins {id} again to roll it back, or cancels it, or nobody refuses the result any more"
+        );
+        events.warning(pod, "ResultRefused", note);
     }
 }
 

@@ -28,6 +28,7 @@ use crate::services::{dead_services, missing_services};
 use crate::story::Told;
 use crate::traces::Traces;
 use crate::tracker::Tracker;
+use crate::waits;
 use crate::write::{PodWrite, Writer};
 
 /// Pods that are written at once. Each takes a connection to the API server; more would only queue there.
@@ -54,7 +55,7 @@ pub(crate) struct Context {
     pub(crate) voices: Voices,
     traces: Traces,
     writer: Writer,
-    events: Events,
+    pub(crate) events: Events,
     slots: Semaphore,
 }
 
@@ -192,7 +193,9 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
     }
     let news = context.tracker.news(&pod.key(), &plan.notes);
     notes::tell(&context.events, &context.metrics, &pod, &news, plan.now);
+    notes::tell_of_refused(&context.events, &pod, &plan.refused);
     busy::tell(&context.events, &context.metrics, &context.tracker, &pod, overruns);
+    again = waits::tell(context, &pod, &rules).into_iter().chain(again).min();
     if !pod.view().terminating {
         match context.tracker.due_event(&pod) {
             Told::Now(draft) => context.events.normal(&pod, draft),

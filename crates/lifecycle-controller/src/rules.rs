@@ -34,6 +34,7 @@ mod tests;
 mod watch;
 mod webhook;
 mod webhooks;
+mod words;
 
 use std::sync::Arc;
 
@@ -49,10 +50,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cached_pod::{CachedPod, PodKey};
+use crate::events::Events;
 use crate::inbox::{Inbox, stream};
+use crate::traces::Traces;
 
 pub(crate) use checks::PodRules;
 pub(crate) use metrics::RuleMetrics;
+#[cfg(test)]
+pub(crate) use webhook::Asking as WebhookAsking;
+pub(crate) use webhook::{RuleId, Subject};
 
 use fresh::Fresh;
 use owners::Owners;
@@ -63,6 +69,14 @@ use webhooks::RuleWebhooks;
 #[derive(Clone)]
 pub(crate) struct Rules {
     shared: Arc<Shared>,
+}
+
+/// Where it is told what happens.
+pub(crate) struct Telling {
+    pub(crate) metrics: RuleMetrics,
+    pub(crate) watches: WatchMetrics,
+    pub(crate) events: Events,
+    pub(crate) traces: Traces,
 }
 
 struct Shared {
@@ -89,17 +103,18 @@ impl Rules {
         client: Client,
         identity: &str,
         pods: Store<CachedPod>,
-        metrics: RuleMetrics,
-        watches: WatchMetrics,
+        telling: Telling,
         stop: CancellationToken,
     ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let awake = Arc::new(Inbox::default());
+        let Telling { metrics, watches, events, traces } = telling;
+        let calls = metrics.webhooks.clone();
         let shared = Arc::new_cyclic(|weak| Shared {
             me: format!("{identity}/{:016x}", fastrand::u64(..)),
             state: Mutex::default(),
             fresh: Fresh::default(),
             owners: Owners::new(client.clone()),
-            webhooks: RuleWebhooks::new(client.clone(), weak.clone(), stop.clone()),
+            webhooks: RuleWebhooks::new(client.clone(), weak.clone(), events, calls, traces, stop.clone()),
             client,
             pods,
             awake: awake.clone(),

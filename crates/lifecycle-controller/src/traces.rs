@@ -17,9 +17,13 @@ use podward_proto::v1;
 use podward_runtime::telemetry::traces::Spans;
 
 use crate::cached_pod::{CachedPod, PodKey};
+use crate::rules::{RuleId, Subject};
 
 pub(crate) use calls::CallSpan;
 use spans::About;
+
+/// A batch of pods may be large; a span has this many links at most, as OpenTelemetry's own limit is.
+const MOST_LINKS: usize = 128;
 
 /// The traces. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -119,6 +123,21 @@ impl Traces {
         let (about, place) = runs.next()?;
         let others = runs.map(|(_, place)| place).collect();
         Some(Box::new(CallSpan::begin(inner.spans.clone(), request, &about, place, others)))
+    }
+
+    /// The same for a call to the webhook of `rule`, on `host`, about `asked`.
+    pub(crate) fn webhook_call(&self, rule: &RuleId, host: &str, asked: &[Subject]) -> Option<Box<CallSpan>> {
+        let inner = self.0.as_ref()?;
+        let pods = inner.pods.lock();
+        let mut runs = asked.iter().filter_map(|Subject { uid, operation, .. }| {
+            let traced = pods.get(uid)?;
+            let (id, run) = traced.runs.get_key_value(operation)?;
+            Some((About { key: &traced.key, uid, id, operation_type: run.operation_type() }, run.here()))
+        });
+        let (about, place) = runs.next()?;
+        let others = runs.map(|(_, place)| place).take(MOST_LINKS).collect();
+        let spans = inner.spans.clone();
+        Some(Box::new(CallSpan::of_rule(spans, (rule, host), asked.len(), &about, place, others)))
     }
 }
 

@@ -14,9 +14,10 @@ use crate::metrics::Metrics;
 use crate::reconcile::now;
 use crate::story::{Story, Told};
 use crate::traces::Traces;
+use crate::waits::Waits;
 
 /// A wait that is over sooner is not worth a write of its own: the next write that moves the gate tells of it.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often at most the condition is written to say something else of the same wait: hooks that count down what they wait for must
 /// not cost a write each time.
@@ -56,6 +57,7 @@ struct Tracked {
     /// When the condition was last written only to say something else of the same wait.
     reworded: Option<Instant>,
     notes: BTreeSet<NoteKey>,
+    waits: Waits,
     /// What was wrong with its annotations when it was last seen.
     fault: Option<String>,
     services: ServiceCheck,
@@ -175,6 +177,25 @@ impl Tracker {
         notes.iter().filter(|note| !told.contains(&key_of(note))).collect()
     }
 
+    /// What `follow` makes of the waits of a pod; `None` when the pod isn't known.
+    pub(crate) fn waits<T>(
+        &self,
+        key: &PodKey,
+        metrics: &Metrics,
+        follow: impl FnOnce(&mut Waits) -> T,
+    ) -> Option<T> {
+        let mut pods = self.pods.lock();
+        let tracked = pods.get_mut(key)?;
+        let before = tracked.waits.are_for_work();
+        let followed = follow(&mut tracked.waits);
+        match (before, tracked.waits.are_for_work()) {
+            (false, true) => drop(metrics.busy_waiting.inc()),
+            (true, false) => drop(metrics.busy_waiting.dec()),
+            _ => {}
+        }
+        Some(followed)
+    }
+
     /// Whether `fault`, something that is wrong with the pod's annotations, is another one than when it was last asked.
     pub(crate) fn is_new_fault(&self, key: &PodKey, fault: Option<&str>) -> bool {
         let mut pods = self.pods.lock();
@@ -265,6 +286,7 @@ impl Tracked {
             waits_for: None,
             reworded: None,
             notes: BTreeSet::new(),
+            waits: Waits::default(),
             fault: None,
             services: ServiceCheck::NotNeeded,
             failures: 0,
@@ -273,6 +295,9 @@ impl Tracked {
 }
 
 fn leave_all(tracked: &Tracked, metrics: &Metrics) {
+    if tracked.waits.are_for_work() {
+        metrics.busy_waiting.dec();
+    }
     for standing in tracked.operations.values() {
         metrics.left(&standing.operation_type, standing.phase, standing.since, None);
     }

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use podward_support::Cluster;
+use podward_testbed::build_program;
 use tokio::process::Command;
 
 /// What kubectl came to.
@@ -27,13 +28,37 @@ impl Kubectl {
         namespace: &str,
         args: &[&str],
     ) -> Result<Self> {
-        let (program, kubeconfig) = match cluster.bed() {
-            Some(bed) => (bed.tools().bin("kubectl"), bed.kubeconfig().to_owned()),
-            None => (PathBuf::from("kubectl"), user.context("no kubeconfig")?.to_owned()),
+        let program =
+            cluster.bed().map_or_else(|| PathBuf::from("kubectl"), |bed| bed.tools().bin("kubectl"));
+        Self::run_program(program, "kubectl", cluster, user, namespace, args).await
+    }
+
+    /// Podward's plugin.
+    pub(crate) async fn run_plugin(
+        cluster: &Cluster,
+        user: Option<&Path>,
+        namespace: &str,
+        args: &[&str],
+    ) -> Result<Self> {
+        let program = build_program("kubectl-podward", "dev").await.context("build kubectl's plugin")?;
+        Self::run_program(program, "kubectl podward", cluster, user, namespace, args).await
+    }
+
+    async fn run_program(
+        program: PathBuf,
+        name: &str,
+        cluster: &Cluster,
+        user: Option<&Path>,
+        namespace: &str,
+        args: &[&str],
+    ) -> Result<Self> {
+        let kubeconfig = match cluster.bed() {
+            Some(bed) => bed.kubeconfig(),
+            None => user.context("no kubeconfig")?,
         };
         let mut command = Command::new(program);
-        command.args(["--namespace", namespace]).args(args).env("KUBECONFIG", kubeconfig);
-        let asked = format!("kubectl {}", args.join(" "));
+        command.args(args).args(["--namespace", namespace]).env("KUBECONFIG", kubeconfig);
+        let asked = format!("{name} {}", args.join(" "));
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await;
         let output = output.with_context(|| format!("run {asked}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

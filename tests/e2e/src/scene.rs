@@ -213,6 +213,15 @@ impl Scene {
         Kubectl::run(&self.environment.cluster, user_cluster().as_deref(), &self.namespace, args).await
     }
 
+    /// Runs Podward's plugin of kubectl in the test's namespace.
+    ///
+    /// # Errors
+    /// When it can't be run; that it fails is a result.
+    pub async fn plugin(&self, args: &[&str]) -> Result<Kubectl> {
+        let user = user_cluster();
+        Kubectl::run_plugin(&self.environment.cluster, user.as_deref(), &self.namespace, args).await
+    }
+
     /// Waits until an event with this reason tells of the object `name`, and gives its text.
     ///
     /// # Errors

@@ -1,11 +1,16 @@
 //! Runs tests.
 
-use std::{pin::Pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
 use podward_support::within;
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::Semaphore};
 
 use crate::{
     environment::{Environment, Where, user_cluster},
@@ -14,8 +19,14 @@ use crate::{
 
 /// No test may take longer, waiting for its turn not counted.
 const DEADLINE: Duration = Duration::from_secs(150);
-/// Tests mostly wait: more at a time than there are processors.
+/// Tests mostly wait: more at a time than there are processors. Those that run alone take turns by themselves and come on top.
 const AT_A_TIME: usize = 8;
+
+static TURNS: Semaphore = Semaphore::const_new(AT_A_TIME);
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 12;
+/// How long each test took that has ended, waiting for its turn not counted, and whether it ran alone.
+static TOOK: Mutex<Vec<(Duration, bool, String)>> = Mutex::new(Vec::new());
 
 type Outcome = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 type Body = Box<dyn FnOnce(Arc<Scene>) -> Outcome + Send>;
@@ -44,7 +55,7 @@ impl Test {
         F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Node, true, body)
+        Self::new(name, Where::Disturbed, true, body)
     }
 
     /// A test on a real node where Podward looks after Services, too; it leaves Podward and kube-proxy as they are.
@@ -98,8 +109,9 @@ impl Test {
         if self.alone {
             _alone = environment.access.write().await;
         } else {
-            _shared = environment.access.read().await;
+            _shared = (environment.access.read().await, TURNS.acquire().await?);
         }
+        let began = Instant::now();
         let scene = Arc::new(
             Scene::open(environment.clone(), &self.name).await.context("open the test's namespace")?,
         );
@@ -115,6 +127,7 @@ impl Test {
             Err(error) => Err(error.context(scene.evidence().await)),
         };
         let closed = scene.close().await;
+        TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((began.elapsed(), self.alone, name));
         // What went wrong first says more.
         outcome.and(closed)
     }
@@ -122,9 +135,12 @@ impl Test {
 
 /// Runs the tests that the command line asks for, as the standard harness does, and ends the beds.
 #[must_use]
-pub fn run(tests: Vec<Test>) -> ExitCode {
+pub fn run(mut tests: Vec<Test>) -> ExitCode {
+    // Each of the others would wait for one that runs alone, and that for those before it.
+    tests.sort_by_key(|test| test.alone);
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_A_TIME);
+    // Those that wait for their turn need threads, too.
+    arguments.test_threads.get_or_insert(tests.len().max(1));
     let runtime = match Runtime::new() {
         Ok(runtime) => Arc::new(runtime),
         Err(error) => {
@@ -134,7 +150,7 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
     };
     let trials = tests.into_iter().map(|test| {
         // Different ways to run Podward can't be on one cluster at a time.
-        let is_left_out = test.place != Where::Node && user_cluster().is_some();
+        let is_left_out = !matches!(test.place, Where::Node | Where::Disturbed) && user_cluster().is_some();
         let (runtime, name) = (runtime.clone(), test.name.clone());
         let trial = Trial::test(name, move || {
             runtime.block_on(test.run()).map_err(|error| Failed::from(format!("{error:#}")))
@@ -142,6 +158,7 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
         trial.with_ignored_flag(is_left_out)
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    tell_slowest();
     let mut code = conclusion.exit_code();
     for environment in Environment::started() {
         if let Err(error) = runtime.block_on(environment.end(conclusion.has_failed())) {
@@ -150,4 +167,14 @@ pub fn run(tests: Vec<Test>) -> ExitCode {
         }
     }
     code
+}
+
+/// Where the time went, for who wants to shorten the suite.
+fn tell_slowest() {
+    let mut took = TOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    took.sort_unstable_by(|a, b| b.cmp(a));
+    eprintln!("slowest tests:");
+    for (time, alone, name) in took.iter().take(SLOWEST) {
+        eprintln!("{:7.1} s {name}{}", time.as_secs_f64(), if *alone { " (alone)" } else { "" });
+    }
 }

@@ -10,7 +10,7 @@ mod workload;
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result, bail};
-use podward_testbed::{Bed, BedBuilder, Shape, build_program};
+use podward_testbed::{Bed, BedBuilder, ProxyMode, Shape, build_program};
 
 use self::scene::{Scene, Side};
 pub use self::{
@@ -34,6 +34,8 @@ pub struct Demo {
     pub kubeconfig: Option<PathBuf>,
     /// With a cluster: the address at which its API server reaches this machine.
     pub address: Option<IpAddr>,
+    /// How kube-proxy of a bed of our own leads traffic.
+    pub proxy_mode: ProxyMode,
     /// The cargo profile of the services, the demo server and its client.
     pub profile: String,
     /// The images between which it updates.
@@ -57,6 +59,7 @@ impl Default for Demo {
             json: None,
             kubeconfig: None,
             address: None,
+            proxy_mode: ProxyMode::default(),
             profile: "bench-lite".to_owned(),
             images: DemoImages::default(),
             acts: Vec::new(),
@@ -97,7 +100,9 @@ async fn start_cluster(demo: &Demo, clock: &Clock) -> Result<(Cluster, PathBuf)>
     let images = demo.images.build(&demo.profile).await?;
     let client = DemoImages::client(&demo.profile).await?;
     build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
-    let mut builder = images.into_iter().fold(Bed::builder(Shape::Node).name(BED), BedBuilder::image);
+    let mut builder = images
+        .into_iter()
+        .fold(Bed::builder(Shape::Node).name(BED).proxy_mode(demo.proxy_mode), BedBuilder::image);
     if !demo.no_podward {
         clock.say(&format!("build images of Podward's services (cargo profile {})", demo.profile));
         builder = Installation::prepare(builder, &demo.profile).await?;

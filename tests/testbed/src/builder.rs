@@ -10,6 +10,7 @@ use crate::{
     image::Image,
     kubeconfig, launch, on_panic,
     pki::{self, Authority, name},
+    proxy_mode::ProxyMode,
     shape::Shape,
     start,
     state::{Layout, Live, Record, base},
@@ -27,15 +28,16 @@ pub struct BedBuilder {
     pub(crate) audit_log: bool,
     pub(crate) simulated_nodes: usize,
     pub(crate) dns: bool,
+    pub(crate) proxy_mode: ProxyMode,
     detached: bool,
 }
 
 impl BedBuilder {
     pub(crate) fn new(shape: Shape) -> Self {
         let (name, images) = ("bed".to_owned(), Vec::new());
-        let simulated_nodes = 3;
+        let (simulated_nodes, proxy_mode) = (3, ProxyMode::default());
         let (tools, audit_log, dns, detached) = (None, false, false, false);
-        Self { shape, name, tools, images, audit_log, simulated_nodes, dns, detached }
+        Self { shape, name, tools, images, audit_log, simulated_nodes, dns, proxy_mode, detached }
     }
 
     /// A name for people; beds of the same name get ids that differ. Lower-case letters, digits and dashes, at most 20.
@@ -74,6 +76,12 @@ impl BedBuilder {
     /// more: it waits until a name is found. For a bed of shape [`Shape::Node`] only.
     pub fn dns(mut self, on: bool) -> Self {
         self.dns = on;
+        self
+    }
+
+    /// How kube-proxy leads traffic on a bed of shape [`Shape::Node`]; by iptables, as Kubernetes does by default, if not said.
+    pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
+        self.proxy_mode = mode;
         self
     }
 

@@ -116,7 +116,7 @@ impl Starter<'_> {
             Shape::Node => {
                 let (kubelet, proxy) = tokio::try_join!(
                     self.launch(node::kubelet(context, builder.dns)?),
-                    self.launch(node::kube_proxy(context)?)
+                    self.launch(node::kube_proxy(context, builder.proxy_mode)?)
                 )?;
                 tokio::try_join!(self.healthy(&kubelet), self.healthy(&proxy))?;
                 (vec![NODE_NAME.to_owned()], kubelet)

@@ -1,7 +1,7 @@
 //! The programs that a bed runs, built once and kept in a cache folder.
 //!
 //! Nothing prebuilt is fetched from a vendor's site: Kubernetes, etcd, CoreDNS, kwok and Helm are compiled from the Go
-//! modules that `pins/` names, and containerd, runc, the CNI plugins, busybox and nft are the distribution's packages,
+//! modules that `pins/` names, and containerd, runc, the CNI plugins, busybox, nft and iptables are the distribution's packages,
 //! unpacked but not installed. The folder's name is a digest over all pins but those of CoreDNS, whose digest is in its
 //! file's name: so another pin is another folder or file, and neither ever changes its meaning.
 
@@ -26,7 +26,7 @@ pub use progress::{Progress, Step};
 pub enum Part {
     /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl.
     ControlPlane,
-    /// kubelet, kube-proxy, and the distribution's containerd, runc, CNI plugins, nft and busybox.
+    /// kubelet, kube-proxy, and the distribution's containerd, runc, CNI plugins, nft, iptables and busybox.
     Node,
     /// CoreDNS, for names of Services on a real node.
     Dns,
@@ -144,7 +144,7 @@ impl Tools {
         value
     }
 
-    /// A value for `LD_LIBRARY_PATH` with the libraries that were unpacked for nft and runc, to be given to the
+    /// A value for `LD_LIBRARY_PATH` with the libraries that were unpacked for nft, iptables and runc, to be given to the
     /// processes of a real node only. `None` when the machine had all of them when the packages were unpacked.
     pub fn library_path(&self) -> Option<OsString> {
         let dirs = system::library_dirs_under(&self.dir.join("deb"));
@@ -152,6 +152,12 @@ impl Tools {
             let dirs: Vec<_> = dirs.into_iter().map(PathBuf::into_os_string).collect();
             dirs.join(std::ffi::OsStr::new(":"))
         })
+    }
+
+    /// The folder of the extensions of iptables, where iptables was unpacked.
+    pub fn iptables_extensions(&self) -> Option<PathBuf> {
+        let libraries = system::library_dirs_under(&self.dir.join("deb"));
+        libraries.into_iter().map(|dir| dir.join("xtables")).find(|dir| dir.is_dir())
     }
 
     fn program_dirs(&self) -> impl Iterator<Item = PathBuf> + '_ {

@@ -5,7 +5,9 @@ use podward_core::hooks::{self, Selector};
 
 use crate::selector::compile;
 
-use super::{DeadlinePolicy, FailurePolicy, GateTiming, InvalidHook, LifecycleHook, Phase};
+use super::{
+    DeadlinePolicy, FailurePolicy, GateTiming, InvalidHook, LifecycleHook, Phase, PostCheckRejection,
+};
 
 impl LifecycleHook {
     /// The hook as the engine knows it, once [`check`](Self::check) has found nothing.
@@ -29,6 +31,7 @@ impl LifecycleHook {
             deadline_nanoseconds: i64::from(spec.deadline_seconds) * 1_000_000_000,
             deadline_policy: spec.deadline_policy.into(),
             failure_policy: spec.failure_policy.into(),
+            post_check_rejection: spec.post_check_rejection.into(),
             prepare_timing: spec.prepare_timing.into(),
             complete_timing: spec.complete_timing.into(),
         })
@@ -62,6 +65,15 @@ impl From<FailurePolicy> for hooks::FailurePolicy {
         match policy {
             FailurePolicy::Fail => hooks::FailurePolicy::Fail,
             FailurePolicy::Ignore => hooks::FailurePolicy::Ignore,
+        }
+    }
+}
+
+impl From<PostCheckRejection> for podward_core::PostCheckRejection {
+    fn from(policy: PostCheckRejection) -> Self {
+        match policy {
+            PostCheckRejection::Hold => podward_core::PostCheckRejection::Hold,
+            PostCheckRejection::Rollback => podward_core::PostCheckRejection::Rollback,
         }
     }
 }

@@ -9,8 +9,8 @@ use thiserror::Error;
 use crate::words::shortened;
 
 use super::{
-    CALL_TIMEOUT_MILLISECONDS, Endpoint, LifecycleHook, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS,
-    ORDER_LIMIT, Phase,
+    CALL_TIMEOUT_MILLISECONDS, Endpoint, FailurePolicy, LifecycleHook, LifecycleHookSpec,
+    MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS, ORDER_LIMIT, Phase, PostCheckRejection,
 };
 
 const MAX_TYPES: usize = 64;
@@ -56,6 +56,7 @@ impl LifecycleHook {
             (None, Some(_)) => {}
             _ => return wrong("spec.endpoint", "exactly one of endpoint and attachment must be set"),
         }
+        check_rejection(spec)?;
         let deadline = spec.deadline_seconds;
         if !(1..=MAX_DEADLINE_SECONDS).contains(&deadline) {
             let problem = format!("{deadline} s is not between 1 s and {MAX_DEADLINE_SECONDS} s (24 hours)");
@@ -116,6 +117,27 @@ fn check_phases(phases: &[Phase]) -> Result<(), InvalidHook> {
         return wrong(
             "spec.phases",
             "Release is asked only of hooks that hold pods; add Prepare or Complete",
+        );
+    }
+    Ok(())
+}
+
+/// A refusal of which an operator is told must not end by itself.
+fn check_rejection(spec: &LifecycleHookSpec) -> Result<(), InvalidHook> {
+    if spec.post_check_rejection == PostCheckRejection::Hold {
+        return Ok(());
+    }
+    if !spec.phases.contains(&Phase::PostCheck) {
+        return wrong(
+            "spec.postCheckRejection",
+            "Rollback is about results, and the hook isn't asked about any; add PostCheck to phases",
+        );
+    }
+    if spec.failure_policy == FailurePolicy::Ignore {
+        return wrong(
+            "spec.failurePolicy",
+            "with postCheckRejection Rollback it can't be Ignore: a result that the hook has refused would be accepted when the hook \
+             is away; say Fail",
         );
     }
     Ok(())

@@ -2,7 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use podward_core::PostCheckRejection;
 use podward_core::hooks::Selector;
+use podward_core::keys::POST_CHECK_REJECTION;
 use podward_core::rules;
 
 use super::{AdaptivePolicy, AvailablePolicy, Check, PodTransitionRule, TransitionRule};
@@ -28,6 +30,7 @@ impl PodTransitionRule {
             name: metadata.name.clone().unwrap_or_default(),
             selector,
             rules: found,
+            post_check_rejection: self.rejection().and_then(PostCheckRejection::parse).unwrap_or_default(),
         }
     }
 
@@ -39,7 +42,13 @@ impl PodTransitionRule {
             name: name.to_owned(),
             selector: Some(Selector::everything()),
             rules: refusing(&format!("the PodTransitionRule can't be read: {why}")),
+            ..rules::RuleSet::default()
         }
+    }
+
+    /// The text of the annotation [`POST_CHECK_REJECTION`].
+    pub(super) fn rejection(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(POST_CHECK_REJECTION).map(String::as_str)
     }
 }
 

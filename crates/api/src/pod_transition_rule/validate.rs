@@ -6,10 +6,12 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use podward_core::PostCheckRejection;
+use podward_core::keys::POST_CHECK_REJECTION;
 
 use super::{
-    AdaptivePolicy, AvailablePolicy, MAX_NAME, MAX_RULES, Parameter, PodTransitionRule, TransitionRule,
-    TransitionRuleWebhook, WebhookUrl, ca_certificates,
+    AdaptivePolicy, AvailablePolicy, FailurePolicy, MAX_NAME, MAX_RULES, Parameter, PodTransitionRule,
+    RuleStage, TransitionRule, TransitionRuleWebhook, WebhookUrl, ca_certificates,
 };
 use crate::selector::compile;
 use crate::words::shortened;
@@ -88,7 +90,42 @@ impl PodTransitionRule {
             }
             check_rule(&mut findings, &field, rule);
         }
+        self.check_rejection(&mut findings);
         findings
+    }
+
+    /// The resource is KusionStack's, so it says by an annotation what operators are told.
+    fn check_rejection(&self, findings: &mut Findings) {
+        let Some(text) = self.rejection() else { return };
+        let field = format!("metadata.annotations[{POST_CHECK_REJECTION}]");
+        match PostCheckRejection::parse(text) {
+            Some(PostCheckRejection::Hold) => return,
+            Some(PostCheckRejection::Rollback) => {}
+            None => {
+                let problem =
+                    format!("{:?} is neither Hold (the same as none) nor Rollback", shortened(text));
+                return findings.error(field, problem);
+            }
+        }
+        let is_asked =
+            |rule: &TransitionRule| !rule.disabled && rule.asked_in() == Some(RuleStage::PostCheck);
+        let judges: Vec<(usize, &TransitionRule)> =
+            self.spec.rules.iter().take(MAX_RULES).enumerate().filter(|(_, rule)| is_asked(rule)).collect();
+        if judges.is_empty() {
+            findings.warning(
+                field,
+                "Rollback is about results, and no rule is asked about any: none has the stage PostCheck",
+            );
+        }
+        for (index, rule) in judges {
+            if rule.webhook.as_ref().is_some_and(|webhook| webhook.failure_policy == FailurePolicy::Ignore) {
+                let problem = format!(
+                    "with {POST_CHECK_REJECTION}: Rollback it can't be Ignore (the default): a result that the webhook has refused would \
+                     be accepted when the webhook is away; say Fail"
+                );
+                findings.error(format!("spec.rules[{index}].webhook.failurePolicy"), problem);
+            }
+        }
     }
 }
 

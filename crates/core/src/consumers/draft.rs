@@ -6,6 +6,7 @@ use crate::expected::{ExpectedFinalizers, with_consumers};
 use crate::hooks::{employer_of, finalizer_of};
 use crate::keys::{Key, Stage};
 use crate::operations::{Operation, Operations};
+use crate::refusals::Refusals;
 use crate::time::UnixNanos;
 use crate::view::{ConditionStatus, Facts, PodView};
 
@@ -26,6 +27,8 @@ pub(crate) struct Draft {
     expected_for: Option<(Vec<String>, Vec<String>)>,
     pub(crate) marks: Marks,
     pub(crate) evidence: Evidences,
+    /// Who has refused the results that wait to be judged.
+    pub(crate) refusals: Refusals,
 }
 
 impl Draft {
@@ -41,6 +44,7 @@ impl Draft {
             expected_for: None,
             marks: Marks::parse(pod.facts.asked),
             evidence: Evidences::parse(pod.facts.evidence),
+            refusals: Refusals::of(pod),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::view::ConditionStatus;
 
 use super::HookEvent;
 use super::marks::Asked;
+use super::results::Heard;
 use super::round::{Round, Verdict};
 
 impl Round<'_> {
@@ -61,14 +62,14 @@ impl Round<'_> {
         named.find(|hook| finalizer_of(hook) == finalizer).map_or_else(|| finalizer.to_owned(), String::clone)
     }
 
-    /// Asks whether operations may start (`PreCheck`), or whether their results are good (`PostCheck`). Gives for each operation that
-    /// has to wait all who are waited for.
-    pub(crate) fn check(&mut self, phase: Phase) -> BTreeMap<String, String> {
+    /// Asks whether operations may start (`PreCheck`), or whether their results are good (`PostCheck`).
+    pub(crate) fn check(&mut self, phase: Phase) -> Heard {
         let (asked, answered) = match phase {
             Phase::PreCheck => (Stage::PreCheck, Stage::PreChecked),
             _ => (Stage::PostCheck, Stage::PostChecked),
         };
         let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut heard = Heard::default();
         for (since, operations) in self.to_check(asked, answered) {
             let concerned = |hook: &&Arc<Hook>| {
                 hook.takes_part_in(phase) && operations.iter().any(|(_, type_)| hook.checks_type(type_))
@@ -77,11 +78,13 @@ impl Round<'_> {
             hooks.sort_by_key(|hook| hook.order);
             let mut blocked_at = None;
             for hook in hooks {
-                if blocked_at.is_some_and(|order| order < hook.order) {
-                    break;
-                }
                 let theirs: Vec<(String, String)> =
                     operations.iter().filter(|(_, type_)| hook.checks_type(type_)).cloned().collect();
+                if blocked_at.is_some_and(|order| order < hook.order) {
+                    // Its turn hasn't come (again): what it has refused before stays refused.
+                    heard.object(phase, hook, &theirs, None);
+                    continue;
+                }
                 let question = self.question(hook, phase, theirs.clone(), since);
                 let verdict = self.put(hook, question.clone());
                 if let Verdict::Done(_) = verdict {
@@ -89,6 +92,8 @@ impl Round<'_> {
                     continue;
                 }
                 blocked_at = Some(hook.order);
+                let refusal = self.open.last().filter(|open| open.rejected).map(|open| open.message.clone());
+                heard.object(phase, hook, &theirs, refusal);
                 for (id, _) in theirs {
                     if verdict == Verdict::Cancel {
                         self.cancelled.insert(id);
@@ -99,7 +104,8 @@ impl Round<'_> {
                 }
             }
         }
-        waiting.into_iter().map(|(id, reasons)| (id, reasons.join("; "))).collect()
+        heard.waiting = waiting.into_iter().map(|(id, reasons)| (id, reasons.join("; "))).collect();
+        heard
     }
 
     /// The operations that wait for a check, by when they began to: one question may be for several.

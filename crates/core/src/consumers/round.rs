@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::hooks::{Answer, DeadlinePolicy, Evidence, EvidenceLevel, Hook, Phase, Question, finalizer_of};
 use crate::keys::Stage;
+use crate::refusals::{Objection, PostCheckRejection};
 use crate::time::UnixNanos;
 use crate::view::PodView;
 
@@ -89,8 +90,9 @@ impl<'a> Round<'a> {
             None => (String::new(), false),
         };
         let overdue = self.now >= question.deadline;
+        let policy = self.policy(hook, &question, rejected);
         if overdue {
-            match hook.deadline_policy {
+            match policy {
                 DeadlinePolicy::Proceed | DeadlinePolicy::Cancel if answer.is_none() => {
                     self.wake_at(UnixNanos(self.now.0.saturating_add(LAST_CHANCE)));
                 }
@@ -111,8 +113,18 @@ impl<'a> Round<'a> {
         if rejected {
             self.note(&question, HookEvent::Rejected(message.clone()));
         }
-        self.open.push(OpenQuestion { question, policy: hook.deadline_policy, overdue, rejected, message });
+        self.open.push(OpenQuestion { question, policy, overdue, rejected, message });
         Verdict::Open
+    }
+
+    /// What happens at the deadline of `question`. A result that `hook` has refused isn't accepted because time has passed, where its
+    /// operator is told of it; also not by a process that hasn't heard the hook yet.
+    fn policy(&self, hook: &Hook, question: &Question, rejected: bool) -> DeadlinePolicy {
+        let by = Objection::name_of_hook(&hook.name);
+        let has_refused = || question.operations.iter().any(|(id, _)| self.draft.refusals.has(id, &by));
+        let is_told =
+            question.phase == Phase::PostCheck && hook.post_check_rejection == PostCheckRejection::Rollback;
+        if is_told && (rejected || has_refused()) { DeadlinePolicy::Hold } else { hook.deadline_policy }
     }
 
     /// Whether a question is about operations that haven't begun. A check of the result, taking in and forgetting have nothing that

@@ -1,20 +1,20 @@
 //! The steps of a round, one after the other until none of them changes anything.
 
-use std::collections::BTreeMap;
-
 use crate::advance::advance;
 use crate::busy::BUSY_EVIDENCE;
 use crate::gate::{gate_is_off, gate_to_write};
 use crate::hooks::{GateTiming, Phase, is_hook_finalizer};
-use crate::keys::{ASKED, AVAILABLE_CONDITIONS, EVIDENCE, Stage};
+use crate::keys::{ASKED, AVAILABLE_CONDITIONS, EVIDENCE, REFUSED, Stage};
 use crate::operations::Operations;
 use crate::patch::LabelChanges;
 use crate::plan::{CheckResult, Checks, Plan, plan_labels};
+use crate::refusals::{Objection, Refusals};
 use crate::time::UnixNanos;
 use crate::view::{ConditionStatus, PodView};
 
 use super::draft::is_out;
 use super::marks::{Asked, Marks};
+use super::results::Heard;
 use super::round::Round;
 use super::{Consumers, FinalizerChanges, HookEvent};
 
@@ -24,8 +24,8 @@ const PASSES: usize = 64;
 /// Everybody's checks, rules and hooks side by side: whoever refuses is named.
 struct Consulted<'c> {
     rules: &'c dyn Checks,
-    pre: BTreeMap<String, String>,
-    post: BTreeMap<String, String>,
+    pre: Heard,
+    post: Heard,
 }
 
 fn both(rules: CheckResult, hooks: Option<&String>) -> CheckResult {
@@ -38,11 +38,17 @@ fn both(rules: CheckResult, hooks: Option<&String>) -> CheckResult {
 
 impl Checks for Consulted<'_> {
     fn pre_check(&self, id: &str, operation_type: &str) -> CheckResult {
-        both(self.rules.pre_check(id, operation_type), self.pre.get(id))
+        both(self.rules.pre_check(id, operation_type), self.pre.waiting.get(id))
     }
 
     fn post_check(&self, id: &str, operation_type: &str) -> CheckResult {
-        both(self.rules.post_check(id, operation_type), self.post.get(id))
+        both(self.rules.post_check(id, operation_type), self.post.waiting.get(id))
+    }
+
+    fn objections(&self, id: &str, operation_type: &str) -> Vec<Objection> {
+        let mut all = self.rules.objections(id, operation_type);
+        all.extend(self.post.objections.get(id).into_iter().flatten().cloned());
+        all
     }
 }
 
@@ -92,6 +98,7 @@ impl Round<'_> {
             return true;
         }
         self.take(&|pod| plan_labels(pod, &checks, now));
+        self.refuse(&checks);
         let before = (self.draft.finalizers.clone(), self.draft.gate, self.draft.marks.clone());
         self.turn_off();
         self.prepare();
@@ -222,7 +229,9 @@ impl Round<'_> {
         // A doubt that an answer has ended is ended on the pod, or the next process would have it again.
         let stored = Marks::parse(self.pod.facts.asked);
         let is_settled = stored.0.keys().any(|hook| !self.draft.marks.0.contains_key(hook));
-        let stale = self.forget() || is_settled;
+        let told = Refusals::parse(self.pod.facts.refused);
+        let is_retold = !self.pod.terminating && !told.are_by_the_same(&self.draft.refusals);
+        let stale = self.forget() || is_settled || is_retold;
         let labels = LabelChanges::between(self.pod.labels, &self.draft.labels);
         let gate = self.draft.gate.filter(|gate| self.pod.gate != Some(*gate));
         let finalizers = self.finalizers();
@@ -235,6 +244,7 @@ impl Round<'_> {
             || self.must_expect(&names);
         let annotations = if writes { self.annotations() } else { Vec::new() };
         let operations = self.draft.operations();
+        let refused = self.draft.refusals.beyond(&told, &operations);
         let waits = |id: &str| {
             operations.get(id).is_some_and(|operation| {
                 (operation.has(Stage::PreCheck) && !operation.has(Stage::PreChecked))
@@ -251,8 +261,10 @@ impl Round<'_> {
             open: self.open,
             kept,
             notes: self.notes,
+            refused,
             wake: self.wake,
             now: self.now,
+            refusals: self.draft.refusals.text(),
             expected: self.draft.expected,
         }
     }
@@ -313,6 +325,7 @@ impl Round<'_> {
             (ASKED, self.draft.marks.text(), facts.asked),
         ];
         if !self.pod.terminating {
+            changes.push((REFUSED, self.draft.refusals.text(), facts.refused));
             changes.push((AVAILABLE_CONDITIONS, self.draft.expected.clone(), self.pod.available_conditions));
         }
         let found: Vec<(&'static str, Option<String>)> = changes

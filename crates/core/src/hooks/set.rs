@@ -69,6 +69,7 @@ impl HookSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PostCheckRejection;
     use crate::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Phase, Selector};
 
     fn hook(name: &str, order: i32) -> Hook {
@@ -82,6 +83,7 @@ mod tests {
             deadline_nanoseconds: 1,
             deadline_policy: DeadlinePolicy::Hold,
             failure_policy: FailurePolicy::Fail,
+            post_check_rejection: PostCheckRejection::Hold,
             prepare_timing: GateTiming::AfterGate,
             complete_timing: GateTiming::BeforeGate,
         }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::asking::Asking;
+use super::asking::{Asking, CheckStage};
 use super::{Check, Rule, RuleSet};
 use crate::keys::SERVICE_AVAILABLE;
+use crate::refusals::{Objection, PostCheckRejection};
 
 /// A reason may have so many bytes; what is longer is cut.
 const REASON_LIMIT: usize = 512;
@@ -40,8 +41,10 @@ impl Subject<'_> {
 pub enum Answer {
     /// It agrees.
     Approved,
-    /// It doesn't, or not yet, for this reason. It will be asked again, or goes on to be asked, without our doing.
+    /// It doesn't, for this reason. It will be asked again without our doing.
     Rejected(String),
+    /// It has said neither yet, for this reason: it takes its time, or can't be asked. It goes on to be asked without our doing.
+    Waiting(String),
 }
 
 /// What is known of the answers of webhooks.
@@ -100,6 +103,8 @@ pub struct Judgement {
     pub webhooks: Vec<String>,
     /// The places in [`RuleSet::rules`] of the budgets in which it needs room.
     pub budgets: Vec<usize>,
+    /// Those of `refusals` of which an operator is to be told that his result is refused.
+    pub objections: Vec<Objection>,
 }
 
 /// The rules that a pod is to pass without being asked, as its annotation [`SKIP_RULES`](crate::keys::SKIP_RULES) names them, in any
@@ -133,6 +138,7 @@ impl RuleSet {
             if rule.check == Check::Webhook {
                 judgement.webhooks.push(rule.name.clone());
             }
+            let mut says_no = false;
             let refusal = match &rule.check {
                 Check::Nothing => continue,
                 Check::Available(_) if pod.is_available() => {
@@ -141,13 +147,20 @@ impl RuleSet {
                 }
                 Check::Available(_) => None,
                 Check::Labels(selector) if selector.matches(pod.labels) => None,
-                Check::Labels(selector) => Some(format!(
-                    "block by label check policy, pod {}/{} labels not match {selector}",
-                    pod.namespace, pod.name
-                )),
+                Check::Labels(selector) => {
+                    says_no = true;
+                    Some(format!(
+                        "block by label check policy, pod {}/{} labels not match {selector}",
+                        pod.namespace, pod.name
+                    ))
+                }
                 Check::Webhook => match answers.answer(self, rule, pod, asking) {
                     Some(Answer::Approved) => None,
-                    Some(Answer::Rejected(reason)) => Some(reason),
+                    Some(Answer::Rejected(reason)) => {
+                        says_no = true;
+                        Some(reason)
+                    }
+                    Some(Answer::Waiting(reason)) => Some(reason),
                     None => {
                         judgement.ask.push(rule.name.clone());
                         Some("its webhook has not answered yet".to_owned())
@@ -157,7 +170,17 @@ impl RuleSet {
             };
             match refusal {
                 None => judgement.passed.push(rule.name.clone()),
-                Some(reason) => judgement.refusals.push(Refusal::new(&rule.name, reason)),
+                Some(reason) => {
+                    let refusal = Refusal::new(&rule.name, reason);
+                    if asking.stage == CheckStage::PostCheck
+                        && self.post_check_rejection == PostCheckRejection::Rollback
+                    {
+                        let by = Objection::name_of_rule(&self.name, &rule.name);
+                        let reason = says_no.then(|| refusal.reason.clone());
+                        judgement.objections.push(Objection { by, reason });
+                    }
+                    judgement.refusals.push(refusal);
+                }
             }
         }
         judgement

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, Claim, DEAREST, REASON_LIMIT};
+use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, Claim, DEAREST, REASON_LIMIT, told_limit};
 use podward_core::hold::{Outcome, answer};
 use podward_core::keys::{BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, POD_DELETION_COST, Stage};
 use podward_core::wish::{DeletionKind, Wish};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Consumers, Facts, NoRules, Plan, Pod, PodView, ReviewPolicy,
-    UnixNanos, Writer, explain, on_update, plan, review,
+    CheckResult, Checks, ConditionStatus, Consumers, Facts, NoRules, Objection, Plan, Pod, PodView,
+    ReviewPolicy, UnixNanos, Writer, explain, on_update, plan, review,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -195,6 +195,9 @@ fn what_others_say_is_told_too() {
         }
         fn post_check(&self, _: &str, _: &str) -> CheckResult {
             CheckResult::Pass
+        }
+        fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+            Vec::new()
         }
     }
     let mut worker = Worker::new().busy(30, "encoding");
@@ -393,4 +396,26 @@ proptest! {
             prop_assert!(!worker.has(Stage::Operating, id) || worker.has(Stage::PreChecked, id), "{id} waits");
         }
     }
+}
+
+#[test]
+fn the_maximum_can_be_read_back_from_the_condition() {
+    let mut worker = Worker::new().busy(50, "encoding 17. operation of a surgeon");
+    for (id, announced) in [("a", 0), ("b", 10)] {
+        worker.begin(id, at(announced));
+        worker.labels.insert(Stage::PreCheck.key(id), at(announced).to_string());
+    }
+    let message = |checks: &BusyChecks<'_>| explain(&worker.view(), checks, &[]).message;
+    let told = message(&BusyChecks::new(&worker.view(), MOST, at(20), &NoRules));
+    assert_eq!(told_limit(&told, "a"), None, "the reason looks like the next sentence: {told}");
+    assert_eq!(told_limit(&told, "c"), None);
+    let worker = Worker { reason: None, ..worker };
+    let message = |checks: &BusyChecks<'_>| explain(&worker.view(), checks, &[]).message;
+    let told = message(&BusyChecks::new(&worker.view(), MOST, at(20), &NoRules));
+    assert_eq!((told_limit(&told, "a"), told_limit(&told, "b")), (Some(at(100)), Some(at(110))), "{told}");
+    // Of an operation for which it has passed nothing is told, nor where nobody knows it.
+    let told = message(&BusyChecks::new(&worker.view(), MOST, at(105), &NoRules));
+    assert_eq!(told_limit(&told, "a"), None, "{told}");
+    let told = message(&BusyChecks::without_maximum(&worker.view(), at(20), &NoRules));
+    assert_eq!(told_limit(&told, "b"), None, "{told}");
 }

@@ -8,9 +8,9 @@ use podward_core::{ConditionStatus, NoRules, Operations, explain, on_update, pla
 use crate::words::{EXPECTS_CONSUMER, Hold, NOW, off, on};
 use crate::world::{Blockable, World};
 
-pub(crate) const HELD_PRE: Blockable = Blockable { pre: true, post: false };
-pub(crate) const HELD_POST: Blockable = Blockable { pre: false, post: true };
-pub(crate) const FREE: Blockable = Blockable { pre: false, post: false };
+pub(crate) const HELD_PRE: Blockable = Blockable { pre: true, post: false, refuses: false };
+pub(crate) const HELD_POST: Blockable = Blockable { pre: false, post: true, refuses: false };
+pub(crate) const FREE: Blockable = Blockable { pre: false, post: false, refuses: false };
 
 /// A pod whose operation `a` has its permission. The pod's consumer is expected back at the end.
 pub(crate) fn operating(webhook: bool) -> World {
@@ -117,7 +117,7 @@ fn a_wrong_cancel_leaves_no_orphans() {
         (false, false, false),
     ] {
         let mut world = World::in_service(true, true);
-        world.checks = Blockable { pre: blocked, post: false };
+        world.checks = Blockable { pre: blocked, ..FREE };
         world.webhook = webhook;
         world.begin("a", "update");
         world.reconcile_latest();

@@ -1,9 +1,9 @@
 //! Hooks that answer in any order, too late or never, come, go and change, while pods are operated on and end at any moment and the
 //! process restarts: the safety properties hold, and everything comes to rest.
 
-use podward_core::ConditionStatus;
 use podward_core::hooks::{Answer, DeadlinePolicy, GateTiming, Hook, Phase, Selector, is_hook_finalizer};
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use podward_core::{ConditionStatus, PostCheckRejection};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -51,6 +51,7 @@ prop_compose! {
         order in -1..=1i32,
         seconds in 1..100i64,
         deadline_policy in policy(),
+        tells in any::<bool>(),
         prepare_timing in timing(),
         complete_timing in timing(),
     ) -> Hook {
@@ -63,6 +64,7 @@ prop_compose! {
         Hook {
             phases, pod_selector, order, deadline_policy, prepare_timing, complete_timing,
             deadline_nanoseconds: seconds * 1_000_000_000,
+            post_check_rejection: if tells { PostCheckRejection::Rollback } else { PostCheckRejection::Hold },
             ..hook(HOOKS[name])
         }
     }
@@ -137,6 +139,7 @@ proptest! {
         world.webhook = webhook_at_end;
         all_end(&mut world, undo);
         prop_assert_eq!(world.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
+        prop_assert_eq!(&world.pod.refused, &None);
         prop_assert!(!has_gate || world.pod.gate == Some(ConditionStatus::True));
         world.assert_held_by_exactly_its_hooks();
         let at_rest = world.pod.clone();

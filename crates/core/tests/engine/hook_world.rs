@@ -9,9 +9,13 @@ use podward_core::hooks::{
     Phase, Question, Selector, finalizer_of, is_hook_finalizer,
 };
 use podward_core::keys::{self, Stage};
-use podward_core::{Checks, ConditionStatus, Consumers, Operations, Plan, PodView, UnixNanos, plan};
+use podward_core::refusals::Refusals;
+use podward_core::{
+    Checks, ConditionStatus, Consumers, Objection, Operations, Plan, PodView, PostCheckRejection, UnixNanos,
+    plan,
+};
 
-use crate::world::{Stored, World, whole_seconds};
+use crate::world::{Stored, World, assert_refused_are_judged, whole_seconds};
 
 mod checks;
 
@@ -30,6 +34,7 @@ pub(crate) fn hook(name: &str) -> Hook {
         deadline_nanoseconds: 60_000_000_000,
         deadline_policy: DeadlinePolicy::Hold,
         failure_policy: FailurePolicy::Fail,
+        post_check_rejection: PostCheckRejection::Hold,
         prepare_timing: GateTiming::AfterGate,
         complete_timing: GateTiming::BeforeGate,
     }
@@ -118,6 +123,16 @@ impl Hooks {
     fn has_done(&self, hook: &str, phases: &[Phase]) -> bool {
         self.board.0.iter().any(|((name, phase, _), answer)| {
             name == hook && phases.contains(phase) && matches!(answer, Answer::Done(_))
+        })
+    }
+
+    /// Whether it has said no to the result of the operation `id`, as far as the process knows.
+    fn has_rejected(&self, hook: &str, id: &str) -> bool {
+        self.asked.iter().any(|question| {
+            question.hook == hook
+                && question.phase == Phase::PostCheck
+                && question.operations.iter().any(|(other, _)| other == id)
+                && matches!(self.board.0.get(&key(question)), Some(Answer::Rejected { .. }))
         })
     }
 
@@ -229,12 +244,14 @@ impl World {
                     keys::AVAILABLE_CONDITIONS => pod.expected.clone_from(text),
                     keys::EVIDENCE => pod.evidence.clone_from(text),
                     keys::ASKED => pod.asked.clone_from(text),
+                    keys::REFUSED => pod.refused.clone_from(text),
                     _ => {}
                 }
             }
         });
         let new = self.pod.clone();
         self.check_hooks(&old, &new, plan);
+        self.check_refusals(&old, &new);
         self.hooks.ask(plan.questions());
         if self.hooks.registered.is_empty() {
             return;

@@ -21,7 +21,7 @@ pub(crate) enum Act {
     /// The controller sees the version this many writes ago: an event that is late, doubled or out of order.
     Controller(usize),
     Webhook(bool),
-    Checks(bool, bool),
+    Checks(bool, bool, bool),
 }
 
 pub(crate) fn act() -> impl Strategy<Value = Act> {
@@ -34,7 +34,7 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         4 => Just(Act::Traffic),
         6 => prop_oneof![3 => Just(0usize), 1 => 0..5usize].prop_map(Act::Controller),
         2 => prop::bool::weighted(0.7).prop_map(Act::Webhook),
-        1 => (any::<bool>(), any::<bool>()).prop_map(|(pre, post)| Act::Checks(pre, post)),
+        1 => any::<(bool, bool, bool)>().prop_map(|(pre, post, refuses)| Act::Checks(pre, post, refuses)),
     ]
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn perform(world: &mut World, act: &Act) {
             world.reconcile(&seen);
         }
         Act::Webhook(there) => world.webhook = there,
-        Act::Checks(pre, post) => world.checks = Blockable { pre, post },
+        Act::Checks(pre, post, refuses) => world.checks = Blockable { pre, post, refuses },
     }
 }
 
@@ -105,6 +105,7 @@ proptest! {
         world.webhook = webhook_at_end;
         all_end(&mut world, undo);
         prop_assert_eq!(world.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
+        prop_assert_eq!(&world.pod.refused, &None);
         prop_assert!(!has_gate || world.pod.gate == Some(ConditionStatus::True));
     }
 

@@ -16,6 +16,7 @@ mod hook_tables;
 mod hook_world;
 mod interleavings;
 mod patches;
+mod refusals;
 mod releasing;
 mod repeats;
 mod reviews;

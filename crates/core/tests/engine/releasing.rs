@@ -221,6 +221,7 @@ fn a_reinstall_takes_the_pod_in_again() {
             (keys::AVAILABLE_CONDITIONS, &world.pod.expected),
             (keys::ASKED, &world.pod.asked),
             (keys::EVIDENCE, &world.pod.evidence),
+            (keys::REFUSED, &world.pod.refused),
         ]
         .into_iter()
         .filter_map(|(key, text)| Some((key.to_owned(), text.clone()?)))
@@ -293,8 +294,9 @@ fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
         one(keys::ASKED, text("{}")),
         one(keys::EVIDENCE, text("?")),
         one(keys::BREAK_GLASS, text("why")),
+        one(keys::REFUSED, text("{}")),
     )
-        .prop_map(|(a, b, c, d, e, f, g)| [a, b, c, d, e, f, g].into_iter().flatten().collect())
+        .prop_map(|(a, b, c, d, e, f, g, h)| [a, b, c, d, e, f, g, h].into_iter().flatten().collect())
 }
 
 fn pods() -> impl Strategy<Value = Whole> {
@@ -331,7 +333,7 @@ proptest! {
         prop_assert!(!after.labels.keys().any(|key| Key::parse(key).is_protected()), "{:?}", after.labels);
         prop_assert!(!after.finalizers.iter().any(|finalizer| is_hook_finalizer(finalizer)));
         prop_assert!(!after.is_told);
-        for key in [keys::DELETION_WISH, keys::ASKED, keys::EVIDENCE] {
+        for key in [keys::DELETION_WISH, keys::ASKED, keys::EVIDENCE, keys::REFUSED] {
             prop_assert!(!after.annotations.contains_key(key), "{key}");
         }
         let expected = after.annotations.get(keys::AVAILABLE_CONDITIONS);

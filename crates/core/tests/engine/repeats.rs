@@ -111,7 +111,7 @@ fn a_pod_whose_result_was_not_judged_stays_out_while_its_operation_begins_again(
     let mut world = operating(true);
     let granted = world.pod.version;
     end_a(&mut world, false);
-    world.checks = Blockable { pre: true, post: true };
+    world.checks = Blockable { pre: true, post: true, refuses: false };
     world.begin("a", "update");
     world.settle();
     never_on_since(&world, granted);

@@ -168,7 +168,7 @@ fn protected() -> Vec<String> {
 
 #[test]
 fn labels_that_only_podward_writes_are_protected() {
-    assert_eq!(protected().len(), 11);
+    assert_eq!(protected().len(), 12);
     for key in protected() {
         let without = on("");
         let with = without.clone().labelled(&key, "1");

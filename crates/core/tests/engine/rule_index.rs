@@ -20,7 +20,7 @@ fn selector(entries: &[(&str, &str)]) -> Selector {
 }
 
 fn set(name: &str, selector: Option<Selector>) -> RuleSet {
-    RuleSet { namespace: "shop".to_owned(), name: name.to_owned(), selector, rules: Vec::new() }
+    RuleSet { namespace: "shop".to_owned(), name: name.to_owned(), selector, ..RuleSet::default() }
 }
 
 #[test]

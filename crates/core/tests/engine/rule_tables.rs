@@ -8,7 +8,10 @@ use podward_core::rules::{
     Amount, Answer, Answers, Asking, AvailablePolicy, Budget, Check, CheckStage, ExpFunc, Ledger, Limit,
     Member, NoAnswers, Others, Refusal, Rule, RuleSet, Settlement, Subject, askings, settle,
 };
-use podward_core::{CheckResult, Checks, ConditionStatus, Consumers, Facts, PodView, UnixNanos, plan};
+use podward_core::{
+    CheckResult, Checks, ConditionStatus, Consumers, Facts, Objection, PodView, PostCheckRejection,
+    UnixNanos, plan,
+};
 
 use crate::rule_world::Labels;
 
@@ -37,6 +40,7 @@ fn set(name: &str, rules: Vec<Rule>) -> RuleSet {
         name: name.to_owned(),
         selector: Some(Selector::everything()),
         rules,
+        ..RuleSet::default()
     }
 }
 
@@ -306,6 +310,45 @@ fn what_was_given_stays_while_it_is_asked_for() {
     assert_eq!(second.rooms[0].granted, 1);
 }
 
+/// Only a rule that says no to a result objects; who can't tell keeps it waiting without a word to its operator.
+#[test]
+fn objections_are_of_those_who_say_no_to_a_result() {
+    let wanted = Selector::new([("good".to_owned(), "yes".to_owned())].into(), []).unwrap();
+    let at = |stage| {
+        let rule =
+            |name: &str, check| Rule { name: name.to_owned(), stage: Some(stage), check, ..Rule::default() };
+        vec![
+            rule("labels", Check::Labels(wanted.clone())),
+            rule("unreadable", Check::Unreadable("nobody knows".to_owned())),
+            rule("webhook", Check::Webhook),
+        ]
+    };
+    let of = |stage, policy, answer: Option<Answer>| {
+        let set = RuleSet { post_check_rejection: policy, ..set("web", at(stage)) };
+        let (asking, labels) = (Asking { stage, ..asking("7") }, labels(&[]));
+        let judged = match answer {
+            Some(answer) => set.judge(&pod("a", &labels), &asking, &Says([("webhook", answer)].into())),
+            None => set.judge(&pod("a", &labels), &asking, &NoAnswers),
+        };
+        assert_eq!(judged.refusals.len() + judged.passed.len(), 3);
+        let told = judged.objections.into_iter();
+        told.map(|Objection { by, reason }| (by, reason.is_some())).collect::<Vec<_>>()
+    };
+    let (post, rollback) = (CheckStage::PostCheck, PostCheckRejection::Rollback);
+    let expected = |webhook: Option<bool>| {
+        let mut all = vec![("rule web/labels".to_owned(), true), ("rule web/unreadable".to_owned(), false)];
+        all.extend(webhook.map(|says_no| ("rule web/webhook".to_owned(), says_no)));
+        all
+    };
+    let says = |text: &str| text.to_owned();
+    assert_eq!(of(post, rollback, None), expected(Some(false)), "not asked yet");
+    assert_eq!(of(post, rollback, Some(Answer::Waiting(says("running")))), expected(Some(false)));
+    assert_eq!(of(post, rollback, Some(Answer::Rejected(says("no")))), expected(Some(true)));
+    assert_eq!(of(post, rollback, Some(Answer::Approved)), expected(None));
+    assert_eq!(of(post, PostCheckRejection::Hold, Some(Answer::Rejected(says("no")))), []);
+    assert_eq!(of(CheckStage::PreCheck, rollback, Some(Answer::Rejected(says("no")))), []);
+}
+
 struct Refuses;
 
 impl Checks for Refuses {
@@ -315,6 +358,10 @@ impl Checks for Refuses {
 
     fn post_check(&self, _: &str, _: &str) -> CheckResult {
         CheckResult::Pass
+    }
+
+    fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+        Vec::new()
     }
 }
 
@@ -333,6 +380,7 @@ fn rules_and_hooks_are_both_named() {
         deadline_nanoseconds: 1_000_000_000,
         deadline_policy: DeadlinePolicy::Hold,
         failure_policy: FailurePolicy::Fail,
+        post_check_rejection: PostCheckRejection::Hold,
         prepare_timing: GateTiming::AfterGate,
         complete_timing: GateTiming::BeforeGate,
     };

@@ -10,7 +10,8 @@ use podward_core::rules::{
     Rule, RuleSet, Settlement, Subject, askings, settle,
 };
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, PodView, UnixNanos, advance, plan_labels,
+    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Objection, PodView, UnixNanos, advance,
+    plan_labels,
 };
 use proptest::prelude::*;
 
@@ -108,6 +109,7 @@ fn rule_set(rule: usize, most: u32) -> RuleSet {
             check: Check::Available(policy),
             ..Rule::default()
         }],
+        ..RuleSet::default()
     }
 }
 
@@ -149,6 +151,10 @@ impl Checks for ByLedger<'_> {
 
     fn post_check(&self, _: &str, _: &str) -> CheckResult {
         CheckResult::Pass
+    }
+
+    fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+        Vec::new()
     }
 }
 

@@ -119,7 +119,7 @@ fn step_1a_undo_takes_every_label_of_the_id() {
         ),
     ]);
     let all: String = Stage::ALL.iter().map(|stage| format!("{stage}/x ")).collect();
-    off(&all).written("").expect("", "2.2 1a: all twelve");
+    off(&all).written("").expect("", "2.2 1a: all of them");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Operations, Pod, PodView, UnixNanos, advance,
-    gate_to_write, plan_labels,
+    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Objection, Operations, Pod, PodView,
+    UnixNanos, advance, gate_to_write, plan_labels,
 };
 use serde_json::{Value, json};
 
@@ -253,6 +253,10 @@ impl Checks for Hold {
 
     fn post_check(&self, id: &str, _: &str) -> CheckResult {
         answer(self.results.contains(&id), "the new version fails its probe")
+    }
+
+    fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+        Vec::new()
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Operations, PodView, UnixNanos, advance,
+    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Objection, Operations, PodView, UnixNanos,
+    advance,
 };
 
 use crate::hook_world::{Hooks, TIER};
@@ -27,6 +28,7 @@ pub(crate) struct Stored {
     pub(crate) expected: Option<String>,
     pub(crate) evidence: Option<String>,
     pub(crate) asked: Option<String>,
+    pub(crate) refused: Option<String>,
     pub(crate) times: Times,
 }
 
@@ -58,6 +60,7 @@ impl Stored {
                 containers_ready: self.containers_ready,
                 evidence: self.evidence.as_deref(),
                 asked: self.asked.as_deref(),
+                refused: self.refused.as_deref(),
                 busy_until: None,
                 busy_reason: None,
                 created_at: self.times.created,
@@ -87,6 +90,8 @@ impl Stored {
 pub(crate) struct Blockable {
     pub(crate) pre: bool,
     pub(crate) post: bool,
+    /// A rule whose refusals operators are told of says no. While `post` alone is set, it says nothing.
+    pub(crate) refuses: bool,
 }
 
 impl Checks for Blockable {
@@ -95,7 +100,16 @@ impl Checks for Blockable {
     }
 
     fn post_check(&self, _: &str, _: &str) -> CheckResult {
-        if self.post { CheckResult::Wait("blocked".to_owned()) } else { CheckResult::Pass }
+        match self.post || self.refuses {
+            true => CheckResult::Wait("blocked".to_owned()),
+            false => CheckResult::Pass,
+        }
+    }
+
+    fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+        let reason = self.refuses.then(|| "too many errors".to_owned());
+        let by = Objection::name_of_rule("web", "errors");
+        if self.post || self.refuses { vec![Objection { by, reason }] } else { Vec::new() }
     }
 }
 
@@ -132,6 +146,7 @@ impl World {
             expected: expects_consumer.then(|| EXPECTED.to_owned()),
             evidence: None,
             asked: None,
+            refused: None,
             times: Times { created: Some(UnixNanos(1_700_000_000_000_000_000)), ..Times::default() },
         };
         World {
@@ -160,6 +175,8 @@ impl World {
             changes.apply(&mut new.labels);
             let again = advance(Some(&old.view()), &new.view(), UnixNanos(0));
             assert_eq!(again, LabelChanges::default(), "advance is idempotent: {new:?}");
+            // Without the webhook the controller sees to it; see `check_refusals`.
+            assert_refused_are_judged(&new);
         }
         if new == old {
             return;
@@ -249,6 +266,15 @@ impl World {
             }
         }
         panic!("the pod does not come to rest: {:#?}", self.pod);
+    }
+}
+
+/// Only a result that waits to be judged can be refused.
+pub(crate) fn assert_refused_are_judged(pod: &Stored) {
+    for (id, operation) in Operations::parse(&pod.labels).iter() {
+        let is_judged = operation.has(Stage::Operated)
+            && !operation.has_any(&[Stage::Operating, Stage::PostChecked, Stage::Completing]);
+        assert!(is_judged || !operation.has(Stage::Rollback), "{id} is refused: {pod:?}");
     }
 }
 

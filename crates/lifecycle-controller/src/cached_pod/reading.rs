@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use podward_core::ConditionStatus;
 use podward_core::keys::{
     ASKED, AVAILABLE_CONDITIONS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_WISH, EVIDENCE,
-    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, RULE_DETAIL_PREFIX, SERVICE_READY_GATE,
-    SKIP_RULES,
+    IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, REFUSED, RULE_DETAIL_PREFIX,
+    SERVICE_READY_GATE, SKIP_RULES,
 };
 use serde::{Deserialize, Deserializer};
 
@@ -54,7 +54,7 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 10] = [
+        const OURS: [&str; 11] = [
             ASKED,
             AVAILABLE_CONDITIONS,
             BUSY_REASON,
@@ -64,6 +64,7 @@ impl<'de> Deserialize<'de> for OurAnnotations {
             EVIDENCE,
             IDLE_DELETION_COST,
             POD_DELETION_COST,
+            REFUSED,
             SKIP_RULES,
         ];
         let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::core::error_boundary::InvalidObject;
 use podward_api::{HookStatus, LifecycleHook, LifecycleHookSpec, MAX_DEADLINE_SECONDS};
+use podward_core::PostCheckRejection;
 use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, Phase, Selector};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -152,6 +153,7 @@ fn stand_in(name: String, problem: &str) -> Registered {
             deadline_nanoseconds: i64::from(MAX_DEADLINE_SECONDS) * 1_000_000_000,
             deadline_policy: DeadlinePolicy::Hold,
             failure_policy: FailurePolicy::Fail,
+            post_check_rejection: PostCheckRejection::Hold,
             prepare_timing: GateTiming::AfterGate,
             complete_timing: GateTiming::BeforeGate,
         },

@@ -11,7 +11,7 @@ use podward_core::keys::{DELETE_OPERATION, DELETE_TYPE, Stage, TO_DELETE};
 use podward_core::wish::{
     Changes, DeletionKind, Intent, Wish, begin, cancel, intent, put_off, raise, record,
 };
-use podward_core::{CheckResult, Checks, Operations, UnixNanos};
+use podward_core::{CheckResult, Checks, Objection, Operations, UnixNanos};
 
 use super::ledger::Ledger;
 use super::lost_nodes::LostNodes;
@@ -96,6 +96,10 @@ impl Checks for DeletionChecks<'_> {
 
     fn post_check(&self, id: &str, operation_type: &str) -> CheckResult {
         self.others.post_check(id, operation_type)
+    }
+
+    fn objections(&self, id: &str, operation_type: &str) -> Vec<Objection> {
+        self.others.objections(id, operation_type)
     }
 }
 

@@ -216,6 +216,24 @@ mod tests {
         assert_eq!(finish(&pod(&[]), "a", NOW).unwrap_err().code(), Code::FailedPrecondition);
     }
 
+    /// An operator whose result is refused begins again under the same id, or cancels.
+    #[test]
+    fn a_refused_operation_is_begun_again_or_cancelled() {
+        let stages = [Stage::Operated, Stage::PostCheck, Stage::Rollback];
+        let mut labels: Vec<_> = stages.map(|stage| (stage.key("a"), "1")).into();
+        labels.push((Stage::DoneOperationType.key("a"), "update"));
+        let refused = pod(&labels);
+        let after = |decision| {
+            let mut labels = refused.view().labels.clone();
+            changes(decision).apply(&mut labels);
+            labels.into_keys().filter(|key| key != CONTROL_LABEL).collect::<Vec<_>>()
+        };
+        let stages = [Stage::Operating, Stage::OperationType, Stage::PreCheck, Stage::Preparing];
+        assert_eq!(after(begin(&refused, "a", "update", NOW)), stages.map(|stage| stage.key("a")));
+        assert_eq!(begin(&refused, "a", "other", NOW).unwrap_err().code(), Code::AlreadyExists);
+        assert_eq!(after(cancel(&refused, "a", NOW)), Vec::<String>::new());
+    }
+
     #[test]
     fn cancel_leaves_nothing() {
         let pod = pod(&operating("a"));

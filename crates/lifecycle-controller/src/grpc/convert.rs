@@ -27,6 +27,7 @@ pub(super) fn to_resource(hook: v1::Hook) -> Result<api::LifecycleHook, Status> 
         deadline_seconds: to_seconds(hook.deadline.as_ref())?,
         deadline_policy: to_deadline_policy(hook.deadline_policy)?,
         failure_policy: to_failure_policy(hook.failure_policy)?,
+        post_check_rejection: to_rejection(hook.post_check_rejection)?,
         order: hook.order,
         prepare_timing: to_timing("prepare_timing", hook.prepare_timing, api::GateTiming::AfterGate)?,
         complete_timing: to_timing("complete_timing", hook.complete_timing, api::GateTiming::BeforeGate)?,
@@ -65,6 +66,11 @@ pub(super) fn from_resource(resource: &api::LifecycleHook) -> v1::Hook {
         failure_policy: match spec.failure_policy {
             api::FailurePolicy::Fail => v1::FailurePolicy::Fail,
             api::FailurePolicy::Ignore => v1::FailurePolicy::Ignore,
+        }
+        .into(),
+        post_check_rejection: match spec.post_check_rejection {
+            api::PostCheckRejection::Hold => v1::PostCheckRejection::Hold,
+            api::PostCheckRejection::Rollback => v1::PostCheckRejection::Rollback,
         }
         .into(),
         order: spec.order,
@@ -169,6 +175,16 @@ fn to_failure_policy(number: i32) -> Result<api::FailurePolicy, Status> {
         Ok(v1::FailurePolicy::Unspecified | v1::FailurePolicy::Fail) => Ok(api::FailurePolicy::Fail),
         Ok(v1::FailurePolicy::Ignore) => Ok(api::FailurePolicy::Ignore),
         Err(_) => Err(unknown("failure_policy", number)),
+    }
+}
+
+fn to_rejection(number: i32) -> Result<api::PostCheckRejection, Status> {
+    match v1::PostCheckRejection::try_from(number) {
+        Ok(v1::PostCheckRejection::Unspecified | v1::PostCheckRejection::Hold) => {
+            Ok(api::PostCheckRejection::Hold)
+        }
+        Ok(v1::PostCheckRejection::Rollback) => Ok(api::PostCheckRejection::Rollback),
+        Err(_) => Err(unknown("post_check_rejection", number)),
     }
 }
 

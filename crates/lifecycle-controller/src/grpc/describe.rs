@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use podward_core::busy::{Busy, BusyChecks, Claim};
 use podward_core::hooks::hook_of;
 use podward_core::keys::TO_DELETE;
+use podward_core::refusals::{Refusal, Refusals};
 use podward_core::wish::{DeletionKind, Wish};
 use podward_core::{NoRules, Operations, Phase, PodView, UNKNOWN_TYPE, available, explain};
 use podward_proto::v1;
@@ -22,7 +23,7 @@ pub(super) fn describe(pod: &CachedPod) -> v1::PodLifecycle {
     v1::PodLifecycle {
         pod: Some(v1::PodReference { namespace: key.namespace, name: key.name, uid: pod.uid().to_owned() }),
         in_service: available(&view, &operations),
-        operations: states(&operations),
+        operations: states(&operations, &Refusals::of(&view)),
         consumers: consumers(&view, pod.evidence()),
         message: message(pod),
         deletion_wish: pod.wish().filter(|_| view.labels.contains_key(TO_DELETE)).map(wish),
@@ -36,14 +37,26 @@ fn work(work: Busy<'_>) -> v1::Work {
     v1::Work { until, reason: work.reason.to_owned() }
 }
 
-fn states(operations: &Operations<'_>) -> Vec<v1::OperationState> {
+fn states(operations: &Operations<'_>, refusals: &Refusals) -> Vec<v1::OperationState> {
     let state = |id: &str, step: v1::Step| {
         let known = operations.type_of(id);
         let r#type = known.as_deref().unwrap_or(UNKNOWN_TYPE).to_owned();
-        v1::OperationState { operation: Some(v1::Operation { id: id.to_owned(), r#type }), step: step.into() }
+        v1::OperationState {
+            operation: Some(v1::Operation { id: id.to_owned(), r#type }),
+            step: step.into(),
+            refused: refusals.of_operation(id).map(refused).collect(),
+        }
     };
     let steps = operations.iter().filter_map(|(id, operation)| Some((id, step(Phase::of(operation)?)?)));
     steps.map(|(id, step)| state(id, step)).collect()
+}
+
+fn refused(refusal: Refusal<'_>) -> v1::ResultRefused {
+    v1::ResultRefused {
+        by: refusal.by.to_owned(),
+        reason: refusal.reason.to_owned(),
+        since: jiff::Timestamp::from_nanosecond(refusal.since.0.into()).ok().map(timestamp),
+    }
 }
 
 fn step(phase: Phase) -> Option<v1::Step> {
@@ -121,7 +134,7 @@ fn wish(wish: Wish) -> v1::DeletionWish {
 mod tests {
     use podward_core::hooks::{employer_of, finalizer_of};
     use podward_core::keys::{
-        AVAILABLE_CONDITIONS, CONTROL_LABEL, EVIDENCE, SERVICE_READY_GATE, Stage, permission_key,
+        AVAILABLE_CONDITIONS, CONTROL_LABEL, EVIDENCE, REFUSED, SERVICE_READY_GATE, Stage, permission_key,
     };
     use serde_json::json;
 
@@ -154,7 +167,11 @@ mod tests {
         let operation = v1::Operation { id: "a".to_owned(), r#type: "update".to_owned() };
         assert_eq!(
             told.operations,
-            [v1::OperationState { operation: Some(operation), step: v1::Step::Preparing.into() }]
+            [v1::OperationState {
+                operation: Some(operation),
+                step: v1::Step::Preparing.into(),
+                refused: vec![]
+            }]
         );
         let consumers: BTreeMap<_, _> = told
             .consumers
@@ -171,5 +188,29 @@ mod tests {
             ])
         );
         assert!(told.message.contains("operation a (update) waits for"), "{}", told.message);
+    }
+
+    #[test]
+    fn a_refused_result_is_told_with_who_and_why() {
+        let entry =
+            json!({"hook judge": {"reason": "too many errors", "since": 1_700_000_000_000_000_007_i64}});
+        let pod = |labels: &[Stage]| -> CachedPod {
+            let mut all = json!({CONTROL_LABEL: "true", (Stage::DoneOperationType.key("a")): "update"});
+            labels.iter().for_each(|stage| all[stage.key("a")] = "1".into());
+            let annotations = json!({REFUSED: json!({"a": entry, "b": entry}).to_string()});
+            let metadata =
+                json!({"name": "web", "namespace": "shop", "labels": all, "annotations": annotations});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        let told = describe(&pod(&[Stage::Operated, Stage::PostCheck, Stage::Rollback]));
+        let since = Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 7 });
+        let refused =
+            v1::ResultRefused { by: "hook judge".to_owned(), reason: "too many errors".to_owned(), since };
+        assert_eq!((told.operations.len(), &told.operations[0].refused), (1, &vec![refused]));
+        assert_eq!(told.operations[0].step, i32::from(v1::Step::Finished));
+        assert!(told.message.contains("its result is refused by hook judge"), "{}", told.message);
+        // What is left of an earlier run says nothing.
+        let told = describe(&pod(&[Stage::Operated, Stage::PostCheck]));
+        assert_eq!(told.operations[0].refused, []);
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use podward_core::keys::RULE_DETAIL_PREFIX;
+use podward_core::refusals::Refusals;
 use podward_core::rules::{
-    Answer, Answers, Asking, CheckStage, Detail, Refusal, Rule, RuleSet, Subject, askings,
+    Answer, Answers, Asking, CheckStage, Detail, Judgement, Refusal, Rule, RuleSet, Subject, askings,
 };
-use podward_core::{CheckResult, Checks, LabelChanges, UnixNanos};
+use podward_core::{CheckResult, Checks, LabelChanges, Objection, UnixNanos};
 
 use super::state::{AnswerKey, Space};
 use super::{Shared, fresh};
@@ -27,12 +28,15 @@ pub(crate) struct PodRules {
     /// By the places of askings: what each rule set says.
     said: Vec<BTreeMap<String, Sentence>>,
     renew: Vec<Asking>,
+    /// What is on the pod of results that rules refuse.
+    refused: Refusals,
 }
 
 #[derive(Debug, Default)]
 struct Sentence {
     passed: Vec<String>,
     refusals: Vec<Refusal>,
+    objections: Vec<Objection>,
 }
 
 impl PodRules {
@@ -42,6 +46,25 @@ impl PodRules {
 
     pub(super) fn are_known(&self) -> bool {
         self.unknown.is_none()
+    }
+
+    /// Who refuses `asking`: rule sets, and what their rules say; why nobody can tell, while it isn't known which rules there are.
+    pub(super) fn refusals(&self, asking: &Asking) -> Result<Vec<(&str, &Refusal)>, &str> {
+        if let Some(why) = &self.unknown {
+            return Err(why);
+        }
+        let place = self.askings.iter().position(|known| known == asking);
+        let said = place.and_then(|place| self.said.get(place)).into_iter().flatten();
+        let of_set = |(set, sentence)| {
+            let (set, Sentence { refusals, .. }): (&String, &Sentence) = (set, sentence);
+            refusals.iter().map(move |refusal| (set.as_str(), refusal))
+        };
+        Ok(said.flat_map(of_set).collect())
+    }
+
+    /// Whether rules keep `asking` waiting.
+    pub(crate) fn refuse(&self, asking: &Asking) -> bool {
+        self.refusals(asking).map_or(true, |refusals| !refusals.is_empty())
     }
 
     fn answer(&self, stage: CheckStage, operation: &str) -> CheckResult {
@@ -117,6 +140,17 @@ impl Checks for PodRules {
     fn post_check(&self, id: &str, _: &str) -> CheckResult {
         self.answer(CheckStage::PostCheck, id)
     }
+
+    fn objections(&self, id: &str, _: &str) -> Vec<Objection> {
+        let is_it = |asking: &Asking| asking.stage == CheckStage::PostCheck && asking.operation == id;
+        match self.askings.iter().position(is_it).filter(|_| self.unknown.is_none()) {
+            Some(place) => {
+                let said = self.said[place].values();
+                said.flat_map(|sentence| &sentence.objections).cloned().collect()
+            }
+            None => self.refused.of_unheard_rules(id),
+        }
+    }
 }
 
 /// The answers of webhooks that are known.
@@ -133,7 +167,7 @@ pub(super) fn of(shared: &Arc<Shared>, pod: &CachedPod) -> PodRules {
     let view = pod.view();
     let askings = if view.terminating { Vec::new() } else { askings(view.labels) };
     let unknown = fresh::are_known(shared, pod, &askings).err();
-    let mut rules = PodRules { unknown, ..PodRules::default() };
+    let mut rules = PodRules { unknown, refused: Refusals::of(&view), ..PodRules::default() };
     if !askings.is_empty() {
         let state = shared.state.lock();
         let sets = state.index.selecting(&pod.key().namespace, view.labels);
@@ -155,9 +189,10 @@ pub(super) fn of(shared: &Arc<Shared>, pod: &CachedPod) -> PodRules {
 fn sentence(space: &Space, set: &RuleSet, pod: &CachedPod, asking: &Asking) -> Option<Sentence> {
     let record = space.records.get(&set.name)?;
     let judgement = set.judge(&pod.subject(), asking, &Heard(&space.answers));
-    let mut sentence = Sentence { passed: judgement.passed, refusals: judgement.refusals };
+    let Judgement { passed, refusals, objections, budgets, .. } = judgement;
+    let mut sentence = Sentence { passed, refusals, objections };
     let said = space.said(pod.uid(), asking).and_then(|said| said.refusals.get(&set.name));
-    for place in judgement.budgets {
+    for place in budgets {
         let name = &set.rules[place].name;
         if record.ledger.has(pod.uid(), asking) {
             sentence.passed.push(name.clone());

@@ -2,12 +2,13 @@
 
 mod snapshot;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use podward_core::rules::{Asking, Budget, Others, Settlement, Subject, reports, settle};
+use podward_core::{PostCheckRejection, UnixNanos};
 
 use super::checks::Heard;
 use super::metrics::Ended;
@@ -248,8 +249,11 @@ impl Shared {
             }
             let entry = of_pod.iter_mut().find(|(known, _)| known == asking);
             if let Some((_, said)) = entry.filter(|_| !verdict.refusals.is_empty()) {
-                let set = snapshot.records[verdict.set].set.name.clone();
-                said.refusals.insert(set, verdict.refusals.clone());
+                let set = &snapshot.records[verdict.set].set;
+                said.refusals.insert(set.name.clone(), verdict.refusals.clone());
+                if set.post_check_rejection == PostCheckRejection::Rollback {
+                    said.told.insert(set.name.clone());
+                }
             }
         }
         let mut awake: Vec<PodKey> = Vec::new();
@@ -278,8 +282,20 @@ impl Shared {
                 is_ruled
             });
             let waits = |said: &&Vec<(Asking, Said)>| said.iter().any(|(_, said)| !said.refusals.is_empty());
-            self.metrics.waits(namespace, said.values().filter(waits).count());
+            self.metrics.waits(namespace, said.values().filter(waits).count(), &waited_for_since(said));
         }
         awake.into_iter().for_each(|pod| self.awake.push(pod));
     }
+}
+
+/// Since when the first has asked of those whom each rule set refuses.
+fn waited_for_since(said: &HashMap<String, Vec<(Asking, Said)>>) -> BTreeMap<&str, UnixNanos> {
+    let mut since: BTreeMap<&str, UnixNanos> = BTreeMap::new();
+    for (asking, said) in said.values().flatten() {
+        for set in said.refusals.keys() {
+            let first = since.entry(set).or_insert(UnixNanos(i64::MAX));
+            *first = UnixNanos(asking.since()).min(*first);
+        }
+    }
+    since
 }

@@ -85,6 +85,8 @@ impl Known {
 pub(super) struct Said {
     /// By rule set: all that refused, and why.
     pub(super) refusals: BTreeMap<String, Vec<Refusal>>,
+    /// Those of these rule sets of whose refusals operators are told.
+    pub(super) told: BTreeSet<String>,
     /// Whether it is to be put anew.
     pub(super) renew: bool,
 }
@@ -92,14 +94,14 @@ pub(super) struct Said {
 impl Said {
     /// Who refuses, and why: without the words that have digits in them. How many pods are out of service changes with each that goes,
     /// and ids with each request; that isn't worth a write to every pod that waits.
-    fn gist(&self) -> (Vec<String>, bool) {
+    fn gist(&self) -> (Vec<String>, &BTreeSet<String>, bool) {
         let gist = |set: &str, refusal: &Refusal| {
             let words = refusal.reason.split_whitespace().filter(|word| !word.contains(char::is_numeric));
             [set, &refusal.rule_name].into_iter().chain(words).collect::<Vec<_>>().join(" ")
         };
         let all = self.refusals.iter();
         let gists = all.flat_map(|(set, refusals)| refusals.iter().map(move |refusal| gist(set, refusal)));
-        (gists.collect(), self.renew)
+        (gists.collect(), &self.told, self.renew)
     }
 
     /// Whether it says the same as `other`, if perhaps with other numbers.

@@ -1,6 +1,7 @@
 //! Rules against an API server in memory.
 
 mod leader;
+mod results;
 mod server;
 mod spaces;
 mod statuses;
@@ -40,7 +41,7 @@ fn nothing_is_decided_before_the_pods_are_listed() {
 fn other_words_are_told_and_other_numbers_are_not() {
     let said = |reason: &str| Said {
         refusals: [("web".to_owned(), vec![Refusal::new("rule", reason)])].into(),
-        renew: false,
+        ..Said::default()
     };
     let full = said("blocked: [max unavailable]=2/9, [current unavailable]=2/9");
     assert!(full.is_like(&said("blocked: [max unavailable]=2/9, [current unavailable]=3/9")));
@@ -84,6 +85,15 @@ async fn an_object_is_written_once_a_second_though_another_is_not() {
         })
         .await;
     leader.end().await;
+}
+
+#[test]
+fn that_operators_are_told_from_now_on_is_news() {
+    let refusals: std::collections::BTreeMap<_, _> =
+        [("web".to_owned(), vec![Refusal::new("rule", "no")])].into();
+    let held = Said { refusals: refusals.clone(), ..Said::default() };
+    let told = Said { refusals, told: ["web".to_owned()].into(), ..Said::default() };
+    assert!(!held.is_like(&told) && told.is_like(&told.clone()));
 }
 
 fn is_out(server: &Server, name: &str) -> bool {
@@ -290,4 +300,30 @@ async fn two_controllers_do_not_overdraw_a_budget() {
     assert!(server.pod_lists() > lists, "who finds another one's ledger reads the pods");
     first.end().await;
     second.end().await;
+}
+
+#[tokio::test]
+async fn people_are_told_who_refuses_and_what_comes_next() {
+    let server = Server::new();
+    server.pods(1, 1);
+    server.rule("web", budget(json!(0)));
+    let labels = json!({"matchLabels": {"backup": "done"}});
+    let rules: Vec<Value> = (0..3)
+        .map(|number| json!({"name": format!("b{number}"), "labelCheck": {"requires": labels}}))
+        .collect();
+    server.rule("backups", json!({"selector": {"matchLabels": {"app": "web"}}, "rules": rules}));
+    let mut leader = Leader::start(&server, "one");
+    assert!(leader.words("web-0").is_empty(), "it asks nothing");
+    server.begin("web-0");
+    leader.until("all refuse", |leader| leader.look("web-0").contains("web/budget")).await;
+    let words = leader.words("web-0");
+    assert_eq!(words.len(), 1);
+    for part in [
+        "rule b0 (labelCheck) of PodTransitionRule shop/backups refuses it: block by label check policy",
+        "[next: the pod goes on as soon as its labels match",
+        "; and 2 more refuse",
+    ] {
+        assert!(words[0].contains(part), "{words:?}");
+    }
+    leader.end().await;
 }

@@ -12,12 +12,14 @@
 //! - Tasks go on after a restart, from what [`Webhooks::consult`] gave to be put on record.
 //! - Nothing that a webhook does harms anybody but its own rule: answers, times, calls and tasks are bounded.
 
+mod alarm;
 mod answer;
 mod asking;
 mod client;
 mod driver;
 mod history;
 mod machine;
+mod metrics;
 mod request;
 mod room;
 mod task;
@@ -36,12 +38,15 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::traces::Traces;
+
 use driver::Driver;
 use machine::{Machine, PollTimes, Settings};
 use room::Room;
 
 pub(crate) use asking::{Asking, Subject};
 pub(crate) use machine::Verdict;
+pub(crate) use metrics::WebhookMetrics;
 
 /// A rule: the namespace and the name of its object, the object's UID, and its own name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,6 +72,20 @@ pub(crate) trait Pods: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, String>>;
 }
 
+/// Is told that a rule's webhook fails, and why; and whether pods pass all the same.
+type Failing = dyn Fn(&RuleId, &str, bool) + Send + Sync;
+
+/// Who hears of calls, from any thread. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Ears {
+    /// A rule is to be consulted again, because its webhook says something else.
+    pub(crate) woken: Arc<dyn Fn(&RuleId) + Send + Sync>,
+    /// Called at the first failure of a webhook, and then ever less often.
+    pub(crate) failing: Arc<Failing>,
+    pub(crate) metrics: WebhookMetrics,
+    pub(crate) traces: Traces,
+}
+
 /// What a webhook says, and what is to be put on record of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Consulted {
@@ -85,27 +104,22 @@ pub(crate) struct Webhooks {
 struct Shared {
     rules: Mutex<BTreeMap<RuleId, Arc<Driver>>>,
     pods: Arc<dyn Pods>,
-    woken: Arc<dyn Fn(&RuleId) + Send + Sync>,
+    ears: Ears,
     room: Arc<Room>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Webhooks {
-    /// Nothing is asked until a rule is consulted, nor after `stop`. `woken` is called, from any thread, when a rule is to be consulted
-    /// again, because its webhook says something else.
-    pub(crate) fn new(
-        pods: Arc<dyn Pods>,
-        woken: Arc<dyn Fn(&RuleId) + Send + Sync>,
-        stop: CancellationToken,
-    ) -> Self {
+    /// Nothing is asked until a rule is consulted, nor after `stop`.
+    pub(crate) fn new(pods: Arc<dyn Pods>, ears: Ears, stop: CancellationToken) -> Self {
         let tasks = TaskTracker::new();
         tasks.close();
         Self {
             shared: Arc::new(Shared {
                 rules: Mutex::default(),
                 pods,
-                woken,
+                ears,
                 room: Arc::default(),
                 stop,
                 tasks,
@@ -169,7 +183,7 @@ impl Webhooks {
             id.clone(),
             machine,
             shared.pods.clone(),
-            shared.woken.clone(),
+            shared.ears.clone(),
             shared.room.clone(),
             shared.stop.child_token(),
         ));
@@ -199,7 +213,7 @@ fn now() -> UnixNanos {
 }
 
 /// What a stranger wrote, in a length that fits into a message.
-fn shortened(text: &str, length: usize) -> String {
+pub(super) fn shortened(text: &str, length: usize) -> String {
     match text.char_indices().nth(length) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

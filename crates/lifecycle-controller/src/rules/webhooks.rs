@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{ApiResource, DynamicObject};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::{RuleState, TransitionRule, WebhookStatus};
 use podward_core::UnixNanos;
 use podward_core::rules::{Answer, Asking};
@@ -15,7 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::Shared;
 use super::fresh::DEADLINE;
 use super::state::{Known, Record};
-use super::webhook::{self, Pods, RuleId, Subject, Verdict, Webhooks};
+use super::webhook::{self, Ears, Pods, RuleId, Subject, Verdict, WebhookMetrics, Webhooks};
+use crate::events::Events;
+use crate::traces::Traces;
 
 /// The webhooks of all rules.
 pub(super) struct RuleWebhooks {
@@ -23,14 +26,26 @@ pub(super) struct RuleWebhooks {
 }
 
 impl RuleWebhooks {
-    /// Nothing is asked until somebody is consulted. When a webhook says something else, the rule's namespace is decided about anew.
-    pub(super) fn new(client: Client, shared: Weak<Shared>, stop: CancellationToken) -> Self {
+    /// Nothing is asked until somebody is consulted. When a webhook says something else, the rule's namespace is decided about anew;
+    /// when one fails, an event of its PodTransitionRule says so.
+    pub(super) fn new(
+        client: Client,
+        shared: Weak<Shared>,
+        events: Events,
+        metrics: WebhookMetrics,
+        traces: Traces,
+        stop: CancellationToken,
+    ) -> Self {
         let woken = move |rule: &RuleId| {
             if let Some(shared) = shared.upgrade() {
                 shared.ring(&rule.namespace);
             }
         };
-        RuleWebhooks { webhooks: Webhooks::new(Arc::new(Reader { client }), Arc::new(woken), stop) }
+        let failing = move |rule: &RuleId, why: &str, passes: bool| {
+            events.warning_about(reference(rule), "WebhookFailing", failing_words(&rule.rule, why, passes));
+        };
+        let ears = Ears { woken: Arc::new(woken), failing: Arc::new(failing), metrics, traces };
+        RuleWebhooks { webhooks: Webhooks::new(Arc::new(Reader { client }), ears, stop) }
     }
 
     /// What the webhook of `rule` says to `subjects`, in step with them, and what is to be put on record of it. Those that it hasn't been
@@ -66,6 +81,7 @@ impl RuleWebhooks {
         let answers = consulted.verdicts.into_iter().map(|verdict| match verdict {
             Verdict::Passed | Verdict::Ignored(_) => Some(Answer::Approved),
             Verdict::Rejected(reason) => Some(Answer::Rejected(reason)),
+            Verdict::Waiting(reason) => Some(Answer::Waiting(reason)),
         });
         let has_state = consulted.status != WebhookStatus::default();
         let state =
@@ -82,6 +98,28 @@ impl RuleWebhooks {
     pub(super) async fn stopped(&self) {
         self.webhooks.stopped().await;
     }
+}
+
+fn reference(rule: &RuleId) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(PodTransitionRule::api_version(&()).into_owned()),
+        kind: Some(PodTransitionRule::kind(&()).into_owned()),
+        name: Some(rule.object.clone()),
+        namespace: Some(rule.namespace.clone()),
+        uid: Some(rule.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+fn failing_words(rule: &str, why: &str, passes: bool) -> String {
+    let what = match passes {
+        true => "go on without it, as failurePolicy Ignore says",
+        false => "wait, as failurePolicy Fail says, and it is asked again, at last every 30 s",
+    };
+    let why = webhook::shortened(why, 500);
+    format!(
+        "the webhook of rule {rule} fails: {why}. Pods that ask {what}. See that it answers, and that caBundle fits its certificate"
+    )
 }
 
 /// Reads pods whose fields webhooks are told.
@@ -110,5 +148,30 @@ impl Pods for Reader {
                 Err(_) => Err(format!("no answer from the API server within {DEADLINE:?}")),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_webhook_that_fails_is_told_on_its_rule_object() {
+        let named = |text: &str| text.to_owned();
+        let rule = RuleId {
+            namespace: named("shop"),
+            object: named("web"),
+            uid: named("u"),
+            rule: named("outside"),
+        };
+        let about = reference(&rule);
+        assert_eq!(about.api_version.as_deref(), Some("apps.kusionstack.io/v1alpha1"));
+        assert_eq!((about.kind.as_deref(), about.name.as_deref()), (Some("PodTransitionRule"), Some("web")));
+        let told = failing_words("outside", &"x".repeat(5000), false);
+        assert!(
+            told.len() < 1000 && told.contains("failurePolicy Fail") && told.contains("caBundle"),
+            "{told}"
+        );
+        assert!(failing_words("outside", "gone", true).contains("go on without it"));
     }
 }

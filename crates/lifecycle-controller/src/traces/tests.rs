@@ -82,3 +82,24 @@ fn a_call_is_a_part_of_the_phase_that_waits_for_it() {
     assert!(traces.call(&request(&["other"])).is_none());
     assert!(traces.call(&request(&[])).is_none());
 }
+
+#[test]
+fn a_call_to_a_webhook_is_a_part_of_the_phase_and_links_to_the_others() {
+    let traces = Traces(Some(Arc::new(Inner { spans: Spans::none(), pods: Mutex::default() })));
+    observe(&traces, &checking(), 11);
+    let named = |text: &str| text.to_owned();
+    let rule =
+        RuleId { namespace: named("shop"), object: named("web"), uid: named("r"), rule: named("outside") };
+    let subject = |uid: &str, operation: &str| {
+        let (uid, operation) = (named(uid), named(operation));
+        Subject::new("web-0", &crate::rules::WebhookAsking { uid, operation, asked_at: UnixNanos(10) })
+    };
+    let call = |asked: &[(&str, &str)]| {
+        let asked: Vec<Subject> = asked.iter().map(|(uid, operation)| subject(uid, operation)).collect();
+        traces.webhook_call(&rule, "checks.shop", &asked)
+    };
+    let phase = podward_core::trace::span_of("u", "a", "1", podward_core::Phase::PreChecking, UnixNanos(10));
+    let found = call(&[("v", "a"), ("u", "other"), ("u", "a"), ("u", "a")]).unwrap();
+    assert_eq!((found.parent(), found.links()), (Some(phase), 1));
+    assert!(call(&[("v", "a")]).is_none() && call(&[]).is_none());
+}

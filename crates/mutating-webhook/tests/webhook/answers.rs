@@ -214,6 +214,7 @@ fn hook(name: &str) -> Hook {
         deadline_nanoseconds: 1,
         deadline_policy: DeadlinePolicy::default(),
         failure_policy: FailurePolicy::default(),
+        post_check_rejection: podward_core::PostCheckRejection::default(),
         prepare_timing: GateTiming::AfterGate,
         complete_timing: GateTiming::BeforeGate,
     }

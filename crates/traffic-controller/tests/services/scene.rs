@@ -19,7 +19,7 @@ use podward_proto::v1::hook_handler_client::HookHandlerClient;
 use podward_proto::v1::{self, Evidence, HandleRequest, HandleResponse, Outcome, Phase};
 use podward_runtime::grpc_client::{Connect, Trust};
 use podward_support::DemoImages;
-use podward_testbed::{Bed, Command, Image, Shape, workspace_dir};
+use podward_testbed::{Bed, Command, Image, ProxyMode, Shape, workspace_dir};
 use prost_types::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -44,7 +44,15 @@ impl Scene {
     pub(crate) async fn start() -> Self {
         let images = DemoImages::default();
         let [v1, _] = images.build("dev").await.unwrap();
-        let bed = Arc::new(Bed::builder(Shape::Node).name("traffic").image(v1).start().await.unwrap());
+        let bed = Arc::new(
+            Bed::builder(Shape::Node)
+                .name("traffic")
+                .proxy_mode(ProxyMode::Nftables)
+                .image(v1)
+                .start()
+                .await
+                .unwrap(),
+        );
         let teller = Image::new(TELLER)
             .file(bed.tools().bin("busybox"), "/bin/busybox", 0o755)
             .text("/www/readyz", "ready\n")

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use podward_support::demo::{self, Act};
-use podward_testbed::Part;
+use podward_testbed::{Part, ProxyMode};
 
 use crate::prepare;
 
@@ -28,6 +28,9 @@ pub(crate) struct Demo {
     /// leads to its first node
     #[arg(long, value_name = "IP", requires = "kubeconfig")]
     address: Option<IpAddr>,
+    /// iptables or nftables: how kube-proxy of the cluster of our own leads traffic
+    #[arg(long, value_name = "MODE", default_value_t, conflicts_with = "kubeconfig")]
+    proxy_mode: ProxyMode,
     /// The cargo profile of the images of Podward's services [default: bench-lite]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -64,6 +67,7 @@ impl Demo {
             json: self.json,
             kubeconfig: self.kubeconfig,
             address: self.address,
+            proxy_mode: self.proxy_mode,
             profile: self.profile.unwrap_or_else(|| default.profile.clone()),
             acts: self.acts,
             runs: self.runs,

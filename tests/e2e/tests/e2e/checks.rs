@@ -1,5 +1,7 @@
 //! What Podward tells those who write strange things, when it isn't strict; and what it tells everybody.
 
+mod rollback;
+
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -13,13 +15,15 @@ use serde_json::json;
 use crate::hooks::told::until_counted;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![
+    let mut tests = vec![
         Test::node("half_an_announcement_is_warned_of", half_an_announcement_is_warned_of),
         Test::node("a_stranger_is_warned", a_stranger_is_warned),
         Test::node("a_malformed_label_is_denied", a_malformed_label_is_denied),
         Test::node("metrics_count_the_operation", metrics_count_the_operation),
         Test::node("events_and_condition_tell_the_story", events_and_condition_tell_the_story),
-    ]
+    ];
+    tests.extend(rollback::tests());
+    tests
 }
 
 /// It is stored, the caller is warned, the pod stays in service, and its condition says what is missing.

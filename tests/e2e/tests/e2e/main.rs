@@ -8,6 +8,7 @@ mod creation;
 mod deletion;
 mod examples;
 mod hooks;
+mod lifecycle;
 mod operations;
 mod phases;
 mod releases;

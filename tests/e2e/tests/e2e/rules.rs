@@ -13,6 +13,7 @@ mod made;
 mod missing;
 mod namespaces;
 mod polling;
+mod results;
 mod said;
 mod server;
 mod webhooks;
@@ -33,6 +34,7 @@ pub(crate) fn tests() -> Vec<Test> {
         again::tests(),
         polling::tests(),
         failing::tests(),
+        results::tests(),
     ];
     modules.into_iter().flatten().collect()
 }

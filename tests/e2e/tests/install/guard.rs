@@ -296,6 +296,7 @@ async fn is_free(pods: &Api<Pod>, name: &str) -> Result<()> {
         keys::DELETE_TIMESTAMP,
         keys::ASKED,
         keys::EVIDENCE,
+        keys::REFUSED,
         keys::AVAILABLE_CONDITIONS,
     ];
     let annotation = pod.annotations().keys().find(|key| ours.contains(&key.as_str()));

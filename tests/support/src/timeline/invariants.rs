@@ -46,6 +46,7 @@ pub fn check(history: &History) -> Vec<Violation> {
         check_operate(before, version, &mut object);
         check_gate(before, version, &mut object);
         check_available(before, version, &mut object);
+        check_refused(version, &mut object);
         before = Some(version);
     }
     found
@@ -142,6 +143,22 @@ fn check_available(
     }
 }
 
+/// A refused result waits to be judged, and nothing else comes of it.
+fn check_refused(version: &Version, object: &mut impl FnMut(&'static str, String)) {
+    for id in having(version, Stage::Rollback) {
+        let has = |stage: Stage| version.labels.contains_key(&stage.key(id));
+        if !has(Stage::Operated) {
+            object("rollback is there only when the operator is done", format!("rollback/{id}"));
+        }
+        for stage in [Stage::PostChecked, Stage::Completing].into_iter().filter(|stage| has(*stage)) {
+            object("a refused result is never accepted", format!("rollback/{id}, {stage}/{id}"));
+        }
+        if version.gate_is_on() || version.is_available() {
+            object("a pod with a refused result is out of service", format!("rollback/{id}"));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +224,14 @@ mod tests {
         );
         let both = [keys::SERVICE_AVAILABLE.to_owned(), Stage::Preparing.key("x")];
         assert!(rules(vec![version(&both, Some("True"), &[])])[0].contains("never called available"));
+        let refused = |more: Stage| vec![Stage::Rollback.key("x"), Stage::Operated.key("x"), more.key("x")];
+        assert_eq!(rules(vec![version(&refused(Stage::PostCheck), Some("False"), &[])]), Vec::<&str>::new());
+        let refused_in = |gate, more| rules(vec![version(&refused(more), Some(gate), &[])]);
+        assert!(refused_in("False", Stage::Completing)[0].contains("never accepted"));
+        assert!(refused_in("False", Stage::PostChecked)[0].contains("never accepted"));
+        assert!(refused_in("True", Stage::PostCheck)[0].contains("out of service"));
+        let stray = [Stage::Rollback.key("x"), Stage::Operate.key("x")];
+        assert!(rules(vec![version(&stray, Some("False"), &[])])[0].contains("operator is done"));
     }
 
     #[test]

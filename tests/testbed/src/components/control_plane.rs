@@ -60,7 +60,6 @@ pub(crate) fn api_server(context: Context<'_>, audit_log: Option<&PathBuf>) -> R
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         format!("--proxy-client-cert-file={}", pki("front-proxy-client.crt")),
         format!("--proxy-client-key-file={}", pki("front-proxy-client.key")),
-        "--profiling=false".to_owned(),
     ]);
     if let Some(log) = audit_log {
         let policy = context.path("audit-policy.yaml");

@@ -10,6 +10,7 @@ use crate::{
     error::{BedError, During},
     image::Image,
     process::Command,
+    proxy_mode::ProxyMode,
 };
 
 const POD_CIDR: &str = "10.244.0.0/24";
@@ -168,12 +169,12 @@ pub(crate) fn kubelet(context: Context<'_>, dns: bool) -> Result<Component, BedE
     Ok(Component { command: with_libraries(context, command), health: local(10248, false, "/healthz") })
 }
 
-/// kube-proxy in its nftables mode.
-pub(crate) fn kube_proxy(context: Context<'_>) -> Result<Component, BedError> {
+/// kube-proxy.
+pub(crate) fn kube_proxy(context: Context<'_>, mode: ProxyMode) -> Result<Component, BedError> {
     let config = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "nftables",
+        "mode": mode.as_str(),
         "clientConnection": {"kubeconfig": context.pki("proxy.kubeconfig")},
         "clusterCIDR": POD_CIDR,
         "hostnameOverride": NODE_NAME,
@@ -182,10 +183,15 @@ pub(crate) fn kube_proxy(context: Context<'_>) -> Result<Component, BedError> {
         "healthzBindAddress": "127.0.0.1:10256",
         // Pods may read them, too; by default nobody but the node's own processes may.
         "metricsBindAddress": "0.0.0.0:10249",
+        // Without node ports on the loopback address, for which a sysctl would be needed that can't be set everywhere.
+        "iptables": {"minSyncPeriod": "100ms", "syncPeriod": "30s", "localhostNodePorts": false},
         "nftables": {"minSyncPeriod": "100ms", "syncPeriod": "30s"},
     });
     let config = write(context, "kube-proxy.yaml", &format!("{config:#}"))?;
-    let command = context.command("kube-proxy").arg(format!("--config={config}"));
+    let mut command = context.command("kube-proxy").arg(format!("--config={config}"));
+    if let Some(extensions) = context.tools.iptables_extensions() {
+        command = command.env("XTABLES_LIBDIR", extensions.display().to_string());
+    }
     Ok(Component { command: with_libraries(context, command), health: local(10256, false, "/livez") })
 }
 

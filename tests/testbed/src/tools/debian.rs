@@ -1,5 +1,6 @@
 //! The distribution's packages for a real node, unpacked without installing them.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::process::Command;
 use super::golang::run;
 use super::{Progress, Step, ToolsError, system};
 
-pub(super) const STEP: &str = "unpack containerd, runc, CNI plugins, nft";
+pub(super) const STEP: &str = "unpack containerd, runc, CNI plugins, nft, iptables";
 pub(super) const EXPECTED: Duration = Duration::from_secs(6);
 
 /// Written last, so a folder without it is not complete.
@@ -30,10 +31,16 @@ const NFT: [&str; 11] = [
     "libbsd0",
     "libmd0",
 ];
+/// iptables for kube-proxy, where the machine has none, with the libraries that the variant for nftables links. It isn't among the
+/// names that the key is made of: a folder without it gets it, since the stamp tells what was unpacked.
+const IPTABLES: [&str; 4] = ["iptables", "libxtables12", "libnftnl11", "libmnl0"];
+/// The commands of it that kube-proxy runs: names of one program, which the package leaves to Debian's alternatives.
+const IPTABLES_COMMANDS: [&str; 6] =
+    ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
 /// The one library of runc that a slim machine may lack.
 const SECCOMP: &str = "libseccomp2";
 
-/// Every package that may be unpacked.
+/// The packages that the cache folder's key is made of.
 pub(super) fn package_names() -> impl Iterator<Item = &'static str> {
     NODE.into_iter().chain(NFT).chain([SECCOMP])
 }
@@ -42,17 +49,28 @@ pub(super) fn package_names() -> impl Iterator<Item = &'static str> {
 #[derive(Debug)]
 struct Needs {
     nft: bool,
+    iptables: bool,
     seccomp: bool,
 }
 
 impl Needs {
     fn of_this_machine() -> Self {
-        Self { nft: system::find("nft").is_none(), seccomp: !system::has_library("libseccomp.so.2") }
+        let lacks = |program: &str| system::find(program).is_none();
+        Self {
+            nft: lacks("nft"),
+            iptables: IPTABLES_COMMANDS.iter().any(|command| lacks(command)),
+            seccomp: !system::has_library("libseccomp.so.2"),
+        }
     }
 
     fn packages(&self) -> Vec<&'static str> {
-        let nft = NFT.into_iter().filter(|_| self.nft);
-        NODE.into_iter().chain(nft).chain(self.seccomp.then_some(SECCOMP)).collect()
+        let mut packages = NODE.to_vec();
+        packages.extend(NFT.iter().filter(|_| self.nft));
+        packages.extend(IPTABLES.iter().filter(|_| self.iptables));
+        packages.extend(self.seccomp.then_some(SECCOMP));
+        packages.sort_unstable();
+        packages.dedup();
+        packages
     }
 }
 
@@ -93,6 +111,7 @@ pub(super) async fn unpack(dir: &Path, progress: &Progress) -> Result<(), ToolsE
         let shown = format!("dpkg-deb -x {} {}", archive.display(), root.display());
         run(command, "unpacking a package", &shown, "is the disk full? `df -h` tells", &step).await?;
     }
+    name_iptables(&root)?;
     let stamp = std::iter::once(system::distribution()).chain(packages.iter().map(|&p| p.to_owned()));
     let stamp = stamp.collect::<Vec<_>>().join("\n");
     std::fs::write(root.join(STAMP), stamp).map_err(|e| ToolsError::io("write the stamp in", &root, e))?;
@@ -103,6 +122,19 @@ pub(super) async fn unpack(dir: &Path, progress: &Progress) -> Result<(), ToolsE
     }
     std::fs::rename(&root, &place).map_err(|e| ToolsError::io("put in place", &place, e))?;
     step.done();
+    Ok(())
+}
+
+/// Gives the commands of iptables their names, if it is there.
+fn name_iptables(root: &Path) -> Result<(), ToolsError> {
+    let programs = root.join("usr/sbin");
+    if !programs.join("xtables-nft-multi").exists() {
+        return Ok(());
+    }
+    for command in IPTABLES_COMMANDS {
+        let link = programs.join(command);
+        symlink("xtables-nft-multi", &link).map_err(|e| ToolsError::io("make the link", &link, e))?;
+    }
     Ok(())
 }
 

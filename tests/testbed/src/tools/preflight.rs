@@ -67,7 +67,7 @@ pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
             ["apt-get", "dpkg-deb"].into_iter().filter(|p| system::find(p).is_none()).collect();
         if !lacking.is_empty() {
             missing.push(Missing::new(
-                format!("{} (or containerd, ctr, runc, nft, busybox and the CNI plugins)", lacking.join(" and ")),
+                format!("{} (or containerd, ctr, runc, nft, iptables, busybox and the CNI plugins)", lacking.join(" and ")),
                 "for a real node's container runtime",
                 "on Debian and Ubuntu `apt-get install apt dpkg`; elsewhere install the programs named in brackets",
             ));

@@ -33,7 +33,7 @@ pub(super) fn cni_dir() -> Option<PathBuf> {
 /// unpacked ones are those that the bed was tried with.
 pub(super) fn has_node_programs() -> bool {
     let packages = find("apt-get").is_some() && find("dpkg-deb").is_some();
-    let programs = ["containerd", "containerd-shim-runc-v2", "ctr", "runc", "nft", "busybox"];
+    let programs = ["containerd", "containerd-shim-runc-v2", "ctr", "runc", "nft", "iptables", "busybox"];
     !packages && cni_dir().is_some() && programs.iter().all(|p| find(p).is_some())
 }
 

@@ -129,6 +129,63 @@ impl World {
             }
         }
     }
+
+    /// Whose operators are told that a result is refused, and that such a result isn't accepted.
+    pub(super) fn check_refusals(&self, old: &Stored, new: &Stored) {
+        if new.terminating {
+            return;
+        }
+        assert_refused_are_judged(new);
+        let told = Refusals::parse(new.refused.as_deref());
+        assert_eq!(told, Refusals::of(&new.view()), "the record is of an operation that isn't refused");
+        let before = Refusals::of(&old.view());
+        let matching = self.hooks.matching(&new.labels);
+        for (id, operation) in Operations::parse(&new.labels).iter() {
+            let names: Vec<&str> = told.of_operation(id).map(|refusal| refusal.by).collect();
+            assert_eq!(operation.has(Stage::Rollback), !names.is_empty(), "{id}: {new:?}");
+            let was = |by: &str| before.of_operation(id).any(|refusal| refusal.by == by);
+            let tells = matching.iter().filter(|hook| {
+                hook.takes_part_in(Phase::PostCheck)
+                    && hook.post_check_rejection == PostCheckRejection::Rollback
+                    && operation.known_type().is_some_and(|known| hook.checks_type(known))
+            });
+            let mut refusing: Vec<String> = Vec::new();
+            for hook in tells {
+                let by = Objection::name_of_hook(&hook.name);
+                let says_no = self.hooks.has_rejected(&hook.name, id);
+                if says_no || (was(&by) && !self.hooks.has_done(&hook.name, &[Phase::PostCheck])) {
+                    refusing.push(by);
+                }
+            }
+            for objection in self.checks.objections(id, "") {
+                if objection.refuses() || was(&objection.by) {
+                    refusing.push(objection.by);
+                }
+            }
+            let is_founded = |by: &str| was(by) || refusing.iter().any(|other| other == by);
+            assert!(names.iter().all(|by| is_founded(by)), "{id} is refused by nobody: {old:?} -> {new:?}");
+            let is_accepted = operation.has_any(&[Stage::PostChecked, Stage::Completing]);
+            if is_accepted && !old.has(Stage::PostChecked, id) && !old.has(Stage::Completing, id) {
+                assert!(refusing.is_empty(), "{id} is accepted, refused by {refusing:?}: {old:?} -> {new:?}");
+            }
+            if operation.awaits_judgement() {
+                let is_told = |by: &String| names.contains(&by.as_str());
+                assert!(refusing.iter().all(is_told), "{id}: {refusing:?} aren't told: {old:?} -> {new:?}");
+            }
+        }
+        // What is over and done with was accepted.
+        for (id, operation) in Operations::parse(&old.labels).iter() {
+            if operation.has(Stage::Rollback)
+                && !new.has(Stage::Rollback, id)
+                && !new.has(Stage::Operating, id)
+            {
+                assert!(
+                    !self.checks.refuses || old.has(Stage::UndoOperationType, id),
+                    "{id} is over: {old:?} -> {new:?}"
+                );
+            }
+        }
+    }
 }
 
 fn holds_gate(pod: &Stored) -> bool {

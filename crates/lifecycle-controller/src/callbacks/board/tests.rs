@@ -36,6 +36,7 @@ fn registered(name: &str, failure_policy: FailurePolicy, max_concurrent_calls: u
         deadline_nanoseconds: 1,
         deadline_policy: DeadlinePolicy::Hold,
         failure_policy,
+        post_check_rejection: podward_core::PostCheckRejection::Hold,
         prepare_timing: GateTiming::AfterGate,
         complete_timing: GateTiming::BeforeGate,
     };

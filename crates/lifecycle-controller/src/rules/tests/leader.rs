@@ -9,15 +9,19 @@ use futures::{FutureExt, Stream, StreamExt};
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::Event;
 use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE, SERVICE_READY_GATE, Stage};
+use podward_core::rules::askings;
 use podward_core::{Consumers, NoRules, UnixNanos, plan};
 use podward_runtime::watched::WatchMetrics;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{RuleMetrics, Rules};
+use super::super::{RuleMetrics, Rules, Telling};
 use super::server::{Kind, Server};
 use crate::cached_pod::CachedPod;
+use crate::events::Events;
+use crate::metrics::Metrics;
 use crate::reconcile::now;
+use crate::traces::Traces;
 
 /// No test waits for longer: it has failed then.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,14 +41,13 @@ impl Leader {
     pub(super) fn start(server: &Server, identity: &str) -> Self {
         let (store, writer) = reflector::store();
         let stop = CancellationToken::new();
-        let (rules, awake) = Rules::start(
-            server.client(),
-            identity,
-            store.clone(),
-            RuleMetrics::default(),
-            WatchMetrics::default(),
-            stop.clone(),
-        );
+        let telling = Telling {
+            metrics: RuleMetrics::default(),
+            watches: WatchMetrics::default(),
+            events: Events::start(server.client(), identity, Arc::new(Metrics::new())),
+            traces: Traces::default(),
+        };
+        let (rules, awake) = Rules::start(server.client(), identity, store.clone(), telling, stop.clone());
         let (server, awake) = (server.clone(), Box::pin(awake));
         let mut leader = Leader { rules, server, store, writer, awake, seen: 0, own: BTreeMap::new(), stop };
         leader.take(Event::Init);
@@ -111,8 +114,12 @@ impl Leader {
         let mut labels = labels;
         plan.labels.apply(&mut labels);
         object["metadata"]["labels"] = json!(labels);
-        for (key, text) in rules.details(&pod) {
+        let planned = plan.annotations.into_iter().map(|(key, text)| (key.to_owned(), text));
+        for (key, text) in planned.chain(rules.details(&pod)) {
             object["metadata"]["annotations"][key] = json!(text);
+        }
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            annotations.retain(|_, text| !text.is_null());
         }
         if let Some(gate) = plan.gate {
             object["status"]["conditions"] = conditions(gate.as_str());
@@ -125,6 +132,14 @@ impl Leader {
             self.own.insert(name.to_owned(), stored);
         }
         explanation.message
+    }
+
+    /// What people are told of the rules that refuse a pod, for each operation that they keep waiting.
+    pub(super) fn words(&self, name: &str) -> Vec<String> {
+        let pod = self.pod(name).unwrap();
+        let rules = self.rules.checks(&pod);
+        let asked = askings(pod.view().labels).into_iter().filter(|asking| rules.refuse(asking));
+        asked.map(|asking| self.rules.words("shop", &rules, &asking)).collect()
     }
 
     /// Looks at all pods.
@@ -209,6 +224,20 @@ impl Server {
             labels[Stage::Operating.key("a")] = json!(at.to_string());
             labels[Stage::OperationType.key("a")] = json!("update");
             labels[Stage::PreCheck.key("a")] = json!(at.to_string());
+        });
+    }
+
+    /// The operation is done, and its result is to be judged.
+    pub(super) fn judge(&self, name: &str) {
+        let UnixNanos(at) = now();
+        self.change(name, |stored| {
+            let labels = &mut stored["metadata"]["labels"];
+            *labels = json!({CONTROL_LABEL: "true", "app": "web"});
+            labels[Stage::DoneOperationType.key("a")] = json!("update");
+            for stage in [Stage::Operated, Stage::PostCheck] {
+                labels[stage.key("a")] = json!(at.to_string());
+            }
+            stored["status"]["conditions"] = conditions("False");
         });
     }
 

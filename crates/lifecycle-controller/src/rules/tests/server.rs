@@ -165,6 +165,13 @@ impl Server {
         self.store(Kind::Rules, object, None);
     }
 
+    /// Changes an annotation of a rule object.
+    pub(super) fn annotate_rule(&self, name: &str, key: &str, text: &str) {
+        let mut object = self.get(Kind::Rules, name).unwrap();
+        object["metadata"]["annotations"] = json!({key: text});
+        self.store(Kind::Rules, object, None);
+    }
+
     /// Events about pods after `version`.
     pub(super) fn pods_since(&self, version: u64) -> Vec<(u64, &'static str, Value)> {
         let inner = self.inner.lock();

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::metrics::Outcome;
 use super::shortened;
 
 /// The longest id of a task. It goes into URLs.
@@ -31,8 +32,12 @@ pub(super) struct PollAnswer {
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The webhook is away, or says what can't be understood: the rule's failure policy decides.
+    /// The webhook says what can't be understood, or that it can't answer: the rule's failure policy decides.
     Webhook(String),
+    /// Nobody is reached there, or nobody who is believed. The same.
+    Unreachable(String),
+    /// No answer in time. The same.
+    Late(String),
     /// It was not asked, because something is wrong on this side: tried again, whatever the policy.
     Ours(String),
 }
@@ -40,7 +45,24 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn text(&self) -> &str {
         match self {
-            Failure::Webhook(text) | Failure::Ours(text) => text,
+            Failure::Webhook(text)
+            | Failure::Unreachable(text)
+            | Failure::Late(text)
+            | Failure::Ours(text) => text,
+        }
+    }
+
+    /// Whether it is the webhook's, for which the rule's failure policy is.
+    pub(super) fn is_webhooks(&self) -> bool {
+        !matches!(self, Failure::Ours(_))
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Failure::Webhook(_) => Outcome::Failed,
+            Failure::Unreachable(_) => Outcome::Unreachable,
+            Failure::Late(_) => Outcome::Timeout,
+            Failure::Ours(_) => Outcome::Unsent,
         }
     }
 }
@@ -62,6 +84,24 @@ impl PostAnswer {
             task,
         })
     }
+
+    /// The same, if a rule that polls, or doesn't, can do something with it.
+    pub(super) fn for_rule(self, polls: bool) -> Result<Self, Failure> {
+        let wants = |problem: &str| Err(Failure::Webhook(format!("it wants to be polled, and {problem}")));
+        match self.task.as_ref().filter(|_| self.success) {
+            Some(id) if id.is_empty() => wants("names no task"),
+            Some(_) if !polls => wants("the rule has no clientConfig.poll"),
+            _ => Ok(self),
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        match (self.success, &self.task) {
+            (true, None) => Outcome::Passed,
+            (true, Some(_)) => Outcome::Polling,
+            (false, _) => Outcome::Rejected,
+        }
+    }
 }
 
 impl PollAnswer {
@@ -75,6 +115,14 @@ impl PollAnswer {
             finished_names: fields.names("finishedNames")?,
             stop: fields.flag("stop")?,
         })
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            PollAnswer { success: true, finished: true, .. } => Outcome::Passed,
+            PollAnswer { stop: true, .. } => Outcome::Rejected,
+            _ => Outcome::Polling,
+        }
     }
 }
 

@@ -21,13 +21,16 @@ pub(crate) struct Subject {
     pub(crate) pod: String,
     /// Its UID.
     pub(crate) uid: String,
+    /// The id of the operation that asks.
+    pub(crate) operation: String,
     /// Tells what is asked from what was asked at other times.
     pub(crate) key: AskingKey,
 }
 
 impl Subject {
     pub(crate) fn new(pod: impl Into<String>, asking: &Asking) -> Self {
-        Self { pod: pod.into(), uid: asking.uid.clone(), key: AskingKey::of(asking) }
+        let Asking { uid, operation, .. } = asking.clone();
+        Self { pod: pod.into(), uid, operation, key: AskingKey::of(asking) }
     }
 }
 

@@ -62,30 +62,41 @@ impl Endpoint {
         &self.url
     }
 
-    /// Sends JSON, and gives the body of the answer.
-    pub(super) async fn post(&self, body: Vec<u8>) -> Result<Bytes, Failure> {
-        self.call(Method::POST, self.url.uri().clone(), Bytes::from(body)).await
+    /// Sends JSON, and gives the body of the answer. `traceparent` makes the webhook's own spans parts of ours.
+    pub(super) async fn post(&self, body: Vec<u8>, traceparent: Option<String>) -> Result<Bytes, Failure> {
+        self.call(Method::POST, self.url.uri().clone(), Bytes::from(body), traceparent).await
     }
 
     /// Asks how a task is going.
     pub(super) async fn poll(&self, key: &str, task: &str) -> Result<Bytes, Failure> {
-        self.call(Method::GET, self.url.for_task(key, task), Bytes::new()).await
+        self.call(Method::GET, self.url.for_task(key, task), Bytes::new(), None).await
     }
 
-    async fn call(&self, method: Method, uri: Uri, body: Bytes) -> Result<Bytes, Failure> {
-        let failed = |problem: String| {
-            Failure::Webhook(format!("{method} {uri}: {problem}", uri = shortened(&uri.to_string(), 300)))
-        };
-        let request = Request::builder()
+    async fn call(
+        &self,
+        method: Method,
+        uri: Uri,
+        body: Bytes,
+        traceparent: Option<String>,
+    ) -> Result<Bytes, Failure> {
+        let words =
+            |problem: String| format!("{method} {uri}: {problem}", uri = shortened(&uri.to_string(), 300));
+        let failed = |problem: String| Failure::Webhook(words(problem));
+        let mut request = Request::builder()
             .method(method.clone())
             .uri(uri.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json")
-            .header(USER_AGENT, concat!("podward/", env!("CARGO_PKG_VERSION")))
-            .body(Full::new(body))
-            .map_err(|error| failed(error.to_string()))?;
+            .header(USER_AGENT, concat!("podward/", env!("CARGO_PKG_VERSION")));
+        if let Some(traceparent) = traceparent {
+            request = request.header("traceparent", traceparent);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
         let exchange = async {
-            let response = self.client.request(request).await.map_err(|error| failed(chain(&error)))?;
+            let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
+                true => Failure::Unreachable(words(chain(&error))),
+                false => failed(chain(&error)),
+            })?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|error| {
                 failed(match error.downcast_ref::<LengthLimitError>() {
@@ -97,7 +108,7 @@ impl Endpoint {
         };
         match tokio::time::timeout(self.limit, exchange).await {
             Ok(result) => result,
-            Err(_) => Err(failed(format!("no answer within {:?}", self.limit))),
+            Err(_) => Err(Failure::Late(words(format!("no answer within {:?}", self.limit)))),
         }
     }
 }

@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
-use podward_api::pod_transition_rule::{Parameter, TransitionRuleWebhook};
+use podward_api::pod_transition_rule::{FailurePolicy, Parameter, TransitionRuleWebhook};
 use podward_core::UnixNanos;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::alarm::Alarm;
 use super::answer::{Failure, PollAnswer, PostAnswer};
 use super::asking::Subject;
 use super::client::{CALL, Endpoint};
 use super::machine::{Call, Machine, Next};
+use super::metrics::Outcome;
 use super::request::{Resource, WebhookRequest, trace_id};
 use super::room::Room;
-use super::{Consulted, Pods, RuleId, now, settings};
+use super::{Consulted, Ears, Pods, RuleId, now, settings};
 
 /// Pods that are read at the same time.
 const READS: usize = 16;
@@ -32,7 +34,7 @@ pub(super) struct Driver {
     state: Mutex<State>,
     bell: Notify,
     pods: Arc<dyn Pods>,
-    woken: Arc<dyn Fn(&RuleId) + Send + Sync>,
+    ears: Ears,
     room: Arc<Room>,
     stop: CancellationToken,
 }
@@ -40,6 +42,7 @@ pub(super) struct Driver {
 struct State {
     machine: Machine,
     target: Option<Arc<Target>>,
+    alarm: Alarm,
 }
 
 /// What is asked where, as the rule says.
@@ -72,17 +75,33 @@ enum Ended {
     Poll { number: u64, answer: Result<PollAnswer, Failure> },
 }
 
+impl Ended {
+    fn failure(&self) -> Option<&Failure> {
+        match self {
+            Ended::Post { answer, .. } => answer.as_ref().err(),
+            Ended::Poll { answer, .. } => answer.as_ref().err(),
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Ended::Post { answer, .. } => answer.as_ref().map_or_else(Failure::outcome, PostAnswer::outcome),
+            Ended::Poll { answer, .. } => answer.as_ref().map_or_else(Failure::outcome, PollAnswer::outcome),
+        }
+    }
+}
+
 impl Driver {
     pub(super) fn new(
         id: RuleId,
         machine: Machine,
         pods: Arc<dyn Pods>,
-        woken: Arc<dyn Fn(&RuleId) + Send + Sync>,
+        ears: Ears,
         room: Arc<Room>,
         stop: CancellationToken,
     ) -> Self {
-        let state = Mutex::new(State { machine, target: None });
-        Self { id, state, bell: Notify::new(), pods, woken, room, stop }
+        let state = Mutex::new(State { machine, target: None, alarm: Alarm::default() });
+        Self { id, state, bell: Notify::new(), pods, ears, room, stop }
     }
 
     /// Takes what the rule and its pods are now, and says what is known of them.
@@ -94,7 +113,7 @@ impl Driver {
         now: UnixNanos,
     ) -> Consulted {
         let mut state = self.state.lock();
-        let State { machine, target } = &mut *state;
+        let State { machine, target, .. } = &mut *state;
         if !target.as_ref().is_some_and(|target| target.is_of(webhook, stage)) {
             *target = Some(Arc::new(Target::new(webhook, stage)));
         }
@@ -121,18 +140,20 @@ impl Driver {
             let mut wake_at = None;
             if let Some((next, target)) = self.next() {
                 if next.is_news {
-                    (self.woken)(&self.id);
+                    (self.ears.woken)(&self.id);
                 }
                 running.extend(next.calls.into_iter().map(|call| self.call(call, target.clone()).boxed()));
                 wake_at = next.wake_at;
             }
             tokio::select! {
-                () = self.stop.cancelled() => return,
+                () = self.stop.cancelled() => break,
                 Some(ended) = running.next(), if !running.is_empty() => self.ended(ended),
                 () = self.bell.notified() => {}
                 () = sleep_until(wake_at) => {}
             }
         }
+        // Nobody else counts calls of this rule.
+        self.ears.metrics.forget(&self.id);
     }
 
     /// Nothing, until the rule has been consulted.
@@ -143,24 +164,28 @@ impl Driver {
     }
 
     fn ended(&self, ended: Ended) {
-        {
+        let failure = ended.failure().map(|failure| (failure.text().to_owned(), failure.is_webhooks()));
+        self.ears.metrics.called(&self.id, ended.outcome());
+        let alarm = {
             let mut state = self.state.lock();
-            let failure = match &ended {
-                Ended::Post { answer, .. } => answer.as_ref().err(),
-                Ended::Poll { answer, .. } => answer.as_ref().err(),
-            };
-            if let Some(failure) = failure {
-                let RuleId { namespace, object, rule, .. } = &self.id;
-                tracing::info!(namespace, object, rule, error = failure.text(), "a rule's webhook failed");
-            }
             match ended {
                 Ended::Post { number, trace, answer } => {
                     state.machine.posted(number, &trace, answer, now(), fastrand::f64());
                 }
                 Ended::Poll { number, answer } => state.machine.polled(number, answer, now()),
             }
+            let is_theirs = failure.as_ref().is_some_and(|(_, is_webhooks)| *is_webhooks);
+            let policy = state.target.as_ref().map(|target| target.webhook.failure_policy);
+            policy.filter(|_| is_theirs && state.alarm.rings(now()))
+        };
+        if let Some((why, _)) = failure {
+            let RuleId { namespace, object, rule, .. } = &self.id;
+            tracing::info!(namespace, object, rule, error = why, "a rule's webhook failed");
+            if let Some(policy) = alarm {
+                (self.ears.failing)(&self.id, &why, policy == FailurePolicy::Ignore);
+            }
         }
-        (self.woken)(&self.id);
+        (self.ears.woken)(&self.id);
     }
 
     async fn call(&self, call: Call, target: Arc<Target>) -> Ended {
@@ -186,7 +211,25 @@ impl Driver {
         let body = serde_json::to_vec(&request)
             .map_err(|error| Failure::Ours(format!("could not write the request: {error}")))?;
         let _place = self.room.take(endpoint.url()).await;
-        PostAnswer::read(&endpoint.post(body).await?)
+        let span = self.ears.traces.webhook_call(&self.id, endpoint.url().host(), pods);
+        let began = Instant::now();
+        let traceparent = span.as_ref().map(|span| span.traceparent());
+        let body = self.timed(began, endpoint.post(body, traceparent).await);
+        let answer = body
+            .and_then(|body| PostAnswer::read(&body)?.for_rule(target.webhook.client_config.poll.is_some()));
+        if let Some(span) = span {
+            let outcome = answer.as_ref().map_or_else(Failure::outcome, PostAnswer::outcome);
+            span.end(outcome.as_str(), None, answer.as_ref().err().map(|failure| failure.text().to_owned()));
+        }
+        answer
+    }
+
+    /// Takes down how long a call took that was answered.
+    fn timed<T>(&self, began: Instant, answer: Result<T, Failure>) -> Result<T, Failure> {
+        if answer.is_ok() {
+            self.ears.metrics.took(&self.id, began.elapsed());
+        }
+        answer
     }
 
     async fn poll(&self, target: &Target, task: &str) -> Result<PollAnswer, Failure> {
@@ -195,7 +238,8 @@ impl Driver {
         };
         let endpoint = endpoint.as_ref().map_err(Clone::clone)?;
         let _place = self.room.take(endpoint.url()).await;
-        PollAnswer::read(&endpoint.poll(&poll.raw_query_key, task).await?)
+        let began = Instant::now();
+        PollAnswer::read(&self.timed(began, endpoint.poll(&poll.raw_query_key, task).await)?)
     }
 
     /// The pods with their parameters.

@@ -47,8 +47,10 @@ pub(crate) enum Verdict {
     Passed,
     /// It may, because the webhook failed and its failures are ignored. How it failed: for the record.
     Ignored(String),
-    /// Not now. Why.
+    /// The webhook has said no. Why.
     Rejected(String),
+    /// Not yet: it is being asked, takes its time, or can't be asked. Why.
+    Waiting(String),
 }
 
 /// Something to ask.
@@ -70,6 +72,14 @@ pub(super) struct Next {
     pub(super) is_news: bool,
 }
 
+/// Why a pod hasn't passed that is in no task.
+#[derive(Clone, Debug)]
+struct Refused {
+    reason: String,
+    /// Whether the webhook has said no, rather than nothing.
+    is_no: bool,
+}
+
 /// The state of one rule's webhook.
 #[derive(Debug)]
 pub(super) struct Machine {
@@ -80,7 +90,7 @@ pub(super) struct Machine {
     tasks: Vec<Task>,
     history: History,
     passed: BTreeMap<AskingKey, Option<String>>,
-    refused: BTreeMap<AskingKey, String>,
+    refused: BTreeMap<AskingKey, Refused>,
     batch: Option<(u64, Vec<Waiter>)>,
     failures: u32,
     /// No batch is sent before.
@@ -177,7 +187,7 @@ impl Machine {
                     let failure = format!("{}: {error}", task.message);
                     self.pass_all(&mut task, failure);
                 }
-                None => self.refuse(&task),
+                None => self.refuse(&task, false),
             }
             self.end(task, now);
         }
@@ -256,7 +266,7 @@ impl Machine {
             None => {}
         }
         let name = &self.name;
-        Verdict::Rejected(match (task, self.refused.get(&key)) {
+        Verdict::Waiting(match (task, self.refused.get(&key)) {
             (Some(Task { id, message, error: None, .. }), _) => {
                 format!("Not approved by webhook {name}, polling task {id} is running {message}")
             }
@@ -265,7 +275,8 @@ impl Machine {
                     "Not approved by webhook {name}, polling task {id} is running {message}, polling task {id} error, {error}"
                 )
             }
-            (None, Some(reason)) => reason.clone(),
+            (None, Some(Refused { reason, is_no: true })) => return Verdict::Rejected(reason.clone()),
+            (None, Some(Refused { reason, .. })) => reason.clone(),
             (None, None) => format!("Not approved by webhook {name} yet: it is being asked"),
         })
     }
@@ -297,8 +308,8 @@ impl Machine {
         task.approved.extend(passed);
     }
 
-    /// Those that a task which has ended has not approved. They are sent anew at once.
-    fn refuse(&mut self, task: &Task) {
+    /// Those that a task which has ended has not approved. They are sent anew at once. `is_no`: the webhook has ended it.
+    fn refuse(&mut self, task: &Task, is_no: bool) {
         let error = task
             .error
             .as_ref()
@@ -308,7 +319,8 @@ impl Machine {
             "Not approved by webhook {}, polling task {} stopped {}{error}",
             self.name, task.id, task.message
         );
-        self.refused.extend(task.processing.iter().map(|waiter| (waiter.key, reason.clone())));
+        let refused = Refused { reason, is_no };
+        self.refused.extend(task.processing.iter().map(|waiter| (waiter.key, refused.clone())));
         if !task.processing.is_empty() {
             self.retry_at = UnixNanos(i64::MIN);
         }

@@ -3,8 +3,10 @@
 mod answers;
 mod calls;
 mod interleavings;
+mod scene;
 mod server;
 mod steps;
+mod told;
 
 use podward_core::UnixNanos;
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 use podward_support::{Cluster, DemoImages, Options, Podward};
-use podward_testbed::{Bed, Part, Progress, Shape};
+use podward_testbed::{Bed, Part, Progress, ProxyMode, Shape};
 
 use super::Name;
 use crate::prepare;
@@ -18,6 +18,9 @@ pub(crate) struct Up {
     /// control-plane (no pod ever runs), simulated (pods run in name only) or node (pods run; needs root)
     #[arg(long, default_value_t = Shape::Node)]
     shape: Shape,
+    /// iptables or nftables: how kube-proxy leads traffic on a real node
+    #[arg(long, value_name = "MODE", default_value_t)]
+    proxy_mode: ProxyMode,
     /// Run Podward's services in it
     #[arg(long)]
     podward: bool,
@@ -38,7 +41,8 @@ impl Up {
         let tools = prepare::bed(&parts, node).await?.tools;
         let progress = Progress::stderr();
         let name = &self.name.name;
-        let mut builder = Bed::builder(self.shape).name(name).tools(tools).dns(node);
+        let mut builder =
+            Bed::builder(self.shape).name(name).tools(tools).dns(node).proxy_mode(self.proxy_mode);
         let images = DemoImages::default();
         if node {
             // No registry is within reach of the node: without these there would be nothing to run.

@@ -72,6 +72,10 @@ async fn operations_wait_for_busy_pods(scene: Arc<Scene>) -> Result<()> {
     let waiting = scene.feed().until("web", "its condition tells of its work", tells_of_work).await?;
     ensure!(operator.has(&waiting, Stage::PreCheck) && !operator.has(&waiting, Stage::PreChecked));
     ensure!(pods::is_available(&waiting) && pods::is_ready(&waiting), "it left service");
+    let event = scene.until_event("web", "PodBusy").await?;
+    ensure!(event.contains("upgrade") && event.contains(WORK), "the event says {event:?}");
+    let why = scene.plugin(&["why", "web"]).await?.succeeded()?;
+    ensure!(why.said.contains("upgrade") && why.said.contains(WORK), "the plugin says {}", why.said);
     idle(&scene, "web").await?;
     operator.await_operate("web").await?;
     // Too late: the operation has its permission.

@@ -3,21 +3,18 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::{Pod, ServiceAccount},
-};
-use kube::{Api, ResourceExt, api::PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use podward_core::keys;
 use podward_e2e::{Scene, Test};
-use podward_proto::v1::{CancelRequest, PodReference, lifecycle_client::LifecycleClient};
-use podward_runtime::grpc_client::{Connect, Trust};
-use podward_support::{Behaviour, Kind};
+use podward_proto::v1::{CancelRequest, PodReference};
+use podward_support::Behaviour;
 use serde_json::json;
 
 use super::made::{
     deployment, is_wished, make, names_of, scale, serves, until_gone, until_leaving, until_serving,
 };
+use crate::lifecycle;
 
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
@@ -58,16 +55,8 @@ async fn a_deletion_is_cancelled_over_grpc(scene: Arc<Scene>) -> Result<()> {
     let uid = until_leaving(&scene, "web").await?.uid().unwrap_or_default();
     let pod = Some(PodReference { namespace: scene.namespace().to_owned(), name: "web".to_owned(), uid });
     let operation_id = keys::DELETE_OPERATION.to_owned();
-    let mut request = tonic::Request::new(CancelRequest { pod, operation_id });
-    let bearer = format!("Bearer {}", token(&scene).await?);
-    request.metadata_mut().insert("authorization", bearer.parse().context("a token that can't be sent")?);
-    let podward = scene.podward()?;
-    let controller = podward.services(Kind::LifecycleController);
-    let address = controller.last().context("there is no lifecycle-controller")?.serves_at()?;
-    let (address, trust) = (scene.cluster().reach(address).await?, podward.trust().await?);
-    let connect = Connect::new(&format!("https://{address}"), Trust::pem(trust.ca))?;
-    let channel = connect.with_server_name(&trust.server_name)?.lazy()?;
-    LifecycleClient::new(channel).cancel(request).await.context("cancel")?;
+    let mut lifecycle = lifecycle::client(&scene).await?;
+    lifecycle.cancel(CancelRequest { pod, operation_id }).await.context("cancel")?;
     until_back(&scene, "web").await
 }
 
@@ -115,21 +104,4 @@ async fn the_mark_alone_deletes(scene: Arc<Scene>) -> Result<()> {
 async fn until_back(scene: &Scene, name: &str) -> Result<()> {
     let back = |pod: &Pod| serves(pod) && !pod.labels().keys().any(|key| key.ends_with("/pod-delete"));
     scene.feed().until(name, "it is back in service, and nothing of the wish is left", back).await.map(drop)
-}
-
-/// The token of an account that may edit what is in the namespace.
-async fn token(scene: &Scene) -> Result<String> {
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "editor"}});
-    make(scene, account).await?;
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "editor"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"kind": "ServiceAccount", "name": "editor", "namespace": scene.namespace()}],
-    });
-    make(scene, binding).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(scene.client(), scene.namespace());
-    let spec = TokenRequestSpec { audiences: vec!["podward".to_owned()], ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
-    let answer = accounts.create_token_request("editor", &PostParams::default(), &request).await?;
-    Ok(answer.status.context("an answer without a token")?.token)
 }

@@ -53,6 +53,16 @@ async fn label_check_says_who_and_why(scene: Arc<Scene>) -> Result<()> {
     let columns: Vec<&str> = table.said.split_whitespace().take(3).collect();
     ensure!(columns == ["gate", "1", "1"], "kubectl has shown {:?}", table.said);
 
+    let event = scene.until_event("web", "RuleRefuses").await?;
+    let tells = ["rule backed-up", "/gate", &reason].iter().all(|word| event.contains(word));
+    ensure!(tells, "the event says {event:?}");
+    let why = scene.plugin(&["why", "web", "--output=json"]).await?.succeeded()?;
+    let why: Value = serde_json::from_str(&why.said).context("understand the plugin")?;
+    let wait = &why["waits"][0];
+    ensure!(wait["operation"] == "updater" && wait["stage"] == "PreCheck", "it says {why}");
+    ensure!(wait["who"] == "rule gate/backed-up", "it says {why}");
+    ensure!(wait["why"].as_str().is_some_and(|why| why.contains(&reason)), "it says {why}");
+
     scene.label("web", &[("backup", Some("no"))]).await?;
     until_refused(&scene, &operator, "web", &["rule gate/backed-up"]).await?;
     scene.label("web", &[("backup", Some("yes"))]).await?;

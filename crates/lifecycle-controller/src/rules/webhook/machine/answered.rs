@@ -6,7 +6,7 @@ use podward_core::UnixNanos;
 
 use super::super::answer::{Failure, PollAnswer, PostAnswer};
 use super::super::task::{Task, Waiter};
-use super::{LAST_RETRY, Machine, SECOND};
+use super::{LAST_RETRY, Machine, Refused, SECOND};
 
 /// When pods that a webhook has refused are sent again, as by KusionStack.
 const REFUSED: i64 = 5 * SECOND;
@@ -25,15 +25,7 @@ impl Machine {
     ) {
         let Some((_, batch)) = self.batch.take_if(|(batch, _)| *batch == number) else { return };
         let name = self.name.clone();
-        let answer = answer.and_then(|answer| match answer.task.as_ref().filter(|_| answer.success) {
-            Some(id) if id.is_empty() => {
-                Err(Failure::Webhook("it wants to be polled, and names no task".to_owned()))
-            }
-            Some(_) if self.settings.poll.is_none() => Err(Failure::Webhook(
-                "it wants to be polled, and the rule has no clientConfig.poll".to_owned(),
-            )),
-            _ => Ok(answer),
-        });
+        let answer = answer.and_then(|answer| answer.for_rule(self.settings.poll.is_some()));
         let PostAnswer { success, message, finished_names, task } = match answer {
             Ok(answer) => answer,
             Err(failure) => return self.failed(batch, &failure, trace, now, jitter),
@@ -51,7 +43,8 @@ impl Machine {
                 let task = task.unwrap_or_default();
                 let reason =
                     format!("Webhook check {name} rejected, traceId {trace}, taskId {task}, msg: {message}");
-                self.refused.extend(others.iter().map(|waiter| (waiter.key, reason.clone())));
+                let refused = Refused { reason, is_no: true };
+                self.refused.extend(others.iter().map(|waiter| (waiter.key, refused.clone())));
                 self.retry_at = UnixNanos(now.0.saturating_add(REFUSED));
             }
         }
@@ -59,11 +52,12 @@ impl Machine {
 
     fn failed(&mut self, batch: Vec<Waiter>, failure: &Failure, trace: &str, now: UnixNanos, jitter: f64) {
         let reason = format!("Fail to do webhook request {}, {}, traceId {trace}", self.name, failure.text());
-        if self.settings.ignores_failures && matches!(failure, Failure::Webhook(_)) {
+        if self.settings.ignores_failures && failure.is_webhooks() {
             self.pass(&batch, Some(&reason));
             return;
         }
-        self.refused.extend(batch.into_iter().map(|waiter| (waiter.key, reason.clone())));
+        let refused = Refused { reason, is_no: false };
+        self.refused.extend(batch.into_iter().map(|waiter| (waiter.key, refused.clone())));
         let pause = FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(LAST_RETRY);
         self.failures = self.failures.saturating_add(1);
         self.blocked_until =
@@ -127,7 +121,7 @@ impl Machine {
                 task.approved.extend(passed);
                 task.record(now, is_news);
                 if stop || task.processing.is_empty() {
-                    self.refuse(&task);
+                    self.refuse(&task, true);
                     self.end(task, now);
                 } else {
                     self.tasks.insert(index, task);

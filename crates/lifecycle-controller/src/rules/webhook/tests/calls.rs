@@ -13,112 +13,20 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::Response;
 use hyper::body::{Bytes, Frame};
 use parking_lot::Mutex;
-use podward_api::pod_transition_rule::{TransitionRuleWebhook, WebhookStatus};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::super::client::Endpoint;
-use super::super::{Consulted, Pods, RuleId, Subject, Verdict, Webhooks};
+use super::super::{Consulted, Verdict};
+use super::scene::{PATIENCE, Scene, rule};
 use super::server::{Answer, Asked, Server, json as answer, text};
 use super::subjects;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Every pod that isn't called `gone`, with an address.
-struct Cluster;
-
-impl Pods for Cluster {
-    fn json<'a>(
-        &'a self,
-        namespace: &'a str,
-        pod: &'a str,
-        uid: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, String>> {
-        let metadata = json!({"name": pod, "namespace": namespace, "uid": uid});
-        let found =
-            (pod != "gone").then(|| Arc::new(json!({"metadata": metadata, "status": {"podIP": "10.0.0.1"}})));
-        async { Ok(found) }.boxed()
-    }
-}
-
-struct Scene {
-    webhooks: Webhooks,
-    woken: Arc<Notify>,
-    stop: CancellationToken,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let (woken, stop) = (Arc::new(Notify::new()), CancellationToken::new());
-        let wake = {
-            let woken = woken.clone();
-            Arc::new(move |_: &RuleId| woken.notify_one())
-        };
-        Self { webhooks: Webhooks::new(Arc::new(Cluster), wake, stop.clone()), woken, stop }
-    }
-
-    fn consult(
-        &self,
-        name: &str,
-        rule: &TransitionRuleWebhook,
-        subjects: &[Subject],
-        stored: Option<&WebhookStatus>,
-    ) -> Consulted {
-        self.webhooks.consult(&id(name), rule, Some("PreCheck"), subjects, stored)
-    }
-
-    /// Consults as often as it is told to until `is_it`, with what was put on record.
-    async fn until(
-        &self,
-        rule: &TransitionRuleWebhook,
-        subjects: &[Subject],
-        is_it: impl Fn(&Consulted) -> bool,
-    ) -> Consulted {
-        tokio::time::timeout(PATIENCE, async {
-            loop {
-                let consulted = self.consult("outside", rule, subjects, None);
-                if is_it(&consulted) {
-                    return consulted;
-                }
-                self.woken.notified().await;
-            }
-        })
-        .await
-        .unwrap()
-    }
-
-    async fn passed(&self, rule: &TransitionRuleWebhook, subjects: &[Subject]) -> Consulted {
-        self.until(rule, subjects, |found| found.verdicts.iter().all(|verdict| *verdict == Verdict::Passed))
-            .await
-    }
-}
-
-fn id(rule: &str) -> RuleId {
-    RuleId {
-        namespace: "shop".to_owned(),
-        object: "rules".to_owned(),
-        uid: "u".to_owned(),
-        rule: rule.to_owned(),
-    }
-}
-
-fn rule(server: &Server, change: Value) -> TransitionRuleWebhook {
-    let scheme = if change["tls"] == false { "http" } else { "https" };
-    let (url, bundle) = (format!("{scheme}://{}", server.address), BASE64_STANDARD.encode(&server.authority));
-    let mut rule = json!({"failurePolicy": "Fail", "clientConfig": {
-        "url": format!("{url}/first"), "caBundle": bundle,
-        "poll": {"url": format!("{url}/poll?kind=a"), "caBundle": bundle, "intervalSeconds": 1},
-    }});
-    json_patch::merge(&mut rule, &change);
-    serde_json::from_value(rule).unwrap()
-}
-
 async fn refusal(server: &Server, change: Value) -> String {
     let scene = Scene::new();
-    let is_told = |found: &Consulted| matches!(&found.verdicts[0], Verdict::Rejected(reason) if reason.starts_with("Fail to do"));
+    let is_told = |found: &Consulted| matches!(&found.verdicts[0], Verdict::Waiting(reason) if reason.starts_with("Fail to do"));
     match scene.until(&rule(server, change), &subjects(&["a"]), is_told).await.verdicts.remove(0) {
-        Verdict::Rejected(reason) => reason,
+        Verdict::Waiting(reason) => reason,
         other => unreachable!("{other:?}"),
     }
 }
@@ -171,7 +79,7 @@ async fn a_task_is_asked_for_and_approves_one_by_one() {
     let server = Server::start(true, polling(&may_finish)).await;
     let (scene, rule, waiting) = (Scene::new(), rule(&server, json!({})), subjects(&["a", "b"]));
     let half = scene.until(&rule, &waiting, |found| found.verdicts[0] == Verdict::Passed).await;
-    assert!(matches!(&half.verdicts[1], Verdict::Rejected(reason) if reason.ends_with("on it")));
+    assert!(matches!(&half.verdicts[1], Verdict::Waiting(reason) if reason.ends_with("on it")));
     assert_eq!(half.status.task_states[0].approved, ["a"]);
     may_finish.store(true, Ordering::SeqCst);
     let end = scene.passed(&rule, &waiting).await;
@@ -224,8 +132,8 @@ async fn rules_with_tasks_of_the_same_id_don_t_mix() {
     let told = tokio::time::timeout(PATIENCE, async {
         loop {
             match ask_other().verdicts.remove(0) {
-                Verdict::Rejected(reason) if reason.ends_with("not yet") => return reason,
-                Verdict::Rejected(_) => scene.woken.notified().await,
+                Verdict::Waiting(reason) if reason.ends_with("not yet") => return reason,
+                Verdict::Waiting(_) => scene.woken.notified().await,
                 passed => unreachable!("{passed:?}"),
             }
         }
@@ -310,7 +218,7 @@ async fn one_that_dawdles_is_given_up() {
     let server = Server::start(false, |_, _| std::future::pending()).await;
     let limit = Duration::from_millis(100);
     let endpoint = Endpoint::new(&format!("http://{}/x", server.address), "", limit).unwrap();
-    let failure = endpoint.post(b"{}".to_vec()).await.unwrap_err();
+    let failure = endpoint.post(b"{}".to_vec(), None).await.unwrap_err();
     assert!(failure.text().contains("no answer within 100ms"), "{failure:?}");
 }
 

@@ -19,12 +19,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(super) type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// What was asked: method, path with query, body.
+/// What was asked: method, path with query, body, header.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) method: String,
     pub(super) target: String,
     pub(super) body: serde_json::Value,
+    pub(super) traceparent: Option<String>,
 }
 
 pub(super) struct Server {
@@ -92,7 +93,9 @@ async fn serve<F>(
                     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
                     let target = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
                     let body = serde_json::from_slice(&body).unwrap_or_default();
-                    let one = Asked { method: head.method.to_string(), target, body };
+                    let traceparent = head.headers.get("traceparent");
+                    let traceparent = traceparent.and_then(|text| text.to_str().ok()).map(str::to_owned);
+                    let one = Asked { method: head.method.to_string(), target, body, traceparent };
                     let before = {
                         let mut asked = asked.lock();
                         asked.push(one.clone());

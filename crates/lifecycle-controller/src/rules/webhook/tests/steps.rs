@@ -50,9 +50,14 @@ fn passed(machine: &Machine, pods: &[&str]) -> Vec<bool> {
 
 fn reason(machine: &Machine, pod: &str) -> String {
     match machine.verdict(&subject(pod, 1)) {
-        Verdict::Rejected(reason) => reason,
+        Verdict::Rejected(reason) | Verdict::Waiting(reason) => reason,
         other => unreachable!("{other:?}"),
     }
+}
+
+/// Whether the webhook has said no, rather than nothing.
+fn says_no(machine: &Machine, pod: &str) -> bool {
+    matches!(machine.verdict(&subject(pod, 1)), Verdict::Rejected(_))
 }
 
 /// With `pods` in the task `t`, of which `finished` are approved.
@@ -71,6 +76,7 @@ fn all_that_wait_go_into_one_batch_and_pass_together() {
     let (number, pods) = batch(&mut machine, at(0));
     assert_eq!(pods, ["a", "b"]);
     assert!(reason(&machine, "a").contains("is being asked"));
+    assert!(!says_no(&machine, "a"));
     // While it is on its way nothing else is sent; who comes meanwhile is in the next.
     machine.ask(subjects(&["a", "b", "c"]), at(1));
     assert!(machine.next(at(1)).calls.is_empty());
@@ -117,6 +123,7 @@ fn who_is_refused_is_sent_again_after_five_seconds_or_with_a_new_one() {
         reason(&machine, "b"),
         "Webhook check shop/rules/outside rejected, traceId trace, taskId , msg: no"
     );
+    assert!(says_no(&machine, "b"));
     let waits = machine.next(at(4));
     assert_eq!((waits.calls, waits.wake_at), (vec![], Some(at(5))));
     let (number, pods) = batch(&mut machine, at(5));
@@ -141,7 +148,7 @@ fn a_failure_passes_or_rejects_by_policy() {
     for pause in [1, 2, 4, 8, 16, 30, 30, 30] {
         let (number, _) = batch(&mut failing, now);
         failing.posted(number, "trace", Err(away()), now, 0.5);
-        assert_eq!(failing.verdict(&subject("a", 1)), Verdict::Rejected(failure.clone()));
+        assert_eq!(failing.verdict(&subject("a", 1)), Verdict::Waiting(failure.clone()));
         // Nobody who comes meanwhile makes it sooner.
         failing.ask(subjects(&["a", "b"]), now);
         let next = UnixNanos(now.0 + pause * SECOND);
@@ -208,6 +215,7 @@ fn a_task_is_asked_for_until_it_is_finished() {
         reason(&machine, "c"),
         "Not approved by webhook shop/rules/outside, polling task t is running half"
     );
+    assert!(!says_no(&machine, "c"));
     // An error is none of an end.
     let (number, _) = poll(&mut machine, at(11));
     machine.polled(number, Err(away()), at(12));
@@ -245,6 +253,7 @@ fn what_a_stopped_task_has_not_approved_is_sent_anew() {
         reason(&machine, "b"),
         "Not approved by webhook shop/rules/outside, polling task t stopped enough"
     );
+    assert!(says_no(&machine, "b"));
     assert_eq!(batch(&mut machine, at(5)).1, ["b"]);
 }
 
@@ -269,14 +278,14 @@ fn a_task_that_takes_too_long_is_given_up() {
             Verdict::Ignored(failure) => {
                 assert!(is_passed && failure.starts_with("Polling Timeout. soon: nobody"))
             }
-            Verdict::Rejected(reason) => {
+            Verdict::Waiting(reason) => {
                 assert!(
                     !is_passed && reason.contains("polling task t stopped Polling Timeout. "),
                     "{reason}"
                 );
                 assert!(matches!(next.calls.as_slice(), [Call::Post { .. }]));
             }
-            Verdict::Passed => unreachable!(),
+            Verdict::Passed | Verdict::Rejected(_) => unreachable!(),
         }
     }
 }
@@ -289,15 +298,15 @@ fn an_answer_counts_for_its_asking_alone() {
     // The operation ends, and another begins on the pod, before the answer is there.
     machine.ask(vec![subject("a", 2)], at(1));
     machine.posted(number, "trace", Ok(done()), at(2), 0.5);
-    assert!(matches!(machine.verdict(&subject("a", 2)), Verdict::Rejected(_)));
+    assert!(matches!(machine.verdict(&subject("a", 2)), Verdict::Waiting(_)));
     let (again, _) = batch(&mut machine, at(2));
     machine.posted(number, "trace", Ok(done()), at(3), 0.5);
-    assert!(matches!(machine.verdict(&subject("a", 2)), Verdict::Rejected(_)), "an answer came twice");
+    assert!(matches!(machine.verdict(&subject("a", 2)), Verdict::Waiting(_)), "an answer came twice");
     machine.posted(again, "trace", Ok(task("t", &[])), at(3), 0.5);
     let (number, _) = poll(&mut machine, at(8));
     machine.ask(vec![subject("a", 3)], at(9));
     machine.polled(number, Ok(PollAnswer { success: true, finished: true, ..PollAnswer::default() }), at(9));
-    assert!(matches!(machine.verdict(&subject("a", 3)), Verdict::Rejected(_)));
+    assert!(matches!(machine.verdict(&subject("a", 3)), Verdict::Waiting(_)));
     // Nor does a pass outlive its asking.
     let (number, _) = batch(&mut machine, at(9));
     machine.posted(number, "trace", Ok(done()), at(9), 0.5);

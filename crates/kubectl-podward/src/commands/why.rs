@@ -1,0 +1,263 @@
+//! `kubectl podward why POD`: what a pod waits for, who keeps it waiting, until when, and what comes next.
+//!
+//! What is told comes from the API server alone: the pod with its condition, labels and annotations, and the PodTransitionRules of its
+//! namespace with their status. It is judged by the functions of the core, as the controller judges it.
+
+mod busy;
+mod report;
+mod rules;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, ResourceExt};
+use podward_api::PodTransitionRule;
+use podward_core::{NoRules, Operations, Pod, UnixNanos, explain};
+
+use report::Report;
+use rules::RuleObject;
+
+/// For one answer of the API server.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Tell what a pod waits for: who keeps it waiting, why, since when, until when, and what comes next
+///
+/// Rules that refuse an operation, work that must not be interrupted, and whatever else the pod's condition says. Reads the pod and the
+/// PodTransitionRules of its namespace; nothing is changed.
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// The pod
+    #[arg(value_name = "POD")]
+    pod: String,
+    /// Its namespace; that of the kubeconfig's context when none is given
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// How it is printed
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
+impl Why {
+    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+        let kind = ApiResource::erase::<ApiPod>(&());
+        let pods: Api<DynamicObject> = match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+            None => Api::default_namespaced_with(client.clone(), &kind),
+        };
+        let found =
+            in_time(pods.get(&self.pod)).await.with_context(|| format!("look up pod {}", self.pod))?;
+        let namespace = found.namespace().unwrap_or_default();
+        let rules: Api<DeserializeGuard<PodTransitionRule>> = Api::namespaced(client, &namespace);
+        let rules = match in_time(rules.list(&ListParams::default())).await {
+            Ok(list) => Ok(list.items.into_iter().map(RuleObject::new).collect()),
+            // The cluster has no such resource: nobody has rules.
+            Err(error) if is_not_found(&error) => Ok(Vec::new()),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        let report = look(&found, rules, now())?;
+        match self.output {
+            Output::Text => print!("{}", report.text(now())),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    let answer = tokio::time::timeout(ANSWER, answer).await;
+    Ok(answer.map_err(|_| anyhow!("no answer from the API server within {ANSWER:?}"))??)
+}
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+}
+
+fn now() -> UnixNanos {
+    UnixNanos(i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX))
+}
+
+/// What `object`, a pod, waits for at `now`; `rules` are those of its namespace, or why they could not be read.
+fn look(object: &DynamicObject, rules: Result<Vec<RuleObject>, String>, now: UnixNanos) -> Result<Report> {
+    let json = serde_json::to_value(object).context("read the pod")?;
+    let pod: Pod = serde_json::from_value(json).context("understand the pod")?;
+    let view = pod.view();
+    // The condition is written when a wait has lasted; before that the labels tell the most of it.
+    let message = pod.told().map_or_else(|| explain(&view, &NoRules, &[]).message, ToOwned::to_owned);
+    let operations = Operations::parse(view.labels);
+    let mut report = Report::new(&pod.metadata.namespace, &pod.metadata.name, message);
+    if view.is_controlled() && !view.terminating {
+        let annotations = object.annotations();
+        match rules {
+            Ok(rules) => rules::look(&mut report, &pod, annotations, &operations, &rules),
+            Err(error) => rules::look_at_annotations(&mut report, &pod, annotations, &operations, &error),
+        }
+        busy::look(&mut report, &pod, &operations, now);
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: UnixNanos = UnixNanos(1_767_261_780_000_000_000); // 2026-01-01T10:03:00Z
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        why: Why,
+    }
+
+    #[test]
+    fn a_pod_has_to_be_named() {
+        assert!(Line::try_parse_from(["why", "web-0", "-n", "shop", "-o", "json"]).is_ok());
+        assert!(Line::try_parse_from(["why"]).is_err());
+    }
+
+    fn pod(annotations: Value, message: Option<&str>) -> DynamicObject {
+        let conditions: Vec<Value> = message
+            .map(|text| json!({"type": "podward.io/lifecycle", "status": "False", "message": text}))
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": "shop", "name": "web-0", "uid": "u", "annotations": annotations,
+                "labels": {
+                    "app": "web",
+                    "kusionstack.io/control": "true",
+                    "podopslifecycle.kusionstack.io/service-available": "1",
+                    "operating.podopslifecycle.kusionstack.io/upgrade": "1",
+                    "operation-type.podopslifecycle.kusionstack.io/upgrade": "update",
+                    // 2026-01-01T10:00:00Z
+                    "pre-check.podopslifecycle.kusionstack.io/upgrade": "1767261600000000000",
+                },
+            },
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    fn rule(status: Value) -> RuleObject {
+        let object: DeserializeGuard<PodTransitionRule> = serde_json::from_value(json!({
+            "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "web"}},
+                "rules": [
+                    {"name": "a-quarter", "availablePolicy": {"maxUnavailableValue": "25%"}},
+                    {"name": "backed-up", "labelCheck": {"requires": {"matchLabels": {"backup": "done"}}}},
+                    {"name": "outside", "webhook": {"clientConfig": {"url": "https://checks.shop"}}},
+                    {"name": "result", "stage": "PostCheck", "webhook": {"clientConfig": {"url": "https://checks.shop"}}},
+                ],
+            },
+            "status": status,
+        }))
+        .unwrap();
+        RuleObject::new(object)
+    }
+
+    fn found(report: &Report) -> Vec<(&str, &str, &str)> {
+        report.waits.iter().map(|wait| (wait.who.as_str(), wait.kind.as_str(), wait.why.as_str())).collect()
+    }
+
+    #[test]
+    fn every_rule_that_refuses_is_told_with_kind_and_next_step() {
+        let details = json!({"details": [
+            {"name": "web-1", "stage": "PreCheck", "passed": true},
+            {"name": "web-0", "stage": "PreCheck", "passed": false, "passedRules": ["outside"],
+             "rejectInfo": [{"ruleName": "a-quarter", "reason": "full"}, {"ruleName": "backed-up", "reason": "old words"}]},
+        ]});
+        let report = look(&pod(json!({}), Some("it waits")), Ok(vec![rule(details)]), NOW).unwrap();
+        let labels = "block by label check policy, pod shop/web-0 labels not match ";
+        let waits = found(&report);
+        assert_eq!(waits.len(), 2, "{waits:?}");
+        assert_eq!(waits[0], ("rule web/a-quarter", "availablePolicy", "full"));
+        assert!(waits[1].0 == "rule web/backed-up" && waits[1].2.starts_with(labels), "{waits:?}");
+        let text = report.text(NOW);
+        for line in [
+            "pod shop/web-0: it waits\n",
+            "rule web/a-quarter (availablePolicy) keeps operation upgrade (update) in its PreCheck, since 2026-01-01T10:00:00Z (3 min)\n",
+            "  why:  full\n",
+            "kubectl annotate pod -n shop web-0 --overwrite podtransitionrule.kusionstack.io/skip-rule-conditions='{\"skipRules\":[\"a-quarter\",\"backed-up\"]}'",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_nothing_is_known_of_yet_is_told_too() {
+        let skip = json!({"podtransitionrule.kusionstack.io/skip-rule-conditions": "{\"skipRules\":[\"backed-up\"]}"});
+        let report = look(&pod(skip, None), Ok(vec![rule(json!({}))]), NOW).unwrap();
+        let waits: Vec<&str> = report.waits.iter().map(|wait| wait.who.as_str()).collect();
+        assert_eq!(waits, ["rule web/a-quarter", "rule web/outside"]);
+        // What was skipped before stays so.
+        assert!(report.text(NOW).contains("{\"skipRules\":[\"backed-up\",\"a-quarter\",\"outside\"]}"));
+        assert!(report.message.contains("operation upgrade (update)"), "{}", report.message);
+    }
+
+    #[test]
+    fn what_does_not_fit_into_the_status_is_on_the_pod() {
+        let detail = json!({"stage": "PreCheck", "passed": false, "rejectInfo": [{"ruleName": "outside", "reason": "not today"}]});
+        let annotations = json!({"detail.podtransitionrule.kusionstack.io/web": detail.to_string()});
+        let report = look(&pod(annotations.clone(), None), Ok(vec![rule(json!({}))]), NOW).unwrap();
+        assert!(found(&report).contains(&("rule web/outside", "webhook", "not today")), "{report:?}");
+        let report = look(&pod(annotations, None), Err("forbidden".to_owned()), NOW).unwrap();
+        assert_eq!(found(&report), [("rule web/outside", "unknown", "not today")]);
+        assert!(report.text(NOW).contains("the PodTransitionRules of shop could not be read: forbidden"));
+    }
+
+    #[test]
+    fn rules_of_other_pods_and_passed_checks_are_no_waits() {
+        let mut other = pod(json!({}), None);
+        let labels = other.metadata.labels.as_mut().unwrap();
+        labels.insert("pre-checked.podopslifecycle.kusionstack.io/upgrade".to_owned(), "2".to_owned());
+        assert!(found(&look(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
+        let mut other = pod(json!({}), None);
+        other.metadata.labels.as_mut().unwrap().insert("app".to_owned(), "api".to_owned());
+        assert!(found(&look(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn a_busy_pod_tells_until_when_why_and_when_the_maximum_passes() {
+        let annotations =
+            json!({"podward.io/busy-until": "2026-01-01T10:05:00Z", "podward.io/busy-reason": "encoding 17"});
+        let message = "operation upgrade (update) waits for its pre-checks: busy until 2026-01-01T10:05:00Z: encoding 17; \
+                       waited for until 2026-01-01T11:00:00Z at most";
+        let report = look(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), NOW).unwrap();
+        assert_eq!(
+            found(&report),
+            [("the pod's own work", "busy", "busy until 2026-01-01T10:05:00Z: encoding 17")]
+        );
+        let wait = &report.waits[0];
+        assert_eq!(wait.until.as_deref(), Some("2026-01-01T10:05:00Z"));
+        assert_eq!(wait.at_most.as_deref(), Some("2026-01-01T11:00:00Z"));
+        assert!(report.text(NOW).contains("  until 2026-01-01T10:05:00Z (in 2 min), unless it is said again; 2026-01-01T11:00:00Z at most\n"), "{}", report.text(NOW));
+        // The maximum has passed, or the work is over: it doesn't wait for that.
+        let late = UnixNanos(NOW.0 + 3_600_000_000_000);
+        assert!(
+            found(&look(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), late).unwrap()).is_empty()
+        );
+        let mut idle = pod(annotations, None);
+        idle.metadata.labels = Some([("kusionstack.io/control".to_owned(), "true".to_owned())].into());
+        let report = look(&idle, Ok(Vec::new()), NOW).unwrap();
+        assert!(report.waits.is_empty() && report.notes[0].contains("nothing waits for it"), "{report:?}");
+    }
+}
