@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use kube::core::DeserializeGuard;
 use podward_api::PodTransitionRule;
-use podward_api::pod_transition_rule::{PodTransitionRuleStatus, TransitionDetail};
+use podward_api::pod_transition_rule::PodTransitionRuleStatus;
 use podward_core::keys::{RULE_DETAIL_PREFIX, SKIP_RULES};
-use podward_core::rules::{Asking, Check, NoAnswers, Rule, RuleSet, Subject, askings, skipped_rules};
+use podward_core::rules::{Asking, Check, Detail, NoAnswers, Rule, RuleSet, Subject, askings, skipped_rules};
 use podward_core::{Operations, Pod, UnixNanos};
 
 use super::report::{Report, Wait};
@@ -35,20 +35,12 @@ impl RuleObject {
     }
 
     /// What the controller has last said to the pod in this stage: in the status, or, where that has no room for it, on the pod.
-    fn detail(
-        &self,
-        subject: &Subject<'_>,
-        asking: &Asking,
-        annotations: &Annotations,
-    ) -> Option<TransitionDetail> {
-        let is_it =
-            |detail: &&TransitionDetail| detail.name == subject.name && detail.stage == asking.stage.as_str();
+    fn detail(&self, subject: &Subject<'_>, asking: &Asking, annotations: &Annotations) -> Option<Detail> {
+        let is_it = |detail: &&Detail| detail.name == subject.name && detail.stage == asking.stage.as_str();
         let stored = self.status.details.iter().find(is_it).cloned();
         stored.or_else(|| {
             let text = annotations.get(&format!("{RULE_DETAIL_PREFIX}{}", self.set.name))?;
-            serde_json::from_str(text)
-                .ok()
-                .filter(|detail: &TransitionDetail| detail.stage == asking.stage.as_str())
+            serde_json::from_str(text).ok().filter(|detail: &Detail| detail.stage == asking.stage.as_str())
         })
     }
 
@@ -117,7 +109,7 @@ pub(super) fn look_at_annotations(
     let asked = askings(pod.view().labels);
     for asking in &asked {
         let details = annotations.iter().filter_map(|(key, text)| {
-            let detail: TransitionDetail = serde_json::from_str(text).ok()?;
+            let detail: Detail = serde_json::from_str(text).ok()?;
             Some((key.strip_prefix(RULE_DETAIL_PREFIX)?, detail))
         });
         for (set, detail) in details.filter(|(_, detail)| detail.stage == asking.stage.as_str()) {

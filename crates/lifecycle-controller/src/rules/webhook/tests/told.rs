@@ -14,7 +14,7 @@ async fn asked(status: u16, body: &'static str, change: Value) -> Scene {
     let server = Server::start(true, move |_, _| async move { text(status, body) }).await;
     let scene = Scene::new();
     let is_told =
-        |verdict: &Verdict| !matches!(verdict, Verdict::Rejected(why) if why.ends_with("it is being asked"));
+        |verdict: &Verdict| !matches!(verdict, Verdict::Waiting(why) if why.ends_with("it is being asked"));
     scene.until(&rule(&server, change), &subjects(&["a"]), |found| is_told(&found.verdicts[0])).await;
     scene
 }
