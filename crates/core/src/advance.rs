@@ -247,14 +247,14 @@ fn complete_all(operations: &mut Operations<'_>, expected_are_back: bool) {
     }
 }
 
-/// A permission stands while an operation of its type has been granted and isn't over. There is none where nothing is pre-checked: what
-/// was begun again, still out of service, is permitted anew. But where an operation's type is told by its permission alone, that stays.
+/// A permission stands while an operation of its type has been granted and isn't over. There is none where nothing is pre-checked, not
+/// even if it alone tells an operation's type: what was begun again, still out of service, is permitted anew.
 fn drop_unused_permissions(operations: &mut Operations<'_>) {
-    let any_checked = operations.by_id.values().any(|operation| operation.has(Stage::PreChecked));
-    let is_granted = |operation: &Operation<'_>| {
-        operation.has(Stage::PreChecked)
-            || (operation.has(Stage::Operate) && (any_checked || operation.known_type().is_none()))
-    };
+    if !operations.by_id.values().any(|operation| operation.has(Stage::PreChecked)) {
+        operations.permissions.clear();
+        return;
+    }
+    let is_granted = |operation: &Operation<'_>| operation.has_any(&[Stage::PreChecked, Stage::Operate]);
     let granted: Vec<&str> =
         operations.by_id.iter().filter(|(_, operation)| is_granted(operation)).map(|(id, _)| *id).collect();
     let types: Option<Vec<_>> = granted.into_iter().map(|id| operations.type_of(id)).collect();

@@ -6,7 +6,7 @@ use clap::Parser;
 use podward_runtime::args::{KubeArgs, LeaseArgs, NodeArgs, ProcessArgs, seconds};
 
 use crate::callbacks::HookArgs;
-use crate::certificates::CertificateArgs;
+use crate::certificates::AuthorityArgs;
 use crate::grpc::GrpcArgs;
 
 /// Podward's lifecycle-controller: the one writer of the readiness gate, permissions and service-available of opted-in pods
@@ -29,5 +29,17 @@ pub struct Args {
     #[arg(long, env = "PODWARD_MAX_BUSY", default_value = "3600", value_parser = seconds)]
     pub(crate) max_busy: Duration,
     #[command(flatten)]
-    pub(crate) certificates: CertificateArgs,
+    pub(crate) certificates: AuthorityArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Args;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        Args::command().debug_assert();
+    }
 }

@@ -30,9 +30,9 @@ pub(crate) use keeper::Keeper;
 
 use authority::Lifetimes;
 
-/// Arguments of the certificates.
+/// Arguments of the authority that makes the certificates.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct CertificateArgs {
+pub(crate) struct AuthorityArgs {
     /// Make and renew the certificates of all services, in Secrets of the namespace, and tell the API server whom to trust
     #[arg(long, env = "PODWARD_CERTIFICATES", default_value_t = false, action = clap::ArgAction::Set)]
     pub(crate) certificates: bool,
@@ -44,7 +44,7 @@ pub(crate) struct CertificateArgs {
     pub(crate) ca_lifetime: Duration,
 }
 
-impl CertificateArgs {
+impl AuthorityArgs {
     /// The lifetimes that are asked for.
     ///
     /// # Errors

@@ -173,7 +173,9 @@ pub fn run(mut tests: Vec<Test>) -> ExitCode {
 fn tell_slowest() {
     let mut took = TOOK.lock().unwrap_or_else(PoisonError::into_inner);
     took.sort_unstable_by(|a, b| b.cmp(a));
-    eprintln!("slowest tests:");
+    if !took.is_empty() {
+        eprintln!("slowest tests:");
+    }
     for (time, alone, name) in took.iter().take(SLOWEST) {
         eprintln!("{:7.1} s {name}{}", time.as_secs_f64(), if *alone { " (alone)" } else { "" });
     }

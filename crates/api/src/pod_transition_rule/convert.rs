@@ -7,7 +7,7 @@ use podward_core::hooks::Selector;
 use podward_core::keys::POST_CHECK_REJECTION;
 use podward_core::rules;
 
-use super::{AdaptivePolicy, AvailablePolicy, Check, PodTransitionRule, TransitionRule};
+use super::{AdaptivePolicy, AvailablePolicy, Check, FailurePolicy, PodTransitionRule, TransitionRule};
 use crate::selector::compile;
 
 impl PodTransitionRule {
@@ -24,13 +24,17 @@ impl PodTransitionRule {
                 Some(Selector::everything())
             }
         };
+        let post_check_rejection = self.rejection().and_then(PostCheckRejection::parse).unwrap_or_default();
+        if post_check_rejection == PostCheckRejection::Rollback {
+            self.ignore_nothing(&mut found);
+        }
         let metadata = &self.metadata;
         rules::RuleSet {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             selector,
             rules: found,
-            post_check_rejection: self.rejection().and_then(PostCheckRejection::parse).unwrap_or_default(),
+            post_check_rejection,
         }
     }
 
@@ -43,6 +47,23 @@ impl PodTransitionRule {
             selector: Some(Selector::everything()),
             rules: refusing(&format!("the PodTransitionRule can't be read: {why}")),
             ..rules::RuleSet::default()
+        }
+    }
+
+    /// A result that was refused must not be accepted because the webhook that refused it is away. Admission refuses such objects; it
+    /// may have been out.
+    fn ignore_nothing(&self, found: &mut [rules::Rule]) {
+        for (rule, of) in found.iter_mut().zip(&self.spec.rules) {
+            let ignores =
+                of.webhook.as_ref().is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
+            if ignores
+                && rule.stage == Some(rules::CheckStage::PostCheck)
+                && rule.check == rules::Check::Webhook
+            {
+                let why =
+                    format!("failurePolicy Ignore can't be with {POST_CHECK_REJECTION}: Rollback; say Fail");
+                rule.check = rules::Check::Unreadable(why);
+            }
         }
     }
 

@@ -251,7 +251,7 @@ impl World {
         });
         let new = self.pod.clone();
         self.check_hooks(&old, &new, plan);
-        self.check_refusals(&old, &new);
+        self.check_refusals(&old, &new, plan.now);
         self.hooks.ask(plan.questions());
         if self.hooks.registered.is_empty() {
             return;

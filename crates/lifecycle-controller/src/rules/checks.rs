@@ -117,10 +117,9 @@ impl PodRules {
         let mut room = DETAILS_LIMIT;
         for (set, detail) in details.into_iter().filter(|(set, _)| set.len() <= LONGEST_NAME) {
             let (key, text) = (format!("{RULE_DETAIL_PREFIX}{set}"), detail.annotation());
-            if let Some(left) = room.checked_sub(key.len() + text.len()) {
-                room = left;
-                wanted.insert(key, text);
-            }
+            let Some(left) = room.checked_sub(key.len() + text.len()) else { break };
+            room = left;
+            wanted.insert(key, text);
         }
         let present: BTreeMap<&str, &str> = pod.annotations_below(RULE_DETAIL_PREFIX).collect();
         // What was said to the last operation stays until another one asks.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::{PodTransitionRuleStatus, RuleState};
+use podward_core::keys::POST_CHECK_REJECTION;
 use podward_core::rules::{Ledger, Report};
 use serde_json::{Map, Value, json};
 
@@ -64,8 +65,13 @@ pub(super) fn compose(
         details: report.details,
         grants: ledger.grants().to_vec(),
         holder: ledger.holder().to_owned(),
+        // An annotation changes without a new generation.
         conditions: match (stored.observed_generation == Some(record.generation), &stored.conditions[..]) {
-            (true, [ours]) if ours.type_ == ACCEPTED && ours.message.len() <= MESSAGE_LIMIT => {
+            (true, [ours])
+                if ours.type_ == ACCEPTED
+                    && ours.status == "True"
+                    && !object.annotations().contains_key(POST_CHECK_REJECTION) =>
+            {
                 vec![ours.clone()]
             }
             _ => vec![accepted(object, stored)],
@@ -93,8 +99,7 @@ fn accepted(object: &PodTransitionRule, stored: &PodTransitionRuleStatus) -> Con
         }
     };
     if message.len() > MESSAGE_LIMIT {
-        let end = (0..=MESSAGE_LIMIT).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
-        message.truncate(end);
+        message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
     }
     let before = stored.conditions.iter().find(|condition| condition.type_ == ACCEPTED);
     let since =

@@ -77,7 +77,7 @@ impl Test {
         if self.kubeconfig.is_some() {
             return Ok(vec![Vec::new()]);
         }
-        let mut others: Vec<_> = ["--lib", "--bins", "--examples"].map(str::to_owned).into();
+        let mut others: Vec<_> = ["--lib", "--bins"].map(str::to_owned).into();
         for name in test_programs().await?.into_iter().filter(|name| !LONG.contains(&name.as_str())) {
             others.extend(["--test".to_owned(), name]);
         }

@@ -35,7 +35,7 @@ const NFT: [&str; 11] = [
 /// names that the key is made of: a folder without it gets it, since the stamp tells what was unpacked.
 const IPTABLES: [&str; 4] = ["iptables", "libxtables12", "libnftnl11", "libmnl0"];
 /// The commands of it that kube-proxy runs: names of one program, which the package leaves to Debian's alternatives.
-const IPTABLES_COMMANDS: [&str; 6] =
+pub(super) const IPTABLES_COMMANDS: [&str; 6] =
     ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
 /// The one library of runc that a slim machine may lack.
 const SECCOMP: &str = "libseccomp2";

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::debian::IPTABLES_COMMANDS;
+
 /// Where a distribution keeps its CNI plugins (Debian, upstream's default, Fedora).
 const CNI_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
@@ -33,8 +35,9 @@ pub(super) fn cni_dir() -> Option<PathBuf> {
 /// unpacked ones are those that the bed was tried with.
 pub(super) fn has_node_programs() -> bool {
     let packages = find("apt-get").is_some() && find("dpkg-deb").is_some();
-    let programs = ["containerd", "containerd-shim-runc-v2", "ctr", "runc", "nft", "iptables", "busybox"];
-    !packages && cni_dir().is_some() && programs.iter().all(|p| find(p).is_some())
+    let programs = ["containerd", "containerd-shim-runc-v2", "ctr", "runc", "nft", "busybox"];
+    let mut programs = programs.iter().chain(&IPTABLES_COMMANDS);
+    !packages && cni_dir().is_some() && programs.all(|p| find(p).is_some())
 }
 
 /// The library folders below `root` that have any library in them.

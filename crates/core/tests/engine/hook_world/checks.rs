@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Whose operators are told that a result is refused, and that such a result isn't accepted.
-    pub(super) fn check_refusals(&self, old: &Stored, new: &Stored) {
+    pub(super) fn check_refusals(&self, old: &Stored, new: &Stored, now: UnixNanos) {
         if new.terminating {
             return;
         }
@@ -149,12 +149,22 @@ impl World {
                     && hook.post_check_rejection == PostCheckRejection::Rollback
                     && operation.known_type().is_some_and(|known| hook.checks_type(known))
             });
-            let mut refusing: Vec<String> = Vec::new();
+            // Who comes after others isn't heard before those agree, if they came later than his answer.
+            let is_heard = |hook: &Hook| {
+                matching.iter().filter(|other| other.order < hook.order).all(|other| {
+                    !other.takes_part_in(Phase::PostCheck)
+                        || operation.known_type().is_none_or(|known| !other.checks_type(known))
+                        || self.hooks.has_done(&other.name, &[Phase::PostCheck])
+                        || self.hooks.may_proceed(other, &[Phase::PostCheck], now)
+                })
+            };
+            let (mut refusing, mut unheard): (Vec<String>, Vec<String>) = Default::default();
             for hook in tells {
                 let by = Objection::name_of_hook(&hook.name);
-                let says_no = self.hooks.has_rejected(&hook.name, id);
-                if says_no || (was(&by) && !self.hooks.has_done(&hook.name, &[Phase::PostCheck])) {
+                if was(&by) && !self.hooks.has_done(&hook.name, &[Phase::PostCheck]) {
                     refusing.push(by);
+                } else if self.hooks.has_rejected(&hook.name, id) {
+                    if is_heard(hook) { &mut refusing } else { &mut unheard }.push(by);
                 }
             }
             for objection in self.checks.objections(id, "") {
@@ -162,11 +172,12 @@ impl World {
                     refusing.push(objection.by);
                 }
             }
-            let is_founded = |by: &str| was(by) || refusing.iter().any(|other| other == by);
+            let is_founded = |by: &str| was(by) || refusing.iter().chain(&unheard).any(|other| other == by);
             assert!(names.iter().all(|by| is_founded(by)), "{id} is refused by nobody: {old:?} -> {new:?}");
             let is_accepted = operation.has_any(&[Stage::PostChecked, Stage::Completing]);
             if is_accepted && !old.has(Stage::PostChecked, id) && !old.has(Stage::Completing, id) {
-                assert!(refusing.is_empty(), "{id} is accepted, refused by {refusing:?}: {old:?} -> {new:?}");
+                let nobody = refusing.is_empty() && unheard.is_empty();
+                assert!(nobody, "{id} is accepted, refused by {refusing:?} {unheard:?}: {old:?} -> {new:?}");
             }
             if operation.awaits_judgement() {
                 let is_told = |by: &String| names.contains(&by.as_str());

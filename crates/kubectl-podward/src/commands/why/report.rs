@@ -77,14 +77,28 @@ impl Report {
             let _ = writeln!(text, "\n{note}");
         }
         if !skippable.is_empty() {
-            let rules = serde_json::json!({ "skipRules": skippable });
+            // Between quotes for a shell, whatever the rules' names have in them.
+            let rules = serde_json::json!({ "skipRules": skippable }).to_string().replace('\'', r"'\''");
             let _ = writeln!(
                 text,
                 "\nTo let this pod pass them without being asked:\n  kubectl annotate pod -n {namespace} {pod} --overwrite {SKIP_RULES}='{rules}'"
             );
         }
-        text
+        harmless(&text)
     }
+}
+
+/// What others have written (reasons, messages of webhooks) can't steer the terminal.
+fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
 }
 
 /// ` (3 min)`, ` (in 3 min)`: how far `time` is from `now`.
@@ -107,6 +121,15 @@ fn words(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_wrote_neither_steers_the_terminal_nor_ends_a_quote() {
+        let mut report = Report::new("shop", "web", "waits for \x1b[2Jnobody\rat all".to_owned());
+        report.skippable = vec!["it's; rm".to_owned()];
+        let text = report.text(UnixNanos(0));
+        assert!(text.contains(r"waits for \u{1b}[2Jnobody\rat all"), "{text}");
+        assert!(text.contains(r#"='{"skipRules":["it'\''s; rm"]}'"#), "{text}");
+    }
 
     #[test]
     fn times_are_told_in_words() {
