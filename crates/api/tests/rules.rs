@@ -154,6 +154,15 @@ fn the_annotation_about_results_is_held_to_its_words() {
     let away = |policy: &str| with("Rollback", webhook(json!({"failurePolicy": policy}))).check().errors;
     assert_eq!(away("Fail"), []);
     assert_eq!(away("Ignore")[0].field, "spec.rules[0].webhook.failurePolicy");
+    // Where admission was out, it is held to that all the same.
+    let asked = |policy: &str| {
+        let rules = with("Rollback", webhook(json!({"failurePolicy": policy}))).to_rule_set().rules;
+        rules.into_iter().next().unwrap().check
+    };
+    assert_eq!(asked("Fail"), podward_core::rules::Check::Webhook);
+    assert!(
+        matches!(asked("Ignore"), podward_core::rules::Check::Unreadable(why) if why.contains("say Fail"))
+    );
     let off = json!({"disabled": true, "webhook": {"clientConfig": {"url": "https://a.example/x"}}});
     assert_eq!(with("Rollback", off).check().errors, []);
 }
