@@ -20,7 +20,7 @@ use crate::{
 /// No test may take longer, waiting for its turn not counted.
 const DEADLINE: Duration = Duration::from_secs(150);
 /// Tests mostly wait: more at a time than there are processors. Those that run alone take turns by themselves and come on top.
-const AT_A_TIME: usize = 8;
+const AT_A_TIME: usize = 6;
 
 static TURNS: Semaphore = Semaphore::const_new(AT_A_TIME);
 /// How many of the slowest tests are named at the end.
