@@ -62,8 +62,6 @@ impl Running {
 pub(crate) enum Where {
     /// A real node with Podward installed by Helm, without the traffic-controller; or the cluster of the user.
     Node,
-    /// Another one like it for tests that disturb Podward, so that those which don't needn't wait for them; or the cluster of the user.
-    Disturbed,
     /// Simulated nodes, and Podward with `--strict`.
     Simulated,
     /// A real node with all services of Podward installed by Helm: Services hold pods.
@@ -71,7 +69,6 @@ pub(crate) enum Where {
 }
 
 static NODE: Slot = Slot::new();
-static DISTURBED: Slot = Slot::new();
 static SIMULATED: Slot = Slot::new();
 static SERVING: Slot = Slot::new();
 
@@ -88,15 +85,13 @@ impl Environment {
     /// The environment, started if it wasn't.
     pub(crate) async fn get(place: Where) -> Result<Arc<Self>> {
         let slot = match place {
-            Where::Disturbed if user_cluster().is_none() => &DISTURBED,
-            Where::Node | Where::Disturbed => &NODE,
+            Where::Node => &NODE,
             Where::Simulated => &SIMULATED,
             Where::Serving => &SERVING,
         };
         let started = slot.0.get_or_init(|| async {
             let started = match place {
-                Where::Node => Self::start_node("e2e-node").await,
-                Where::Disturbed => Self::start_node("e2e-disturbed").await,
+                Where::Node => Self::start_node().await,
                 Where::Simulated => Self::start_simulated().await,
                 Where::Serving => Self::start_serving().await,
             };
@@ -107,23 +102,21 @@ impl Environment {
 
     /// The environments that were started.
     pub(crate) fn started() -> impl Iterator<Item = Arc<Self>> {
-        [&NODE, &DISTURBED, &SIMULATED, &SERVING]
-            .into_iter()
-            .filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
+        [&NODE, &SIMULATED, &SERVING].into_iter().filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
     }
 
     /// Pods are held by whom the tests say, and by nobody else.
-    async fn start_node(name: &str) -> Result<Self> {
+    async fn start_node() -> Result<Self> {
         match user_cluster() {
             Some(kubeconfig) => Self::start_beside(&kubeconfig).await,
-            None => Self::start_installed(name).await,
+            None => Self::start_installed().await,
         }
     }
 
-    async fn start_installed(name: &str) -> Result<Self> {
+    async fn start_installed() -> Result<Self> {
         let images = DemoImages::default();
         let worker = WorkerImage::default().build(PROFILE).await?;
-        let cluster = bed_to_install_on(name, &images, vec![worker], false).await?;
+        let cluster = bed_to_install_on("e2e-node", &images, vec![worker], false).await?;
         let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
         let endpoint = format!("global.tracing.endpoint={}", collector.url());
         // Commas part values.

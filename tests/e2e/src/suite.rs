@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
 use podward_support::within;
-use tokio::{runtime::Runtime, sync::Semaphore};
+use tokio::runtime::Runtime;
 
 use crate::{
     environment::{Environment, Where, user_cluster},
@@ -19,10 +19,9 @@ use crate::{
 
 /// No test may take longer, waiting for its turn not counted.
 const DEADLINE: Duration = Duration::from_secs(150);
-/// Tests mostly wait: more at a time than there are processors. Those that run alone take turns by themselves and come on top.
-const AT_A_TIME: usize = 6;
+/// Tests mostly wait: more at a time than there are processors.
+const AT_A_TIME: usize = 8;
 
-static TURNS: Semaphore = Semaphore::const_new(AT_A_TIME);
 /// How many of the slowest tests are named at the end.
 const SLOWEST: usize = 12;
 /// How long each test took that has ended, waiting for its turn not counted, and whether it ran alone.
@@ -55,7 +54,7 @@ impl Test {
         F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Disturbed, true, body)
+        Self::new(name, Where::Node, true, body)
     }
 
     /// A test on a real node where Podward looks after Services, too; it leaves Podward and kube-proxy as they are.
@@ -109,7 +108,7 @@ impl Test {
         if self.alone {
             _alone = environment.access.write().await;
         } else {
-            _shared = (environment.access.read().await, TURNS.acquire().await?);
+            _shared = environment.access.read().await;
         }
         let began = Instant::now();
         let scene = Arc::new(
@@ -135,12 +134,9 @@ impl Test {
 
 /// Runs the tests that the command line asks for, as the standard harness does, and ends the beds.
 #[must_use]
-pub fn run(mut tests: Vec<Test>) -> ExitCode {
-    // Each of the others would wait for one that runs alone, and that for those before it.
-    tests.sort_by_key(|test| test.alone);
+pub fn run(tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Those that wait for their turn need threads, too.
-    arguments.test_threads.get_or_insert(tests.len().max(1));
+    arguments.test_threads.get_or_insert(AT_A_TIME);
     let runtime = match Runtime::new() {
         Ok(runtime) => Arc::new(runtime),
         Err(error) => {
@@ -150,7 +146,7 @@ pub fn run(mut tests: Vec<Test>) -> ExitCode {
     };
     let trials = tests.into_iter().map(|test| {
         // Different ways to run Podward can't be on one cluster at a time.
-        let is_left_out = !matches!(test.place, Where::Node | Where::Disturbed) && user_cluster().is_some();
+        let is_left_out = test.place != Where::Node && user_cluster().is_some();
         let (runtime, name) = (runtime.clone(), test.name.clone());
         let trial = Trial::test(name, move || {
             runtime.block_on(test.run()).map_err(|error| Failed::from(format!("{error:#}")))
