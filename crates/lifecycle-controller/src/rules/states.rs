@@ -6,6 +6,8 @@
 use podward_api::pod_transition_rule::{RuleState, TaskInfo, WebhookStatus};
 use serde::Serialize;
 
+use super::webhook::shortened;
+
 /// All states may take so many bytes as JSON.
 const LIMIT: usize = 48 * 1024;
 /// A message may have so many characters.
@@ -47,10 +49,7 @@ fn cut(state: RuleState, room: &mut Room) -> Option<RuleState> {
 /// The task with those of its pods that there is room for; `None` when there is none for any.
 fn shorter(task: TaskInfo, room: &mut Room) -> Option<TaskInfo> {
     let TaskInfo { processing, approved, askings, message, .. } = task;
-    let message = match message.char_indices().nth(MESSAGE_LIMIT) {
-        Some((end, _)) => format!("{}…", &message[..end]),
-        None => message,
-    };
+    let message = shortened(&message, MESSAGE_LIMIT);
     let none = Vec::new();
     let bare = TaskInfo { processing: none.clone(), approved: none.clone(), askings: none, message, ..task };
     let mut rest = Room(room.0);

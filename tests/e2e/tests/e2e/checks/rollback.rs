@@ -71,6 +71,18 @@ async fn until_over(scene: &Scene, operator: &Operator) -> Result<()> {
     scene.feed().until("web", "the record is gone", is_clean).await.map(drop)
 }
 
+/// A pod whose operation is done, and refused by a hook that wants its operator to be told.
+async fn refused(scene: &Arc<Scene>) -> Result<(HookServer, Operator)> {
+    let hook = judge(scene, "Rollback").await?;
+    scene.create("web").await?;
+    scene.until_available("web").await?;
+    let operator = scene.operator("release", "update");
+    operator.begin("web").await?;
+    work(&operator).await?;
+    until_refused(scene, &operator, &hook).await?;
+    Ok((hook, operator))
+}
+
 async fn refused_result_is_rolled_back(scene: Arc<Scene>) -> Result<()> {
     let hook = judge(&scene, "Rollback").await?;
     scene.create("web").await?;
@@ -105,13 +117,7 @@ async fn refused_result_is_rolled_back(scene: Arc<Scene>) -> Result<()> {
 }
 
 async fn refused_result_is_cancelled(scene: Arc<Scene>) -> Result<()> {
-    let hook = judge(&scene, "Rollback").await?;
-    scene.create("web").await?;
-    scene.until_available("web").await?;
-    let operator = scene.operator("release", "update");
-    operator.begin("web").await?;
-    work(&operator).await?;
-    until_refused(&scene, &operator, &hook).await?;
+    let (hook, operator) = refused(&scene).await?;
     operator.undo("web").await?;
     until_over(&scene, &operator).await?;
     // Another one is judged for itself.
@@ -124,13 +130,7 @@ async fn refused_result_is_cancelled(scene: Arc<Scene>) -> Result<()> {
 
 /// A hook that can't be reached, or takes its time, has not changed its mind; when it has, the operation goes on by itself.
 async fn refused_result_is_accepted_later(scene: Arc<Scene>) -> Result<()> {
-    let hook = judge(&scene, "Rollback").await?;
-    scene.create("web").await?;
-    scene.until_available("web").await?;
-    let operator = scene.operator("release", "update");
-    operator.begin("web").await?;
-    work(&operator).await?;
-    until_refused(&scene, &operator, &hook).await?;
+    let (hook, operator) = refused(&scene).await?;
     hook.answer(Phase::PostCheck, Reply::Pending);
     hook.until_asked_again("web", Phase::PostCheck, 3).await?;
     let is_refused = |pod: &Pod| operator.has(pod, Stage::Rollback) && operator.has(pod, Stage::PostCheck);
