@@ -32,6 +32,7 @@
 mod advice;
 mod asking;
 mod index;
+mod json_room;
 mod judge;
 mod ledger;
 mod policy;
@@ -43,6 +44,7 @@ use crate::refusals::PostCheckRejection;
 
 pub use asking::{Asking, CheckStage, askings};
 pub use index::RuleIndex;
+pub use json_room::JsonRoom;
 pub use judge::{Answer, Answers, Judgement, NoAnswers, Refusal, Subject, skipped_rules};
 pub use ledger::{GRANTS_LIMIT, Grant, Ledger};
 pub use policy::{Amount, AvailablePolicy, ExpFunc, InvalidAmount, Limit};

@@ -93,6 +93,7 @@ pub(crate) struct Metrics {
     consumer_wait: Family<HookLabels, Histogram, fn() -> Histogram>,
     consumer_timeouts: Family<HookLabels, Counter<u64, AtomicU64>>,
     busy_overruns: Family<TypeLabels, Counter<u64, AtomicU64>>,
+    results_refused: Family<TypeLabels, Counter<u64, AtomicU64>>,
     pub(crate) busy_waiting: Gauge<i64, AtomicI64>,
     pub(crate) queue_depth: Gauge<i64, AtomicI64>,
     pub(crate) leader: Gauge<i64, AtomicI64>,
@@ -121,6 +122,7 @@ impl Metrics {
             }),
             consumer_timeouts: Family::default(),
             busy_overruns: Family::default(),
+            results_refused: Family::default(),
             busy_waiting: Gauge::default(),
             queue_depth: Gauge::default(),
             leader: Gauge::default(),
@@ -192,6 +194,11 @@ impl Metrics {
             self.busy_overruns.clone(),
         );
         registry.register(
+            "results_refused",
+            "Operations whose operator was told that their result is refused",
+            self.results_refused.clone(),
+        );
+        registry.register(
             "busy_waiting_pods",
             "Pods that keep an operation waiting because they are busy",
             self.busy_waiting.clone(),
@@ -255,8 +262,16 @@ impl Metrics {
 
     /// An operation goes on although its pod is busy.
     pub(crate) fn overran(&self, operation_type: &str) {
-        let operation_type = within(&self.types, MOST_TYPES, operation_type).to_owned();
-        self.busy_overruns.get_or_create(&TypeLabels { operation_type }).inc();
+        self.busy_overruns.get_or_create(&self.type_labels(operation_type)).inc();
+    }
+
+    /// The operator of an operation is told that its result is refused.
+    pub(crate) fn refused(&self, operation_type: &str) {
+        self.results_refused.get_or_create(&self.type_labels(operation_type)).inc();
+    }
+
+    fn type_labels(&self, operation_type: &str) -> TypeLabels {
+        TypeLabels { operation_type: within(&self.types, MOST_TYPES, operation_type).to_owned() }
     }
 
     fn labels(&self, operation_type: &str, phase: Phase) -> OperationLabels {

@@ -19,9 +19,10 @@ pub(crate) fn tell(events: &Events, metrics: &Metrics, pod: &CachedPod, notes: &
     }
 }
 
-/// Tells people of results that are refused from now on; their operators are told by the label.
-pub(crate) fn tell_of_refused(events: &Events, pod: &CachedPod, refused: &[Refused]) {
+/// Counts results that are refused from now on, and tells people of them; their operators are told by the label.
+pub(crate) fn tell_of_refused(events: &Events, metrics: &Metrics, pod: &CachedPod, refused: &[Refused]) {
     for Refused { id, operation_type, by, reason } in refused {
+        metrics.refused(operation_type);
         let note = format!(
             "operation {id} ({operation_type}): its result is refused by {by}: {reason}; the pod stays out of service until its operator \
              begins {id} again to roll it back, or cancels it, or nobody refuses the result any more"

@@ -193,7 +193,7 @@ async fn bring(mut pod: Arc<CachedPod>, context: &Context) -> Result<Action, Err
     }
     let news = context.tracker.news(&pod.key(), &plan.notes);
     notes::tell(&context.events, &context.metrics, &pod, &news, plan.now);
-    notes::tell_of_refused(&context.events, &pod, &plan.refused);
+    notes::tell_of_refused(&context.events, &context.metrics, &pod, &plan.refused);
     busy::tell(&context.events, &context.metrics, &context.tracker, &pod, overruns);
     again = waits::tell(context, &pod, &rules).into_iter().chain(again).min();
     if !pod.view().terminating {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
 use podward_support::within;
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::Semaphore};
 
 use crate::{
     environment::{Environment, Where, user_cluster},
@@ -21,9 +21,14 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(150);
 /// Tests mostly wait: more at a time than there are processors.
 const AT_A_TIME: usize = 8;
+/// So many more may wait for their turn. As many as there are tests that run alone, so that those of another cluster go on.
+const IN_LINE: usize = 40;
+
+/// A permit for each test that runs.
+static RUNNING: Semaphore = Semaphore::const_new(AT_A_TIME);
 
 /// How many of the slowest tests are named at the end.
-const SLOWEST: usize = 12;
+const SLOWEST: usize = 24;
 /// How long each test took that has ended, waiting for its turn not counted, and whether it ran alone.
 static TOOK: Mutex<Vec<(Duration, bool, String)>> = Mutex::new(Vec::new());
 
@@ -101,6 +106,17 @@ impl Test {
         Self { name: name.to_owned(), place, alone, body: Box::new(move |scene| Box::pin(body(scene))) }
     }
 
+    /// Tests with a lower one are begun before others. Those that share a node come before those that want it for themselves, so that it is
+    /// waited only once until all are gone; meanwhile the other cluster has its turn.
+    fn turn(&self) -> u8 {
+        match (self.place, self.alone) {
+            (Where::Node | Where::Serving, false) => 0,
+            (Where::Node | Where::Serving, true) => 1,
+            (Where::Simulated, false) => 2,
+            (Where::Simulated, true) => 3,
+        }
+    }
+
     async fn run(self) -> Result<()> {
         let environment = Environment::get(self.place).await?;
         // One of the two is taken.
@@ -110,6 +126,7 @@ impl Test {
         } else {
             _shared = environment.access.read().await;
         }
+        let _running = RUNNING.acquire().await.context("nobody closes it")?;
         let began = Instant::now();
         let scene = Arc::new(
             Scene::open(environment.clone(), &self.name).await.context("open the test's namespace")?,
@@ -134,9 +151,10 @@ impl Test {
 
 /// Runs the tests that the command line asks for, as the standard harness does, and ends the beds.
 #[must_use]
-pub fn run(tests: Vec<Test>) -> ExitCode {
+pub fn run(mut tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_A_TIME);
+    arguments.test_threads.get_or_insert(AT_A_TIME + IN_LINE);
+    tests.sort_by_key(Test::turn);
     let runtime = match Runtime::new() {
         Ok(runtime) => Arc::new(runtime),
         Err(error) => {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::asking::CheckStage;
+use super::json_room::JsonRoom;
 use super::judge::Refusal;
 use super::settle::{Member, Settlement, Verdict};
 
@@ -67,7 +68,7 @@ impl Detail {
 
     /// The first refusals that fit, then the first rules that were passed.
     fn cut(mut self) -> Self {
-        let mut room = Room(DETAIL_LIMIT);
+        let mut room = JsonRoom(DETAIL_LIMIT);
         self.reject_info.truncate(self.reject_info.iter().take_while(|refusal| room.fits(refusal)).count());
         self.passed_rules.truncate(self.passed_rules.iter().take_while(|rule| room.fits(rule)).count());
         self
@@ -128,7 +129,7 @@ fn report(members: &[Member<'_>], selected: &[&Member<'_>], verdicts: &[&Verdict
     let names = selected.iter().map(|member| member.pod.name);
     let mut rest: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
     rest.sort_unstable();
-    let (mut targets, mut details) = (Room(TARGETS_LIMIT), Room(DETAILS_LIMIT));
+    let (mut targets, mut details) = (JsonRoom(TARGETS_LIMIT), JsonRoom(DETAILS_LIMIT));
     Report {
         target_count: u32::try_from(selected.len()).unwrap_or(u32::MAX),
         waiting_count: u32::try_from(first.len()).unwrap_or(u32::MAX),
@@ -139,18 +140,5 @@ fn report(members: &[Member<'_>], selected: &[&Member<'_>], verdicts: &[&Verdict
             .map(|name| (*name).to_owned())
             .collect(),
         details: found.into_values().map(Detail::cut).take_while(|detail| details.fits(detail)).collect(),
-    }
-}
-
-/// How many bytes of JSON there is room for yet.
-struct Room(usize);
-
-impl Room {
-    /// Whether there is room for one more, with a comma; if so, it is taken.
-    fn fits(&mut self, item: &impl Serialize) -> bool {
-        let bytes = serde_json::to_string(item).map_or(usize::MAX, |text| text.len().saturating_add(1));
-        let left = self.0.checked_sub(bytes);
-        self.0 = left.unwrap_or(self.0);
-        left.is_some()
     }
 }

@@ -4,7 +4,7 @@
 //! question more, and never lets anybody pass.
 
 use podward_api::pod_transition_rule::{RuleState, TaskInfo, WebhookStatus};
-use serde::Serialize;
+use podward_core::rules::JsonRoom;
 
 use super::webhook::shortened;
 
@@ -24,7 +24,7 @@ pub(super) fn fitting(states: Vec<RuleState>) -> Vec<RuleState> {
     let mut fitting = Vec::new();
     for state in states {
         let share = left / rules;
-        let mut room = Room(share);
+        let mut room = JsonRoom(share);
         fitting.extend(cut(state, &mut room));
         left -= share - room.0;
         rules -= 1;
@@ -32,11 +32,11 @@ pub(super) fn fitting(states: Vec<RuleState>) -> Vec<RuleState> {
     fitting
 }
 
-fn cut(state: RuleState, room: &mut Room) -> Option<RuleState> {
+fn cut(state: RuleState, room: &mut JsonRoom) -> Option<RuleState> {
     let RuleState { name, webhook_status } = state;
     let status = webhook_status?;
     let empty = RuleState { name: name.clone(), webhook_status: Some(WebhookStatus::default()) };
-    room.take(bytes(&empty) + r#""taskStates":[],"history":[]"#.len()).then_some(())?;
+    room.take(JsonRoom::bytes_in_list(&empty) + r#""taskStates":[],"history":[]"#.len()).then_some(())?;
     let task_states: Vec<TaskInfo> =
         status.task_states.into_iter().map_while(|task| shorter(task, room)).collect();
     let mut history: Vec<TaskInfo> =
@@ -47,19 +47,19 @@ fn cut(state: RuleState, room: &mut Room) -> Option<RuleState> {
 }
 
 /// The task with those of its pods that there is room for; `None` when there is none for any.
-fn shorter(task: TaskInfo, room: &mut Room) -> Option<TaskInfo> {
+fn shorter(task: TaskInfo, room: &mut JsonRoom) -> Option<TaskInfo> {
     let TaskInfo { processing, approved, askings, message, .. } = task;
     let message = shortened(&message, MESSAGE_LIMIT);
     let none = Vec::new();
     let bare = TaskInfo { processing: none.clone(), approved: none.clone(), askings: none, message, ..task };
-    let mut rest = Room(room.0);
-    rest.take(bytes(&bare) + LISTS).then_some(())?;
+    let mut rest = JsonRoom(room.0);
+    rest.take(JsonRoom::bytes_in_list(&bare) + LISTS).then_some(())?;
     let (waiting, all) = (processing.len(), processing.len() + approved.len());
     let mut askings = askings.into_iter();
     let mut pods = processing.into_iter().chain(approved).map(|pod| (pod, askings.next())).enumerate();
     let mut cut = bare;
     let fits = |(_, (pod, asking)): &(usize, (String, Option<String>))| {
-        rest.take(bytes(pod) + asking.as_ref().map_or(0, bytes))
+        rest.take(JsonRoom::bytes_in_list(pod) + asking.as_ref().map_or(0, JsonRoom::bytes_in_list))
     };
     let mut pods: Vec<_> = pods.by_ref().take_while(fits).collect();
     if pods.is_empty() && all > 0 {
@@ -75,23 +75,6 @@ fn shorter(task: TaskInfo, room: &mut Room) -> Option<TaskInfo> {
     }
     *room = rest;
     Some(cut)
-}
-
-/// What it takes as JSON, with a comma.
-fn bytes(item: &impl Serialize) -> usize {
-    serde_json::to_string(item).map_or(usize::MAX / 2, |text| text.len() + 1)
-}
-
-/// How many bytes there is room for yet.
-struct Room(usize);
-
-impl Room {
-    /// Takes so many, if there are.
-    fn take(&mut self, bytes: usize) -> bool {
-        let left = self.0.checked_sub(bytes);
-        self.0 = left.unwrap_or(self.0);
-        left.is_some()
-    }
 }
 
 #[cfg(test)]
@@ -132,7 +115,7 @@ mod tests {
     fn each_rule_has_its_share_and_tasks_stay_whole_enough_to_go_on() {
         let big = || vec![task("1", 5000, 10, 253), task("2", 1, 0, 253)];
         let found = fitting(vec![state("a", big(), Vec::new()), state("b", big(), vec![task("0", 1, 0, 9)])]);
-        assert!(bytes(&found) <= LIMIT + 2, "{}", bytes(&found));
+        assert!(JsonRoom::bytes_in_list(&found) <= LIMIT + 2, "{}", JsonRoom::bytes_in_list(&found));
         assert_eq!(found.len(), 2);
         for state in &found {
             let status = state.webhook_status.as_ref().unwrap();

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Those that have no series, and so aren't exposed at all, while all goes well and nobody gets traces.
-const OF_TROUBLE: [&str; 15] = [
+const OF_TROUBLE: [&str; 16] = [
     "podward_trace_spans_sent_total",
     "podward_trace_spans_dropped_total",
     "podward_errors_total",
@@ -33,6 +33,7 @@ const OF_TROUBLE: [&str; 15] = [
     "podward_traffic_scrape_failures_total",
     "podward_delete_wait_seconds",
     "podward_busy_overruns_total",
+    "podward_results_refused_total",
     // Only while pods wait, and only of rules that have webhooks.
     "podward_rule_waiting_since_timestamp_seconds",
     "podward_rule_webhook_calls_total",
