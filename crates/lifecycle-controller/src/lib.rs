@@ -39,6 +39,7 @@ mod rules;
 mod serve;
 mod services;
 mod story;
+mod telling;
 mod traces;
 mod tracker;
 mod waits;

@@ -7,21 +7,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use podward_core::hooks::Phase as HookPhase;
 use podward_core::keys::Stage;
-use podward_core::{ConditionStatus, Explanation, Note, Operations, Phase, UNKNOWN_TYPE, UnixNanos};
+use podward_core::{Explanation, Note, Operations, Phase, UNKNOWN_TYPE, UnixNanos};
 
 use crate::cached_pod::{CachedPod, PodKey};
 use crate::metrics::Metrics;
 use crate::reconcile::now;
 use crate::story::{Story, Told};
+use crate::telling::{PATIENCE, Telling};
 use crate::traces::Traces;
 use crate::waits::Waits;
-
-/// A wait that is over sooner is not worth a write of its own: the next write that moves the gate tells of it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-
-/// How often at most the condition is written to say something else of the same wait: hooks that count down what they wait for must
-/// not cost a write each time.
-const REWORDING: Duration = Duration::from_secs(30);
 
 /// Events tell of phases gone through; that a pod waits is in its condition by then. So a story that goes on is told late.
 const STORY_PATIENCE: Duration = Duration::from_secs(30);
@@ -41,9 +35,6 @@ impl Standing {
     }
 }
 
-/// Status and reason of the condition: which wait it is, whatever its words.
-type Wait = (ConditionStatus, &'static str);
-
 /// What makes a note another one: hook, phase, since when, kind.
 type NoteKey = (String, HookPhase, UnixNanos, &'static str);
 
@@ -53,9 +44,7 @@ struct Tracked {
     operations: BTreeMap<String, Standing>,
     service_available: bool,
     story: Story,
-    waits_for: Option<(Wait, Instant)>,
-    /// When the condition was last written only to say something else of the same wait.
-    reworded: Option<Instant>,
+    telling: Telling,
     notes: BTreeSet<NoteKey>,
     waits: Waits,
     /// What was wrong with its annotations when it was last seen.
@@ -140,30 +129,18 @@ impl Tracker {
     pub(crate) fn time_to_tell(&self, pod: &CachedPod, explanation: &Explanation) -> Option<Duration> {
         let mut pods = self.pods.lock();
         let tracked = pods.get_mut(&pod.key())?;
-        let is_told = pod.tells(explanation);
-        if is_told {
-            tracked.waits_for = None;
+        let wait = (explanation.status, explanation.reason);
+        if pod.tells(explanation) {
+            tracked.telling.is_told(wait);
             return None;
         }
-        let wait = (explanation.status, explanation.reason);
-        let since = match &tracked.waits_for {
-            Some((waits_for, since)) if *waits_for == wait => *since,
-            _ => {
-                let now = Instant::now();
-                tracked.waits_for = Some((wait, now));
-                now
-            }
-        };
-        let reworded = tracked.reworded.map_or(Duration::ZERO, |at| REWORDING.saturating_sub(at.elapsed()));
-        let patience = PATIENCE.saturating_sub(since.elapsed());
-        Some(if pod.tells_of(explanation) { patience.max(reworded) } else { patience })
+        Some(tracked.telling.due(wait, pod.tells_of(explanation), Instant::now()))
     }
 
     /// The condition was written for its own sake.
     pub(crate) fn told(&self, key: &PodKey) {
         if let Some(tracked) = self.pods.lock().get_mut(key) {
-            tracked.reworded = Some(Instant::now());
-            tracked.waits_for = None;
+            tracked.telling.told(Instant::now());
         }
     }
 
@@ -283,8 +260,7 @@ impl Tracked {
             operations,
             service_available,
             story: Story::default(),
-            waits_for: None,
-            reworded: None,
+            telling: Telling::default(),
             notes: BTreeSet::new(),
             waits: Waits::default(),
             fault: None,

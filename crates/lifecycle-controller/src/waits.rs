@@ -12,7 +12,7 @@ use crate::cached_pod::{CachedPod, PodKey};
 use crate::events::Draft;
 use crate::reconcile::{Context, now};
 use crate::rules::PodRules;
-use crate::tracker::PATIENCE;
+use crate::telling::PATIENCE;
 
 /// Who keeps an operation waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

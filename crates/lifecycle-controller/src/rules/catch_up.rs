@@ -17,6 +17,9 @@ use super::Shared;
 use super::fresh::DEADLINE;
 use super::state::Space;
 
+/// Pods that are listed at a time. Managed fields as they are decoded are many times as large as their JSON: of thousands of pods that would be more than all
+/// else here.
+const PAGE: u32 = 500;
 /// Lists that are made at most, each followed by a wait for the watch. A pod that is gone by the time that the watch comes to it is not on
 /// the next one.
 const LISTS: usize = 5;
@@ -25,19 +28,9 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Returns once everything is known of the pods of `namespace` that was so when this was called.
 pub(super) async fn read_pods(shared: &Shared, namespace: &str) -> Result<(), String> {
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), namespace);
-    let params = ListParams::default().labels(&format!("{CONTROL_LABEL}={CONTROL_VALUE}"));
     for _ in 0..LISTS {
         let mut seen = shared.pods_seen.subscribe();
-        let listed = match tokio::time::timeout(DEADLINE, api.list_metadata(&params)).await {
-            Ok(Ok(listed)) => listed,
-            Ok(Err(error)) => return Err(format!("could not list the pods: {error}")),
-            Err(_) => return Err(format!("could not list the pods: no answer within {DEADLINE:?}")),
-        };
-        let as_of = number(listed.metadata.resource_version.as_deref());
-        let version = |pod: &PartialObjectMeta<Pod>| {
-            (pod.uid().unwrap_or_default(), number(pod.resource_version().as_deref()))
-        };
-        let listed = Listed { pods: listed.items.iter().map(version).collect(), as_of };
+        let listed = list(&api).await.map_err(|error| format!("could not list the pods: {error}"))?;
         let waited = tokio::time::timeout(WAIT, async {
             loop {
                 // What has come has come: each is waited for once, however many events there are meanwhile.
@@ -57,6 +50,27 @@ pub(super) async fn read_pods(shared: &Shared, namespace: &str) -> Result<(), St
         }
     }
     Err("the watch of pods is behind".to_owned())
+}
+
+/// What all pods are at the moment of the first page: the others are as of then, too.
+async fn list(api: &Api<Pod>) -> Result<Listed, String> {
+    let mut listed = Listed { pods: HashMap::new(), as_of: 0 };
+    let mut params = ListParams::default().labels(&format!("{CONTROL_LABEL}={CONTROL_VALUE}")).limit(PAGE);
+    loop {
+        let page = match tokio::time::timeout(DEADLINE, api.list_metadata(&params)).await {
+            Ok(page) => page.map_err(|error| error.to_string())?,
+            Err(_) => return Err(format!("no answer within {DEADLINE:?}")),
+        };
+        listed.as_of = number(page.metadata.resource_version.as_deref());
+        let version = |pod: &PartialObjectMeta<Pod>| {
+            (pod.uid().unwrap_or_default(), number(pod.resource_version().as_deref()))
+        };
+        listed.pods.extend(page.items.iter().map(version));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(listed),
+        }
+    }
 }
 
 fn number(version: Option<&str>) -> u64 {

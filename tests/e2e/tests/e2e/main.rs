@@ -14,6 +14,7 @@ mod phases;
 mod releases;
 mod rules;
 mod scale;
+mod serving;
 mod strict;
 mod tracing;
 mod traffic;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         hooks::tests(),
         rules::tests(),
         chaos::tests(),
+        serving::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }

@@ -19,7 +19,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::Installation;
 use serde_json::Value;
 
-use crate::{
+use super::{
     place::{in_service, until_gone},
     work::every_kind_of_work,
 };

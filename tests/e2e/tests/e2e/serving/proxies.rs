@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use podward_core::keys::Stage;
 use podward_e2e::{Scene, Test};
 
-use crate::place::{crowd, in_service, lost_nothing, of_app, operate, proves, serve, until_it_says};
+use super::place::{crowd, in_service, lost_nothing, of_app, operate, proves, serve, until_it_says};
 
 /// Nobody listens there.
 const NOBODY: &str = "http://127.0.0.1:9/metrics";

@@ -8,7 +8,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::pods;
 use serde_json::json;
 
-use crate::place::{
+use super::place::{
     ask_to_delete, crowd, in_service, labels, lost_nothing, of_app, operate, serve, until_gone, until_it_says,
 };
 
@@ -72,5 +72,5 @@ async fn come(scene: &Scene, name: &str) -> Result<()> {
     let runs =
         |pod: &k8s_openapi::api::core::v1::Pod| pods::container(pod).is_some_and(|status| status.ready);
     scene.feed().until(name, "its container is ready", runs).await?;
-    crate::place::until_listed(scene, "web", name).await
+    super::place::until_listed(scene, "web", name).await
 }

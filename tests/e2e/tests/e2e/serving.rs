@@ -1,6 +1,4 @@
-//! End-to-end tests of Services: on a real cluster with Podward installed by Helm, two replicas of each service. See
-//! [`podward_e2e`].
-#![forbid(unsafe_code)]
+//! Services: Podward as people install it, two replicas of each service.
 
 mod changes;
 mod kinds;
@@ -16,9 +14,9 @@ mod replicas;
 mod rights;
 mod work;
 
-use std::process::ExitCode;
+use podward_e2e::Test;
 
-fn main() -> ExitCode {
+pub(crate) fn tests() -> Vec<Test> {
     let modules = [
         plain::tests(),
         kinds::tests(),
@@ -31,5 +29,5 @@ fn main() -> ExitCode {
         replicas::tests(),
         rights::tests(),
     ];
-    podward_e2e::run(modules.into_iter().flatten().collect())
+    modules.into_iter().flatten().collect()
 }

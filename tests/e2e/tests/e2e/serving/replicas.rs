@@ -14,7 +14,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::{Kind, Operator, WAIT, pods, within};
 use serde_json::json;
 
-use crate::place::{
+use super::place::{
     HOOK, OwnSlice, allow_slices, ask_to_delete, crowd, forbid_slices, in_service, is_held, labels,
     lost_nothing, of_app, operate, proves, serve, services, until_gone, until_it_says,
 };

@@ -14,7 +14,7 @@ use podward_e2e::{
 };
 use podward_support::{Installation, Kind, WAIT, within};
 
-use crate::{
+use super::{
     place::{in_service, of_app, operate, serve, until_gone},
     work::rule,
 };

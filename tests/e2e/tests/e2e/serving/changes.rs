@@ -9,7 +9,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::pods;
 use serde_json::{Value, json};
 
-use crate::place::{
+use super::place::{
     OwnSlice, allow_slices, crowd, forbid_slices, in_service, is_held, labels, lost_nothing, of_app, operate,
     proves, serve, services, until_it_says,
 };

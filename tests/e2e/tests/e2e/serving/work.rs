@@ -15,7 +15,7 @@ use podward_e2e::Scene;
 use podward_support::{Installation, TrafficLoop, pods, within};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     place::{in_service, labels, operate, until_gone},
     registry::a_hook_comes_and_goes,
 };

@@ -10,7 +10,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::{Installation, Kind, demo::Act, pods};
 use serde_json::json;
 
-use crate::{
+use super::{
     place::{ask_to_delete, crowd, in_service, is_held, labels, lost_nothing, of_app, serve, until_gone},
     promise::under_load,
 };

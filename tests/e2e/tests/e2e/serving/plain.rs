@@ -7,7 +7,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::{Operator, pods};
 use serde_json::json;
 
-use crate::place::{
+use super::place::{
     HOOK, ask_to_delete, crowd, in_service, is_held, labels, lost_nothing, of_app, operate, proves, serve,
     until_gone,
 };

@@ -13,7 +13,7 @@ use podward_e2e::{Scene, Test};
 use podward_support::pods;
 use serde_json::{Value, json};
 
-use crate::place::{OwnSlice, in_service, of_app, operate, proves, serve, until_gone, until_it_says};
+use super::place::{OwnSlice, in_service, of_app, operate, proves, serve, until_gone, until_it_says};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![

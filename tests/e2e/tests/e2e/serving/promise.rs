@@ -11,7 +11,7 @@ use podward_support::{
 };
 use serde_json::json;
 
-use crate::place::lost_nothing;
+use super::place::lost_nothing;
 
 const RATE: u32 = 100;
 
