@@ -275,8 +275,8 @@ impl Metrics {
     }
 
     fn labels(&self, operation_type: &str, phase: Phase) -> OperationLabels {
-        let operation_type = within(&self.types, MOST_TYPES, operation_type);
-        OperationLabels { operation_type: operation_type.to_owned(), phase: phase.as_str() }
+        let TypeLabels { operation_type } = self.type_labels(operation_type);
+        OperationLabels { operation_type, phase: phase.as_str() }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(150);
 /// Tests mostly wait: more at a time than there are processors.
 const AT_A_TIME: usize = 8;
-/// So many more may wait for their turn. As many as there are tests that run alone, so that those of another cluster go on.
+/// So many more may wait for their turn. At least as many as there are tests that run alone, so that those of another cluster go on.
 const IN_LINE: usize = 48;
 
 /// A permit for each test that runs.

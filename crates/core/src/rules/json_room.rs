@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// How many bytes of JSON there is room for yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many bytes of JSON there is room for yet. Not to be copied: what is taken would be taken of the copy alone.
+#[derive(Debug)]
 pub struct JsonRoom(pub usize);
 
 impl JsonRoom {

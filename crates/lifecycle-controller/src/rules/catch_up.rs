@@ -17,8 +17,8 @@ use super::Shared;
 use super::fresh::DEADLINE;
 use super::state::Space;
 
-/// Pods that are listed at a time. Managed fields as they are decoded are many times as large as their JSON: of thousands of pods that would be more than all
-/// else here.
+/// Pods that are listed at a time. Managed fields as they are decoded are many times as large as their JSON: of thousands of pods that
+/// would be more than all else here.
 const PAGE: u32 = 500;
 /// Lists that are made at most, each followed by a wait for the watch. A pod that is gone by the time that the watch comes to it is not on
 /// the next one.
@@ -52,7 +52,7 @@ pub(super) async fn read_pods(shared: &Shared, namespace: &str) -> Result<(), St
     Err("the watch of pods is behind".to_owned())
 }
 
-/// What all pods are at the moment of the first page: the others are as of then, too.
+/// Lists the pods in pages, all of them as of the moment of the first.
 async fn list(api: &Api<Pod>) -> Result<Listed, String> {
     let mut listed = Listed { pods: HashMap::new(), as_of: 0 };
     let mut params = ListParams::default().labels(&format!("{CONTROL_LABEL}={CONTROL_VALUE}")).limit(PAGE);
