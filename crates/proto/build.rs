@@ -1,4 +1,4 @@
-//! Generates the code for `proto/`, with a compiler written in Rust: nobody needs protoc.
+//! Generates the code for `proto/` with a proto compiler written in Rust, so that a build does not need `protoc`.
 
 use std::path::PathBuf;
 use std::{env, fs};

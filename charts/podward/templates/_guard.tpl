@@ -1,6 +1,6 @@
 {{/*
-Metadata of what the uninstall guard is made of; takes {root, weight}. It is there while a release is uninstalled, before anything
-else of it is removed. What a try that has failed left behind makes room for the next.
+Metadata of the objects of the uninstall guard. Takes {root, weight}. Helm creates the objects before it removes the
+release, and replaces those of a failed attempt.
 */}}
 {{- define "podward.guardMetadata" -}}
 name: podward-uninstall-guard
@@ -10,7 +10,7 @@ annotations:
   helm.sh/hook: pre-delete
   helm.sh/hook-weight: {{ .weight | quote }}
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
-  # So that `helm uninstall` itself prints why it has failed.
+  # `helm uninstall` prints the log if the job fails.
   helm.sh/hook-output-log-policy: hook-failed
 {{- end }}
 

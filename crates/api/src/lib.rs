@@ -1,12 +1,15 @@
-//! The custom resources of Podward: its own, `podward.io/v1alpha1`, and `PodTransitionRule` of KusionStack,
-//! `apps.kusionstack.io/v1alpha1`. Their schemas are derived from these types: `cargo xtask crds` writes `deploy/crds`.
+//! The custom resources of Podward: `LifecycleHook` (`podward.io/v1alpha1`), and KusionStack's `PodTransitionRule`
+//! (`apps.kusionstack.io/v1alpha1`).
+//!
+//! The types define the schemas, and their doc comments the descriptions. `cargo xtask crds` writes both to
+//! `deploy/crds`.
 #![forbid(unsafe_code)]
 
 mod lifecycle_hook;
 pub mod pod_transition_rule;
 mod schema;
 mod selector;
-mod words;
+mod text;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -19,7 +22,7 @@ pub use lifecycle_hook::{
 pub use pod_transition_rule::PodTransitionRule;
 pub use selector::compile as compile_selector;
 
-/// The definitions of all custom resources, as the API server takes them.
+/// Returns the definitions of all custom resources.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![LifecycleHook::crd(), PodTransitionRule::crd()]

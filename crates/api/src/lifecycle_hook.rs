@@ -1,5 +1,5 @@
-//! `LifecycleHook`: a party that takes part in the life of pods.
-// `KubeSchema` copies the struct into the body of a function.
+//! `LifecycleHook`: a system that Podward asks to drain pods, to add them to traffic, or to check operations.
+// `KubeSchema` copies the struct into the body of a function, where `pub` is unreachable.
 #![allow(unreachable_pub)]
 
 mod convert;
@@ -14,23 +14,24 @@ use crate::schema::known_format;
 
 pub use validate::{InvalidHook, is_label_value};
 
-/// The longest deadline, in seconds: a day.
+/// The longest deadline, in seconds: 24 hours.
 pub const MAX_DEADLINE_SECONDS: u32 = 86_400;
-/// The ends of the range of orders.
+/// The largest order. The smallest is its negative.
 pub const ORDER_LIMIT: i32 = 1000;
-/// The most questions at a time.
+/// The upper limit of `max_concurrent_calls`.
 pub const MAX_CONCURRENT_CALLS: u32 = 1000;
-/// The bounds of the time for one call, in milliseconds.
+/// The valid timeouts of a call, in milliseconds.
 pub const CALL_TIMEOUT_MILLISECONDS: std::ops::RangeInclusive<u32> = 100..=60_000;
 
-/// A system that sends pods traffic or depends on them, and is asked before anything happens to one.
+/// Defines the pods that Podward asks the hook about, the questions, and the connection.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "podward.io",
     version = "v1alpha1",
     kind = "LifecycleHook",
     plural = "lifecyclehooks",
-    doc = "A party that takes part in the life of pods: it is asked before anything happens to one that it concerns.",
+    doc = "A system that Podward calls during operations on pods: to drain a pod, to add it to traffic, or to check an \
+           operation.",
     shortname = "lh",
     category = "podward",
     status = "HookStatus",
@@ -46,71 +47,86 @@ pub const CALL_TIMEOUT_MILLISECONDS: std::ops::RangeInclusive<u32> = 100..=60_00
     validation = Rule::new("has(self.endpoint) != has(self.attachment)")
         .message("exactly one of endpoint and attachment must be set"),
     validation = Rule::new("self.phases.all(p, p != 'Release') || self.phases.exists(p, p in ['Prepare', 'Complete'])")
-        .message("phases: Release is asked only of hooks that hold pods; add Prepare or Complete"),
-    validation = Rule::new("!has(self.postCheckRejection) || self.postCheckRejection != 'Rollback' || self.phases.exists(p, p == 'PostCheck')")
-        .message("Rollback is about results, and the hook isn't asked about any; add PostCheck to phases")
+        .message("phases: Release is only for consumers of pods; add Prepare or Complete"),
+    validation = Rule::new("!has(self.postCheckRejection) || self.postCheckRejection != 'Rollback' || \
+                            self.phases.exists(p, p == 'PostCheck')")
+        .message("Rollback requires the phase PostCheck; add it to phases")
         .field_path(".postCheckRejection"),
-    validation = Rule::new("!has(self.postCheckRejection) || self.postCheckRejection != 'Rollback' || !has(self.failurePolicy) || self.failurePolicy != 'Ignore'")
-        .message("with postCheckRejection Rollback it can't be Ignore: a result that the hook has refused would be accepted when the hook is away; say Fail")
+    validation = Rule::new("!has(self.postCheckRejection) || self.postCheckRejection != 'Rollback' || \
+                            !has(self.failurePolicy) || self.failurePolicy != 'Ignore'")
+        .message("must be Fail with postCheckRejection Rollback: with Ignore, a refused result would be accepted while \
+                  the hook is unreachable")
         .field_path(".failurePolicy")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LifecycleHookSpec {
-    /// Pods by their labels; only pods that have opted in count. When not set, all of those.
+    /// Selects pods by their labels, among the pods that have opted in. When not set, all of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
-    /// Namespaces by their labels. When not set, all.
+    /// Selects namespaces by their labels. When not set, all namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// What it is asked; each phase once.
+    /// The questions that Podward asks the hook. PreCheck: may the operation start? Prepare: drain the pod.
+    /// PostCheck: is the result good? Complete: add the pod to traffic. Release: forget the pod.
     #[x_kube(merge_strategy = ListMerge::Set)]
     #[schemars(length(min = 1, max = 5))]
     pub phases: Vec<Phase>,
-    /// Types of operation that concern it in the phases PreCheck and PostCheck. When empty, all.
+    /// The types of operation for which Podward asks PreCheck and PostCheck. When empty, all types. The other phases
+    /// do not depend on the type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
     pub operation_types: Vec<String>,
-    /// The server that Podward connects to. Exactly one of `endpoint` and `attachment` is set.
+    /// The server that Podward connects to. Exactly one of `endpoint` and `attachment` must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
-    /// The hook system connects to Podward (gRPC HookRegistry.Attach).
+    /// The hook connects to Podward and calls gRPC `HookRegistry.Attach`. Exactly one of `endpoint` and `attachment`
+    /// must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
-    /// How long a question may stay without DONE, in seconds; at most a day.
+    /// The longest time from the first call for a question to the answer DONE, in seconds. At most 86400 (24 hours).
+    /// `deadlinePolicy` determines what happens at the deadline.
     #[serde(default = "default_deadline")]
     #[schemars(range(min = 1, max = 86_400), transform = known_format)]
     pub deadline_seconds: u32,
-    /// What happens then.
+    /// The effect of a deadline that passes before the hook answers DONE. Hold: the pod continues to wait. Proceed:
+    /// the pod continues without the hook, with the evidence TIMED_OUT. Cancel: Podward cancels the operation in
+    /// PreCheck and Prepare, and otherwise acts as with Hold.
     #[serde(default)]
     pub deadline_policy: DeadlinePolicy,
-    /// What happens when the hook can't be reached.
+    /// The effect of a hook that is unreachable. Fail: the pod waits until the hook answers or the deadline passes.
+    /// Ignore: after three failed calls in a row, the pod continues without the hook, with the evidence ASSUMED.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
-    /// What it means that the hook says no in PostCheck. Rollback: the operator is told by the label `rollback.podward.io/<id>`, and the
-    /// deadline doesn't end the refusal.
+    /// The effect of the answer REJECTED in PostCheck. Hold: the operation waits until the hook answers DONE or the
+    /// deadline passes. Rollback: the label `rollback.podward.io/<id>` of the pod tells the operator that the result
+    /// is refused, and no deadline ends the wait. Rollback requires the phase PostCheck and the failure policy Fail.
     #[serde(default)]
     pub post_check_rejection: PostCheckRejection,
-    /// Hooks with a lower order are asked first; COMPLETE goes the other way.
+    /// The order of the hooks of a pod. Podward asks hooks with a lower order first, and asks those with a higher
+    /// order after the lower ones have answered DONE. In Complete the order is reversed. Hooks of equal order are
+    /// asked at the same time.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub order: i32,
-    /// When PREPARE is asked, as against the readiness gate.
+    /// The timing of Prepare. BeforeGate: Podward asks while the readiness gate is True, and sets it to False after
+    /// DONE. AfterGate: Podward asks after the gate has become False.
     #[serde(default = "after_gate")]
     pub prepare_timing: GateTiming,
-    /// When COMPLETE is asked, as against the readiness gate.
+    /// The timing of Complete. BeforeGate: Podward asks when the containers are ready, and sets the readiness gate to
+    /// True after DONE. AfterGate: Podward asks when the pod is Ready.
     #[serde(default = "before_gate")]
     pub complete_timing: GateTiming,
-    /// Questions that may be open at the hook at the same time.
+    /// The largest number of calls to the hook at the same time.
     #[serde(default = "default_concurrency")]
     #[schemars(range(min = 1, max = 1000), transform = known_format)]
     pub max_concurrent_calls: u32,
-    /// How long one call may take, in milliseconds.
+    /// The timeout of one call, in milliseconds.
     #[serde(default = "default_timeout")]
     #[schemars(range(min = 100, max = 60_000), transform = known_format)]
     pub call_timeout_milliseconds: u32,
 }
 
-/// What a hook is asked.
+/// A question to a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum Phase {
@@ -121,7 +137,7 @@ pub enum Phase {
     Release,
 }
 
-/// A hook server.
+/// A hook server that Podward connects to by gRPC over TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
@@ -131,21 +147,22 @@ pub struct Endpoint {
         regex(pattern = r"^https://([^/?#@:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$")
     )]
     pub url: String,
-    /// PEM certificates of the authorities that its certificate is checked against; the system's when not set.
+    /// PEM certificates of the authorities that may issue the server's certificate. When not set, the authorities of
+    /// the system.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 262_144), regex(pattern = "^$|-----BEGIN CERTIFICATE-----"))]
     pub ca_certificates: String,
-    /// The name that its certificate is checked for; the host of the URL when not set.
+    /// The name that the server's certificate must be valid for. When not set, the host of the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub server_name: Option<String>,
 }
 
-/// The hook system connects to Podward.
+/// A hook that connects to Podward.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attachment {}
 
-/// What happens when a deadline passes.
+/// The effect of a deadline that passes before a hook answers DONE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum DeadlinePolicy {
@@ -155,7 +172,7 @@ pub enum DeadlinePolicy {
     Cancel,
 }
 
-/// What an unreachable hook means.
+/// The effect of a hook that is unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum FailurePolicy {
@@ -164,7 +181,7 @@ pub enum FailurePolicy {
     Ignore,
 }
 
-/// What it means that a hook says no to a result.
+/// The effect of a hook that refuses the result of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum PostCheckRejection {
@@ -173,7 +190,7 @@ pub enum PostCheckRejection {
     Rollback,
 }
 
-/// When a question is asked, as against the readiness gate.
+/// The order between a question and the change of the readiness gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum GateTiming {
@@ -182,32 +199,33 @@ pub enum GateTiming {
     AfterGate,
 }
 
-/// What is known of a hook.
+/// The observed state of a hook. The leader of the lifecycle-controller writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookStatus {
-    /// The generation that this status is of.
+    /// The `metadata.generation` of the hook that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: whether the hook is asked at all. `Reachable`: whether it answers.
+    /// `Accepted` is True if the hook is valid, so that Podward asks it. `Reachable` is True if the hook answers
+    /// calls or is attached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// When it last answered.
+    /// The time of the last answer. Not set when there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_answer_time: Option<Time>,
-    /// Questions that are open at it.
+    /// The number of calls that the hook has not answered yet.
     #[serde(default)]
     #[schemars(transform = known_format)]
     pub calls_in_flight: u32,
-    /// Half of its latest calls took less, in milliseconds.
+    /// The median duration of the latest calls, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = known_format)]
     pub latency_p50_milliseconds: Option<u32>,
-    /// All but one in a hundred of its latest calls took less, in milliseconds.
+    /// The 99th percentile of the duration of the latest calls, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = known_format)]
     pub latency_p99_milliseconds: Option<u32>,
-    /// What went wrong last.
+    /// The last error since the hook was last reached. Not set when there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }

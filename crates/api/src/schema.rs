@@ -1,8 +1,8 @@
-//! What derived schemas need to be taken by the API server as they are meant.
+//! Changes to derived schemas.
 
 use schemars::Schema;
 
-/// The API server knows no `uint32`, and warns of it.
+/// Sets the format to `int64`. The API server warns about the derived format `uint32`, which it does not know.
 pub(crate) fn known_format(schema: &mut Schema) {
     schema.insert("format".to_owned(), "int64".into());
 }

@@ -1,12 +1,12 @@
-//! Label selectors, from the API's form into the engine's.
+//! Label selectors: conversion from the API to `podward-core`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use podward_core::hooks::{InvalidSelector, Selector};
 
-/// Compiles a selector. An empty one matches everything.
+/// Compiles a selector. An empty selector matches everything.
 ///
 /// # Errors
-/// When an expression is malformed, or no labels can match all of them.
+/// Fails if an expression is malformed, or if no labels can match all expressions.
 pub fn compile(selector: &LabelSelector) -> Result<Selector, InvalidSelector> {
     let equal = selector.match_labels.clone().unwrap_or_default();
     let requirements = selector.match_expressions.iter().flatten().map(|requirement| {

@@ -1,4 +1,4 @@
-//! `deploy/crds` is what the types say.
+//! `deploy/crds` matches the types.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;
@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 #[test]
-fn the_definitions_in_deploy_are_in_step_with_the_types() {
+fn the_definitions_in_deploy_match_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
     let crds = podward_api::crds();
     for crd in &crds {
@@ -25,5 +25,5 @@ fn the_definitions_in_deploy_are_in_step_with_the_types() {
     }
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
     let files: Vec<_> = names.filter(|name| name != "Kustomization").collect();
-    assert_eq!(files.len(), crds.len(), "a file of a resource that there is no more: {files:?}");
+    assert_eq!(files.len(), crds.len(), "a file of a resource that does not exist: {files:?}");
 }

@@ -1,14 +1,15 @@
-//! Rules of KusionStack are taken as they are; what can't be right is named, with its field.
+//! Rules of KusionStack are read unchanged. Invalid rules are rejected with the field.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::{
-    Check, FailurePolicy, FieldPath, Finding, Findings, Parameter, RuleStage, WebhookUrl, ca_certificates,
+    FieldPath, Parameter, RuleCheckSpec, RuleFinding, RuleFindings, RuleStage, WebhookFailurePolicy,
+    WebhookUrl, ca_certificates,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A rule object with all that KusionStack's types have (kube-api, podtransitionrule_types.go).
+/// A `PodTransitionRule` with all fields of KusionStack's types (kube-api, podtransitionrule_types.go).
 const COMPLETE: &str = r#"
 apiVersion: apps.kusionstack.io/v1alpha1
 kind: PodTransitionRule
@@ -57,19 +58,19 @@ fn complete() -> Value {
     serde_saphyr::from_str(COMPLETE).unwrap()
 }
 
-fn checked(document: Value) -> Findings {
+fn checked(document: Value) -> RuleFindings {
     serde_json::from_value::<PodTransitionRule>(document).unwrap().check()
 }
 
-/// The findings for one rule that is otherwise well.
-fn found(rule: Value) -> Findings {
+/// Returns the findings for a valid rule after a change.
+fn found(rule: Value) -> RuleFindings {
     let mut document =
         json!({"metadata": {"name": "a"}, "spec": {"selector": {}, "rules": [{"name": "one"}]}});
     json_patch::merge(&mut document["spec"]["rules"][0], &rule);
     checked(document)
 }
 
-fn texts(findings: &[Finding]) -> Vec<String> {
+fn texts(findings: &[RuleFinding]) -> Vec<String> {
     findings.iter().map(ToString::to_string).collect()
 }
 
@@ -80,13 +81,13 @@ fn webhook(change: Value) -> Value {
 }
 
 #[test]
-fn what_kusionstack_takes_is_read_whole_and_written_the_same() {
+fn rules_of_kusionstack_are_read_and_written_unchanged() {
     let document = complete();
     let rule: PodTransitionRule = serde_json::from_value(document.clone()).unwrap();
     let mut written = serde_json::to_value(&rule).unwrap();
     let first_default =
         written["spec"]["rules"][3]["webhook"]["clientConfig"]["poll"].as_object_mut().unwrap();
-    // The one thing that is left out again: it is empty.
+    // The only difference: the empty field is left out.
     assert_eq!(first_default.insert("caBundle".to_owned(), json!("")), None);
     assert_eq!(json_patch::diff(&document, &written).0, [], "{written:#}");
     let findings = rule.check();
@@ -96,7 +97,7 @@ fn what_kusionstack_takes_is_read_whole_and_written_the_same() {
 }
 
 #[test]
-fn defaults_are_those_of_kusionstack_and_unknown_words_are_none_of_its() {
+fn defaults_and_unknown_failure_policies_are_those_of_kusionstack() {
     let rule = |policy: Value| {
         let document = json!({"metadata": {"name": "a"}, "spec": {"selector": {}, "rules": [
             {"name": "r", "manual": {}, "webhook": {"clientConfig": {"url": "http://a", "poll": {"url": "http://b"}}, "failurePolicy": policy}},
@@ -109,20 +110,22 @@ fn defaults_are_those_of_kusionstack_and_unknown_words_are_none_of_its() {
     let poll = without.client_config.poll.unwrap();
     assert_eq!(
         (poll.interval_seconds, poll.timeout_seconds, without.failure_policy),
-        (5, 60, FailurePolicy::Ignore)
+        (5, 60, WebhookFailurePolicy::Ignore)
     );
-    for (word, meant) in
-        [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail), ("other", FailurePolicy::Fail)]
-    {
+    for (word, meant) in [
+        ("Ignore", WebhookFailurePolicy::Ignore),
+        ("Fail", WebhookFailurePolicy::Fail),
+        ("other", WebhookFailurePolicy::Fail),
+    ] {
         assert_eq!(rule(json!(word)).webhook.unwrap().failure_policy, meant);
     }
-    assert_eq!(rule(json!("Fail")).asked_in(), Some(RuleStage::PreCheck));
-    assert!(matches!(rule(json!("Fail")).looks_at(), Some(Check::Webhook(_))));
+    assert_eq!(rule(json!("Fail")).parsed_stage(), Some(RuleStage::PreCheck));
+    assert!(matches!(rule(json!("Fail")).parsed_check(), Some(RuleCheckSpec::Webhook(_))));
 }
 
-/// What operators are told of refused results: an annotation, as the resource is KusionStack's.
+/// The annotation determines whether operators are told about refused results.
 #[test]
-fn the_annotation_about_results_is_held_to_its_words() {
+fn the_annotation_about_results_is_validated() {
     use podward_core::PostCheckRejection;
 
     const FIELD: &str = "metadata.annotations[podward.io/post-check-rejection]";
@@ -137,13 +140,13 @@ fn the_annotation_about_results_is_held_to_its_words() {
     let labels = || json!({"labelCheck": {"requires": {"matchLabels": {"good": "yes"}}}});
     for (text, policy) in [("Hold", PostCheckRejection::Hold), ("Rollback", PostCheckRejection::Rollback)] {
         let rule = with(text, labels());
-        assert_eq!(rule.check(), Findings::default(), "{text}");
+        assert_eq!(rule.check(), RuleFindings::default(), "{text}");
         assert_eq!(rule.to_rule_set().post_check_rejection, policy);
     }
     for text in ["rollback", "", "Proceed"] {
         let rule = with(text, labels());
         let found = texts(&rule.check().errors);
-        let problem = format!("{FIELD}: {text:?} is neither Hold (the same as none) nor Rollback");
+        let problem = format!("{FIELD}: {text:?} must be Hold (the default) or Rollback");
         assert_eq!(found, [problem], "{text}");
         assert_eq!(rule.to_rule_set().post_check_rejection, PostCheckRejection::Hold);
     }
@@ -151,31 +154,32 @@ fn the_annotation_about_results_is_held_to_its_words() {
     early["stage"] = "PreCheck".into();
     let found = with("Rollback", early).check();
     assert_eq!((found.errors, found.warnings[0].field.as_str()), (Vec::new(), FIELD));
-    let away = |policy: &str| with("Rollback", webhook(json!({"failurePolicy": policy}))).check().errors;
-    assert_eq!(away("Fail"), []);
-    assert_eq!(away("Ignore")[0].field, "spec.rules[0].webhook.failurePolicy");
-    // Where admission was out, it is held to that all the same.
+    let with_policy =
+        |policy: &str| with("Rollback", webhook(json!({"failurePolicy": policy}))).check().errors;
+    assert_eq!(with_policy("Fail"), []);
+    assert_eq!(with_policy("Ignore")[0].field, "spec.rules[0].webhook.failurePolicy");
+    // The rule blocks even if admission was down when it was written.
     let asked = |policy: &str| {
         let rules = with("Rollback", webhook(json!({"failurePolicy": policy}))).to_rule_set().rules;
         rules.into_iter().next().unwrap().check
     };
-    assert_eq!(asked("Fail"), podward_core::rules::Check::Webhook);
+    assert_eq!(asked("Fail"), podward_core::rules::RuleCheck::Webhook);
     assert!(
-        matches!(asked("Ignore"), podward_core::rules::Check::Unreadable(why) if why.contains("say Fail"))
+        matches!(asked("Ignore"), podward_core::rules::RuleCheck::Unreadable(why) if why.contains("must be Fail"))
     );
     let off = json!({"disabled": true, "webhook": {"clientConfig": {"url": "https://a.example/x"}}});
     assert_eq!(with("Rollback", off).check().errors, []);
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_field() {
+fn invalid_rules_are_rejected_with_the_field() {
     let contradiction = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}, {"key": "a", "operator": "DoesNotExist"}]});
     let available = |policy: Value| json!({"availablePolicy": policy});
     for (rule, words) in [
         (json!({}), "spec.rules[0]: exactly one of availablePolicy"),
         (
             webhook(json!({"clientConfig": {"url": ""}})),
-            "spec.rules[0].webhook.clientConfig.url: a URL is needed",
+            "spec.rules[0].webhook.clientConfig.url: is required",
         ),
         (
             json!({"labelCheck": {"requires": {}}, "availablePolicy": {"maxUnavailableValue": 1}}),
@@ -195,10 +199,10 @@ fn what_is_wrong_is_named_with_its_field() {
             "spec.rules[0].filter.labelSelector: operator \"in\"",
         ),
         (available(json!({})), "spec.rules[0].availablePolicy: at least one"),
-        (available(json!({"maxUnavailableValue": -1})), "maxUnavailableValue: -1 is neither"),
-        (available(json!({"maxUnavailableValue": "5"})), "maxUnavailableValue: \"5\" is neither"),
-        (available(json!({"minAvailableValue": "101%"})), "minAvailableValue: \"101%\" is neither"),
-        (available(json!({"minAvailableValue": "+1%"})), "is neither"),
+        (available(json!({"maxUnavailableValue": -1})), "maxUnavailableValue: -1 must be"),
+        (available(json!({"maxUnavailableValue": "5"})), "maxUnavailableValue: \"5\" must be"),
+        (available(json!({"minAvailableValue": "101%"})), "minAvailableValue: \"101%\" must be"),
+        (available(json!({"minAvailableValue": "+1%"})), "must be"),
         (
             available(json!({"maxUnavailablePolicy": {"expFunc": {"coeff": "many"}}})),
             "maxUnavailablePolicy.expFunc.coeff: \"many\"",
@@ -209,7 +213,7 @@ fn what_is_wrong_is_named_with_its_field() {
         ),
         (webhook(json!({"clientConfig": {"url": "ftp://a"}})), "must begin with http:// or https://"),
         (webhook(json!({"clientConfig": {"url": "/path"}})), "must begin with http:// or https://"),
-        (webhook(json!({"clientConfig": {"url": "https://me:word@a"}})), "has a user's name in it"),
+        (webhook(json!({"clientConfig": {"url": "https://me:word@a"}})), "contains a user name"),
         (webhook(json!({"clientConfig": {"url": "https://a:0"}})), "1 to 65535"),
         (webhook(json!({"clientConfig": {"url": "https://a:99999"}})), "webhook.clientConfig.url"),
         (webhook(json!({"clientConfig": {"url": "https://a b"}})), "is not a URL"),
@@ -217,8 +221,8 @@ fn what_is_wrong_is_named_with_its_field() {
             webhook(json!({"clientConfig": {"caBundle": "???"}})),
             "webhook.clientConfig.caBundle: neither base64 nor PEM",
         ),
-        (webhook(json!({"clientConfig": {"caBundle": "cnViYmlzaA=="}})), "caBundle: no certificate in it"),
-        (webhook(json!({"clientConfig": {"poll": {"url": ""}}})), "clientConfig.poll.url: a URL is needed"),
+        (webhook(json!({"clientConfig": {"caBundle": "cnViYmlzaA=="}})), "caBundle: contains no certificate"),
+        (webhook(json!({"clientConfig": {"poll": {"url": ""}}})), "clientConfig.poll.url: is required"),
         (
             webhook(json!({"clientConfig": {"poll": {"url": "http://a", "caBundle": "x"}}})),
             "clientConfig.poll.caBundle",
@@ -240,13 +244,13 @@ fn what_is_wrong_is_named_with_its_field() {
         ),
         (
             webhook(json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "podIP"}}}]})),
-            "is no field of a pod",
+            "is not a field of a pod",
         ),
         (
             webhook(
                 json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a b']"}}}]}),
             ),
-            "can't be the key",
+            "is not a valid key",
         ),
     ] {
         let findings = found(rule.clone());
@@ -266,26 +270,35 @@ fn what_is_wrong_is_named_with_its_field() {
     let mut many = complete();
     many["spec"]["rules"] =
         (0..65).map(|index| json!({"name": format!("r{index}"), "labelCheck": {"requires": {}}})).collect();
-    assert_eq!(texts(&checked(many).errors), ["spec.rules: more than 64"]);
+    assert_eq!(texts(&checked(many).errors), ["spec.rules: contains more than 64 rules"]);
 }
 
 #[test]
-fn what_can_t_be_meant_is_a_warning() {
+fn probable_mistakes_are_warnings() {
     for (rule, words) in [
         (
             json!({"stage": "PreTrafficOff", "labelCheck": {"requires": {}}}),
             "spec.rules[0].stage: \"PreTrafficOff\" is neither",
         ),
-        (json!({"availablePolicy": {"maxUnavailableValue": 0}}), "maxUnavailableValue: 0 lets no pod"),
-        (json!({"availablePolicy": {"maxUnavailableValue": "0%"}}), "maxUnavailableValue: 0 lets no pod"),
-        (json!({"availablePolicy": {"minAvailableValue": "100%"}}), "minAvailableValue: 100% lets no pod"),
+        (
+            json!({"availablePolicy": {"maxUnavailableValue": 0}}),
+            "maxUnavailableValue: with 0, no available pod",
+        ),
+        (
+            json!({"availablePolicy": {"maxUnavailableValue": "0%"}}),
+            "maxUnavailableValue: with 0, no available pod",
+        ),
+        (
+            json!({"availablePolicy": {"minAvailableValue": "100%"}}),
+            "minAvailableValue: with 100%, no available pod",
+        ),
         (
             webhook(json!({"clientConfig": {"poll": {"url": "http://a", "timeoutSeconds": 1}}})),
             "shorter than intervalSeconds",
         ),
         (
             webhook(json!({"parameters": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]})),
-            "is there twice",
+            "occurs twice",
         ),
     ] {
         let findings = found(rule.clone());
@@ -316,7 +329,7 @@ fn a_bundle_is_base64_of_pem_or_pem() {
 }
 
 #[test]
-fn a_task_s_id_goes_into_whatever_query_there_is() {
+fn the_id_of_a_task_is_added_to_the_query() {
     for (url, key, id, asked) in [
         ("http://a.example/poll", "", "t-1", "http://a.example/poll?task-id=t-1"),
         ("http://a.example", "trace", "t-1", "http://a.example/?trace=t-1"),
@@ -332,7 +345,7 @@ fn a_task_s_id_goes_into_whatever_query_there_is() {
 }
 
 #[test]
-fn parameters_are_read_as_by_kusionstack() {
+fn parameters_are_evaluated_as_by_kusionstack() {
     let pod = json!({
         "apiVersion": "v1",
         "metadata": {"name": "web-0", "labels": {"b": "two \"2\"\n", "a": "1"}, "annotations": {"x.io/y": "<z>"}},
@@ -367,7 +380,7 @@ fn parameters_are_read_as_by_kusionstack() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_fail(url in "(https?://)?.*", bundle in ".*", path in "(metadata|spec|status)?.*", key in ".*", id in ".*", stage in ".*") {
+    fn no_text_causes_a_panic(url in "(https?://)?.*", bundle in ".*", path in "(metadata|spec|status)?.*", key in ".*", id in ".*", stage in ".*") {
         if let Ok(url) = WebhookUrl::parse(&url) {
             let asked = url.for_task(&key, &id);
             let query = asked.query().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Hooks that can't be right are refused, with the field and what would be right.
+//! Invalid hooks are rejected with the field and what is valid.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use podward_api::{Attachment, Endpoint, LifecycleHook, LifecycleHookSpec};
@@ -26,7 +26,7 @@ fn changed(change: Value) -> LifecycleHook {
 }
 
 #[test]
-fn what_is_right_is_taken() {
+fn valid_hooks_are_accepted() {
     for change in [
         json!({}),
         json!({"spec": {"endpoint": {"url": "https://[fd00::1]:1"}}}),
@@ -44,7 +44,7 @@ fn what_is_right_is_taken() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_hooks_are_rejected_with_the_field() {
     let long = "a".repeat(64);
     let contradiction = json!([{"key": "a", "operator": "Exists"}, {"key": "a", "operator": "DoesNotExist"}]);
     for (change, words) in [
@@ -53,19 +53,19 @@ fn what_is_wrong_is_named() {
         (json!({"metadata": {"name": "a.b"}}), "not a DNS label"),
         (json!({"metadata": {"name": "-a"}}), "not a DNS label"),
         (json!({"metadata": {"name": long}}), "not a DNS label"),
-        (json!({"spec": {"phases": []}}), "spec.phases: at least one"),
-        (json!({"spec": {"phases": ["Prepare", "Prepare"]}}), "Prepare is there twice"),
+        (json!({"spec": {"phases": []}}), "spec.phases: must contain at least one"),
+        (json!({"spec": {"phases": ["Prepare", "Prepare"]}}), "contains Prepare twice"),
         (json!({"spec": {"phases": ["PreCheck", "Release"]}}), "add Prepare or Complete"),
         (
             json!({"spec": {"phases": ["PreCheck"], "postCheckRejection": "Rollback"}}),
-            "spec.postCheckRejection: Rollback is about results",
+            "spec.postCheckRejection: Rollback requires the phase PostCheck",
         ),
         (
             json!({"spec": {"phases": ["PostCheck"], "postCheckRejection": "Rollback", "failurePolicy": "Ignore"}}),
-            "spec.failurePolicy: with postCheckRejection Rollback it can't be Ignore",
+            "spec.failurePolicy: must be Fail with postCheckRejection Rollback",
         ),
-        (json!({"spec": {"operationTypes": ["a b"]}}), "can't be a type"),
-        (json!({"spec": {"operationTypes": [""]}}), "can't be a type"),
+        (json!({"spec": {"operationTypes": ["a b"]}}), "is not a valid type"),
+        (json!({"spec": {"operationTypes": [""]}}), "is not a valid type"),
         (json!({"spec": {"operationTypes": vec!["a"; 65]}}), "more than 64"),
         (json!({"spec": {"endpoint": null}}), "exactly one of endpoint and attachment"),
         (json!({"spec": {"attachment": {}}}), "exactly one of endpoint and attachment"),
@@ -75,16 +75,19 @@ fn what_is_wrong_is_named() {
         (json!({"spec": {"endpoint": {"url": "https://hooks.example:+80"}}}), "1 to 65535"),
         (
             json!({"spec": {"endpoint": {"url": "https://hooks.example:1/x"}}}),
-            "more in it than host and port",
+            "contains more than a host and a port",
         ),
         (
             json!({"spec": {"endpoint": {"url": "https://me@hooks.example:1"}}}),
-            "more in it than host and port",
+            "contains more than a host and a port",
         ),
         (json!({"spec": {"endpoint": {"url": "https://:1"}}}), "its host is neither"),
         (json!({"spec": {"endpoint": {"url": "https://a b:1"}}}), "its host is neither"),
-        (json!({"spec": {"endpoint": {"caCertificates": "rubbish"}}}), "no certificate in it"),
-        (json!({"spec": {"endpoint": {"caCertificates": "-----BEGIN CERTIFICATE-----\nx\n"}}}), "not PEM"),
+        (json!({"spec": {"endpoint": {"caCertificates": "rubbish"}}}), "contains no certificate"),
+        (
+            json!({"spec": {"endpoint": {"caCertificates": "-----BEGIN CERTIFICATE-----\nx\n"}}}),
+            "not valid PEM",
+        ),
         (json!({"spec": {"endpoint": {"serverName": "a b"}}}), "spec.endpoint.serverName"),
         (json!({"spec": {"deadlineSeconds": 0}}), "spec.deadlineSeconds"),
         (json!({"spec": {"deadlineSeconds": 86401}}), "spec.deadlineSeconds"),
@@ -108,7 +111,7 @@ fn what_is_wrong_is_named() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_fail(name in ".*", url in "(https://)?.*", pem in ".*", server_name in ".*", types in prop::collection::vec(".*", 0..4)) {
+    fn no_text_causes_a_panic(name in ".*", url in "(https://)?.*", pem in ".*", server_name in ".*", types in prop::collection::vec(".*", 0..4)) {
         let endpoint = Endpoint { url, ca_certificates: pem, server_name: Some(server_name) };
         let spec = LifecycleHookSpec { operation_types: types, endpoint: Some(endpoint), ..LifecycleHookSpec::default() };
         let _ = LifecycleHook::new(&name, spec.clone()).to_hook();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use divan::{Bencher, black_box};
 use podward_core::keys::{self, Stage};
 use podward_core::{
-    ConditionStatus, Facts, NoRules, Pod, PodView, ReviewPolicy, UnixNanos, Writer, advance, explain,
+    ConditionStatus, NoRules, Pod, PodFacts, PodView, ReviewPolicy, UnixNanos, Writer, advance, explain,
     on_update, plan_labels, review,
 };
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Typical {
             gate: Some(self.gate),
             ready: self.gate == ConditionStatus::True,
             terminating: false,
-            facts: Facts::default(),
+            facts: PodFacts::default(),
         }
     }
 

@@ -10,8 +10,9 @@ use podward_core::UnixNanos;
 use podward_core::hooks::Selector;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_AVAILABLE, Stage};
 use podward_core::rules::{
-    Amount, Asking, AvailablePolicy, Budget, Check, CheckStage, Ledger, Limit, Member, NoAnswers, Others,
-    Rule, RuleIndex, RuleSet, Settlement, Subject, askings, reports, settle,
+    Amount, AvailablePolicy, CheckRequest, CheckStage, Grants, Limit, NoWebhookAnswers, OtherChecks, Rule,
+    RuleBudget, RuleCheck, RuleIndex, RuleMember, RulePod, RuleSet, RuleSettlement, check_requests,
+    rule_reports, settle,
 };
 
 const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
@@ -39,7 +40,7 @@ fn rule_set(name: &str, selector: Selector, percent: u32) -> RuleSet {
         rules: vec![Rule {
             name: "budget".to_owned(),
             stage: Some(CheckStage::PreCheck),
-            check: Check::Available(policy),
+            check: RuleCheck::Available(policy),
             ..Rule::default()
         }],
         ..RuleSet::default()
@@ -66,8 +67,8 @@ fn in_service(app: &str) -> Labels {
 /// A namespace whose pods one rule set selects.
 struct Shop {
     set: RuleSet,
-    ledger: Ledger,
-    pods: Vec<(String, String, Labels, Vec<Asking>)>,
+    stored_grants: Grants,
+    pods: Vec<(String, String, Labels, Vec<CheckRequest>)>,
 }
 
 impl Shop {
@@ -83,51 +84,56 @@ impl Shop {
                 labels.insert(Stage::OperationType.key("collaset"), "update".to_owned());
                 labels.insert(Stage::PreCheck.key("collaset"), at);
             }
-            let askings = askings(&labels);
-            (name, uid, labels, askings)
+            let check_requests = check_requests(&labels);
+            (name, uid, labels, check_requests)
         };
-        let ledger = Ledger::new(ME, Vec::new());
-        Shop { set: rule_set("web", of_app("web"), percent), ledger, pods: (0..PODS).map(pod).collect() }
+        let stored_grants = Grants::new(ME, Vec::new());
+        Shop {
+            set: rule_set("web", of_app("web"), percent),
+            stored_grants,
+            pods: (0..PODS).map(pod).collect(),
+        }
     }
 
-    fn members(&self) -> Vec<Member<'_>> {
-        let pods = self.pods.iter().map(|(name, uid, labels, askings)| {
-            let pod = Subject { namespace: NAMESPACE, name, uid, labels, skip: None };
-            Member { pod, askings, sets: &[0] }
+    fn members(&self) -> Vec<RuleMember<'_>> {
+        let pods = self.pods.iter().map(|(name, uid, labels, check_requests)| {
+            let pod = RulePod { namespace: NAMESPACE, name, uid, labels, skip: None };
+            RuleMember { pod, check_requests, sets: &[0] }
         });
         pods.collect()
     }
 
-    fn settle(&self, members: &[Member<'_>]) -> Settlement {
-        let budget = Budget { set: &self.set, ledger: &self.ledger, missing: 0, is_current: true };
-        settle(ME, &[budget], members, &NoAnswers, &|_, _| Others::Agree)
+    fn settle(&self, members: &[RuleMember<'_>]) -> RuleSettlement {
+        let budget =
+            RuleBudget { set: &self.set, stored_grants: &self.stored_grants, missing: 0, is_current: true };
+        settle(ME, &[budget], members, &NoWebhookAnswers, &|_, _| OtherChecks::Agree)
     }
 
-    /// With the ledger in place that was made of it.
+    /// With the stored_grants in place that was made of it.
     fn settled(mut self) -> Shop {
         let settlement = self.settle(&self.members());
-        self.ledger = settlement.ledgers.into_iter().flatten().next().unwrap();
+        self.stored_grants = settlement.new_grants.into_iter().flatten().next().unwrap();
         self
     }
 
-    fn granted(&self, settlement: &Settlement) -> usize {
-        settlement.ledgers[0].as_ref().unwrap_or(&self.ledger).grants().len()
+    fn granted(&self, settlement: &RuleSettlement) -> usize {
+        settlement.new_grants[0].as_ref().unwrap_or(&self.stored_grants).grants().len()
     }
 }
 
-/// Room for all that ask and nothing given yet; the same once the ledger is full; room for a tenth of those that ask.
-const CASES: [&str; 3] = ["first", "ledger full", "little room"];
+/// Room for all that ask and nothing given yet; the same once the stored_grants is full; room for a tenth of those that ask.
+const CASES: [&str; 3] = ["first", "stored_grants full", "little room"];
 
 fn shop(case: &str) -> Shop {
     let shop = match case {
         "first" => Shop::new(25),
-        "ledger full" => Shop::new(25).settled(),
+        "stored_grants full" => Shop::new(25).settled(),
         _ => Shop::new(1),
     };
     let granted = shop.granted(&shop.settle(&shop.members()));
     match case {
         "little room" => assert_eq!(granted, ASKING / 10),
-        _ => assert!((300..ASKING).contains(&granted), "{granted}: as many as a ledger has place for"),
+        _ => assert!((300..ASKING).contains(&granted), "{granted}: as many as a stored_grants has place for"),
     }
     shop
 }
@@ -146,14 +152,14 @@ fn report_on_5000_pods(bencher: Bencher<'_, '_>, case: &str) {
     let shop = shop(case);
     let members = shop.members();
     let settlement = shop.settle(&members);
-    bencher.bench(|| reports(black_box(&members), &settlement));
+    bencher.bench(|| rule_reports(black_box(&members), &settlement));
 }
 
 /// So many rule sets, each with ten pods of its own, one of which asks.
 struct Mall {
     sets: Vec<RuleSet>,
-    ledger: Ledger,
-    pods: Vec<(usize, String, Labels, Vec<Asking>)>,
+    stored_grants: Grants,
+    pods: Vec<(usize, String, Labels, Vec<CheckRequest>)>,
 }
 
 impl Mall {
@@ -165,20 +171,20 @@ impl Mall {
                 labels.insert(Stage::OperationType.key("collaset"), "update".to_owned());
                 labels.insert(Stage::PreCheck.key("collaset"), NOW.to_string());
             }
-            let askings = askings(&labels);
-            (number / 10, format!("web-{number:05}"), labels, askings)
+            let check_requests = check_requests(&labels);
+            (number / 10, format!("web-{number:05}"), labels, check_requests)
         };
         Mall {
             sets: (0..sets).map(|set| rule_set(&format!("web-{set}"), of_app("web"), 25)).collect(),
-            ledger: Ledger::new(ME, Vec::new()),
+            stored_grants: Grants::new(ME, Vec::new()),
             pods: (0..10 * sets).map(pod).collect(),
         }
     }
 
-    fn members(&self) -> Vec<Member<'_>> {
-        let pods = self.pods.iter().map(|(set, name, labels, askings)| {
-            let pod = Subject { namespace: NAMESPACE, name, uid: name, labels, skip: None };
-            Member { pod, askings, sets: std::slice::from_ref(set) }
+    fn members(&self) -> Vec<RuleMember<'_>> {
+        let pods = self.pods.iter().map(|(set, name, labels, check_requests)| {
+            let pod = RulePod { namespace: NAMESPACE, name, uid: name, labels, skip: None };
+            RuleMember { pod, check_requests, sets: std::slice::from_ref(set) }
         });
         pods.collect()
     }
@@ -189,16 +195,16 @@ impl Mall {
 fn decide_about_rule_sets(bencher: Bencher<'_, '_>, sets: usize) {
     let mall = Mall::new(sets);
     let members = mall.members();
-    let budget = |set| Budget { set, ledger: &mall.ledger, missing: 0, is_current: true };
-    let budgets: Vec<Budget<'_>> = mall.sets.iter().map(budget).collect();
-    let decide = |members: &[Member<'_>]| {
-        let settlement = settle(ME, &budgets, members, &NoAnswers, &|_, _| Others::Agree);
-        let reports = reports(members, &settlement);
+    let budget = |set| RuleBudget { set, stored_grants: &mall.stored_grants, missing: 0, is_current: true };
+    let budgets: Vec<RuleBudget<'_>> = mall.sets.iter().map(budget).collect();
+    let decide = |members: &[RuleMember<'_>]| {
+        let settlement = settle(ME, &budgets, members, &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
+        let reports = rule_reports(members, &settlement);
         (settlement, reports)
     };
     let (settlement, reports) = decide(&members);
     assert!(
-        settlement.ledgers.iter().flatten().count() == sets
+        settlement.new_grants.iter().flatten().count() == sets
             && reports.iter().all(|report| report.target_count == 10)
     );
     bencher.bench(|| decide(black_box(&members)));

@@ -1,63 +1,54 @@
-//! Pods that must not be interrupted: what their applications say, how long that is heeded, and who goes in their place.
+//! Pods that must not be interrupted: how the application says so, and how long an operation waits for it.
 //!
-//! An application says by the annotation [`BUSY_UNTIL`] that its pod is at work until then. A pod that is busy gets no permission for any
-//! operation: [`BusyChecks`] keeps it in its pre-check, in service, until the pod isn't busy any more or a maximum has passed since
-//! the operation was announced, whichever is first. A pod that becomes busy after the permission was given is too late.
+//! With the annotation [`BUSY_UNTIL`] an application says until when its pod must not be interrupted. A busy pod gets
+//! no permission for any operation: [`BusyChecks`] keeps the operation in its pre-check, with the pod in service, until
+//! the pod is no longer busy or a maximum time has passed since the announcement. A pod that becomes busy after the
+//! permission does not stop the operation.
 //!
 //! # Guarantees
-//! - While a pod is busy and the maximum hasn't passed no operation of it gets `pre-checked`.
-//! - Nothing waits for ever: whatever stands in annotations and labels, an operation is held up for no longer than twice the maximum,
-//!   and for no longer than the maximum where the time of its announcement is one that has passed.
-//! - What can't be read is no work: the pod is not busy, and its condition says what is wrong.
-//! - Going on although the pod is busy is on record: [`BusyChecks::record`].
+//! - While a pod is busy and the maximum has not passed, none of its operations gets `pre-checked`.
+//! - Every wait ends: an operation waits at most twice the maximum, whatever annotations and labels contain, and at
+//!   most the maximum when its announcement is in the past.
+//! - A value that cannot be read does not make a pod busy; the condition of the pod reports the error.
+//! - An operation that starts although the pod is busy is recorded: [`BusyChecks::record`].
 
 mod cost;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::consumers::Evidences;
+use crate::hooks::EvidenceRecord;
+use crate::hooks::PodPlan;
 use crate::hooks::{Evidence, EvidenceLevel};
-use crate::keys::{BUSY_REASON, BUSY_UNTIL, EVIDENCE, Stage};
-use crate::operations::{Operation, Operations, UNKNOWN_TYPE};
-use crate::plan::{CheckResult, Checks, Plan};
-use crate::refusals::Objection;
-use crate::time::UnixNanos;
-use crate::view::PodView;
+use crate::model::keys::{BUSY_REASON, BUSY_UNTIL, EVIDENCE, Stage};
+use crate::model::operations::{Operation, Operations, UNKNOWN_TYPE};
+use crate::model::time::UnixNanos;
+use crate::model::view::PodView;
+use crate::protocol::checks::{CheckResult, Checks};
+use crate::protocol::objection::Objection;
 
-pub use cost::{Cost, DEAREST, IdleCost, is_chosen_by_cost, keep_cost};
+pub use cost::{DeletionCost, HIGHEST_COST, IdleCost, is_chosen_by_cost, keep_cost};
+pub use limits::BusyLimits;
 
-/// A reason may have so many bytes. It stands in conditions and answers; what is longer is cut there.
+/// The length limit of a reason in bytes. Conditions and answers contain no more of it.
 pub const REASON_LIMIT: usize = 256;
 
-/// The key in the annotation [`EVIDENCE`] under which it stands that an operation went on although the pod was busy. No hook has such
-/// a name.
+/// The key in the annotation [`EVIDENCE`] that records an operation which started although the pod was busy. No hook
+/// has such a name.
 pub const BUSY_EVIDENCE: &str = "podward.io/busy";
-
-/// Around the time, in the words of [`BusyChecks`], until which a busy pod is waited for.
-const WAITED_FOR: (&str, &str) = ("; waited for until ", " at most");
-
-/// Until when the operation `id` waits for its busy pod at most, as the pod's condition says it in `message`: only the
-/// lifecycle-controller knows the maximum that the platform sets. `None` where the condition doesn't say.
-#[must_use]
-pub fn told_limit(message: &str, id: &str) -> Option<UnixNanos> {
-    let (_, sentence) = message.split_once(&format!("operation {id} ("))?;
-    let (before, rest) = sentence.split_once(WAITED_FOR.0)?;
-    let (time, _) = rest.split_once(WAITED_FOR.1)?;
-    UnixNanos::parse(time).filter(|_| !before.contains(". operation "))
-}
 
 /// Work that must not be interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy<'a> {
-    /// When it is over.
+pub struct BusyWork<'a> {
+    /// The end of the work.
     pub until: UnixNanos,
-    /// What it is, for people; may be empty.
+    /// The description for people; may be empty.
     pub reason: &'a str,
 }
 
-impl Busy<'_> {
-    /// The same in words: `busy until 2026-01-01T10:00:00Z: encoding 17`.
+impl BusyWork<'_> {
+    /// Returns the text for people: `busy until 2026-01-01T10:00:00Z: encoding 17`.
     #[must_use]
     pub fn words(&self) -> String {
         let until = self.until.to_rfc3339();
@@ -68,64 +59,64 @@ impl Busy<'_> {
     }
 }
 
-/// What a pod's annotations say.
+/// The content of a pod's annotations about work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim<'a> {
-    /// Nothing.
+pub enum BusyClaim<'a> {
+    /// There is no annotation.
     None,
-    /// That it is busy, or was.
-    Busy(Busy<'a>),
-    /// Something that is no time.
+    /// The pod is or was busy.
+    Busy(BusyWork<'a>),
+    /// The text is not a time.
     Unreadable(&'a str),
 }
 
-impl<'a> Claim<'a> {
+impl<'a> BusyClaim<'a> {
     /// Reads the texts of [`BUSY_UNTIL`] and [`BUSY_REASON`].
     ///
     /// ```
     /// use podward_core::UnixNanos;
-    /// use podward_core::busy::Claim;
+    /// use podward_core::busy::BusyClaim;
     ///
-    /// let claim = Claim::parse(Some("1970-01-01T00:00:10Z"), Some("encoding"));
+    /// let claim = BusyClaim::parse(Some("1970-01-01T00:00:10Z"), Some("encoding"));
     /// assert_eq!(claim.at(UnixNanos(1)).unwrap().words(), "busy until 1970-01-01T00:00:10Z: encoding");
     /// assert_eq!(claim.at(UnixNanos(10_000_000_000)), None);
-    /// assert_eq!(Claim::parse(Some("soon"), None), Claim::Unreadable("soon"));
+    /// assert_eq!(BusyClaim::parse(Some("soon"), None), BusyClaim::Unreadable("soon"));
     /// ```
     #[must_use]
     pub fn parse(until: Option<&'a str>, reason: Option<&'a str>) -> Self {
-        let Some(text) = until else { return Claim::None };
-        let Some(until) = UnixNanos::parse(text) else { return Claim::Unreadable(text) };
+        let Some(text) = until else { return BusyClaim::None };
+        let Some(until) = UnixNanos::parse(text) else { return BusyClaim::Unreadable(text) };
         let reason = reason.unwrap_or_default();
-        Claim::Busy(Busy { until, reason: &reason[..reason.floor_char_boundary(REASON_LIMIT)] })
+        BusyClaim::Busy(BusyWork { until, reason: &reason[..reason.floor_char_boundary(REASON_LIMIT)] })
     }
 
-    /// What `pod` says.
+    /// Reads the annotations of `pod`.
     #[must_use]
     pub fn of(pod: &PodView<'a>) -> Self {
-        Claim::parse(pod.facts.busy_until, pod.facts.busy_reason)
+        BusyClaim::parse(pod.facts.busy_until, pod.facts.busy_reason)
     }
 
-    /// The work that goes on at `now`.
+    /// Returns the work that is active at `now`.
     #[must_use]
-    pub fn at(self, now: UnixNanos) -> Option<Busy<'a>> {
+    pub fn at(self, now: UnixNanos) -> Option<BusyWork<'a>> {
         match self {
-            Claim::Busy(busy) if busy.until > now => Some(busy),
+            BusyClaim::Busy(busy) if busy.until > now => Some(busy),
             _ => None,
         }
     }
 
-    /// What is wrong with it, in words.
+    /// Returns the error text of an unreadable annotation.
     #[must_use]
     pub fn fault(self) -> Option<String> {
-        let Claim::Unreadable(text) = self else { return None };
+        let BusyClaim::Unreadable(text) = self else { return None };
         let text = &text[..text.floor_char_boundary(64)];
         Some(format!(
-            "the annotation {BUSY_UNTIL} is {text:?}, which is no time as in 2026-01-01T10:00:00Z; the pod does not count as busy"
+            "the annotation {BUSY_UNTIL} is {text:?}, which is not a time such as 2026-01-01T10:00:00Z; the pod does not count as busy"
         ))
     }
 }
 
-/// What is wrong with a reason, in words.
+/// Returns the error text of a reason that is too long.
 #[must_use]
 pub fn reason_fault(reason: &str) -> Option<String> {
     let length = reason.len();
@@ -133,49 +124,49 @@ pub fn reason_fault(reason: &str) -> Option<String> {
         .then(|| format!("the annotation {BUSY_REASON} has {length} bytes; it may have {REASON_LIMIT}"))
 }
 
-/// The pre-check of every operation, before those of others: a busy pod is not interrupted.
+/// The pre-check that keeps every operation waiting while the pod is busy. It combines with other checks.
 #[derive(Clone, Copy)]
 pub struct BusyChecks<'a> {
-    busy: Option<Busy<'a>>,
+    busy: Option<BusyWork<'a>>,
     labels: &'a BTreeMap<String, String>,
-    /// `None`: there is no maximum, or nobody knows it.
+    /// `None` when there is no maximum or it is unknown.
     most: Option<Duration>,
     now: UnixNanos,
     others: &'a dyn Checks,
 }
 
-/// An operation that goes on although the pod is busy, because the maximum has passed.
+/// An operation that starts although the pod is busy, because the maximum has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overrun {
-    /// The operation's id.
+pub struct BusyOverrun {
+    /// The id of the operation.
     pub id: String,
-    /// Its type.
+    /// The type of the operation.
     pub operation_type: String,
-    /// What happened, in a sentence.
+    /// The text for people.
     pub words: String,
 }
 
 impl<'a> BusyChecks<'a> {
-    /// The check of `pod`, which is heeded for `most` from when an operation was announced, and the checks of `others`.
+    /// Returns the check of `pod` combined with `others`. An operation waits at most `most` after its announcement.
     #[must_use]
     pub fn new(pod: &PodView<'a>, most: Duration, now: UnixNanos, others: &'a dyn Checks) -> Self {
-        let busy = Claim::of(pod).at(now);
+        let busy = BusyClaim::of(pod).at(now);
         BusyChecks { busy, labels: pod.labels, most: Some(most), now, others }
     }
 
-    /// The same where the maximum is not known: good for saying what a pod waits for, and for nothing else.
+    /// Returns the check with an unknown maximum. Use it only to explain what a pod waits for.
     #[must_use]
     pub fn without_maximum(pod: &PodView<'a>, now: UnixNanos, others: &'a dyn Checks) -> Self {
         BusyChecks { most: None, ..BusyChecks::new(pod, Duration::ZERO, now, others) }
     }
 
-    /// The work that keeps the operation `id` waiting, if any does.
+    /// Returns the work that keeps the operation `id` waiting.
     #[must_use]
-    pub fn holds(&self, id: &str) -> Option<Busy<'a>> {
+    pub fn holds(&self, id: &str) -> Option<BusyWork<'a>> {
         self.busy.filter(|_| self.limit(id).is_none_or(|limit| limit > self.now))
     }
 
-    /// When an operation that waits goes on, if nothing changes before.
+    /// Returns the time at which a waiting operation continues if nothing changes before.
     #[must_use]
     pub fn wake(&self) -> Option<UnixNanos> {
         let operations = Operations::parse(self.labels);
@@ -187,15 +178,27 @@ impl<'a> BusyChecks<'a> {
         ends.min()
     }
 
-    /// Puts on record that `plan` lets operations go on although the pod is busy: in its annotation of evidence, and for events and
-    /// metrics in what is given back. `pod` is the pod that was planned for, as it is stored.
+    /// Returns the end of the wait of each operation that waits for the busy pod.
     #[must_use]
-    pub fn record(&self, pod: &PodView<'_>, plan: &mut Plan) -> Vec<Overrun> {
+    pub fn limits(&self) -> BusyLimits {
+        let operations = Operations::parse(self.labels);
+        let waiting = operations.iter().filter(|(_, operation)| waits_to_start(operation));
+        let limits = waiting.filter_map(|(id, _)| {
+            self.holds(id)?;
+            Some((id.to_owned(), self.limit(id)?))
+        });
+        limits.collect()
+    }
+
+    /// Records that `plan` starts operations although the pod is busy: in the annotation of evidence, and in the
+    /// returned values for events and metrics. `pod` is the stored pod of the plan.
+    #[must_use]
+    pub fn record(&self, pod: &PodView<'_>, plan: &mut PodPlan) -> Vec<BusyOverrun> {
         let Some(busy) = self.busy else { return Vec::new() };
         let operations = Operations::parse(self.labels);
         let waiting = operations.iter().filter(|(_, operation)| waits_to_start(operation));
         let begun = waiting.filter(|(id, _)| plan.labels.set.contains_key(&Stage::PreChecked.key(id)));
-        let overruns: Vec<Overrun> =
+        let overruns: Vec<BusyOverrun> =
             begun.map(|(id, operation)| self.overrun(id, operation, &busy)).collect();
         let Some(last) = overruns.last() else { return overruns };
         let planned = plan.annotations.iter().position(|(key, _)| *key == EVIDENCE);
@@ -203,25 +206,25 @@ impl<'a> BusyChecks<'a> {
             Some(place) => plan.annotations.swap_remove(place).1,
             None => pod.facts.evidence.map(ToOwned::to_owned),
         };
-        let mut evidences = Evidences::parse(text.as_deref());
+        let mut evidences = EvidenceRecord::parse(text.as_deref());
         let evidence = Evidence { level: EvidenceLevel::TimedOut, detail: last.words.clone() };
-        evidences.let_go(BUSY_EVIDENCE, &evidence);
+        evidences.released(BUSY_EVIDENCE, &evidence);
         plan.annotations.push((EVIDENCE, evidences.text()));
         overruns
     }
 
-    fn overrun(&self, id: &str, operation: &Operation<'_>, busy: &Busy<'_>) -> Overrun {
+    fn overrun(&self, id: &str, operation: &Operation<'_>, busy: &BusyWork<'_>) -> BusyOverrun {
         let operation_type = operation.known_type().unwrap_or(UNKNOWN_TYPE).to_owned();
         let most = self.most.unwrap_or_default().as_secs();
         let words = format!(
-            "operation {id} ({operation_type}) goes on although the pod is {}; busy pods are waited for {most} s at most",
+            "operation {id} ({operation_type}) starts although the pod is {}; Podward waits at most {most} s for a busy pod",
             busy.words()
         );
-        Overrun { id: id.to_owned(), operation_type, words }
+        BusyOverrun { id: id.to_owned(), operation_type, words }
     }
 
-    /// Until when the operation `id` waits at most. One that is announced in this very moment has no time yet; a time that can't be,
-    /// or is further ahead than clocks differ, counts as long ago.
+    /// Returns the time at which the wait of the operation `id` ends at the latest. An operation that is announced now
+    /// has no time yet. A time that is unreadable or too far in the future counts as long ago.
     fn limit(&self, id: &str) -> Option<UnixNanos> {
         let most = i64::try_from(self.most?.as_nanos()).unwrap_or(i64::MAX);
         let announced = match self.labels.get(&Stage::PreCheck.key(id)) {
@@ -245,9 +248,9 @@ impl Checks for BusyChecks<'_> {
         let Some(busy) = self.holds(id) else { return others };
         let mut words = busy.words();
         if let Some(limit) = self.limit(id) {
-            words.push_str(WAITED_FOR.0);
+            words.push_str("; Podward waits until ");
             words.push_str(&limit.to_rfc3339());
-            words.push_str(WAITED_FOR.1);
+            words.push_str(" at the latest");
         }
         if let CheckResult::Wait(reason) = others {
             words.push_str("; also: ");

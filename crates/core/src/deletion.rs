@@ -1,12 +1,17 @@
-//! The rules by which wishes to delete pods are taken: what a workload's own numbers say ([`Workload`]), and what disruption budgets
-//! say ([`Budget`]). Pure, as everything here; the numbers come from the API server, read by the lifecycle-controller.
+//! Deletion of pods: requests on pods, deletes that are held, replica counts of workloads ([`Workload`]) and disruption
+//! budgets ([`DisruptionBudget`]). The lifecycle-controller reads the numbers from the API server.
 
-mod account;
 mod budget;
+pub mod hold;
+pub mod request;
 mod rollout;
+mod rulings;
 mod workload;
 
-pub use account::Account;
-pub use budget::{Budget, Evictee, RENEW_AFTER, RESERVATION_LASTS, Room, Taken, room, still_covers};
-pub use rollout::{Rollout, Serving};
-pub use workload::{Member, MemberWish, Progress, Ruling, Workload, is_by_workload};
+pub use budget::{
+    DisruptionBudget, EvictionPod, EvictionRoom, RENEW_AFTER, RESERVATION_LASTS, ReservedEviction,
+    eviction_room, still_covers,
+};
+pub use rollout::{Rollout, RolloutPod};
+pub use rulings::WorkloadRulings;
+pub use workload::{DeletionProgress, Ruling, Workload, WorkloadPod, WorkloadPodRequest, is_by_workload};

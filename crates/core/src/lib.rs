@@ -1,15 +1,15 @@
-//! The engine of Podward: PodOpsLifecycle as pure functions over the labels, finalizers and conditions of a pod.
+//! The decisions of Podward: PodOpsLifecycle as pure functions of the labels, finalizers and conditions of a pod.
 //!
-//! An operator announces an operation on a pod by labels; the pod is taken out of service; when its gate is off and no consumer
-//! holds it any more, the operator gets its permission (`operate/<id>`), works and finishes; the result is checked, and the pod
-//! is put back. This crate decides every one of those steps. It has no client, no runtime, no clock and no I/O, so that the
-//! webhooks, the controller, the command line and tests all decide alike.
+//! An operator announces an operation on a pod with labels. Podward takes the pod out of service. When the gate is off
+//! and no consumer uses the pod, the operator gets its permission (`operate/<id>`), works and finishes. Podward checks
+//! the result and puts the pod back into service. This crate decides every one of these steps. It has no client,
+//! runtime, clock or I/O, so that webhooks, controllers, the command line and tests decide alike.
 //!
 //! # How the parts relate
 //!
 //! ```text
 //!  a pod's JSON                    its labels                          what they mean
-//!   Pod  ──── view() ────▶ PodView ───── Operations::parse ────▶ Operations ─── Phase::of
+//!   Pod  ──── view() ────▶ PodView ───── Operations::parse ────▶ Operations ─── OperationPhase::of
 //!                             │                                       │
 //!       ┌─────────────────────┴──────────┬──────────────────┬─────────┴────────┐
 //!       ▼                                ▼                  ▼                  ▼
@@ -22,33 +22,36 @@
 //!  mutating webhook: on_create, on_update (patches), review_raw     validating webhook: review
 //! ```
 //!
-//! [`advance`] is what both the mutating webhook and the controller apply: the webhook within the caller's own write, the controller
-//! level-triggered on what it sees. So the webhook is a fast path, and nothing is lost without it. What only the controller does is
-//! in [`plan_labels`] (permissions and results, by [`Checks`]; `service-available`) and [`gate_to_write`]; [`plan`] puts them into one
-//! write. [`review`] judges a write with the help of [`advance`], so that the two webhooks can't disagree.
+//! The mutating webhook and the controller both call [`advance`]: the webhook within the caller's write, the controller
+//! on every observed pod. The webhook is a fast path, and nothing is lost without it. Only the controller calls
+//! [`plan_labels`] (permissions and results, decided by [`Checks`], and `service-available`) and [`gate_to_write`];
+//! [`plan`] merges them into one write. [`review`] uses [`advance`] to check a write, so that the two webhooks cannot
+//! disagree.
 //!
 //! # Guarantees
 //!
-//! Checked by property tests over random interleavings of operators, kubelet, traffic loop, controller and webhooks that come and go:
+//! Property tests check them with random interleavings of operators, kubelet, consumers, controller and webhooks that
+//! start and stop:
 //!
-//! - Total and deterministic: no labels, no annotation and no condition make a function fail or panic, nor does chance decide.
-//! - Idempotent, and at rest in a bounded number of steps: what is already so is never written again.
-//! - `operate/<id>` is given only while the gate is off and no `prot.` finalizer is on the pod.
+//! - Deterministic: no label, annotation or condition makes a function fail or panic.
+//! - Idempotent, with a bounded number of steps: nothing is written that is already stored.
+//! - `operate/<id>` is set only while the gate is off and the pod has no `prot.` finalizer.
 //! - The gate never turns True while an operation has `preparing` or `operate`.
-//! - `service-available` is given only with the gate on, the pod Ready and every expected finalizer there.
-//! - A result that is refused, so that its operator was told to roll back, is not accepted: the operation is begun anew, cancelled, or
-//!   nobody refuses any more ([`refusals`]).
-//! - Nothing of an operation is left when it has finished or was undone; labels of others are never touched.
-//! - Every change that the engine makes passes [`review`].
+//! - `service-available` is set only with the gate on, the pod Ready and every expected finalizer present.
+//! - A refused result is not accepted until the operation is begun again or cancelled, or no check refuses the result
+//!   ([`refusals`]).
+//! - Nothing of an operation is left when it has finished or was undone. Other labels never change.
+//! - Every change of this crate passes [`review`].
 //!
 //! # Example
 //!
-//! An operator begins. What the mutating webhook adds to its write, and what the controller writes then:
+//! An operator begins an operation. The example shows the additions of the mutating webhook and the writes of the
+//! controller:
 //!
 //! ```
 //! use std::collections::BTreeMap;
 //! use podward_core::keys::{self, Stage};
-//! use podward_core::{ConditionStatus, Facts, NoRules, Operations, PodView, UnixNanos, advance, gate_to_write, plan_labels};
+//! use podward_core::{ConditionStatus, PodFacts, NoRules, Operations, PodView, UnixNanos, advance, gate_to_write, plan_labels};
 //!
 //! let now = UnixNanos(1_700_000_000_000_000_000);
 //! let mut labels = BTreeMap::from([
@@ -59,7 +62,7 @@
 //! ]);
 //! fn in_service(labels: &BTreeMap<String, String>) -> PodView<'_> {
 //!     let gate = Some(ConditionStatus::True);
-//!     let facts = Facts::default();
+//!     let facts = PodFacts::default();
 //!     PodView { labels, available_conditions: None, finalizers: &[], has_gate: true, gate, ready: true, terminating: false, facts }
 //! }
 //!
@@ -78,42 +81,42 @@
 //! assert!(changes.set.contains_key(&Stage::Operate.key("upgrade")));
 //! ```
 #![forbid(unsafe_code)]
-mod admit;
-mod advance;
-pub mod busy;
-pub mod consumers;
-pub mod deletion;
-mod expected;
-mod explain;
-mod gate;
-pub mod hold;
+mod model;
+
+mod protocol;
+
 pub mod hooks;
-pub mod keys;
-mod operations;
-mod patch;
-mod phase;
-mod plan;
-mod pod;
-pub mod refusals;
-pub mod release;
+
 pub mod rules;
-mod time;
+
+pub mod busy;
+
+pub mod deletion;
+
+mod explain;
+
+mod review;
+
+pub mod release;
+
 pub mod trace;
-mod view;
-pub mod wish;
-pub use admit::{Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw};
-pub use advance::advance;
-pub use consumers::{Consumers, FinalizerChanges, HookEvent, Note, OpenQuestion};
-pub use expected::{
-    ExpectedFinalizers, InvalidAvailableConditions, service_of, with_consumers, without_employers,
-};
+
 pub use explain::{Explanation, explain};
-pub use gate::{available, desired_gate, gate_to_write, may_operate};
-pub use operations::{Operation, Operations, UNKNOWN_TYPE};
-pub use patch::LabelChanges;
-pub use phase::Phase;
-pub use plan::{CheckResult, Checks, NoRules, Plan, plan, plan_labels};
-pub use pod::Pod;
-pub use refusals::{Objection, PostCheckRejection, Refused};
-pub use time::UnixNanos;
-pub use view::{ConditionStatus, Facts, PodView};
+pub use hooks::{FinalizerChanges, HookEvent, HookReport, OpenHookQuestion, PodHooks, PodPlan, plan};
+pub use model::expected_finalizers::{
+    ExpectedFinalizers, InvalidAvailableConditions, service_of, with_consumers, without_consumers,
+};
+pub use model::keys;
+pub use model::label_changes::LabelChanges;
+pub use model::operations::{Operation, Operations, UNKNOWN_TYPE};
+pub use model::phase::OperationPhase;
+pub use model::pod::Pod;
+pub use model::time::UnixNanos;
+pub use model::view::{ConditionStatus, PodFacts, PodView};
+pub use protocol::advance::advance;
+pub use protocol::checks::{CheckResult, Checks, NoRules};
+pub use protocol::gate::{available, desired_gate, gate_to_write, may_operate};
+pub use protocol::objection::{Objection, PostCheckRejection};
+pub use protocol::plan_labels::plan_labels;
+pub use protocol::refusals::{self, RefusedResult};
+pub use review::{Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw};

@@ -1,4 +1,4 @@
-//! Command line.
+//! The command line.
 
 use std::process::ExitCode;
 
@@ -7,19 +7,19 @@ use clap::Parser;
 use podward_runtime::args::KubeArgs;
 use podward_runtime::client;
 
-use crate::commands::Command;
+use crate::commands::PluginCommand;
 
-/// Podward's plugin of kubectl
+/// Check, query and release what Podward manages
 #[derive(Debug, Parser)]
 #[command(version, bin_name = "kubectl podward")]
-pub struct Args {
+pub struct PluginArgs {
     #[command(flatten)]
     kube: KubeArgs,
     #[command(subcommand)]
-    command: Command,
+    command: PluginCommand,
 }
 
-impl Args {
+impl PluginArgs {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let client = client::connect(&self.kube, "kubectl", env!("CARGO_PKG_VERSION")).await?;
         self.command.run(client).await
@@ -34,6 +34,6 @@ mod tests {
 
     #[test]
     fn arguments_go_together() {
-        Args::command().debug_assert();
+        PluginArgs::command().debug_assert();
     }
 }

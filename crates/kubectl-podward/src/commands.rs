@@ -1,4 +1,4 @@
-//! What can be done: one file a command.
+//! The commands. Each has a file of its own.
 
 mod doctor;
 mod release;
@@ -11,13 +11,13 @@ use clap::Subcommand;
 use kube::Client;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum PluginCommand {
     Doctor(doctor::Doctor),
     Release(release::Release),
     Why(why::Why),
 }
 
-impl Command {
+impl PluginCommand {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         match self {
             Self::Doctor(doctor) => doctor.run(client).await,

@@ -1,6 +1,6 @@
-//! What people do with Podward from a command line, and what the Helm chart's jobs do in a cluster.
+//! `kubectl podward`: the command line of Podward. The Helm chart's jobs use it too.
 //!
-//! Answers are on the standard output; how it goes, on the standard error.
+//! Results go to the standard output, progress to the standard error.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -10,13 +10,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-pub use crate::args::Args;
+pub use crate::args::PluginArgs;
 
-/// Does what the command line says. A command that found something to be wrong ends with a failure without an error.
+/// Runs the command of `args` and returns its exit code. A command that reports a problem returns a failure without an
+/// error.
 ///
 /// # Errors
-/// When it could not be done; the text says what was tried, and on which object.
-pub fn run(args: Args) -> Result<ExitCode> {
+/// When the command cannot be run. The error says what was being done, and to which object.
+pub fn run(args: PluginArgs) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("start a runtime")?.block_on(args.run())
 }

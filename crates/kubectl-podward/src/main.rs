@@ -1,15 +1,15 @@
-//! `kubectl podward`: a plugin of kubectl, which finds it by its name.
+//! `kubectl podward`: a plugin of kubectl. kubectl finds it by the name of the program.
 
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Parser;
-use kubectl_podward::{Args, run};
+use kubectl_podward::{PluginArgs, run};
 
 fn main() -> anyhow::Result<ExitCode> {
-    // Before anything makes a TLS configuration: whichever crate came first would choose the provider.
+    // This must come before the first TLS configuration: otherwise the first crate that makes one chooses the provider.
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow!("a TLS provider was installed before main"))?;
-    run(Args::parse())
+    run(PluginArgs::parse())
 }

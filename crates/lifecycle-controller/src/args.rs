@@ -5,11 +5,12 @@ use std::time::Duration;
 use clap::Parser;
 use podward_runtime::args::{KubeArgs, LeaseArgs, NodeArgs, ProcessArgs, seconds};
 
-use crate::callbacks::HookArgs;
-use crate::certificates::AuthorityArgs;
-use crate::grpc::GrpcArgs;
+use podward_certificates::AuthorityArgs;
+use podward_hooks::HookArgs;
+use podward_lifecycle_grpc::GrpcArgs;
 
-/// Podward's lifecycle-controller: the one writer of the readiness gate, permissions and service-available of opted-in pods
+/// Podward's lifecycle-controller: the one writer of the readiness gate, permissions and service-available of opted-in
+/// pods
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Args {

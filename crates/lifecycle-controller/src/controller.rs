@@ -1,6 +1,5 @@
-//! The watches, and the work that they bring.
+//! The work of the leader: its watches and the reconciliations that they cause.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,63 +11,67 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
-use podward_runtime::admin::Condition;
+use podward_kube_util::watched::Watch;
+use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::telemetry::traces::Spans;
-use podward_runtime::watched::Watch;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cached_pod::{CachedPod, PodKey};
-use crate::callbacks::{Callbacks, HookArgs};
-use crate::deletion::{Deletions, LostNodes};
-use crate::error::Error;
-use crate::events::Events;
-use crate::grpc::AttachHub;
-use crate::metrics::Metrics;
-use crate::reconcile::{Context, Voices, let_go_of, on_error, reconcile};
-use crate::rules::{Rules, Telling};
-use crate::services::missing_services;
-use crate::traces::Traces;
+use crate::cleanup;
+use crate::context::Context;
+use crate::deciders::Deciders;
+use crate::reconcile::{on_error, reconcile};
+use crate::report::{Metrics, Report};
+use crate::service_check::missing_services;
+use podward_deletion::{Deletions, LostNodes};
+use podward_hooks::{HookArgs, HookCalls};
+use podward_kube_util::ApiError;
+use podward_kube_util::CachedPod;
+use podward_kube_util::Events;
+use podward_lifecycle_grpc::AttachHub;
+use podward_rules::{RuleObservers, Rules};
+use podward_traces::OperationTraces;
 
-/// How often what is remembered of deleted pods is thrown away.
-const SWEEP: Duration = Duration::from_secs(60);
-
-/// What a leader works with.
+/// The parts of a leader.
 pub(crate) struct Leader {
+    /// The client of the API server.
     pub(crate) client: Client,
-    /// Who this replica is.
+    /// The identity of this replica in the Lease.
     pub(crate) identity: String,
+    /// The arguments of hook calls.
     pub(crate) hooks: HookArgs,
-    /// For how long a node must not have been Ready until nobody is waited for that has to let go of its pods.
+    /// A node that has not been Ready for longer is lost: deletions of its pods do not wait for consumers.
     pub(crate) node_unreachable_limit: Duration,
     /// How long operations wait for busy pods.
     pub(crate) max_busy: Duration,
+    /// The metrics of the controller.
     pub(crate) metrics: Arc<Metrics>,
-    /// Where traces go.
+    /// The exporter of spans.
     pub(crate) spans: Spans,
-    /// Where hook systems attach, while this replica leads.
+    /// The hub that hook systems attach to. `Some` while this replica leads.
     pub(crate) hub: watch::Sender<Option<Arc<dyn AttachHub>>>,
 }
 
 impl Leader {
-    /// Watches opted-in pods and brings each as far as it may go, until `stop`. What is in flight then is finished.
+    /// Watches and reconciles opted-in pods until `stop`. Reconciliations in progress are finished.
     ///
-    /// Level-triggered: it needs no webhook, no memory of its own and no event in particular; the state of a pod is enough.
+    /// Reconciliation is level-triggered: it depends on the stored state of a pod, not on webhooks, earlier events or
+    /// memory.
     pub(crate) async fn lead(&self, stop: CancellationToken) {
         let Leader { client, identity, metrics, .. } = self;
         let opted_in = format!("{CONTROL_LABEL}={CONTROL_VALUE}");
         let pods: Api<CachedPod> = Api::all(client.clone());
         let services: Api<PartialObjectMeta<Service>> = Api::all(client.clone());
-        let events = Events::start(client.clone(), identity, metrics.clone());
+        let events = Events::start(client.clone(), identity, metrics.events.clone());
 
-        let traces = Traces::new(self.spans.clone());
+        let traces = OperationTraces::new(self.spans.clone());
 
         let (store, writer) = reflector::store();
         let (rules, ruled) = Rules::start(
             client.clone(),
             identity,
             store.clone(),
-            Telling {
+            RuleObservers {
                 metrics: metrics.rules.clone(),
                 watches: metrics.watches.clone(),
                 events: events.clone(),
@@ -77,13 +80,13 @@ impl Leader {
             stop.child_token(),
         );
         let followed = rules.clone();
-        // What the controller itself would make of it, but that rules hear of pods that are gone too.
+        // As `Controller::new` does, except that rules also observe deletions.
         let pods = watcher(pods, watcher::Config::default().labels(&opted_in))
             .reflect(writer)
-            .inspect_ok(move |event| followed.followed(event))
+            .inspect_ok(move |event| followed.observe_event(event))
             .applied_objects();
         let controller = Controller::for_stream(pods, store.clone());
-        let (hooks, answers) = Callbacks::start(
+        let (hooks, answers) = HookCalls::start(
             client.clone(),
             self.hooks.clone(),
             store.clone(),
@@ -93,8 +96,8 @@ impl Leader {
         );
         let watch = Watch {
             name: "nodes",
-            // Only deletions of pods of lost nodes wait for it.
-            listed: Condition::default(),
+            // Only deletions of pods on lost nodes depend on this watch.
+            listed: ReadinessCondition::default(),
             metrics: metrics.watches.clone(),
             may_be_absent: false,
             stop: stop.child_token(),
@@ -103,21 +106,22 @@ impl Leader {
             LostNodes::follow(client.clone(), watch, self.node_unreachable_limit, store.clone());
         let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
-        let voices =
-            Voices { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };
-        let context = Arc::new(Context::new(client.clone(), metrics.clone(), events, voices, traces));
-        let never_began = stopped_before_the_first_list(store.clone(), stop.clone());
-        let sweeper = tokio::spawn(sweep(store.clone(), context.clone(), stop.clone()));
+        let deciders =
+            Deciders { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };
+        let report = Report::new(events, metrics.clone(), traces);
+        let context = Arc::new(Context::new(client.clone(), deciders, report));
+        let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
+        let cleanup = tokio::spawn(cleanup::run(store.clone(), context.clone(), stop.clone()));
         let waiting = (store, context.clone());
         let work = controller
             .watches(services, watcher::Config::default(), move |service| {
-                pods_that_wait_for(&service, &waiting.0, &waiting.1)
+                pods_waiting_for(&service, &waiting.0, &waiting.1)
             })
             .reconcile_on(answers)
             .reconcile_on(moved)
             .reconcile_on(stranded)
             .reconcile_on(ruled)
-            // Pods queue for their write in `reconcile`, where the queue can be measured.
+            // Reconciliations queue for a write slot in `Writer`, where the queue is measured.
             .with_config(Config::default().concurrency(0))
             .graceful_shutdown_on({
                 let stop = stop.clone();
@@ -131,27 +135,27 @@ impl Leader {
             });
         tokio::select! {
             () = work => {}
-            () = never_began => {}
+            () = stopped_early => {}
         }
         self.hub.send_replace(None);
-        sweeper.abort();
+        cleanup.abort();
         hooks.stopped().await;
         rules.stopped().await;
         metrics.forget_operations();
     }
 }
 
-/// Ends if `stop` comes while the first list of pods is still awaited. The controller would wait on for it; and nothing can be in
-/// flight then. Once it has the list it ends by itself, when what is in flight is done.
-async fn stopped_before_the_first_list(store: Store<CachedPod>, stop: CancellationToken) {
+/// Completes on `stop` if the first list of pods has not arrived yet. kube's controller would keep waiting for it. With
+/// the list, the controller ends by itself after the reconciliations in progress.
+async fn stopped_before_first_list(store: Store<CachedPod>, stop: CancellationToken) {
     stop.cancelled().await;
     if store.wait_until_ready().now_or_never().is_some() {
         std::future::pending::<()>().await;
     }
 }
 
-/// The pods that expect a finalizer of `service` and haven't got it.
-fn pods_that_wait_for(
+/// Returns the pods that expect a finalizer of `service` and do not have it.
+fn pods_waiting_for(
     service: &PartialObjectMeta<Service>,
     store: &Store<CachedPod>,
     context: &Context,
@@ -165,41 +169,24 @@ fn pods_that_wait_for(
         .into_iter()
         .filter(|pod| waits(pod))
         .map(|pod| {
-            context.tracker.renew_service_check(&pod.key());
+            context.services.renew(&pod);
             ObjectRef::from_obj(&*pod)
         })
         .collect()
 }
 
-async fn sweep(store: Store<CachedPod>, context: Arc<Context>, stop: CancellationToken) {
-    let exists = |key: &PodKey| store.get(&ObjectRef::new(&key.name).within(&key.namespace)).is_some();
-    while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
-        let owners: HashSet<String> =
-            store.state().iter().filter_map(|pod| pod.controller().map(|owner| owner.uid.clone())).collect();
-        context.voices.deletions.retain(|uid| owners.contains(uid));
-        let gone = context.tracker.retain(&context.metrics, exists);
-        context.latest.retain(exists);
-        for (key, uid) in gone {
-            context.voices.hooks.forget(&uid);
-            context.voices.rules.forget(&uid);
-            context.voices.deletions.forget(&key);
-            // It may be gone from the watch because it isn't opted in any more.
-            if let Err(error) = let_go_of(&key, &uid, &context).await {
-                tracing::warn!(%error, pod = %key, "a pod that is not opted in any more may keep finalizers of hooks");
-            }
-        }
-    }
-}
-
-fn log(error: &ControllerError<Error, watcher::Error>) {
+fn log(error: &ControllerError<ApiError, watcher::Error>) {
     match error {
-        ControllerError::ReconcilerFailed(error @ (Error::Conflict { .. } | Error::Gone { .. }), _) => {
+        ControllerError::ReconcilerFailed(error @ (ApiError::Conflict { .. } | ApiError::Gone { .. }), _) => {
             tracing::debug!(%error, "reconciliation");
         }
         ControllerError::ReconcilerFailed(error, pod) => tracing::warn!(%error, %pod, "reconciliation"),
         ControllerError::ObjectNotFound(pod) => tracing::debug!(%pod, "pod is gone"),
         other => {
-            tracing::warn!(error = %other, "watch of pods or Services; it is taken up again with back-off")
+            tracing::warn!(error = %other, "watch of pods or Services failed; it is restarted with back-off")
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

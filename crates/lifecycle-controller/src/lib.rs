@@ -1,49 +1,38 @@
-//! The lifecycle-controller: the one writer of lifecycle state.
+//! The lifecycle-controller: the only writer of lifecycle state.
 //!
 //! ```text
-//!  watch of opted-in pods ──► reconcile ──► podward-core: plan, explain
-//!  watch of Services ───────►     │  ▲
-//!  answers of hooks ────────►     │  └──── consults: hooks, answers
-//!                                 ├──► write: one patch for labels, finalizers, gate and condition
-//!                                 ├──► consults: the questions that are open now
-//!  PodTransitionRules ────►     ├──► rules: what they say; what else is said
-//!                                 ├──► tracker, story, notes ──► events, metrics
-//!                                 └──► latest: what was just written, until the watch has it
+//!  watch of opted-in pods ─┐
+//!  answers of hooks ───────┤
+//!  owners, budgets, nodes ─┼──► reconcile ──► observation ──► decide (podward-core) ──► write ──► report
+//!  results of rules ───────┤                      ▲                                      │
+//!  watch of Services ──────┘      deciders: hooks, rules, deletions              write-through cache
 //! ```
 //!
-//! All decisions are the core's, the same as the mutating webhook's; this crate carries them out.
+//! This crate is wiring: it starts the [hooks](podward_hooks), the [rules](podward_rules), the
+//! [deletions](podward_deletion) and the [gRPC services](podward_lifecycle_grpc), and reconciles each pod. All
+//! decisions are made by [`podward_core`], with the same functions that the webhooks use.
 //!
 //! # Guarantees
-//! - Level-triggered: whatever was missed (events, webhooks, an earlier leader's work) is made up for from the pod's state alone.
-//! - Nothing is written that already is so, and every write is refused if the pod has changed since it was decided on.
-//! - A pod that can't be written holds up no other.
+//! - Level-triggered: a reconciliation depends on the stored state of the pod. A missed event, a webhook that is down
+//!   or a killed leader loses nothing.
+//! - A write changes something, and it fails if the pod was changed after it was read.
+//! - A pod that cannot be written does not delay other pods.
 #![forbid(unsafe_code)]
 
 mod args;
-mod busy;
-mod cached_pod;
-mod callbacks;
-mod certificates;
+mod cleanup;
+mod context;
 mod controller;
-mod deletion;
-mod error;
-mod events;
-mod grpc;
-mod inbox;
-mod join;
-mod latest;
-mod metrics;
-mod notes;
+mod decide;
+mod deciders;
+mod observation;
 mod reconcile;
-mod rules;
+mod report;
+mod retries;
 mod serve;
-mod services;
-mod story;
-mod telling;
-mod traces;
-mod tracker;
-mod waits;
+mod service_check;
 mod write;
+mod write_through_cache;
 
 pub use args::Args;
 pub use serve::run;

@@ -6,16 +6,18 @@ use anyhow::Context as _;
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::lease::{LeaseParams, stand};
 use podward_runtime::telemetry::traces::Traces;
+use podward_runtime::tls::CertificateSecret;
 use podward_runtime::{client, shutdown, telemetry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
-use crate::certificates::Keeper;
 use crate::controller::Leader;
-use crate::deletion::Requests;
-use crate::grpc;
-use crate::metrics::Metrics;
+use crate::report::Metrics;
+use podward_certificates::CertificateManager;
+use podward_deletion::DeletionRequestWriter;
+use podward_hooks::HookProbe;
+use podward_lifecycle_grpc as grpc;
 
 const SERVICE: &str = "lifecycle-controller";
 
@@ -40,7 +42,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     metrics.register(&mut registry);
     let traces = Traces::start(&process.traces, SERVICE, version, &mut registry)?;
 
-    let grpc_metrics = grpc::Metrics::register(&mut registry);
+    let grpc_metrics = grpc::GrpcPortMetrics::register(&mut registry);
     let admin = AdminServer::bind(process.admin_bind).await?;
     let admin_address = admin.address();
     let readiness = Readiness::default();
@@ -51,12 +53,16 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     // Before the certificate, which may be long in coming: probes are to say so.
     let admin = tokio::spawn(admin.serve(readiness, registry, end.clone()));
     if certificates.certificates {
-        let keeper =
-            Keeper::new(client.clone(), &grpc_args.certificate.secret.namespace, certificates.lifetimes()?);
-        tokio::spawn(keeper.keep(stop.clone()));
+        let manager = CertificateManager::new(
+            client.clone(),
+            &grpc_args.certificate.namespace,
+            certificates.lifetimes()?,
+        );
+        tokio::spawn(manager.run(stop.clone()));
     }
-    grpc_args.certificate.keep(&client, &stop).await?;
-    let server = grpc::listen(&grpc_args, grpc_metrics).await?;
+    let secret = CertificateSecret::default();
+    grpc_args.certificate.follow(&secret, &client, &stop).await?;
+    let server = grpc::listen(&grpc_args, &secret, grpc_metrics).await?;
     running.set(true);
     tracing::info!(service = SERVICE, version, admin = %admin_address, grpc = %server.address(), "listening");
 
@@ -65,14 +71,17 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let identity = params.identity.clone();
     let candidacy = stand(client.clone(), params);
     let (hub, attached) = watch::channel(None);
-    let requests = Requests::new(client.clone(), metrics.deletions.clone());
-    let parts = grpc::Parts {
+    let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone());
+    let dependencies = grpc::ServiceDependencies {
         client: client.clone(),
         hub: attached,
         leader: candidacy.holder_address.clone(),
-        deletions: Arc::new(requests),
+        deletions: Arc::new(writer),
+        secret,
+        probe: HookProbe::new(hooks.clone()),
     };
-    let services = grpc::services(&grpc_args, parts).await.context("put the gRPC services together")?;
+    let services =
+        grpc::services(&grpc_args, dependencies).await.context("put the gRPC services together")?;
     let calls = tokio::spawn(server.serve(services, stop.clone()));
     let node_unreachable_limit = node.node_unreachable_limit;
     let spans = traces.spans();

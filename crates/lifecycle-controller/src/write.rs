@@ -1,86 +1,114 @@
-//! The controller's writes to pods: patches with a precondition on UID and resource version, never an object read and written
-//! back.
+//! Writes to pods: patches with a precondition on UID and resource version.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use podward_core::keys::{LIFECYCLE_CONDITION, SERVICE_READY_GATE, SERVICE_READY_MESSAGE};
-use podward_core::{ConditionStatus, Explanation, FinalizerChanges, LabelChanges};
+use podward_core::{ConditionStatus, Explanation, FinalizerChanges, LabelChanges, PodPlan, UnixNanos};
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
-use crate::cached_pod::{CachedPod, PodKey};
-use crate::error::Error;
-use crate::metrics::{Metrics, WriteKind};
+use crate::report::{Metrics, WriteKind};
+use podward_kube_util::{ApiError, CachedPod, PodKey, pod_call};
 
-/// No single call may hold a pod up for longer; what was lost comes again with the next event or retry.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// The number of concurrent writes. Each uses a connection to the API server; more would queue there.
+const MAX_CONCURRENT_WRITES: usize = 32;
 
-/// Writes to pods.
-#[derive(Clone)]
+/// Writes pods.
 pub(crate) struct Writer {
     client: Client,
     metrics: Arc<Metrics>,
+    slots: Semaphore,
 }
 
-/// Everything that one write changes on a pod.
+/// The changes of one write to a pod.
 #[derive(Debug, Default)]
 pub(crate) struct PodWrite<'a> {
     pub(crate) labels: LabelChanges,
     pub(crate) finalizers: FinalizerChanges,
-    /// New texts of the annotations with these keys; those without one go.
+    /// The new values of annotations. `None` removes the annotation.
     pub(crate) annotations: Vec<(Cow<'static, str>, Option<String>)>,
     pub(crate) gate: Option<ConditionStatus>,
-    /// When it was decided on: the time of conditions that change. Deadlines are counted from it.
+    /// The time of the decision. Conditions that change get this time, and deadlines count from it.
     pub(crate) now: Timestamp,
-    /// The condition for people, if it is to be written.
+    /// The lifecycle condition, if it is written.
     pub(crate) explanation: Option<&'a Explanation>,
 }
 
+impl<'a> PodWrite<'a> {
+    /// Returns the write of `plan`, with the `details` of rules as further annotations, and with the lifecycle
+    /// condition if `explanation` is given.
+    pub(crate) fn new(
+        plan: &PodPlan,
+        details: impl IntoIterator<Item = (String, Option<String>)>,
+        explanation: Option<&'a Explanation>,
+    ) -> Self {
+        let planned = plan.annotations.iter().map(|(key, text)| (Cow::from(*key), text.clone()));
+        let details = details.into_iter().map(|(key, text)| (Cow::from(key), text));
+        PodWrite {
+            labels: plan.labels.clone(),
+            finalizers: plan.finalizers.clone(),
+            annotations: planned.chain(details).collect(),
+            gate: plan.gate,
+            now: timestamp(plan.now),
+            explanation,
+        }
+    }
+}
+
 impl Writer {
+    /// Returns a writer without writes in progress.
     pub(crate) fn new(client: Client, metrics: Arc<Metrics>) -> Self {
-        Writer { client, metrics }
+        Writer { client, metrics, slots: Semaphore::new(MAX_CONCURRENT_WRITES) }
     }
 
-    /// Writes to `pod`, if it still is what it was when the write was decided on. Gives the pod as it is stored now.
+    /// Writes to `pod` and returns the stored pod.
     ///
-    /// One request for labels, finalizers, annotations and conditions: the API server keeps the metadata that comes with a write to
-    /// pods/status (all of it but owner references and the deletion time; `podStatusStrategy` in kubernetes/pkg/registry/core/pod).
-    /// So a step costs one write, and nobody sees half of it. A terminating pod is gone when its last finalizer is.
-    pub(crate) async fn write(&self, pod: &CachedPod, write: PodWrite<'_>) -> Result<Arc<CachedPod>, Error> {
+    /// Labels, finalizers, annotations and conditions are written by one request: a write to pods/status stores all
+    /// metadata except owner references and the deletion time (`podStatusStrategy` in
+    /// kubernetes/pkg/registry/core/pod). So a step costs one write and is atomic.
+    ///
+    /// # Errors
+    /// If the pod was changed after it was read, if it is gone, or if the request fails.
+    pub(crate) async fn write(
+        &self,
+        pod: &CachedPod,
+        write: PodWrite<'_>,
+    ) -> Result<Arc<CachedPod>, ApiError> {
+        self.metrics.queue_depth.inc();
+        let _slot = self.slots.acquire().await;
+        self.metrics.queue_depth.dec();
         self.metrics.wrote(kind(&write));
         let patch = body(pod, write);
         let key = pod.key();
         let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
-        // A strategic merge patch joins conditions by their type, so those of others stay as they are.
+        // A strategic merge patch merges conditions by type and keeps the conditions of other writers.
         let what = "write labels and conditions of";
         let params = PatchParams::default();
         let patch = Patch::Strategic(&patch);
-        match tokio::time::timeout(DEADLINE, api.patch_status(&key.name, &params, &patch)).await {
-            Ok(Ok(written)) => Ok(Arc::new(written)),
-            Ok(Err(source)) => Err(Error::api(what, key, source)),
-            Err(_) => Err(Error::TimedOut { what, pod: key, after: DEADLINE }),
-        }
+        pod_call(what, &key, api.patch_status(&key.name, &params, &patch)).await.map(Arc::new)
     }
-}
 
-impl Writer {
-    /// The pod as it is stored now, if there is one.
-    pub(crate) async fn get(&self, key: &PodKey) -> Result<Option<CachedPod>, Error> {
+    /// Returns true if at most half of the concurrent writes are in use, so that an informational write delays no
+    /// other.
+    pub(crate) fn has_spare_capacity(&self) -> bool {
+        self.slots.available_permits() > MAX_CONCURRENT_WRITES / 2
+    }
+
+    /// Reads the stored pod. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub(crate) async fn get(&self, key: &PodKey) -> Result<Option<CachedPod>, ApiError> {
         let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let what = "look up";
-        match tokio::time::timeout(DEADLINE, api.get_opt(&key.name)).await {
-            Ok(Ok(pod)) => Ok(pod),
-            Ok(Err(source)) => Err(Error::api(what, key.clone(), source)),
-            Err(_) => Err(Error::TimedOut { what, pod: key.clone(), after: DEADLINE }),
-        }
+        pod_call("look up", key, api.get_opt(&key.name)).await
     }
 }
 
-/// What a write is for, by the weightiest thing in it.
+/// Returns the metric label for `write`.
 fn kind(write: &PodWrite<'_>) -> WriteKind {
     if write.gate.is_some() {
         WriteKind::Gate
@@ -104,8 +132,8 @@ fn body(pod: &CachedPod, write: PodWrite<'_>) -> Value {
         let texts = write.annotations.into_iter().map(|(key, text)| (key.into_owned(), Value::from(text)));
         metadata.insert("annotations".to_owned(), texts.collect());
     }
-    // Finalizers are a list that a strategic merge patch adds to (`patchStrategy:"merge"` of ObjectMeta) and takes from by directive,
-    // so those that others set meanwhile stay.
+    // A strategic merge patch adds to the list of finalizers (`patchStrategy:"merge"` of ObjectMeta) and removes by
+    // directive, so that the finalizers of other writers are kept.
     if !write.finalizers.add.is_empty() {
         metadata.insert("finalizers".to_owned(), write.finalizers.add.into());
     }
@@ -120,8 +148,8 @@ fn body(pod: &CachedPod, write: PodWrite<'_>) -> Value {
             "lastTransitionTime": whole_seconds(now),
         })
     });
-    let told = write.explanation.map(|explanation| lifecycle_condition(pod, explanation, now));
-    let conditions: Vec<Value> = gate.into_iter().chain(told).collect();
+    let condition = write.explanation.map(|explanation| lifecycle_condition(pod, explanation, now));
+    let conditions: Vec<Value> = gate.into_iter().chain(condition).collect();
     let mut patch = json!({ "metadata": metadata });
     if !conditions.is_empty() {
         patch["status"] = json!({ "conditions": conditions });
@@ -136,7 +164,7 @@ fn lifecycle_condition(pod: &CachedPod, explanation: &Explanation, now: Timestam
         "reason": explanation.reason,
         "message": explanation.message,
     });
-    // The time says since when the pod waits for this; a new wording of the same wait does not restart it.
+    // The time is the start of the wait. A new message for the same wait does not change it.
     let same = pod
         .lifecycle_condition()
         .is_some_and(|present| present.status == explanation.status && present.reason == explanation.reason);
@@ -146,7 +174,12 @@ fn lifecycle_condition(pod: &CachedPod, explanation: &Explanation, now: Timestam
     condition
 }
 
-/// `metav1.Time` has whole seconds.
+/// Converts `time`. A time out of range becomes the Unix epoch.
+fn timestamp(time: UnixNanos) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default()
+}
+
+/// Formats `now` as `metav1.Time`, which has a resolution of one second.
 fn whole_seconds(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -205,13 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_wording_does_not_restart_the_wait() {
-        let told =
+    fn a_new_message_does_not_restart_the_wait() {
+        let conditions =
             json!([{"type": LIFECYCLE_CONDITION, "status": "False", "reason": "Preparing", "message": "x"}]);
         let explanation = explanation();
         let write = PodWrite { explanation: Some(&explanation), ..PodWrite::default() };
         assert_eq!(kind(&write), WriteKind::Condition);
-        let patch = body(&pod(told), write);
+        let patch = body(&pod(conditions), write);
         let condition = &patch["status"]["conditions"][0];
         assert_eq!(condition["message"], "waits");
         assert!(condition.get("lastTransitionTime").is_none(), "{condition}");

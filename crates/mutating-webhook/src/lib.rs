@@ -1,33 +1,43 @@
-//! The mutating webhook: takes every step of the label protocol that a pod's state allows within the caller's own write.
+//! The mutating webhook. Within the caller's own write, it takes every step of the label protocol that the pod's state
+//! allows.
+//!
+//! ```text
+//!  API server ──► /mutate, /inject ──► mutate ──► podward_core: on_create, on_update, review ──► JSON patch, warnings
+//!  watches of LifecycleHooks, namespaces ──► consumer_hooks ──┘
+//! ```
 //!
 //! | path | for | does |
 //! |---|---|---|
-//! | `/mutate` | pods CREATE | adds the readiness gate, and the hooks that will hold the pod to its expected finalizers |
+//! | `/mutate` | pods CREATE | adds the readiness gate, and the expected finalizers of the hooks that will be consumers |
 //! | `/mutate` | pods and pods/status UPDATE | [`advance`](podward_core::advance) |
-//! | `/inject` | pods CREATE in namespaces labelled `podward.io/inject: enabled` | the same, and the opt-in label |
+//! | `/inject` | pods CREATE in namespaces labelled `podward.io/inject: enabled` | the same, and adds the opt-in label |
 //!
-//! It is a fast path: with it down, the lifecycle-controller takes the same steps by the same function, only later. It keeps no
-//! state but what it watches (LifecycleHooks, labels of namespaces), and has no side effects, so a dry run gets the same answer.
-//! What it doesn't know of hooks the controller adds later: a pod is never kept waiting for it. It patches only keys of Podward, and warns of writes that are
-//! half done or not the writer's to make (under `--strict` it denies them). It never fails a write for what was wrong with the
-//! pod before.
+//! # Guarantees
+//!
+//! - The webhook only saves time. When it is down, the lifecycle-controller takes the same steps with the same
+//!   function, later. The controller also adds consumers that the webhook does not know. A pod never waits for the
+//!   webhook.
+//! - It has no state except its watches, and no side effects. A dry run gets the same answer.
+//! - It patches only keys of Podward.
+//! - It warns about incomplete operations and about keys that the writer may not write. With `--strict` it denies them.
+//! - It never fails a write because of an error that the pod had before.
 #![forbid(unsafe_code)]
 
-mod consumers;
+mod consumer_hooks;
 mod mutate;
 
-pub use consumers::Consumers;
-pub use mutate::Mutating;
+pub use consumer_hooks::ConsumerHooks;
+pub use mutate::MutatingWebhook;
 
 use podward_runtime::args::ReviewArgs;
-use podward_runtime::{Setup, WebhookArgs, client, run_webhook};
+use podward_runtime::{WebhookArgs, WebhookSetup, client, run_webhook};
 
 /// The name of the service.
 pub const SERVICE: &str = env!("CARGO_PKG_NAME");
 /// Its version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Advances PodOpsLifecycle within the writes of those who use it.
+/// Advances the PodOpsLifecycle protocol of pods within the writes of its users
 #[derive(Clone, Debug, clap::Parser)]
 #[command(version)]
 pub struct Args {
@@ -40,21 +50,22 @@ pub struct Args {
 }
 
 impl Args {
-    /// The webhook that these arguments ask for, with its watches running.
+    /// Returns the webhook, and starts its watches.
     ///
     /// # Errors
     ///
-    /// When there is no configuration for the API server.
-    pub async fn hook(&self, setup: &mut Setup) -> anyhow::Result<Mutating> {
+    /// Fails if there is no configuration for the API server.
+    pub async fn hook(&self, setup: &mut WebhookSetup) -> anyhow::Result<MutatingWebhook> {
         let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
-        Ok(Mutating::new(self.review.policy(), Consumers::follow(&client, setup)))
+        Ok(MutatingWebhook::new(self.review.policy(), ConsumerHooks::follow(&client, setup)))
     }
 
-    /// Serves until a signal.
+    /// Serves until the process receives SIGTERM or SIGINT.
     ///
     /// # Errors
     ///
-    /// When logging, certificate or ports can't be set up, or there is no configuration for the API server.
+    /// Fails if logging, the certificate or the ports cannot be set up, or if there is no configuration for the API
+    /// server.
     pub fn run(self) -> anyhow::Result<()> {
         run_webhook(&self.webhook, SERVICE, VERSION, async |setup| self.hook(setup).await)
     }

@@ -1,60 +1,67 @@
-//! The judgement of the mutating webhook.
+//! The admission of pods.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use podward_core::hooks::Hook;
-use podward_core::{Pod, ReviewPolicy, UnixNanos, Writer, on_create, on_update, review_raw};
+use podward_core::{Pod, ReviewPolicy, Writer, on_create, on_update, review_raw};
+use podward_kube_util::now;
 use podward_runtime::admission::{
-    AdmissionRequest, AdmissionResponse, Decision, Operation, Route, TracedPod, Webhook,
+    AdmissionDecision, AdmissionOperation, AdmissionRequest, AdmissionResponse, TracedPod, Webhook,
+    WebhookRoute,
 };
 
-use crate::consumers::Consumers;
+use crate::consumer_hooks::ConsumerHooks;
 
 const INJECT: &str = "/inject";
 
-static ROUTES: [Route; 2] = [
-    Route {
+static ROUTES: [WebhookRoute; 2] = [
+    WebhookRoute {
         path: "/mutate",
         api: ("", "v1"),
         resources: &[("pods", ""), ("pods", "status")],
-        operations: &[Operation::Create, Operation::Update],
+        operations: &[AdmissionOperation::Create, AdmissionOperation::Update],
     },
-    Route { path: INJECT, api: ("", "v1"), resources: &[("pods", "")], operations: &[Operation::Create] },
+    WebhookRoute {
+        path: INJECT,
+        api: ("", "v1"),
+        resources: &[("pods", "")],
+        operations: &[AdmissionOperation::Create],
+    },
 ];
 
-/// Advances pods.
+/// The webhook that advances pods.
 #[derive(Debug)]
-pub struct Mutating {
+pub struct MutatingWebhook {
     policy: ReviewPolicy,
-    consumers: Consumers,
+    consumers: ConsumerHooks,
 }
 
-impl Mutating {
-    /// Judges by `policy`, and names the consumers of new pods by `consumers`.
+impl MutatingWebhook {
+    /// Returns a webhook that reviews writes with `policy`. `consumers` are the hooks that new pods may get as
+    /// consumers.
     #[must_use]
-    pub fn new(policy: ReviewPolicy, consumers: Consumers) -> Self {
+    pub fn new(policy: ReviewPolicy, consumers: ConsumerHooks) -> Self {
         Self { policy, consumers }
     }
 
-    fn judge(&self, route: &Route, request: &AdmissionRequest<'_, Pod>) -> AdmissionResponse {
+    fn admit(&self, route: &WebhookRoute, request: &AdmissionRequest<'_, Pod>) -> AdmissionResponse {
         let Some(new) = &request.object else {
             return AdmissionResponse::bad_request(format!(
-                "a review of {} without an object",
+                "the review of {} has no object",
                 request.operation
             ));
         };
         let old = request.old_object.as_ref();
         let writer = Writer { username: &request.user_info.username, groups: &request.user_info.groups };
-        // Writes to pods/status are judged too: the API server keeps the labels that come with them.
+        // Writes to pods/status are reviewed too, because the API server stores the labels in them.
         let review = review_raw(old, new, &writer, &self.policy);
         if !review.denials.is_empty() {
             return AdmissionResponse::forbid(review.denials.join("; ")).warn(review.warnings);
         }
         let patch = match request.operation {
-            Operation::Create => {
+            AdmissionOperation::Create => {
                 let inject = route.path == INJECT;
-                // A new pod's own namespace may not be written in it yet.
+                // `metadata.namespace` of a new pod may be unset.
                 let consumers = self.consumers.of(new, &request.namespace, inject);
                 let names: Vec<&str> = consumers.iter().map(|hook: &Arc<Hook>| hook.name.as_str()).collect();
                 on_create(new, inject, &names, now())
@@ -65,15 +72,19 @@ impl Mutating {
     }
 }
 
-impl Webhook for Mutating {
+impl Webhook for MutatingWebhook {
     type Object = Pod;
 
-    fn routes(&self) -> &'static [Route] {
+    fn routes(&self) -> &'static [WebhookRoute] {
         &ROUTES
     }
 
-    fn decide<'a>(&'a self, route: &'static Route, request: &'a AdmissionRequest<'a, Pod>) -> Decision<'a> {
-        self.judge(route, request).into()
+    fn decide<'a>(
+        &'a self,
+        route: &'static WebhookRoute,
+        request: &'a AdmissionRequest<'a, Pod>,
+    ) -> AdmissionDecision<'a> {
+        self.admit(route, request).into()
     }
 
     fn traced<'a>(&self, request: &'a AdmissionRequest<'_, Pod>) -> Option<TracedPod<'a>> {
@@ -84,10 +95,4 @@ impl Webhook for Mutating {
             old_labels: old.and_then(|pod| pod.metadata.labels.as_ref()),
         })
     }
-}
-
-/// The time that goes into labels. A clock before 1970 reads as 1970: readers only look whether a label is there.
-fn now() -> UnixNanos {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixNanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

@@ -15,11 +15,11 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use readiness::{Condition, Readiness};
+pub use readiness::{Readiness, ReadinessCondition};
 
 use crate::tls::BindError;
 
-/// What Prometheus reads: OpenMetrics text.
+/// The content type of OpenMetrics text, which Prometheus reads.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A listening admin server.
@@ -34,7 +34,7 @@ impl AdminServer {
     ///
     /// # Errors
     ///
-    /// When the address can't be had.
+    /// When it can't listen on the address.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
         let failed = |source| BindError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -42,13 +42,13 @@ impl AdminServer {
         Ok(Self { listener, address: bound })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`, which should come last of all: a probe that finds no port is a failed probe.
+    /// Serves until `stop`. Cancel `stop` last, because a probe fails when nothing listens on its port.
     ///
     /// # Errors
     ///
@@ -65,10 +65,10 @@ impl AdminServer {
     }
 }
 
-/// The routes of the admin port.
+/// Returns the routes of the admin port.
 pub fn router(readiness: Readiness, registry: Registry) -> Router {
     Router::new()
-        // Alive as long as the runtime polls: what else is wrong is for readiness to say, a restart would not mend it.
+        // Alive as long as the runtime polls. Other faults make the process unready: a restart would not fix them.
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz).with_state(readiness))
         .route("/metrics", get(metrics).with_state(Arc::new(registry)))
@@ -86,10 +86,8 @@ async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
         Ok(()) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics could not be written: {error}\n"))
-                .into_response()
-        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("could not encode the metrics: {error}\n"))
+            .into_response(),
     }
 }
 

@@ -1,32 +1,38 @@
-//! Admission webhooks, admission.k8s.io/v1: reading reviews, answering them, and the HTTP service around both.
+//! Admission webhooks (admission.k8s.io/v1): parsing reviews, answering them, and the HTTP service around both.
 //!
-//! [`AdmissionService`] is the whole of a webhook but its judgement, which is a [`Webhook`]; a process may have several, for different kinds of objects. It promises that every request gets an
-//! answer and that no input makes it panic:
+//! [`AdmissionService`] is a webhook without its decisions, which a [`Webhook`] makes. A process may have several
+//! webhooks, for different kinds of objects. Every request gets an answer, and no input causes a panic:
 //!
-//! - what can't be tied to a review (wrong path, method or content type, too large, not JSON, another API version) gets an HTTP
-//!   status and a line of text; to the API server that is a failed call, so the hook's `failurePolicy` decides;
-//! - a review that has a uid but can't be judged (wrong resource, an object that doesn't parse) is answered as denied, with the
+//! - A request that is not a review (wrong path, method or content type, too large, not JSON, another API version) gets
+//!   an HTTP status and a line of text. For the API server that is a failed call, so the `failurePolicy` of the webhook
+//!   configuration decides.
+//! - A review that has a uid but can't be decided (wrong resource, an object that can't be parsed) is denied, with the
 //!   reason in its status.
 //!
-//! Most decisions are made on the spot. One that needs something from elsewhere is made in its own time ([`Decision::later`]), of
-//! which there is a bound: on how many wait at once, and on how long, well below what the API server allows the webhook.
+//! Most decisions are made without waiting. A decision that needs to wait is [deferred](AdmissionDecision::defer). The
+//! number of deferred decisions is limited, and so is their time, well below the API server's timeout.
 //!
-//! Reviews are read straight from the one buffer of the body into the few fields that are needed, with no tree of values between:
-//! two pods of 10 kB each, most of it managed fields, are skipped over rather than built.
+//! A review is parsed straight from the buffer of the body into the few fields that are needed. Most of its two pods of
+//! 10 kB each is managed fields, which are skipped.
 
 mod body;
 mod decision;
 mod decode;
-mod judge;
+mod limits;
 mod metrics;
 mod response;
 mod service;
-mod traced;
+mod spans;
+mod traced_pod;
+mod webhook;
+mod webhooks;
 
-pub use decision::{Decision, Later};
-pub use decode::{AdmissionRequest, DeleteOptions, Operation, Resource, UserInfo};
-pub use judge::Webhooks;
+pub use decision::{AdmissionDecision, DeferredDecision};
+pub use decode::{AdmissionOperation, AdmissionRequest, AdmissionResource, AdmissionUser, DeleteOptions};
+pub use limits::AdmissionLimits;
 pub use metrics::AdmissionMetrics;
 pub use response::AdmissionResponse;
-pub use service::{AdmissionService, Limits, Route, Webhook};
-pub use traced::TracedPod;
+pub use service::AdmissionService;
+pub use traced_pod::TracedPod;
+pub use webhook::{Webhook, WebhookRoute};
+pub use webhooks::Webhooks;

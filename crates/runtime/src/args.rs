@@ -1,10 +1,9 @@
-//! Command line arguments that services share, to flatten into their own.
+//! Command line arguments that services have in common.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use kube::Client;
 use podward_core::ReviewPolicy;
@@ -12,15 +11,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lease::LeaseParams;
 use crate::telemetry::traces::TraceArgs;
-use crate::tls::{Certificates, CertificatesError, TlsMetrics, keep_as_files};
+use crate::tls::{
+    AuthoritySource, CertificateSecret, CertificateSource, ServingCertificate, ServingCertificateError,
+    TlsMetrics,
+};
 
 /// Arguments of the process itself.
 #[derive(Clone, Debug, Args)]
 pub struct ProcessArgs {
-    /// Worker threads; as many as there are CPUs when not given
+    /// Worker threads; one for each CPU when not given
     #[arg(long, env = "PODWARD_THREADS", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub threads: Option<u16>,
-    /// Address of the plain port with /livez, /readyz and /metrics
+    /// Address of the HTTP port with /livez, /readyz and /metrics
     #[arg(long, env = "PODWARD_ADMIN_BIND", default_value = "0.0.0.0:8080")]
     pub admin_bind: SocketAddr,
     #[command(flatten)]
@@ -34,18 +36,18 @@ pub struct ProcessArgs {
 /// Arguments of logging.
 #[derive(Clone, Debug, Args)]
 pub struct LogArgs {
-    /// What is logged, as in `info,podward_runtime=debug`
+    /// Log filter, as in `info,podward_runtime=debug`
     #[arg(long, env = "PODWARD_LOG", default_value = "info")]
     pub log: String,
-    /// How a line looks
+    /// Format of log lines
     #[arg(long, env = "PODWARD_LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
 }
 
-/// How a line of the log looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
     /// For people.
     Text,
@@ -57,13 +59,13 @@ pub struct TlsArgs {
     /// Address of the HTTPS port
     #[arg(long, env = "PODWARD_BIND", default_value = "0.0.0.0:9443")]
     pub bind: SocketAddr,
-    /// Seconds to go on accepting after the signal to stop, while clients learn that this replica is not ready any more
+    /// Seconds to accept connections after the signal to stop, while clients learn that this replica is not ready
     #[arg(long, env = "PODWARD_DRAIN_DELAY", default_value = "0", value_parser = seconds)]
     pub drain_delay: Duration,
-    /// Seconds that requests in flight get to finish once nothing more is accepted
+    /// Seconds that requests in flight get to finish after the port is closed
     #[arg(long, env = "PODWARD_DRAIN_TIMEOUT", default_value = "10", value_parser = seconds)]
     pub drain_timeout: Duration,
-    /// Connections at a time
+    /// Maximum number of connections at the same time
     #[arg(long, env = "PODWARD_MAX_CONNECTIONS", default_value_t = 4096)]
     pub max_connections: usize,
     #[command(flatten)]
@@ -71,64 +73,72 @@ pub struct TlsArgs {
     pub certificate: CertificateArgs,
 }
 
-/// Arguments of a server's certificate.
+/// Arguments of a server's certificate, which is read from a Secret or from files.
 #[derive(Clone, Debug, Args)]
 pub struct CertificateArgs {
     /// PEM file with the server's certificate, then its chain; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_CERT", default_value = "/etc/podward/tls/tls.crt")]
+    #[arg(long, env = "PODWARD_TLS_CERT", value_name = "FILE", default_value = "/etc/podward/tls/tls.crt")]
     pub tls_cert: PathBuf,
     /// PEM file with the certificate's private key; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_KEY", default_value = "/etc/podward/tls/tls.key")]
+    #[arg(long, env = "PODWARD_TLS_KEY", value_name = "FILE", default_value = "/etc/podward/tls/tls.key")]
     pub tls_key: PathBuf,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub secret: SecretArgs,
-}
-
-impl CertificateArgs {
-    /// Begins to keep the files, if it is asked for, and waits until they are there.
-    ///
-    /// # Errors
-    ///
-    /// When the folder can't be written to, or `stop` comes first.
-    pub async fn keep(&self, client: &Client, stop: &CancellationToken) -> anyhow::Result<()> {
-        self.secret.keep(client, &self.tls_cert, stop).await
-    }
-
-    /// Reads the files.
-    ///
-    /// # Errors
-    ///
-    /// When they can't be read, aren't PEM, or don't belong together.
-    pub fn load(&self, metrics: TlsMetrics) -> Result<Certificates, CertificatesError> {
-        Certificates::load(&self.tls_cert, &self.tls_key, metrics)
-    }
-}
-
-/// Arguments of the Secret with a service's certificate.
-#[derive(Clone, Debug, Args)]
-pub struct SecretArgs {
-    /// Secret with the certificate (tls.crt, tls.key, ca.crt), which is kept as files in the folder of --tls-cert; without it the files
-    /// are somebody else's to keep
-    #[arg(long, env = "PODWARD_TLS_SECRET", value_name = "NAME")]
+    /// Secret with the certificate (tls.crt, tls.key, ca.crt), which is watched; used instead of --tls-cert and
+    /// --tls-key
+    #[arg(
+        long,
+        env = "PODWARD_TLS_SECRET",
+        value_name = "NAME",
+        conflicts_with_all = ["tls_cert", "tls_key"]
+    )]
     pub tls_secret: Option<String>,
     /// Namespace of that Secret
     #[arg(long, env = "PODWARD_NAMESPACE", default_value = "podward-system")]
     pub namespace: String,
 }
 
-impl SecretArgs {
-    async fn keep(&self, client: &Client, cert: &Path, stop: &CancellationToken) -> anyhow::Result<()> {
+impl CertificateArgs {
+    /// Begins to watch the Secret of `--tls-secret` and waits until it has a certificate. Without that flag it does
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// When `stop` comes first.
+    pub async fn follow(
+        &self,
+        secret: &CertificateSecret,
+        client: &Client,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
         let Some(name) = &self.tls_secret else { return Ok(()) };
-        let folder = cert.parent().context("--tls-cert has no folder")?;
-        keep_as_files(client.clone(), &self.namespace, name, folder, stop.clone()).await
+        secret.follow(client.clone(), &self.namespace, name, stop.clone()).await
+    }
+
+    /// Returns the source of the certificate: `secret` if `--tls-secret` is given, else the files.
+    #[must_use]
+    pub fn source(&self, secret: &CertificateSecret) -> CertificateSource {
+        match self.tls_secret {
+            Some(_) => CertificateSource::Secret(secret.clone()),
+            None => CertificateSource::files(&self.tls_cert, &self.tls_key),
+        }
+    }
+
+    /// Returns the source of authorities: `file` if it is given, else `ca.crt` in `secret` if `--tls-secret` is given,
+    /// else the file `ca.crt` beside `--tls-cert`.
+    #[must_use]
+    pub fn authorities(&self, file: Option<&Path>, secret: &CertificateSecret) -> AuthoritySource {
+        match (file, &self.tls_secret) {
+            (Some(file), _) => AuthoritySource::File(file.to_owned()),
+            (None, Some(_)) => AuthoritySource::Secret(secret.clone()),
+            (None, None) => AuthoritySource::File(self.tls_cert.with_file_name("ca.crt")),
+        }
     }
 }
 
-/// Arguments of services that call each other over gRPC: who calls this one, and what it shows to others.
+/// Arguments of services that call each other over gRPC.
 #[derive(Clone, Debug, Args)]
 pub struct PeerArgs {
-    /// PEM file with the authorities of client certificates (common name: user, organisation: group); without it, callers need tokens
+    /// PEM file with the authorities of client certificates (common name: user, organisation: group); callers need
+    /// tokens when not given
     #[arg(long, env = "PODWARD_CLIENT_CA", value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
     /// User name of the lifecycle-controller
@@ -138,7 +148,7 @@ pub struct PeerArgs {
         default_value = "system:serviceaccount:podward-system:lifecycle-controller"
     )]
     pub controller_user: String,
-    /// File with this service's own token, which it shows to the lifecycle-controller; read again when it changes
+    /// File with the token that this service sends to the lifecycle-controller; read again when it changes
     #[arg(
         long,
         env = "PODWARD_TOKEN_FILE",
@@ -149,44 +159,44 @@ pub struct PeerArgs {
 }
 
 impl PeerArgs {
-    /// The server's certificate, with which clients are asked for theirs if that is wanted.
+    /// Reads the server's certificate. With `--client-ca` the server also requests a certificate from clients.
     ///
     /// # Errors
     ///
-    /// When a file can't be read, isn't PEM, or the certificate and its key don't belong together.
-    pub fn certificates(
+    /// When a source can't be read, is not PEM, or the certificate and its key don't belong together.
+    pub fn serving_certificate(
         &self,
-        certificate: &CertificateArgs,
+        source: CertificateSource,
         metrics: TlsMetrics,
-    ) -> Result<Certificates, CertificatesError> {
-        let certificates = certificate.load(metrics)?;
+    ) -> Result<ServingCertificate, ServingCertificateError> {
+        let certificate = ServingCertificate::load(source, metrics)?;
         match &self.client_ca {
-            Some(client_ca) => certificates.with_client_ca(client_ca),
-            None => Ok(certificates),
+            Some(client_ca) => certificate.with_client_ca(AuthoritySource::File(client_ca.clone())),
+            None => Ok(certificate),
         }
     }
 }
 
-/// Arguments of the judgement of writes to pods, the same for both webhooks.
+/// Arguments of the review of writes to pods, the same for both webhooks.
 #[derive(Clone, Debug, Args)]
 pub struct ReviewArgs {
-    /// Deny what is otherwise only warned of: half announcements, and protected labels written by strangers
+    /// Deny incomplete operations, and protected labels from untrusted writers, which otherwise only cause warnings
     #[arg(long, env = "PODWARD_STRICT")]
     pub strict: bool,
-    /// User name of the lifecycle-controller, which may always write the labels that only Podward writes
+    /// User name of the lifecycle-controller, which may always write protected labels
     #[arg(
         long,
         env = "PODWARD_CONTROLLER_USER",
         default_value = "system:serviceaccount:podward-system:lifecycle-controller"
     )]
     pub controller_user: String,
-    /// Further user that may write them; may be given several times
+    /// Another user that may write protected labels; may be given several times
     #[arg(long = "trusted-writer", env = "PODWARD_TRUSTED_WRITERS", value_delimiter = ',')]
     pub trusted_writers: Vec<String>,
 }
 
 impl ReviewArgs {
-    /// The policy that these arguments ask for.
+    /// Returns the policy that these arguments configure.
     #[must_use]
     pub fn policy(&self) -> ReviewPolicy {
         let trusted = self.trusted_writers.iter().chain([&self.controller_user]).cloned().collect();
@@ -194,7 +204,7 @@ impl ReviewArgs {
     }
 }
 
-/// Arguments of the connection to the API server.
+/// Arguments of the client of the API server.
 #[derive(Clone, Debug, Default, Args)]
 pub struct KubeArgs {
     /// Kubeconfig file; when not given: KUBECONFIG, ~/.kube/config, or the pod's service account
@@ -211,16 +221,16 @@ pub struct LeaseArgs {
     /// Name of the Lease; the service's own name when not given
     #[arg(long, env = "PODWARD_LEASE_NAME")]
     pub lease_name: Option<String>,
-    /// Who this replica is; made of the host name and a random part when not given
+    /// Name of this replica in the election; the host name and a random part when not given
     #[arg(long, env = "PODWARD_IDENTITY")]
     pub identity: Option<String>,
-    /// Seconds after which a leader that is not heard of is replaced
+    /// Seconds after which a leader that does not renew the Lease is replaced
     #[arg(long, env = "PODWARD_LEASE_DURATION", default_value = "10", value_parser = seconds)]
     pub lease_duration: Duration,
 }
 
 impl LeaseArgs {
-    /// The parameters of the election for `service`.
+    /// Returns the parameters of the election for `service`.
     #[must_use]
     pub fn params(&self, service: &str) -> LeaseParams {
         LeaseParams {
@@ -232,8 +242,8 @@ impl LeaseArgs {
         }
     }
 
-    /// Who this replica is. The random part makes a restarted process another one, so that it doesn't take a lease for its own
-    /// whose work it knows nothing of.
+    /// Returns the name of this replica in the election. The random part makes a restarted process another candidate,
+    /// because it does not know the work of the process before it.
     #[must_use]
     pub fn identity(&self) -> String {
         self.identity.clone().unwrap_or_else(|| {
@@ -244,19 +254,19 @@ impl LeaseArgs {
     }
 }
 
-/// When pods of a node are given up. The same for who holds deletes and who carries them out.
+/// Arguments of unreachable nodes. The webhook that holds deletes and the controller that executes them have the same.
 #[derive(Clone, Debug, Args)]
 pub struct NodeArgs {
-    /// Seconds that a node must not have been Ready until its pods may be deleted, whoever has to let go of them
+    /// Seconds that a node must not have been Ready before its pods are deleted without waiting for consumers
     #[arg(long, env = "PODWARD_NODE_UNREACHABLE_LIMIT", default_value = "60", value_parser = seconds)]
     pub node_unreachable_limit: Duration,
 }
 
-/// Reads seconds, which may have a fraction: `0.5`; at most a day.
+/// Parses seconds, which may have a fraction (`0.5`), at most a day.
 ///
 /// # Errors
 ///
-/// What is wrong with `text`, in words.
+/// When `text` is not such a number; the error says what is wrong with it.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if !(0.0..=86_400.0).contains(&seconds) {
@@ -288,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn trusting_others_too_leaves_the_controller_trusted() {
+    fn other_trusted_writers_leave_the_controller_trusted() {
         let policy =
             All::parse_from(["x", "--trusted-writer", "a,b", "--trusted-writer", "c"]).review.policy();
         assert_eq!(
@@ -298,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_go_together() {
+    fn arguments_do_not_conflict() {
         All::command().debug_assert();
         let args = All::parse_from(["x", "--drain-delay", "0.5", "--lease-duration", "3"]);
         assert_eq!(args.tls.drain_delay, Duration::from_millis(500));

@@ -1,15 +1,16 @@
-//! Who calls, and what they may do: callers of gRPC prove themselves to Kubernetes, and may do what its RBAC lets them.
+//! Authentication and authorization of gRPC callers by Kubernetes.
 //!
-//! [`Authenticator`] finds out who calls, from a bearer token (`TokenReview`, authentication.k8s.io/v1) or from the client certificate
-//! of the connection (common name: user, organisations: groups, as for the API server). [`Authorizer`] asks whether that user may do
-//! something (`SubjectAccessReview`, authorization.k8s.io/v1).
+//! [`Authenticator`] identifies the caller by a bearer token (`TokenReview`, authentication.k8s.io/v1) or by the client
+//! certificate of the connection (common name: user, organisations: groups, as for the API server). [`Authorizer`] asks
+//! whether RBAC allows that user an action (`SubjectAccessReview`, authorization.k8s.io/v1).
 //!
 //! # Guarantees
-//! - What the API server doesn't say is not allowed: when it is away, the answer is UNAVAILABLE.
-//! - A good token is believed for 10 s, a bad one refused for 2 s, an access decision is good for 10 s; so that is how long a
-//!   revoked right lasts. Tokens are remembered by their SHA-256 only, never logged, and never part of an error.
-//! - The API server is asked once for many equal questions at a time, and a bounded number of questions at a time: a flood of
-//!   made-up tokens becomes a short queue.
+//!
+//! - Without an answer of the API server nothing is allowed: if it is down, the status is UNAVAILABLE.
+//! - A valid token is cached for 10 s, an invalid one for 2 s, an access decision for 10 s. So a revoked right can
+//!   last 10 s. Tokens are cached only by their SHA-256, never logged, and never part of an error.
+//! - Equal questions at the same time need one request to the API server, and the number of concurrent requests is
+//!   limited. So many invalid tokens do not flood the API server.
 
 mod authenticator;
 mod authorizer;

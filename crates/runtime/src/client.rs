@@ -1,4 +1,4 @@
-//! The connection to the API server.
+//! The client of the API server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::args::KubeArgs;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// There is no usable configuration for the API server.
+/// The client of the API server can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The given kubeconfig can't be used.
@@ -20,34 +20,36 @@ pub enum ClientError {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: KubeconfigError,
     },
-    /// Nothing was given and nothing found.
-    #[error("found no way to the API server: {0}; give --kubeconfig, or run in a pod with a service account")]
+    /// No configuration was given, and none was found.
+    #[error(
+        "found no configuration for the API server: {0}; give --kubeconfig, or run in a pod with a service account"
+    )]
     Infer(#[from] InferConfigError),
     /// The user agent is not a header value.
     #[error("the user agent is not a header value: {0}")]
     UserAgent(#[from] InvalidHeaderValue),
-    /// The client could not be made of it.
+    /// The configuration can't be used.
     #[error("could not make a client for the API server {url}: {source}")]
     Client {
         /// The API server.
         url: String,
-        /// Why.
+        /// The reason.
         source: kube::Error,
     },
 }
 
-/// A client that calls itself `podward-<service>/<version>`.
+/// Returns a client with the user agent `podward-<service>/<version>`.
 ///
-/// It doesn't retry by itself: kube's own policy tries up to 15 times with growing pauses, which turns a call that a caller meant
-/// to bound into minutes. Callers are level-triggered loops and retry with what they know by then. Nor does it time out reading,
-/// as a watch may be silent for long: bound a call with [`tokio::time::timeout`].
+/// It does not retry by itself: the default policy of kube tries up to 15 times with growing delays, so a request could
+/// take minutes. Callers are level-triggered loops, and retry with what they know by then. It has no read timeout,
+/// because a watch may be silent for long: see [`retry::api_call`](crate::retry::api_call).
 ///
 /// # Errors
 ///
-/// When there is no usable configuration.
+/// When there is no configuration that can be used.
 pub async fn connect(args: &KubeArgs, service: &str, version: &str) -> Result<Client, ClientError> {
     let mut config = match &args.kubeconfig {
         Some(path) => {

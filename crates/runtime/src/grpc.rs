@@ -1,10 +1,10 @@
-//! A gRPC server: on the TLS listener of [`crate::tls`], so with a certificate that may be rotated and, if wished, client
-//! certificates; with health, reflection and metrics; and with bounds on everything that a client can hold.
+//! A gRPC server on the TLS listener of [`crate::tls`]. The serving certificate can be rotated, and client certificates
+//! are optional. The server has health, reflection and metrics, and limits on everything that a client can hold.
 //!
 //! ```no_run
 //! # async fn serve<S>(
 //! #     my_service: S,
-//! #     certificates: std::sync::Arc<podward_runtime::tls::Certificates>,
+//! #     certificates: std::sync::Arc<podward_runtime::tls::ServingCertificate>,
 //! #     stop: tokio_util::sync::CancellationToken,
 //! # ) -> anyhow::Result<()>
 //! # where
@@ -21,28 +21,29 @@
 //! # }
 //! ```
 //!
-//! # What a service has to do itself
-//! - Bound the size of a message: `MyServiceServer::new(..).max_decoding_message_size(MAX_MESSAGE_BYTES)`.
-//! - Ask who calls: [`crate::authn`]. The connection's [`Peer`](crate::tls::Peer) and the certificate's
+//! # Duties of a service
+//!
+//! - Limit the size of a message: `MyServiceServer::new(..).max_decoding_message_size(MAX_MESSAGE_BYTES)`.
+//! - Authenticate callers: [`crate::authn`]. The connection's [`TlsPeer`](crate::tls::TlsPeer) and the certificate's
 //!   [`CertificateUser`](crate::authn::CertificateUser) are in the extensions of each request.
 //!
-//! # What happens without it
-//! - A request's deadline (`grpc-timeout`) ends it, also while it streams, and so does [`GrpcLimits::patience`] for its first answer.
-//!   Its handler is dropped then, as it is when the client cancels.
-//! - When the server stops, requests in flight are finished; a stream that has nothing to say at that moment ends with UNAVAILABLE,
-//!   so that its client turns to another replica at once.
+//! # Duties of the server
+//!
+//! - A request ends at its deadline (`grpc-timeout`), also while it streams. It also ends if its first message takes
+//!   longer than [`GrpcLimits::first_message_timeout`]. Its handler is dropped then, as when the client cancels.
+//! - When the server stops, requests in flight are finished. A stream that has no message to send at that moment ends
+//!   with UNAVAILABLE, so that its client connects to another replica at once.
 
 mod deadline;
 mod gateway;
+mod limits;
 mod metrics;
 mod server;
 mod services;
 mod tracked;
 
 pub use deadline::timeout_of;
+pub use limits::{GrpcLimits, MAX_MESSAGE_BYTES};
 pub use metrics::GrpcMetrics;
-pub use server::{GrpcLimits, GrpcServer};
+pub use server::GrpcServer;
 pub use services::{Servable, Services, ServicesError};
-
-/// The longest message that is read, in bytes: a hook with its certificates, or a pod's labels, take a small part of it.
-pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

@@ -1,10 +1,12 @@
-//! The way to a gRPC server: TLS checked against an authority of ours, and a bearer token, both read again when their files change.
+//! A gRPC client with TLS and a bearer token. Authorities, certificate and token are read again when their sources
+//! change.
 //!
 //! ```no_run
 //! # fn client() -> anyhow::Result<()> {
 //! use podward_runtime::grpc_client::{BearerToken, Connect, Trust};
 //!
-//! let channel = Connect::new("https://lifecycle-controller.podward-system.svc:9444", Trust::file("/etc/podward/ca.crt"))?.lazy()?;
+//! let url = "https://lifecycle-controller.podward-system.svc:9444";
+//! let channel = Connect::new(url, Trust::file("/etc/podward/ca.crt"))?.lazy()?;
 //! let token = BearerToken::from_file("/var/run/secrets/kubernetes.io/serviceaccount/token");
 //! let intercepted = tonic::service::interceptor::InterceptedService::new(channel, token);
 //! # Ok(())

@@ -1,12 +1,23 @@
-//! What every Podward service shares: the way in (HTTPS with a certificate that may be rotated, admission reviews, probes and
-//! metrics), the way to the API server (client, leader election), and the life of a process (arguments, logs, signals).
+//! The code of a process that every Podward service shares.
 //!
-//! A webhook is a [`Webhook`](admission::Webhook) given to [`run_webhook`]. A controller takes the parts: [`telemetry::init`],
-//! [`shutdown::block_on`], [`client::connect`], [`admin::AdminServer`] with [`admin::Readiness`], and [`lease::stand`].
+//! | module | contents |
+//! |---|---|
+//! | [`args`] | command line arguments that services have in common |
+//! | [`telemetry`], [`admin`], [`shutdown`] | logs and traces; probes and metrics; signals |
+//! | [`client`], [`retry`], [`lease`] | the API server: client, retry policies, leader election |
+//! | [`tls`], [`admission`] | HTTPS with a certificate that can be rotated; admission webhooks |
+//! | [`grpc`], [`grpc_client`], [`authn`] | gRPC server and client; authentication and authorization of callers |
 //!
-//! Guarantees: no input from the network makes a service panic; nothing that a client can hold (connections, bytes, time) is
-//! without a bound; a request that was accepted is answered, also when the process is told to stop; a lease is never held by two
-//! replicas by their own clocks.
+//! A webhook is a [`Webhook`](admission::Webhook), which [`run_webhook`] serves. A controller uses the parts:
+//! [`telemetry::init`], [`shutdown::block_on`], [`client::connect`], [`admin::AdminServer`] with [`admin::Readiness`],
+//! and [`lease::stand`].
+//!
+//! # Guarantees
+//!
+//! - No input from the network causes a panic.
+//! - Everything that a client can hold (connections, bytes, time) has a limit.
+//! - A request that was accepted is answered, also when the process is stopped.
+//! - Two replicas never hold a Lease at the same time by their own clocks.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -17,11 +28,10 @@ pub mod client;
 pub mod grpc;
 pub mod grpc_client;
 pub mod lease;
-pub mod nodes;
+pub mod retry;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;
-pub mod watched;
 mod webhook_server;
 
-pub use webhook_server::{Listening, Setup, WebhookArgs, run_webhook, serve_webhook};
+pub use webhook_server::{WebhookAddresses, WebhookArgs, WebhookSetup, run_webhook, serve_webhook};

@@ -1,4 +1,4 @@
-//! The wish to stop, and the runtime that everything runs on.
+//! The signals that stop a process, and its runtime.
 
 use std::future::Future;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by SIGTERM or SIGINT. A second signal ends the process at once, for a person who won't wait.
+/// Returns a token that SIGTERM or SIGINT cancels. A second signal ends the process at once.
 ///
 /// # Errors
 ///
@@ -33,13 +33,13 @@ pub fn on_signal() -> io::Result<CancellationToken> {
     Ok(token)
 }
 
-/// Runs `main` on a runtime with `threads` worker threads, by default one for each CPU that the process may use.
+/// Runs `main` on a runtime with `threads` worker threads; `None` stands for one for each CPU that the process may use.
 ///
-/// One thread means the runtime that never hands work from thread to thread, which is the cheaper one for each request.
+/// With one thread it uses the single-threaded runtime, which needs less CPU time for each request.
 ///
 /// # Errors
 ///
-/// What `main` returns, or that the runtime can't be made.
+/// When `main` fails, or the runtime can't be started.
 pub fn block_on<F>(threads: Option<usize>, main: F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -55,7 +55,7 @@ where
     };
     let runtime = builder.enable_all().build()?;
     let result = runtime.block_on(main);
-    // Whatever still runs has had its time.
+    // Tasks that still run are not waited for.
     runtime.shutdown_background();
     result
 }

@@ -1,14 +1,21 @@
-//! HTTPS by rustls: a certificate that may be rotated while serving, HTTP/1.1 keep-alive and HTTP/2 by ALPN, bounds on what a
-//! client can hold, and a shutdown that loses no request.
+//! HTTPS by rustls: a certificate that can be rotated while serving, HTTP/1.1 keep-alive and HTTP/2 by ALPN, limits on
+//! what a client can hold, and a shutdown that loses no request.
 
-mod certificates;
+mod file_version;
+mod metrics;
+mod pem;
 mod secret;
 mod self_check;
 mod server;
-mod stamp;
+mod serving_certificate;
+mod source;
 
-pub use certificates::{Certificates, CertificatesError, TlsMetrics};
-pub use secret::keep_as_files;
+pub(crate) use file_version::FileVersion;
+pub use metrics::TlsMetrics;
+pub use pem::PemError;
+pub use secret::CertificateSecret;
 pub use self_check::{SelfCheckError, self_check};
-pub use server::{BindError, Peer, ServeReport, ServerLimits, TlsServer};
-pub(crate) use stamp::Stamp;
+pub use server::{BindError, ServeReport, ServerLimits, TlsPeer, TlsServer};
+pub use serving_certificate::{ServingCertificate, ServingCertificateError};
+pub(crate) use source::SourceVersion;
+pub use source::{AuthoritySource, CertificateSource};

@@ -1,4 +1,4 @@
-//! A whole webhook process but its judgement.
+//! A webhook process without its decisions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{AdminServer, Condition, Readiness};
-use crate::admission::{AdmissionMetrics, AdmissionService, Limits, Webhook, Webhooks};
+use crate::admin::{AdminServer, Readiness, ReadinessCondition};
+use crate::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService, Webhook, Webhooks};
 use crate::args::{KubeArgs, ProcessArgs, TlsArgs};
 use crate::telemetry::traces::Traces;
-use crate::tls::{Certificates, ServerLimits, TlsMetrics, TlsServer, self_check};
+use crate::tls::{CertificateSecret, ServerLimits, ServingCertificate, TlsMetrics, TlsServer, self_check};
 use crate::{client, shutdown, telemetry};
 
 const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-const SELF_CHECK_RETRY: Duration = Duration::from_millis(200);
-const SELF_CHECK_PATIENCE: Duration = Duration::from_secs(2);
-/// A replica under full load may miss a check; one that misses this many in a row doesn't serve.
+const SELF_CHECK_RETRY_DELAY: Duration = Duration::from_millis(200);
+const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// A replica under full load may miss a check. One that misses this many in a row does not serve.
 const SELF_CHECK_FAILURES: u32 = 3;
 
 /// Arguments of a webhook process.
@@ -37,51 +37,54 @@ pub struct WebhookArgs {
     pub kube: KubeArgs,
 }
 
-/// Where a webhook process listens.
+/// The addresses on which a webhook process listens.
 #[derive(Clone, Copy, Debug)]
-pub struct Listening {
+pub struct WebhookAddresses {
     /// HTTPS.
     pub tls: SocketAddr,
     /// Probes and metrics.
     pub admin: SocketAddr,
 }
 
-/// What a webhook gets of its process, to add to.
+/// The parts of a webhook process that its webhook can extend.
 #[derive(Debug)]
-pub struct Setup {
+pub struct WebhookSetup {
     service: &'static str,
     version: &'static str,
     /// The metrics of the process.
     pub registry: Registry,
-    /// What must hold before reviews are sent here.
+    /// The conditions of the process's readiness.
     pub readiness: Readiness,
-    /// The wish to stop. Reviews still come for a while after it.
+    /// The Secret of `--tls-secret`. It is empty until the webhook is served.
+    pub secret: CertificateSecret,
+    /// Cancelled when the process is to stop. Reviews still come for a while after that.
     pub stop: CancellationToken,
     webhooks: Webhooks,
 }
 
-impl Setup {
-    /// The process `service`, which goes on until `stop`.
+impl WebhookSetup {
+    /// The process `service`, which runs until `stop`.
     #[must_use]
     pub fn new(service: &'static str, version: &'static str, stop: CancellationToken) -> Self {
         let registry = telemetry::registry(service, version);
         let (readiness, webhooks) = (Readiness::default(), Webhooks::default());
-        Self { service, version, registry, readiness, stop, webhooks }
+        let secret = CertificateSecret::default();
+        Self { service, version, registry, readiness, secret, stop, webhooks }
     }
 
-    /// Also serves `webhook`, on paths of its own.
+    /// Also serves `webhook`, which must have other paths.
     pub fn also_serve(&mut self, webhook: impl Webhook) {
         self.webhooks = std::mem::take(&mut self.webhooks).and(webhook);
     }
 }
 
-/// Runs the webhook that `make` gives as the process `service` until a signal: what a webhook's `main` does.
+/// Runs the webhook that `make` returns as the process `service`, until a signal. The `main` of a webhook calls it.
 ///
-/// `make` must not wait for anything but its own configuration: while it does, the process doesn't answer probes.
+/// `make` must not wait for anything but its own configuration, because the process does not answer probes meanwhile.
 ///
 /// # Errors
 ///
-/// When logging, certificate or ports can't be set up, or `make` fails.
+/// When logging, the certificate or a port can't be set up, or `make` fails.
 pub fn run_webhook<W: Webhook, M>(
     args: &WebhookArgs,
     service: &'static str,
@@ -89,62 +92,62 @@ pub fn run_webhook<W: Webhook, M>(
     make: M,
 ) -> anyhow::Result<()>
 where
-    M: AsyncFnOnce(&mut Setup) -> anyhow::Result<W>,
+    M: AsyncFnOnce(&mut WebhookSetup) -> anyhow::Result<W>,
 {
     telemetry::init(&args.process.log)?;
     shutdown::block_on(args.process.threads.map(usize::from), async {
         let stop = shutdown::on_signal().context("could not listen for signals")?;
-        let mut setup = Setup::new(service, version, stop);
+        let mut setup = WebhookSetup::new(service, version, stop);
         let webhook = make(&mut setup).await?;
         serve_webhook(args, webhook, setup, None).await
     })
 }
 
-/// Serves `webhook` until it is to stop, without logging or signals of its own, so several can share a process. `listening` is told
-/// where.
+/// Serves `webhook` until [`WebhookSetup::stop`], without setting up logs or signals, so several can share a process.
+/// Sends the addresses to `listening`.
 ///
 /// # Errors
 ///
-/// When certificate or ports can't be set up.
+/// When the certificate or a port can't be set up.
 pub async fn serve_webhook<W: Webhook>(
     args: &WebhookArgs,
     webhook: W,
-    setup: Setup,
-    listening: Option<oneshot::Sender<Listening>>,
+    setup: WebhookSetup,
+    listening: Option<oneshot::Sender<WebhookAddresses>>,
 ) -> anyhow::Result<()> {
     let WebhookArgs { process, tls, kube } = args;
-    let Setup { service, version, mut registry, readiness, stop, webhooks } = setup;
+    let WebhookSetup { service, version, mut registry, readiness, secret, stop, webhooks } = setup;
     let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
     admission_metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
     let traces = Traces::start(&process.traces, service, version, &mut registry)?;
 
-    // The admin port and the self-check outlive the HTTPS port; what is left of them goes with the runtime.
+    // The admin port and the self-check run longer than the HTTPS port.
     let (end, last) = (CancellationToken::new(), CancellationToken::new());
     let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
     let (serves, running) = (readiness.condition("tls"), readiness.condition("running"));
     running.set(true);
-    // First: a certificate may be long in coming, and probes are to say so.
+    // First, because the certificate may take long, and probes must report that.
     let admin = AdminServer::bind(process.admin_bind).await?;
     let admin_address = admin.address();
     let admin = tokio::spawn(admin.serve(readiness, registry, last.clone()));
 
-    if tls.certificate.secret.tls_secret.is_some() {
+    if tls.certificate.tls_secret.is_some() {
         let client = client::connect(kube, service, version).await?;
-        tls.certificate.keep(&client, &stop).await?;
+        tls.certificate.follow(&secret, &client, &stop).await?;
     }
-    let certificates = Arc::new(tls.certificate.load(tls_metrics)?);
+    let certificate = Arc::new(ServingCertificate::load(tls.certificate.source(&secret), tls_metrics)?);
     let limits = ServerLimits {
         connections: tls.max_connections,
         drain: tls.drain_timeout,
         ..ServerLimits::default()
     };
-    let server = TlsServer::bind(tls.bind, Arc::clone(&certificates), limits).await?;
+    let server = TlsServer::bind(tls.bind, Arc::clone(&certificate), limits).await?;
     let server = server.retire_connections_from(stop.clone());
-    let at = Listening { tls: server.address(), admin: admin_address };
+    let at = WebhookAddresses { tls: server.address(), admin: admin_address };
     tracing::info!(service, version, tls = %at.tls, admin = %at.admin, "listening");
 
-    let checks = tokio::spawn(keep_checking(at.tls, certificates, serves, end.clone()));
+    let checks = tokio::spawn(check_repeatedly(at.tls, certificate, serves, end.clone()));
     let stop_accepting = CancellationToken::new();
     let delay = tls.drain_delay;
     let stopper = tokio::spawn({
@@ -157,35 +160,36 @@ pub async fn serve_webhook<W: Webhook>(
         }
     });
     if let Some(listening) = listening {
-        // A caller that doesn't want to know any more is none of our business.
+        // The caller may have dropped the receiver.
         let _ = listening.send(at);
     }
 
     let webhooks = webhooks.and(webhook);
-    let service = AdmissionService::of(webhooks, admission_metrics, Limits::default(), traces.spans());
+    let service =
+        AdmissionService::of(webhooks, admission_metrics, AdmissionLimits::default(), traces.spans());
     let report = server.serve(service, stop_accepting).await;
     stopper.abort();
     end.cancel();
-    checks.await.context("the self-check ended badly")?;
+    checks.await.context("the self-check failed")?;
     traces.finish().await;
     last.cancel();
-    admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
+    admin.await.context("the task of the admin server failed")?.context("the admin server failed")?;
     tracing::info!(drained = report.drained, "stopped");
     Ok(())
 }
 
-/// Keeps `serves` true to what the TLS port does.
-async fn keep_checking(
+/// Keeps `serves` true while the TLS port serves.
+async fn check_repeatedly(
     address: SocketAddr,
-    certificates: Arc<Certificates>,
-    serves: Condition,
+    certificate: Arc<ServingCertificate>,
+    serves: ReadinessCondition,
     end: CancellationToken,
 ) {
     let mut failures = 0;
     loop {
         let checked = tokio::select! {
             () = end.cancelled() => return,
-            checked = self_check(address, &certificates, SELF_CHECK_PATIENCE) => checked,
+            checked = self_check(address, &certificate, SELF_CHECK_TIMEOUT) => checked,
         };
         let pause = match checked {
             Ok(()) => {
@@ -200,7 +204,7 @@ async fn keep_checking(
                 if failures >= SELF_CHECK_FAILURES && serves.set(false) {
                     tracing::error!("not ready: {error}");
                 }
-                SELF_CHECK_RETRY
+                SELF_CHECK_RETRY_DELAY
             }
         };
         tokio::select! {

@@ -1,13 +1,15 @@
-//! Answers calls.
+//! The gRPC service that answers questions.
 
-mod traced;
-mod wire;
+mod answer;
+mod held_call;
+mod question;
+mod span;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use podward_core::UnixNanos;
-use podward_core::hooks::Phase;
+use podward_core::hooks::HookPhase;
 use podward_proto::v1::hook_handler_server::HookHandler;
 use podward_proto::v1::{HandleRequest, HandleResponse};
 use podward_runtime::admin::Readiness;
@@ -18,189 +20,190 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::clock::{after, between};
-use crate::hub::Hub;
-use crate::in_flight::{InFlight, PORT_LABEL};
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::proxy::WATCHES;
-use crate::scraper::Scraper;
-use crate::verdict::{self, Flight, Nodes, Progress, ServiceOthers, Verdict, Waits};
-use crate::world::{Facts, Owner};
+use crate::drain_tracker::DrainTracker;
+use crate::in_flight::{InFlightClient, PORT_LABEL};
+use crate::index::{EndpointOwner, PodEndpoints};
+use crate::metrics::TrafficMetrics;
+use crate::proxy::WATCH_LAG;
+use crate::proxy_scraper::ProxyScraper;
+use crate::shared_index::SharedIndex;
+use crate::verdict::{
+    self, InFlightCount, NodeProxies, PrepareProgress, RemainingEndpoints, TrafficVerdict, WaitTimes,
+};
 
-use traced::Traced;
-use wire::Asked;
+use held_call::HeldCall;
+use question::TrafficQuestion;
+use span::AnswerSpan;
 
-/// How long a call is held open for what it waits for. Much less than calls may take (10 s), so that none ends in an error; and less
-/// than a pod waits until it says for what (5 s), so that there is something to say.
+/// How long a call is held open until its answer is DONE. It is much less than the timeout of calls (10 s), so that no
+/// call times out. It is less than the time after which a pod reports what it waits for (5 s), so that the report has a
+/// reason.
 const HOLD: Duration = Duration::from_secs(2);
-/// What is left of a call's time for the way back.
-const WAY_BACK: Duration = Duration::from_millis(500);
-/// Past this many held calls the others are answered at once, so that no pod waits for another one's call.
-const MOST_HELD: i64 = 192;
-/// A held call looks at most this often: many changes may come at once.
-const LOOK: Duration = Duration::from_millis(10);
+/// The part of a call's timeout that is reserved for the response.
+const RESPONSE_RESERVE: Duration = Duration::from_millis(500);
+/// The minimum time between two evaluations of a held call. Many changes may arrive together.
+const MIN_EVALUATION_INTERVAL: Duration = Duration::from_millis(10);
 
-/// See the module.
-pub(crate) struct Handler {
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) scraper: Option<Arc<Scraper>>,
-    pub(crate) in_flight: InFlight,
-    pub(crate) memory: Memory,
-    pub(crate) waits: Waits,
+/// Answers the questions of the lifecycle-controller.
+pub(crate) struct TrafficHandler {
+    pub(crate) shared: Arc<SharedIndex>,
+    pub(crate) scraper: Option<Arc<ProxyScraper>>,
+    pub(crate) in_flight_client: InFlightClient,
+    pub(crate) drain_tracker: DrainTracker,
+    pub(crate) wait_times: WaitTimes,
     pub(crate) authenticator: Authenticator,
-    /// The one who may ask.
-    pub(crate) user: String,
+    /// The only user that may call.
+    pub(crate) allowed_user: String,
     pub(crate) readiness: Readiness,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<TrafficMetrics>,
     pub(crate) spans: Spans,
     pub(crate) stop: CancellationToken,
 }
 
 #[tonic::async_trait]
-impl HookHandler for Handler {
+impl HookHandler for TrafficHandler {
     async fn handle(&self, request: Request<HandleRequest>) -> Result<Response<HandleResponse>, Status> {
         let caller = self.authenticator.authenticate(&request).await?;
-        if caller.user != self.user {
+        if caller.user != self.allowed_user {
             return Err(Status::permission_denied(format!(
-                "only {} may ask, not {}; --controller-user says so",
-                self.user, caller.user
+                "{} may not call this service, only {} (--controller-user)",
+                caller.user, self.allowed_user
             )));
         }
         let missing = self.readiness.missing();
         if !missing.is_empty() {
-            return Err(Status::unavailable(format!("not known yet: {}; ask again", missing.join(", "))));
+            return Err(Status::unavailable(format!(
+                "the first lists are not complete yet: {}; try again",
+                missing.join(", ")
+            )));
         }
-        let patience = timeout_of(&request.metadata().clone().into_headers())?;
-        let hold = patience.map_or(HOLD, |patience| HOLD.min(patience.saturating_sub(WAY_BACK)));
-        let traced = Traced::begin(&self.spans, &request, self.hub.clock.now());
-        let asked = Asked::try_from(request.into_inner())?;
-        let verdict = self.answer(&asked, hold).await;
-        let response = wire::response(&asked, verdict, self.hub.clock.now(), &self.metrics);
-        if let Some(traced) = traced {
-            traced.end(&response, self.hub.clock.now());
+        let timeout = timeout_of(&request.metadata().clone().into_headers())?;
+        let hold = timeout.map_or(HOLD, |timeout| HOLD.min(timeout.saturating_sub(RESPONSE_RESERVE)));
+        let span = AnswerSpan::start(&self.spans, &request, self.shared.clock.now());
+        let question = TrafficQuestion::try_from(request.into_inner())?;
+        let verdict = self.answer(&question, hold).await;
+        let response = answer::response(&question, verdict, self.shared.clock.now(), &self.metrics);
+        if let Some(span) = span {
+            span.end(&response, self.shared.clock.now());
         }
         Ok(Response::new(response))
     }
 }
 
-/// Counts a call that is held open.
-struct Held<'a>(&'a Metrics);
-
-impl<'a> Held<'a> {
-    fn new(metrics: &'a Metrics) -> Option<Self> {
-        (metrics.held.inc() < MOST_HELD).then_some(Self(metrics)).or_else(|| {
-            metrics.held.dec();
-            None
-        })
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.held.dec();
-    }
-}
-
-impl Handler {
-    /// The answer, for which is waited no longer than `hold`.
-    async fn answer(&self, asked: &Asked, hold: Duration) -> Verdict {
-        let began = self.hub.clock.now();
-        let end = after(began, hold);
-        let mut changes = self.hub.changes();
-        let mut flight = match asked.pod.labels.contains_key(PORT_LABEL) {
-            true => Flight::Unknown,
-            false => Flight::NotAsked,
+impl TrafficHandler {
+    /// Returns the answer. Waits up to `hold` until the answer is `Done`.
+    async fn answer(&self, question: &TrafficQuestion, hold: Duration) -> TrafficVerdict {
+        let start = self.shared.clock.now();
+        let end = after(start, hold);
+        let mut changes = self.shared.subscribe();
+        let mut count = match question.pod.labels.contains_key(PORT_LABEL) {
+            true => InFlightCount::Unknown,
+            false => InFlightCount::NotReported,
         };
-        let held = Held::new(&self.metrics);
-        self.asked(asked, began);
+        let held = HeldCall::new(&self.metrics);
+        self.record_question(question, start);
         loop {
             changes.borrow_and_update();
-            let now = self.hub.clock.now();
-            let (verdict, progress) = self.look(asked, &flight, now);
-            let Verdict::Pending { until, .. } = &verdict else {
-                self.done(asked, &progress, now);
+            let now = self.shared.clock.now();
+            let (verdict, progress) = self.evaluate(question, &count, now);
+            let TrafficVerdict::Pending { until, .. } = &verdict else {
+                self.record_done(question, &progress, now);
                 return verdict;
             };
             if held.is_none() || now >= end || self.stop.is_cancelled() {
                 return verdict;
             }
-            let asks = flight != Flight::NotAsked && progress.taken_in.is_some();
-            let pause = if asks { Some(after(now, WATCHES)) } else { *until };
+            let reads_count = count != InFlightCount::NotReported && progress.propagated_since.is_some();
+            let pause = if reads_count { Some(after(now, WATCH_LAG)) } else { *until };
             let wake = pause.map_or(end, |pause| pause.min(end));
             tokio::select! {
-                () = tokio::time::sleep(between(now, wake).max(LOOK)) => {}
-                _ = changes.changed() => tokio::time::sleep(LOOK).await,
+                () = tokio::time::sleep(between(now, wake).max(MIN_EVALUATION_INTERVAL)) => {}
+                _ = changes.changed() => tokio::time::sleep(MIN_EVALUATION_INTERVAL).await,
                 () = self.stop.cancelled() => {}
             }
-            if asks {
-                flight = self.in_flight.ask(&asked.pod, self.hub.clock).await;
+            if reads_count {
+                count = self.in_flight_client.read(&question.pod, self.shared.clock).await;
             }
         }
     }
 
-    fn asked(&self, asked: &Asked, now: UnixNanos) {
-        match asked.phase {
-            Phase::Prepare => self.memory.may_leave(&asked.pod.uid, now),
-            Phase::Complete => self.memory.stays(&asked.pod.uid),
+    fn record_question(&self, question: &TrafficQuestion, now: UnixNanos) {
+        match question.phase {
+            HookPhase::Prepare => self.drain_tracker.mark_checked(&question.pod.uid, now),
+            HookPhase::Complete => self.drain_tracker.mark_added(&question.pod.uid),
             _ => {}
         }
     }
 
-    /// One look at what is known.
-    fn look(&self, asked: &Asked, flight: &Flight, now: UnixNanos) -> (Verdict, Progress) {
-        let facts = self.hub.world.lock().facts(&asked.pod);
-        let waits = &self.waits;
-        match asked.phase {
-            Phase::Prepare => {
-                let nodes = self.nodes(&facts);
-                self.memory.question(&asked.question, now, |progress| {
-                    let verdict = verdict::prepare(&facts, &nodes, flight, progress, waits, now);
+    /// Computes the answer from the current state.
+    fn evaluate(
+        &self,
+        question: &TrafficQuestion,
+        count: &InFlightCount,
+        now: UnixNanos,
+    ) -> (TrafficVerdict, PrepareProgress) {
+        let endpoints = self.shared.index.lock().pod_endpoints(&question.pod);
+        let wait_times = &self.wait_times;
+        let verdict = match question.phase {
+            HookPhase::Prepare => {
+                let nodes = self.node_proxies(&endpoints);
+                return self.drain_tracker.with_progress(&question.id, now, |progress| {
+                    let verdict = verdict::prepare(&endpoints, &nodes, count, progress, wait_times, now);
                     (verdict, *progress)
-                })
+                });
             }
-            Phase::Complete => {
-                (verdict::complete(&facts, &self.nodes(&facts), waits, now), Progress::default())
+            HookPhase::Complete => {
+                verdict::complete(&endpoints, &self.node_proxies(&endpoints), wait_times, now)
             }
-            Phase::Release => (verdict::release(&facts, asked.opted_out), Progress::default()),
-            Phase::PreCheck | Phase::PostCheck => {
-                let others = self.others(asked, &facts, now);
-                (verdict::pre_check(&others, waits, asked.at.unwrap_or(now), now), Progress::default())
+            HookPhase::Release => verdict::release(&endpoints, question.opted_out),
+            HookPhase::PreCheck | HookPhase::PostCheck => {
+                let services = self.remaining_endpoints(question, &endpoints, now);
+                verdict::pre_check(&services, wait_times, question.asked_at.unwrap_or(now), now)
             }
-        }
-    }
-
-    fn nodes(&self, facts: &Facts) -> Nodes {
-        self.scraper.as_ref().map_or(Nodes::Unread, |scraper| Nodes::Read(scraper.about(&facts.changed)))
-    }
-
-    fn others(&self, asked: &Asked, facts: &Facts, now: UnixNanos) -> Vec<ServiceOthers> {
-        let leaves = |owner: &Owner| match owner {
-            Owner::Pod(uid) => self.memory.is_leaving(uid, now),
-            Owner::Address(..) => false,
         };
-        let world = self.hub.world.lock();
-        let holding = facts.services.iter().filter(|service| service.exists && service.ready.is_some());
-        holding
-            .map(|service| {
-                let others = world.others(&service.key, &asked.pod, leaves);
-                ServiceOthers { key: service.key.clone(), others }
+        (verdict, PrepareProgress::default())
+    }
+
+    fn node_proxies(&self, endpoints: &PodEndpoints) -> NodeProxies {
+        self.scraper.as_ref().map_or(NodeProxies::NotConfigured, |scraper| {
+            NodeProxies::Read(scraper.proxies(&endpoints.changed))
+        })
+    }
+
+    /// Returns the other endpoints of each Service that shows the pod as ready.
+    fn remaining_endpoints(
+        &self,
+        question: &TrafficQuestion,
+        endpoints: &PodEndpoints,
+        now: UnixNanos,
+    ) -> Vec<RemainingEndpoints> {
+        let is_draining = |owner: &EndpointOwner| match owner {
+            EndpointOwner::Pod(uid) => self.drain_tracker.is_draining(uid, now),
+            EndpointOwner::Address(..) => false,
+        };
+        let index = self.shared.index.lock();
+        let ready = endpoints.services.iter().filter(|service| service.exists && service.ready.is_some());
+        ready
+            .map(|service| RemainingEndpoints {
+                service: service.key.clone(),
+                others: index.other_endpoints(&service.key, &question.pod, is_draining),
             })
             .collect()
     }
 
-    fn done(&self, asked: &Asked, progress: &Progress, now: UnixNanos) {
-        match asked.phase {
-            Phase::PreCheck => self.memory.may_leave(&asked.pod.uid, now),
-            Phase::Prepare => {
-                self.memory.leaves(&asked.pod.uid, now);
-                self.memory.answered(&asked.question);
-                let Some(out) = progress.out else { return };
-                if let Some(at) = asked.at {
-                    self.metrics.prepare_took("slices", between(at, out));
+    fn record_done(&self, question: &TrafficQuestion, progress: &PrepareProgress, now: UnixNanos) {
+        match question.phase {
+            HookPhase::PreCheck => self.drain_tracker.mark_checked(&question.pod.uid, now),
+            HookPhase::Prepare => {
+                self.drain_tracker.mark_drained(&question.pod.uid, now);
+                self.drain_tracker.remove_question(&question.id);
+                let Some(not_ready) = progress.not_ready_since else { return };
+                if let Some(asked_at) = question.asked_at {
+                    self.metrics.prepare_took("slices", between(asked_at, not_ready));
                 }
-                let taken_in = progress.taken_in.unwrap_or(out);
-                self.metrics.prepare_took("proxies", between(out, taken_in));
-                self.metrics.prepare_took("in-flight", between(taken_in, now));
+                let propagated = progress.propagated_since.unwrap_or(not_ready);
+                self.metrics.prepare_took("proxies", between(not_ready, propagated));
+                self.metrics.prepare_took("in-flight", between(propagated, now));
             }
             _ => {}
         }

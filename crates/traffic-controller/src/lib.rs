@@ -1,36 +1,38 @@
-//! The traffic-controller: answers Podward's questions for Services.
+//! The traffic-controller is the hook that removes pods from Services and adds them to Services.
 //!
 //! ```text
-//!  watches of EndpointSlices, Services, nodes ──► world ──┐
-//!  metrics of each node's kube-proxy ──► proxy ───────────┼──► verdict ──► handler ◄── gRPC HookHandler.Handle
-//!  /in-flight of a pod ───────────────────────────────────┘                   ▲
-//!  registration ──► gRPC HookRegistry.Register                              memory
+//!  watches of EndpointSlices, Services, nodes ──► index ──┐
+//!  proxy_scraper: metrics of each kube-proxy ──► proxy ───┼──► verdict ──► handler ◄── gRPC HookHandler.Handle
+//!  in_flight: GET /in-flight of a pod ────────────────────┘                   ▲
+//!  registration ──► gRPC HookRegistry.Register                          drain_tracker
 //! ```
 //!
-//! It is a hook like any other: it registers over the public API, and is one consumer of each opted-in pod for all Services.
-//! [`world`], [`proxy`] and [`verdict`] are functions of what is known, without clock or I/O.
+//! It is an ordinary hook: it registers over the public API, and it is one consumer of each opted-in pod for all
+//! Services together. `index`, `proxy` and `verdict` are pure: they use neither a clock nor I/O.
 //!
 //! # Guarantees
-//! - PROVEN is said only of what was seen: in all slices, in the rules of the proxy of every node that is Ready, and at the pod.
-//! - An empty cache, an API error or an unreadable proxy is never taken for "no traffic".
-//! - Each replica answers by itself. What one remembers of a question are its waits; a new one begins them again.
-//! - A node's proxy is read only while a pod waits for it, at most ten times a second, for all pods together.
+//! - The evidence is PROVEN only if it was observed: in all EndpointSlices, in the rules of kube-proxy on every node
+//!   that is Ready, and at the pod.
+//! - An empty cache, an API error or an unreadable kube-proxy never counts as "no traffic".
+//! - Each replica answers on its own. A replica remembers only how long a question has been waiting. A new replica
+//!   starts these waits again.
+//! - The kube-proxy of a node is read only while a pod waits for it, at most ten times a second, for all pods together.
 #![forbid(unsafe_code)]
 
 mod args;
 mod clock;
+mod drain_tracker;
 mod handler;
-mod hub;
 mod in_flight;
-mod memory;
+mod index;
 mod metrics;
 mod proxy;
+mod proxy_scraper;
 mod registration;
-mod scraper;
 mod serve;
+mod shared_index;
 mod verdict;
 mod watches;
-mod world;
 
 pub use args::Args;
 pub use serve::run;

@@ -5,7 +5,8 @@ use clap::Parser;
 use traffic_controller::{Args, run};
 
 fn main() -> anyhow::Result<()> {
-    // Before anything makes a TLS configuration: whichever crate came first would choose the provider.
+    // This must run before any TLS configuration is created. Otherwise the first crate that creates one selects the
+    // provider.
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow!("a TLS provider was installed before main"))?;

@@ -1,4 +1,4 @@
-//! What is counted.
+//! The metrics of the process.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -12,8 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-/// Past this many nodes the rest is counted together.
-const MOST_NODES: usize = 100;
+/// The maximum number of values of the label `node`. Further nodes are counted together.
+const MAX_NODES: usize = 100;
 const OTHER_NODES: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,9 +38,9 @@ struct KindLabels {
     kind: &'static str,
 }
 
-/// Everything that is counted.
+/// All metrics of the traffic-controller.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct TrafficMetrics {
     answers: Family<AnswerLabels, Counter<u64, AtomicU64>>,
     prepare: Family<PartLabels, Histogram, fn() -> Histogram>,
     scrapes: Counter,
@@ -52,7 +52,7 @@ pub(crate) struct Metrics {
     nodes: Mutex<HashSet<String>>,
 }
 
-impl Metrics {
+impl TrafficMetrics {
     pub(crate) fn new() -> Self {
         Self {
             answers: Family::default(),
@@ -70,63 +70,77 @@ impl Metrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "traffic_answers",
-            "Answers to questions, by phase, outcome and evidence",
+            "Answers to calls of the lifecycle-controller, by phase, outcome and evidence",
             self.answers.clone(),
         );
         registry.register_with_unit(
             "traffic_prepare_part",
-            "Time that the parts of PREPARE took: until all slices showed the pod out, until the proxies had that, until requests in flight had ended",
+            "Duration of the parts of PREPARE: until no slice shows the pod as ready, until the proxies have applied \
+             that, until requests in flight have ended",
             Unit::Seconds,
             self.prepare.clone(),
         );
-        registry.register("traffic_scrapes", "Times that a kube-proxy was read", self.scrapes.clone());
+        registry.register(
+            "traffic_scrapes",
+            "Number of reads of the metrics of kube-proxies",
+            self.scrapes.clone(),
+        );
         registry.register(
             "traffic_scrape_failures",
-            "Times that a node's kube-proxy could not be read",
+            "Number of failed reads of the metrics of a node's kube-proxy",
             self.scrape_failures.clone(),
         );
-        registry.register("traffic_watch_up", "1 while the watch of a kind works", self.watches.clone());
-        registry.register("traffic_objects", "What is kept, by kind", self.objects.clone());
+        registry.register(
+            "traffic_watch_up",
+            "1 while the watch of a kind is established",
+            self.watches.clone(),
+        );
+        registry.register("traffic_objects", "Number of objects in the index, by kind", self.objects.clone());
         registry.register(
             "traffic_calls_held",
-            "Questions that are held open because what they wait for may come at any moment",
+            "Number of calls that are held open until their answer changes",
             self.held.clone(),
         );
         registry.register(
             "traffic_registered",
-            "1 when the last registration as a hook succeeded",
+            "1 if the last registration as a hook succeeded",
             self.registered.clone(),
         );
     }
 
+    /// Counts an answer.
     pub(crate) fn answered(&self, phase: &'static str, outcome: &'static str, evidence: &'static str) {
         self.answers.get_or_create(&AnswerLabels { phase, outcome, evidence }).inc();
     }
 
+    /// Records the duration of a part of PREPARE.
     pub(crate) fn prepare_took(&self, part: &'static str, time: Duration) {
         self.prepare.get_or_create(&PartLabels { part }).observe(time.as_secs_f64());
     }
 
+    /// Counts a read of the metrics of the kube-proxy on `node`.
     pub(crate) fn scraped(&self, node: &str, failed: bool) {
         self.scrapes.inc();
         if failed {
             let mut nodes = self.nodes.lock();
-            let known = nodes.contains(node) || (nodes.len() < MOST_NODES && nodes.insert(node.to_owned()));
+            let known = nodes.contains(node) || (nodes.len() < MAX_NODES && nodes.insert(node.to_owned()));
             let node = if known { node } else { OTHER_NODES };
             self.scrape_failures.get_or_create(&NodeLabels { node: node.to_owned() }).inc();
         }
     }
 
-    pub(crate) fn watch(&self, kind: &'static str, up: bool) {
+    /// Sets whether the watch of `kind` is established.
+    pub(crate) fn set_watch_up(&self, kind: &'static str, up: bool) {
         self.watches.get_or_create(&KindLabels { kind }).set(i64::from(up));
     }
 
     #[cfg(test)]
-    pub(crate) fn is_up(&self, kind: &'static str) -> bool {
+    pub(crate) fn is_watch_up(&self, kind: &'static str) -> bool {
         self.watches.get_or_create(&KindLabels { kind }).get() == 1
     }
 
-    pub(crate) fn sizes(&self, sizes: [usize; 4]) {
+    /// Sets the numbers of slices, of pods with endpoints, of Services and of nodes.
+    pub(crate) fn set_sizes(&self, sizes: [usize; 4]) {
         for (kind, size) in ["EndpointSlice", "Endpoint", "Service", "Node"].into_iter().zip(sizes) {
             self.objects.get_or_create(&KindLabels { kind }).set(i64::try_from(size).unwrap_or(i64::MAX));
         }

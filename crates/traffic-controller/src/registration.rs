@@ -1,4 +1,4 @@
-//! Registers this service as a hook.
+//! Registers the traffic-controller as a hook.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,90 +10,106 @@ use podward_proto::v1::{
     DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, Hook, Phase, RegisterRequest, hook,
 };
 use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
+use podward_runtime::retry;
+use podward_runtime::tls::AuthoritySource;
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
 use crate::args::RegistrationArgs;
-use crate::metrics::Metrics;
+use crate::metrics::TrafficMetrics;
 
-/// A deregistered hook, or a new authority, is made up for within this time: until then nobody speaks for Services. Registering what is
-/// so already changes nothing.
-const AGAIN: Duration = Duration::from_secs(10);
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions at a time: more than are held open, so that there is always room for those that are answered at once.
-const CALLS: u32 = 256;
-const CALL_TIMEOUT: i64 = 10;
+/// The interval of registrations. It bounds the time until a deregistered hook or a new certificate authority is
+/// registered again: meanwhile no hook is responsible for Services. A registration that changes nothing writes nothing.
+const REGISTER_INTERVAL: Duration = Duration::from_secs(10);
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of concurrent calls. It is larger than the number of calls that are held open, so that there is
+/// always room for calls that are answered immediately.
+const MAX_CONCURRENT_CALLS: u32 = 256;
+/// The timeout of calls, in seconds.
+const CALL_TIMEOUT_SECONDS: i64 = 10;
 
-/// Registers, again and again with back-off until it succeeds, and from time to time after that, until `stop`.
+/// Certificate authorities.
+pub(crate) struct RegistrationAuthorities {
+    /// The authorities that the lifecycle-controller verifies this service with.
+    pub(crate) advertised: AuthoritySource,
+    /// The authorities that this service verifies the lifecycle-controller with.
+    pub(crate) of_controller: AuthoritySource,
+}
+
+/// Returns a task that registers the hook until `stop`. It retries with back-off until the registration succeeds, and
+/// repeats the registration every [`REGISTER_INTERVAL`].
 ///
 /// # Errors
-/// When the URL of the lifecycle-controller can't be right.
+/// Fails if a URL of the lifecycle-controller is invalid.
 pub(crate) fn start(
     args: RegistrationArgs,
+    authorities: RegistrationAuthorities,
     token_file: &Path,
-    metrics: Arc<Metrics>,
+    metrics: Arc<TrafficMetrics>,
     stop: CancellationToken,
 ) -> Result<impl Future<Output = ()> + use<>> {
+    let RegistrationAuthorities { advertised, of_controller } = authorities;
     let replicas =
-        Replicas::new(&args.controller_url, Trust::file(&args.controller_ca)).context("--controller-url")?;
+        Replicas::new(&args.controller_url, Trust::new(of_controller)).context("--controller-url")?;
     let token = BearerToken::from_file(token_file);
     Ok(async move {
-        let mut pause = FIRST_PAUSE;
-        let mut known = None;
+        let mut failures = 0;
+        let mut reported = None;
         loop {
-            let registered = stop.run_until_cancelled(register(&replicas, &token, &args)).await;
+            let registered = stop.run_until_cancelled(register(&replicas, &token, &args, &advertised)).await;
             let Some(registered) = registered else { return };
             metrics.registered.set(i64::from(registered.is_ok()));
-            let rest = match registered {
+            let delay = match registered {
                 Ok(warnings) => {
-                    if known.as_ref() != Some(&warnings) {
+                    if reported.as_ref() != Some(&warnings) {
                         tracing::info!(
                             hook = args.hook_name,
                             url = args.advertise_url,
                             ?warnings,
-                            "registered"
+                            "registered the hook"
                         );
-                        known = Some(warnings);
+                        reported = Some(warnings);
                     }
-                    pause = FIRST_PAUSE;
-                    AGAIN
+                    failures = 0;
+                    REGISTER_INTERVAL
                 }
                 Err(error) => {
-                    known = None;
+                    reported = None;
                     tracing::warn!(
                         hook = args.hook_name,
                         error = format!("{error:#}"),
-                        "could not register; tried again with back-off"
+                        "could not register the hook; retrying with back-off"
                     );
-                    let rest = pause.mul_f64(0.75 + fastrand::f64() / 2.0);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    rest
+                    failures += 1;
+                    retry::delay_after(retry::PEER, failures)
                 }
             };
-            if stop.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
                 return;
             }
         }
     })
 }
 
-async fn register(replicas: &Replicas, token: &BearerToken, args: &RegistrationArgs) -> Result<Vec<String>> {
-    let file = &args.advertise_ca;
-    let authorities = tokio::fs::read_to_string(file).await;
-    let authorities =
-        authorities.with_context(|| format!("read {}, the file of --advertise-ca", file.display()))?;
+async fn register(
+    replicas: &Replicas,
+    token: &BearerToken,
+    args: &RegistrationArgs,
+    advertised: &AuthoritySource,
+) -> Result<Vec<String>> {
+    let authorities = advertised
+        .text()
+        .context("could not read the certificate authorities of this service (--advertise-ca)")?;
     let ours = hook(args, authorities);
-    let answer = replicas.ask(PATIENCE, |channel| {
+    let answer = replicas.ask(REGISTER_TIMEOUT, |channel| {
         let mut client = HookRegistryClient::with_interceptor(channel, token.clone());
         let mut request = Request::new(RegisterRequest { hook: Some(ours.clone()) });
-        request.set_timeout(PATIENCE);
+        request.set_timeout(REGISTER_TIMEOUT);
         async move { client.register(request).await }
     });
     let answer = answer.await.map_err(|status| {
         let at = args.controller_url.join(", ");
-        anyhow::anyhow!("the lifecycle-controller ({at}) answers {:?}: {}", status.code(), status.message())
+        anyhow::anyhow!("the lifecycle-controller ({at}) returned {:?}: {}", status.code(), status.message())
     })?;
     Ok(answer.into_inner().warnings)
 }
@@ -112,8 +128,8 @@ fn hook(args: &RegistrationArgs, ca_certificates: String) -> Hook {
         failure_policy: FailurePolicy::Fail.into(),
         prepare_timing: GateTiming::AfterGate.into(),
         complete_timing: GateTiming::AfterGate.into(),
-        max_concurrent_calls: CALLS,
-        call_timeout: Some(prost_types::Duration { seconds: CALL_TIMEOUT, nanos: 0 }),
+        max_concurrent_calls: MAX_CONCURRENT_CALLS,
+        call_timeout: Some(prost_types::Duration { seconds: CALL_TIMEOUT_SECONDS, nanos: 0 }),
         ..Hook::default()
     }
 }

@@ -1,5 +1,6 @@
-//! The process.
+//! Starts and stops the process.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -9,33 +10,34 @@ use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::authn::Authenticator;
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services};
 use podward_runtime::telemetry::traces::Traces;
-use podward_runtime::tls::{ServerLimits, TlsMetrics};
+use podward_runtime::tls::{CertificateSecret, ServerLimits, TlsMetrics};
 use podward_runtime::{client, shutdown, telemetry};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
 use crate::clock::Clock;
-use crate::handler::Handler;
-use crate::hub::Hub;
-use crate::in_flight::InFlight;
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::scraper::Scraper;
-use crate::world::{NodeObject, ServiceObject, SliceObject};
+use crate::drain_tracker::DrainTracker;
+use crate::handler::TrafficHandler;
+use crate::in_flight::InFlightClient;
+use crate::index::{NodeObject, ServiceObject, SliceObject};
+use crate::metrics::TrafficMetrics;
+use crate::proxy_scraper::ProxyScraper;
+use crate::shared_index::SharedIndex;
 use crate::{registration, watches};
 
 const SERVICE: &str = "traffic-controller";
-/// Calls at a time; more are refused.
-const CALLS: usize = 1024;
+/// The maximum number of concurrent calls. Further calls are refused.
+const MAX_CONCURRENT_CALLS: usize = 1024;
 
 /// Runs the traffic-controller until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it can't start: no API server configured, no certificate, a port that is taken, or arguments that can't be right.
+/// Fails if the process cannot start: no API server is configured, there is no certificate, a port is in use, or an
+/// argument is invalid.
 pub fn run(args: Args) -> anyhow::Result<()> {
     telemetry::init(&args.process.log)?;
     shutdown::block_on(args.process.threads.map(usize::from), async move {
-        let stop = shutdown::on_signal().context("could not listen for signals")?;
+        let stop = shutdown::on_signal().context("could not install the signal handlers")?;
         serve(args, stop).await
     })
 }
@@ -45,7 +47,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let (metrics, tls_metrics, grpc_metrics) =
-        (Arc::new(Metrics::new()), TlsMetrics::default(), GrpcMetrics::default());
+        (Arc::new(TrafficMetrics::new()), TlsMetrics::default(), GrpcMetrics::default());
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
@@ -61,21 +63,22 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         readiness.condition("nodes"),
         readiness.condition("running"),
     );
-    // What goes on while calls are answered ends after the last of them, and the admin port last of all.
-    let (end, last) = (CancellationToken::new(), CancellationToken::new());
-    let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
-    // Before the certificate, which may be long in coming: probes are to say so.
-    let admin = tokio::spawn(admin.serve(readiness.clone(), registry, last.clone()));
-    tls.certificate.keep(&client, &stop).await?;
+    // The watches stop after the last call is answered. The admin port stops last.
+    let (stop_watches, stop_admin) = (CancellationToken::new(), CancellationToken::new());
+    let _stop_on_return = (stop_watches.clone().drop_guard(), stop_admin.clone().drop_guard());
+    // Start this before waiting for the certificate, so that the probes report what is missing.
+    let admin = tokio::spawn(admin.serve(readiness.clone(), registry, stop_admin.clone()));
+    let secret = CertificateSecret::default();
+    tls.certificate.follow(&secret, &client, &stop).await?;
 
-    let certificates = peers.certificates(&tls.certificate, tls_metrics)?;
+    let certificate = peers.serving_certificate(tls.certificate.source(&secret), tls_metrics)?;
     let server = ServerLimits {
         connections: tls.max_connections,
         drain: tls.drain_timeout,
         ..ServerLimits::default()
     };
-    let limits = GrpcLimits { server, requests: CALLS, ..GrpcLimits::default() };
-    let server = GrpcServer::bind(tls.bind, Arc::new(certificates), limits, grpc_metrics).await?;
+    let limits = GrpcLimits { server, requests: MAX_CONCURRENT_CALLS, ..GrpcLimits::default() };
+    let server = GrpcServer::bind(tls.bind, Arc::new(certificate), limits, grpc_metrics).await?;
     tracing::info!(
         service = SERVICE,
         version,
@@ -85,31 +88,37 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         "listening"
     );
 
-    let hub = Arc::new(Hub::new(Clock::start()));
-    let watch = (client.clone(), hub.clone(), metrics.clone());
-    let watch = || watch.clone();
-    macro_rules! keep {
-        ($object:ty, $filled:expr) => {{
-            let (client, hub, metrics) = watch();
-            tokio::spawn(watches::keep::<$object>(client, hub, metrics, $filled, end.clone()));
+    let shared = Arc::new(SharedIndex::new(Clock::start()));
+    let watch_arguments = || (client.clone(), shared.clone(), metrics.clone());
+    macro_rules! watch {
+        ($object:ty, $listed:expr) => {{
+            let (client, shared, metrics) = watch_arguments();
+            tokio::spawn(watches::watch_kind::<$object>(
+                client,
+                shared,
+                metrics,
+                $listed,
+                stop_watches.clone(),
+            ));
         }};
     }
-    keep!(SliceObject, slices);
-    keep!(ServiceObject, services);
-    keep!(NodeObject, nodes);
-    tokio::spawn(watches::sweep(hub.clone(), metrics.clone(), end.clone()));
+    watch!(SliceObject, slices);
+    watch!(ServiceObject, services);
+    watch!(NodeObject, nodes);
+    tokio::spawn(watches::sweep(shared.clone(), metrics.clone(), stop_watches.clone()));
 
-    let scraper =
-        args.kube_proxy_metrics_url.map(|url| Arc::new(Scraper::new(url, hub.clone(), metrics.clone())));
-    let handler = Handler {
-        hub,
+    let scraper = args
+        .kube_proxy_metrics_url
+        .map(|url| Arc::new(ProxyScraper::new(url, shared.clone(), metrics.clone())));
+    let handler = TrafficHandler {
+        shared,
         scraper,
-        in_flight: InFlight::new(),
-        memory: Memory::default(),
-        waits: args.waits.waits(),
+        in_flight_client: InFlightClient::new(),
+        drain_tracker: DrainTracker::default(),
+        wait_times: args.waits.wait_times(),
         authenticator: Authenticator::new(client, audience),
-        // Nobody else may ask.
-        user: peers.controller_user,
+        // Only the lifecycle-controller may call.
+        allowed_user: peers.controller_user,
         readiness: readiness.clone(),
         metrics: metrics.clone(),
         spans: traces.spans(),
@@ -118,7 +127,13 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let handler = HookHandlerServer::new(handler).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let services = Services::new(FILE_DESCRIPTOR_SET)?.add(handler).await;
 
-    let registration = registration::start(registration, &peers.token_file, metrics, stop.clone())?;
+    let authorities = |file: &Option<PathBuf>| tls.certificate.authorities(file.as_deref(), &secret);
+    let authorities = registration::RegistrationAuthorities {
+        advertised: authorities(&registration.advertise_ca),
+        of_controller: authorities(&registration.controller_ca),
+    };
+    let registration =
+        registration::start(registration, authorities, &peers.token_file, metrics, stop.clone())?;
     let registration = tokio::spawn(registration);
     let stop_accepting = CancellationToken::new();
     running.set(true);
@@ -135,9 +150,9 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     stopper.abort();
     registration.abort();
     traces.finish().await;
-    end.cancel();
-    last.cancel();
-    admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
+    stop_watches.cancel();
+    stop_admin.cancel();
+    admin.await.context("the task of the admin server panicked")?.context("the admin server failed")?;
     tracing::info!(drained = report.drained, "stopped");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The watches that keep the world.
+//! The watches that keep the index up to date.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -10,173 +10,178 @@ use kube::runtime::watcher as watch_stream;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use podward_core::UnixNanos;
-use podward_runtime::admin::Condition;
+use podward_runtime::admin::ReadinessCondition;
+use podward_runtime::retry::{API_SERVER, delay_after};
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::Hub;
-use crate::metrics::Metrics;
-use crate::world::{Key, NodeObject, Origin, ServiceObject, SliceObject, Slim, World};
+use crate::index::{
+    ChangeOrigin, EndpointIndex, NodeObject, ObjectKey, ServiceObject, SliceObject, WatchedObject,
+};
+use crate::metrics::TrafficMetrics;
+use crate::shared_index::SharedIndex;
 
-const SWEEP: Duration = Duration::from_secs(60);
-/// Between a failure and the next try: doubled each time, and half of it left to chance.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How a kind of object goes into the world.
-pub(crate) trait Kept: Slim {
-    fn put(&self, key: Key, world: &mut World, watched: bool, now: UnixNanos) -> bool;
-    fn remove(key: &Key, world: &mut World, now: UnixNanos);
-    /// A list is complete, and these were in it.
-    fn keep(listed: &HashSet<Key>, world: &mut World, now: UnixNanos);
+/// A kind of object that the index contains.
+pub(crate) trait IndexedObject: WatchedObject {
+    /// Adds or replaces the object. `watched` is true for a watch event and false for a list. Returns true if the index
+    /// changes.
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, watched: bool, now: UnixNanos) -> bool;
+    /// Removes the object.
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, now: UnixNanos);
+    /// Removes all objects that are not in `listed`, the keys of a complete list.
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos);
 }
 
-impl Kept for SliceObject {
-    fn put(&self, key: Key, world: &mut World, watched: bool, now: UnixNanos) -> bool {
-        let origin = if watched { Origin::Watched } else { self.listed() };
-        self.slice().is_some_and(|slice| world.put_slice(key, slice, origin, now))
+impl IndexedObject for SliceObject {
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, watched: bool, now: UnixNanos) -> bool {
+        let origin = if watched { ChangeOrigin::Watched } else { self.listed_origin() };
+        self.slice().is_some_and(|slice| index.put_slice(key, slice, origin, now))
     }
 
-    fn remove(key: &Key, world: &mut World, now: UnixNanos) {
-        world.remove_slice(key, Origin::Watched, now);
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, now: UnixNanos) {
+        index.remove_slice(key, ChangeOrigin::Watched, now);
     }
 
-    fn keep(listed: &HashSet<Key>, world: &mut World, now: UnixNanos) {
-        world.keep_slices(listed, now);
-        world.slices_are_known(now);
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos) {
+        index.retain_slices(listed, now);
+        index.set_slices_listed(now);
     }
 }
 
-impl Kept for ServiceObject {
-    fn put(&self, key: Key, world: &mut World, _: bool, _: UnixNanos) -> bool {
-        world.put_service(&key, self.service());
+impl IndexedObject for ServiceObject {
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, _: UnixNanos) -> bool {
+        index.put_service(&key, self.service());
         true
     }
 
-    fn remove(key: &Key, world: &mut World, now: UnixNanos) {
-        world.remove_service(key, Origin::Watched, now);
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, now: UnixNanos) {
+        index.remove_service(key, ChangeOrigin::Watched, now);
     }
 
-    fn keep(listed: &HashSet<Key>, world: &mut World, now: UnixNanos) {
-        world.keep_services(listed, now);
-    }
-}
-
-impl Kept for NodeObject {
-    fn put(&self, key: Key, world: &mut World, _: bool, _: UnixNanos) -> bool {
-        world.put_node(&key.name, self.node())
-    }
-
-    fn remove(key: &Key, world: &mut World, _: UnixNanos) {
-        world.remove_node(&key.name);
-    }
-
-    fn keep(listed: &HashSet<Key>, world: &mut World, _: UnixNanos) {
-        world.keep_nodes(listed);
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos) {
+        index.retain_services(listed, now);
     }
 }
 
-/// Keeps all objects of kind `K` until `stop`. `filled` holds from the first complete list on: what is known then may be old, but never
-/// less than all.
+impl IndexedObject for NodeObject {
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, _: UnixNanos) -> bool {
+        index.put_node(&key.name, self.node())
+    }
+
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
+        index.remove_node(&key.name);
+    }
+
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
+        index.retain_nodes(listed);
+    }
+}
+
+/// Watches all objects of kind `K` and updates the index until `stop`. Sets `listed` when the first list is complete.
+/// From then on the index may be out of date, but it is never incomplete.
 ///
-/// A watch that fails is begun again with a list, the one sure sign that what is known is the present again: a watch that is taken up
-/// where it broke off stays silent until something changes.
-pub(crate) async fn keep<K: Kept>(
+/// A watch that fails is restarted with a list. Only a list shows that the index is up to date again: a watch that
+/// continues where it was interrupted sends nothing until an object changes.
+pub(crate) async fn watch_kind<K: IndexedObject>(
     client: Client,
-    hub: Arc<Hub>,
-    metrics: Arc<Metrics>,
-    filled: Condition,
+    shared: Arc<SharedIndex>,
+    metrics: Arc<TrafficMetrics>,
+    listed: ReadinessCondition,
     stop: CancellationToken,
 ) {
-    metrics.watch(K::KIND, false);
-    let mut pause = FIRST_PAUSE;
+    metrics.set_watch_up(K::KIND, false);
+    let mut failures = 0;
     let work = async {
         loop {
             let events = watch_stream(Api::<K>::all(client.clone()), watcher::Config::default());
-            let error = follow(events, &hub, &metrics, &filled, &mut pause).await;
-            metrics.watch(K::KIND, false);
-            tracing::warn!(kind = K::KIND, %error, "watch; it is begun again with back-off");
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
+            metrics.set_watch_up(K::KIND, false);
+            tracing::warn!(kind = K::KIND, %error, "the watch failed; restarting it with back-off");
+            failures += 1;
+            tokio::time::sleep(delay_after(API_SERVER, failures)).await;
         }
     };
     stop.run_until_cancelled(work).await;
 }
 
-/// Takes in what a watch tells until it fails; says why it did.
-async fn follow<K: Kept>(
+/// Applies the events of a watch until it fails. Returns the reason of the failure.
+async fn follow<K: IndexedObject>(
     events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
-    hub: &Hub,
-    metrics: &Metrics,
-    filled: &Condition,
-    pause: &mut Duration,
+    shared: &SharedIndex,
+    metrics: &TrafficMetrics,
+    listed: &ReadinessCondition,
+    failures: &mut u32,
 ) -> String {
     let mut events = pin!(events);
-    let mut listed: Option<HashSet<Key>> = None;
+    let mut keys: Option<HashSet<ObjectKey>> = None;
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
-            Ok(None) => return "it has ended".to_owned(),
+            Ok(None) => return "the stream ended".to_owned(),
             Err(error) => return error.to_string(),
         };
-        let now = hub.clock.now();
-        let news = {
-            let mut world = hub.world.lock();
-            take::<K>(event, &mut listed, &mut world, filled, now)
+        let now = shared.clock.now();
+        let changed = {
+            let mut index = shared.index.lock();
+            apply::<K>(event, &mut keys, &mut index, listed, now)
         };
-        // A list that has only begun shows nothing yet, neither that it succeeds nor that what is known is old.
-        if listed.is_none() {
-            metrics.watch(K::KIND, true);
-            *pause = FIRST_PAUSE;
+        // An incomplete list does not show yet whether it succeeds.
+        if keys.is_none() {
+            metrics.set_watch_up(K::KIND, true);
+            *failures = 0;
         }
-        if news {
-            hub.changed();
+        if changed {
+            shared.notify_changed();
         }
     }
 }
 
-fn take<K: Kept>(
+/// Applies an event. `keys` are the keys of the current list while it is incomplete. Returns true if the index may have
+/// changed.
+fn apply<K: IndexedObject>(
     event: Event<K>,
-    listed: &mut Option<HashSet<Key>>,
-    world: &mut World,
-    filled: &Condition,
+    keys: &mut Option<HashSet<ObjectKey>>,
+    index: &mut EndpointIndex,
+    listed: &ReadinessCondition,
     now: UnixNanos,
 ) -> bool {
     match event {
         Event::Init => {
-            *listed = Some(HashSet::new());
+            *keys = Some(HashSet::new());
             false
         }
         Event::InitApply(object) => {
-            let key = Key::of(object.meta());
-            if let Some(listed) = listed {
-                listed.insert(key.clone());
+            let key = ObjectKey::of(object.meta());
+            if let Some(keys) = keys {
+                keys.insert(key.clone());
             }
-            object.put(key, world, false, now)
+            object.put(key, index, false, now)
         }
         Event::InitDone => {
-            K::keep(&listed.take().unwrap_or_default(), world, now);
-            if filled.set(true) {
-                tracing::info!(kind = K::KIND, "listed");
+            K::retain_listed(&keys.take().unwrap_or_default(), index, now);
+            if listed.set(true) {
+                tracing::info!(kind = K::KIND, "the first list is complete");
             }
             true
         }
-        Event::Apply(object) => object.put(Key::of(object.meta()), world, true, now),
+        Event::Apply(object) => object.put(ObjectKey::of(object.meta()), index, true, now),
         Event::Delete(object) => {
-            K::remove(&Key::of(object.meta()), world, now);
+            K::remove(&ObjectKey::of(object.meta()), index, now);
             true
         }
     }
 }
 
-/// Throws away what need not be remembered any more, until `stop`.
-pub(crate) async fn sweep(hub: Arc<Hub>, metrics: Arc<Metrics>, stop: CancellationToken) {
-    while stop.run_until_cancelled(tokio::time::sleep(SWEEP)).await.is_some() {
+/// Removes outdated entries from the index periodically and updates the metrics of its size, until `stop`.
+pub(crate) async fn sweep(shared: Arc<SharedIndex>, metrics: Arc<TrafficMetrics>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(SWEEP_INTERVAL)).await.is_some() {
         let sizes = {
-            let mut world = hub.world.lock();
-            world.sweep(hub.clock.now());
-            world.sizes()
+            let mut index = shared.index.lock();
+            index.sweep(shared.clock.now());
+            index.sizes()
         };
-        metrics.sizes(sizes);
+        metrics.set_sizes(sizes);
     }
 }
 
@@ -194,24 +199,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_has_only_begun_says_nothing_of_the_watch() {
-        let (hub, metrics) = (Hub::new(Clock::start()), Metrics::new());
-        let filled = Readiness::default().condition("nodes");
-        let mut pause = LONGEST_PAUSE;
-        let mut take = async |events: Vec<Event<NodeObject>>| {
+    async fn an_incomplete_list_does_not_change_the_state_of_the_watch() {
+        let (shared, metrics) = (SharedIndex::new(Clock::start()), TrafficMetrics::new());
+        let listed = Readiness::default().condition("nodes");
+        let mut failures = 9;
+        let mut run = async |events: Vec<Event<NodeObject>>| {
             let broken = Err(watcher::Error::NoResourceVersion);
             let events = stream::iter(events.into_iter().map(Ok).chain([broken]));
-            let error = follow(events, &hub, &metrics, &filled, &mut pause).await;
+            let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
             assert!(!error.is_empty());
-            (metrics.is_up(NodeObject::KIND), pause)
+            (metrics.is_watch_up(NodeObject::KIND), failures)
         };
-        metrics.watch(NodeObject::KIND, false);
+        metrics.set_watch_up(NodeObject::KIND, false);
         let begun = vec![Event::Init, Event::InitApply(node())];
-        assert_eq!(take(begun.clone()).await, (false, LONGEST_PAUSE));
-        assert_eq!(take(vec![Event::Init, Event::InitDone]).await, (true, FIRST_PAUSE));
-        // Begun anew while all is well: it doesn't flicker.
-        assert_eq!(take(begun).await, (true, FIRST_PAUSE));
-        metrics.watch(NodeObject::KIND, false);
-        assert_eq!(take(vec![Event::Apply(node())]).await, (true, FIRST_PAUSE));
+        assert_eq!(run(begun.clone()).await, (false, 9));
+        assert_eq!(run(vec![Event::Init, Event::InitDone]).await, (true, 0));
+        // A new list while the watch works does not reset the state.
+        assert_eq!(run(begun).await, (true, 0));
+        metrics.set_watch_up(NodeObject::KIND, false);
+        assert_eq!(run(vec![Event::Apply(node())]).await, (true, 0));
     }
 }

@@ -1,53 +1,63 @@
-//! The validating webhook: judges the result of a write to a pod, after all mutating webhooks have had their say, and holds deletes
-//! and evictions of pods until everybody has let go of them. It also judges PodTransitionRules.
+//! The validating webhook. It reviews writes to pods after all mutating webhooks, and holds deletes and evictions of
+//! pods until they are drained. It also reviews PodTransitionRules.
+//!
+//! ```text
+//!  API server ──► /validate ───────► pod_webhook ──► podward_core::review
+//!             ──► /delete, /evict ─► pod_webhook ──► hold ──► podward_core::deletion::hold
+//!             │                                       └──► gRPC Lifecycle.RequestDeletion
+//!             ──► /rules ──────────► rule_webhook ──► podward_api
+//! ```
 //!
 //! | path | for | does |
 //! |---|---|---|
-//! | `/validate` | pods CREATE and UPDATE | denies what breaks the label protocol; warns of (under `--strict`: denies) half announcements, and labels that only Podward may write and that don't follow from what the writer may |
-//! | `/delete` | pods DELETE | lets through or holds, by [`podward_core::hold`] |
-//! | `/evict` | pods/eviction CREATE (policy/v1 and v1beta1) | looks the pod up, then the same |
-//! | `/rules` | podtransitionrules CREATE and UPDATE | denies what can't be right, with the field; warns of what can't be meant, and of webhooks that can't be reached now |
+//! | `/validate` | pods CREATE and UPDATE | denies violations of the label protocol; see below |
+//! | `/delete` | pods DELETE | allows or holds the delete, as [`podward_core::deletion::hold`] decides |
+//! | `/evict` | pods/eviction CREATE (policy/v1 and v1beta1) | reads the pod, then the same |
+//! | `/rules` | podtransitionrules CREATE and UPDATE | denies invalid rules with the field; warns about suspicious rules |
 //!
-//! `/validate` judges by the tables that the engine advances by, so that no step of Podward's can be denied here. What was wrong
-//! with a pod before a write is not held against the write.
+//! `/validate` warns about incomplete operations, and about labels that only Podward may write and that do not follow
+//! from what the writer may write. With `--strict` it denies them. It uses the same tables as the engine, so it never
+//! denies a step of Podward. An error that the pod had before the write does not deny the write.
 //!
-//! # What is held
+//! # Held deletions
 //!
-//! Whoever is held gets 429 with reason TooManyRequests, which every drainer and workload controller takes for "try again", and which
-//! says who still holds the pod. Before, the wish is recorded on the pod by any replica of the lifecycle-controller
-//! (gRPC `Lifecycle.RequestDeletion`), which carries it out by itself; if none can be reached the answer is 429 all the same, and
-//! the caller's next try is the record. A caller that comes again, for whom the wish stands on the pod already, is answered without
-//! asking anybody.
+//! The caller gets status 429 with the reason TooManyRequests and a message with the consumers that still use the pod.
+//! Drain tools and workload controllers retry after this status. Before the response, a replica of the
+//! lifecycle-controller records the deletion request on the pod (gRPC `Lifecycle.RequestDeletion`). The
+//! lifecycle-controller then drains and deletes the pod by itself. If no replica is available, the response is 429 too,
+//! and the next attempt of the caller records the request. A repeated request that is already recorded is answered
+//! without a call.
 //!
 //! # Guarantees
 //!
-//! - A pod is let through only for a reason ([`podward_core::hold::Reason`]) that was seen: an API error, an empty cache or a watch
-//!   that fails is never one. "The node is gone" is always asked for.
-//! - Every request is answered in the time that the API server allows (`timeoutSeconds`); nothing queues, one too many is told 429.
-//! - A dry run leaves nothing behind.
+//! - A deletion is allowed only for an observed reason ([`podward_core::deletion::hold::AllowReason`]). An API error,
+//!   an empty cache or a failed watch is not a reason. That a node is gone is always read from the API server.
+//! - Every request is answered within `timeoutSeconds` of the webhook configuration. Requests do not queue: a request
+//!   that exceeds the limit is answered with 429.
+//! - A dry run has no effect.
 #![forbid(unsafe_code)]
 
 mod hold;
-mod rules;
-mod subject;
-mod validate;
+mod pod_webhook;
+mod reviewed_object;
+mod rule_webhook;
 
-pub use hold::{Controller, ControllerArgs, HoldOptions, Holding, Recorder};
-pub use rules::{Reading, Rules};
-pub use subject::Subject;
-pub use validate::Validating;
+pub use hold::{ControllerArgs, ControllerClient, DeletionHold, HoldOptions, RequestRecorder};
+pub use pod_webhook::PodWebhook;
+pub use reviewed_object::ReviewedObject;
+pub use rule_webhook::{ParsedRule, RuleWebhook};
 
 use std::time::Duration;
 
 use podward_runtime::args::{NodeArgs, ReviewArgs, seconds};
-use podward_runtime::{Setup, WebhookArgs, client, run_webhook};
+use podward_runtime::{WebhookArgs, WebhookSetup, client, run_webhook};
 
 /// The name of the service.
 pub const SERVICE: &str = env!("CARGO_PKG_NAME");
 /// Its version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Guards PodOpsLifecycle against writes that break it, and pods against being deleted while they serve.
+/// Denies writes that violate the PodOpsLifecycle protocol, and holds deletes of pods until they are drained
 #[derive(Clone, Debug, clap::Parser)]
 #[command(version)]
 pub struct Args {
@@ -62,18 +72,18 @@ pub struct Args {
     pub hold: HoldArgs,
 }
 
-/// Arguments of holding deletes and evictions.
+/// Arguments of the hold of deletes and evictions.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HoldArgs {
-    /// Hold deletes and evictions of opted-in pods; with false all are let through, and neither the API server nor the
-    /// lifecycle-controller is asked anything
+    /// Hold deletes and evictions of opted-in pods. With false all are allowed, without a request to the API server or
+    /// the lifecycle-controller
     #[arg(long, env = "PODWARD_HOLD", default_value_t = true, action = clap::ArgAction::Set)]
     pub hold: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub node: NodeArgs,
-    /// Seconds that a delete by a person or tool waits for its pod to be let go of before it is answered, so that it may succeed;
-    /// cut to what timeoutSeconds of the webhook configuration leaves
+    /// Seconds for which a delete by a person or a tool waits until its pod is drained, so that the delete succeeds.
+    /// The wait ends before timeoutSeconds of the webhook configuration
     #[arg(long, env = "PODWARD_WAIT", default_value = "0", value_parser = seconds)]
     pub wait: Duration,
     #[command(flatten)]
@@ -82,29 +92,32 @@ pub struct HoldArgs {
 }
 
 impl Args {
-    /// The webhook that these arguments ask for, with its watches running.
+    /// Returns the webhook for pods, and starts its watches. Adds the webhook for rules to `setup`.
     ///
     /// # Errors
     ///
-    /// When there is no configuration for the API server, or the controller's URL is none.
-    pub async fn hook(&self, setup: &mut Setup) -> anyhow::Result<Validating> {
-        setup.also_serve(Rules::default());
-        let webhook = Validating::new(self.review.policy());
+    /// Fails if there is no configuration for the API server, or if a URL of the lifecycle-controller is invalid.
+    pub async fn hook(&self, setup: &mut WebhookSetup) -> anyhow::Result<PodWebhook> {
+        setup.also_serve(RuleWebhook::default());
+        let webhook = PodWebhook::new(self.review.policy());
         if !self.hold.hold {
             return Ok(webhook);
         }
         let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
-        let controller = Controller::new(&self.hold.controller)?;
+        let args = &self.hold.controller;
+        let certificate = &self.webhook.tls.certificate;
+        let authorities = certificate.authorities(args.controller_ca.as_deref(), &setup.secret);
+        let controller = ControllerClient::new(args, authorities)?;
         let options =
             HoldOptions { unreachable_limit: self.hold.node.node_unreachable_limit, wait: self.hold.wait };
-        Ok(webhook.with_holding(Holding::new(options, client, controller, setup)))
+        Ok(webhook.with_hold(DeletionHold::new(options, client, controller, setup)))
     }
 
-    /// Serves until a signal.
+    /// Serves until the process receives SIGTERM or SIGINT.
     ///
     /// # Errors
     ///
-    /// When logging, certificate or ports can't be set up, or what [`hook`](Self::hook) needs.
+    /// Fails if logging, the certificate or the ports cannot be set up, or if [`hook`](Self::hook) fails.
     pub fn run(self) -> anyhow::Result<()> {
         run_webhook(&self.webhook, SERVICE, VERSION, async |setup| self.hook(setup).await)
     }

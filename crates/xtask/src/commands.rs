@@ -1,11 +1,13 @@
-//! The commands, one file each.
+//! The commands. Each has a file of its own.
 
 mod bench;
 mod ci;
 mod crds;
+mod cycles;
 mod demo;
 mod deploy;
 mod images;
+mod reference;
 mod test;
 mod testbed;
 
@@ -24,36 +26,33 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// An in-place update of six pods that loses no traffic, on a real cluster, step by step
-    Demo(demo::Demo),
-    /// A real Kubernetes on this machine, without a container registry
+    Demo(demo::DemoCommand),
+    /// Run Kubernetes on this machine for development, without a container registry
     #[command(subcommand)]
     Testbed(testbed::Testbed),
-    /// Write container images of this workspace's programs as OCI archives
     Images(images::Images),
-    /// Write `deploy/crds` from the types in `crates/api`
     Crds(crds::Crds),
-    /// Write `deploy/podward` from the Helm chart
+    Reference(reference::Reference),
     Deploy(deploy::Deploy),
-    /// Run all tests, those against a real cluster too
     Test(test::Test),
-    /// Measure what Podward costs
     Bench(bench::Bench),
-    /// Formatting, lints, dependencies, tests: what a change must pass
+    Cycles(cycles::Cycles),
     Ci(ci::Ci),
 }
 
 impl Cli {
-    /// Runs the command; the exit code is the command's own.
+    /// Runs the command and returns its exit code.
     pub(crate) async fn run(self) -> Result<ExitCode> {
         match self.command {
             Command::Demo(demo) => demo.run().await,
             Command::Testbed(testbed) => testbed.run().await,
             Command::Images(images) => images.run().await,
             Command::Crds(crds) => crds.run(),
+            Command::Reference(reference) => reference.run(),
             Command::Deploy(deploy) => deploy.run().await,
             Command::Test(test) => test.run().await,
             Command::Bench(bench) => bench.run().await,
+            Command::Cycles(cycles) => cycles.run().await,
             Command::Ci(ci) => ci.run().await,
         }
     }

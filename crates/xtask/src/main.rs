@@ -1,7 +1,9 @@
-//! `cargo xtask`: the one task runner. Every command is a file in `commands/`; `cargo xtask help` lists them.
+//! `cargo xtask`: the task runner of this workspace. Each command is a file in `commands/`; `cargo xtask help` lists
+//! them.
 
 mod commands;
 mod console;
+mod import_cycles;
 mod prepare;
 mod registry;
 mod sbom;
@@ -13,9 +15,9 @@ use clap::Parser;
 #[tokio::main]
 async fn main() -> ExitCode {
     console::start_logging();
-    let outcome = match console::install_tls_provider() {
+    let exit_code = match console::install_tls_provider() {
         Ok(()) => commands::Cli::parse().run().await,
         Err(error) => Err(error),
     };
-    outcome.unwrap_or_else(|error| console::failure(&error))
+    exit_code.unwrap_or_else(|error| console::failure(&error))
 }

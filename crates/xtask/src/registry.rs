@@ -1,7 +1,8 @@
-//! Pushes images to a registry, over the OCI distribution API (the specification's "Pushing manifests" and "Pushing blobs").
+//! Pushes images to a registry over the OCI distribution API (the specification's "Pushing manifests" and "Pushing
+//! blobs").
 //!
-//! Own code, though there is the crate `oci-client`: that brings reqwest, chrono and 40 more crates, some of them a second time.
-//! What a push needs is four kinds of requests, with the HTTP client that kube uses.
+//! The crate `oci-client` is not used: it depends on reqwest, chrono and 40 more crates, some of them in a second
+//! version. A push needs four kinds of requests, which the HTTP client of kube can send.
 
 mod attempts;
 mod credentials;
@@ -16,92 +17,99 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use hyper::{Method, StatusCode, header};
-use podward_testbed::{Blob, Packed};
+use podward_images::{Blob, PackedImage};
 
-use attempts::{Failure, attempts};
+use attempts::{AttemptFailure, attempts};
 pub(crate) use credentials::Credentials;
-use http::{Answer, Http, Request};
-pub(crate) use name::Name;
+use http::{Http, RegistryRequest, RegistryResponse};
+pub(crate) use name::ImageName;
 
-/// A repository of a registry, to push to.
+/// A repository of a registry that images are pushed to.
 pub(crate) struct Registry {
     http: Http,
-    name: Name,
-    /// Between two attempts.
+    name: ImageName,
+    /// The delay before the second attempt of a request.
     pause: Duration,
 }
 
 impl Registry {
-    /// That of the image `name`, with the credentials that `docker login` left.
-    pub(crate) async fn of(name: Name) -> Result<Self> {
+    /// Returns the repository of the image `name`, with the credentials that `docker login` stored.
+    ///
+    /// # Errors
+    /// When the credentials cannot be read, or this machine has no certificate authorities.
+    pub(crate) async fn of(name: ImageName) -> Result<Self> {
         let credentials = Credentials::of(name.host()).await?;
         Self::with(name, credentials, Duration::from_secs(2))
     }
 
-    fn with(name: Name, credentials: Option<Credentials>, pause: Duration) -> Result<Self> {
+    fn with(name: ImageName, credentials: Option<Credentials>, pause: Duration) -> Result<Self> {
         let http = Http::new(name.host(), credentials)?;
         Ok(Self { http, name, pause })
     }
 
-    /// Pushes what the registry does not have yet, and at the end the manifest, which makes the image appear as a whole.
-    pub(crate) async fn push(&self, image: &Packed) -> Result<()> {
+    /// Pushes the parts of `image` that the registry does not have, and then the manifest, which makes the image
+    /// visible.
+    ///
+    /// # Errors
+    /// When the registry refuses a request, or does not answer in several attempts.
+    pub(crate) async fn push(&self, image: &PackedImage) -> Result<()> {
         for part in [&image.layer, &image.config] {
             self.blob(part).await?;
         }
         self.manifest(&image.manifest, self.name.tag()).await.map(drop)
     }
 
-    /// Pushes a part, unless it is there.
+    /// Pushes a part, unless the registry has it.
     async fn blob(&self, blob: &Blob) -> Result<()> {
         let what = format!("push the part {} of {}", blob.digest(), self.name);
         attempts(&what, self.pause, async || {
             let at = self.url(&format!("blobs/{}", blob.digest()));
-            let there = self.http.send(Request::new(Method::HEAD, at)).await?;
-            if there.status == StatusCode::OK {
+            let stored = self.http.send(RegistryRequest::new(Method::HEAD, at)).await?;
+            if stored.status == StatusCode::OK {
                 return Ok(());
             }
-            // An upload that failed on its way can't be gone on with: each attempt begins one of its own.
-            let begin = Request::new(Method::POST, self.url("blobs/uploads/"));
+            // An upload that failed cannot be continued, so each attempt begins a new one.
+            let begin = RegistryRequest::new(Method::POST, self.url("blobs/uploads/"));
             let begun = self.http.send(begin).await?.expect(StatusCode::ACCEPTED)?;
-            let to = begun.text(&header::LOCATION).context("it names no place to upload to");
-            let to = to.and_then(|place| self.http.absolute(&place)).map_err(Failure::Lasting)?;
+            let to = begun.text(&header::LOCATION).context("the answer has no location for the upload");
+            let to = to.and_then(|place| self.http.absolute(&place)).map_err(AttemptFailure::Permanent)?;
             let joint = if to.contains('?') { '&' } else { '?' };
-            let upload = Request::new(Method::PUT, format!("{to}{joint}digest={}", blob.digest()))
+            let upload = RegistryRequest::new(Method::PUT, format!("{to}{joint}digest={}", blob.digest()))
                 .content("application/octet-stream", blob.content());
             self.http.send(upload).await?.expect(StatusCode::CREATED).map(drop)
         })
         .await
     }
 
-    /// Pushes a manifest or an index, known by `reference`, a tag or a digest.
-    async fn manifest(&self, manifest: &Blob, reference: &str) -> Result<Answer> {
+    /// Pushes a manifest or an index. `reference` is its tag or digest.
+    async fn manifest(&self, manifest: &Blob, reference: &str) -> Result<RegistryResponse> {
         let what = format!("push the manifest {reference} of {}", self.name);
         let answer = attempts(&what, self.pause, async || {
-            let put = Request::new(Method::PUT, self.url(&format!("manifests/{reference}")))
+            let put = RegistryRequest::new(Method::PUT, self.url(&format!("manifests/{reference}")))
                 .content(manifest.media_type(), manifest.content());
             self.http.send(put).await?.expect(StatusCode::CREATED)
         })
         .await?;
-        if let Some(theirs) = answer.text(&header::HeaderName::from_static("docker-content-digest")) {
+        if let Some(stored) = answer.text(&header::HeaderName::from_static("docker-content-digest")) {
             ensure!(
-                theirs == manifest.digest(),
-                "cannot {what}: it was sent as {} and the registry has it as {theirs}",
+                stored == manifest.digest(),
+                "cannot {what}: it was sent as {} and the registry has it as {stored}",
                 manifest.digest()
             );
         }
         Ok(answer)
     }
 
-    fn url(&self, place: &str) -> String {
-        format!("{}/v2/{}/{place}", self.http.base(), self.name.repository())
+    fn url(&self, path: &str) -> String {
+        format!("{}/v2/{}/{path}", self.http.base(), self.name.repository())
     }
 
-    /// A manifest or an index that the registry has, if it does.
+    /// Returns a manifest or an index, or `None` if the registry does not have it.
     async fn manifest_at(&self, reference: &str, media_type: &str) -> Result<Option<serde_json::Value>> {
         let what = format!("read {reference} of {}", self.name);
         let answer = attempts(&what, self.pause, async || {
-            let get =
-                Request::new(Method::GET, self.url(&format!("manifests/{reference}"))).accept(media_type);
+            let get = RegistryRequest::new(Method::GET, self.url(&format!("manifests/{reference}")))
+                .accept(media_type);
             let answer = self.http.send(get).await?;
             if answer.status == StatusCode::NOT_FOUND {
                 Ok(None)

@@ -1,8 +1,8 @@
-//! What is in a program: a software bill of materials in the format CycloneDX 1.6, as JSON.
+//! Software bills of materials in the format CycloneDX 1.6, as JSON.
 //!
-//! It lists the crates that are compiled into the program, for this target and with these features, with licence and checksum; the
-//! standard library; and the C library, which is linked in too. Crates that only build it (build scripts, derive macros) or test it are
-//! left out. There is no time and no random number in it, so the same sources give the same document.
+//! A document lists the crates that are compiled into a program, with licence and checksum, the standard library and
+//! the C library. Crates that are used only by build scripts, derive macros or tests are not listed. The document has
+//! no timestamps and no random numbers, so that the same sources result in the same document.
 
 mod crates;
 #[cfg(test)]
@@ -11,24 +11,30 @@ mod tests;
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use podward_testbed::Blob;
+use podward_images::Blob;
 use serde_json::{Value, json};
 
-use crates::{Crate, Linked};
+use crates::{Crate, LinkedCrates};
 
-/// The media type of such a document.
+/// The media type of a document.
 const MEDIA_TYPE: &str = "application/vnd.cyclonedx+json";
 
-/// What is known of all crates of the workspace, to make documents of.
-pub(crate) struct Materials(crates::Crates);
+/// The data for the bills of materials of several programs.
+pub(crate) struct Materials(crates::ResolvedCrates);
 
 impl Materials {
-    /// Asks cargo. `packages` are those that are built together: what one needs of a crate all of them get.
+    /// Reads the crates of `packages` from cargo. They are built together, with unified features.
+    ///
+    /// # Errors
+    /// When cargo fails.
     pub(crate) async fn of(packages: &[&str]) -> Result<Self> {
-        crates::Crates::of(packages).await.map(Self)
+        crates::ResolvedCrates::of(packages).await.map(Self)
     }
 
-    /// The document about the program of `package`.
+    /// Returns the document for the program of `package`.
+    ///
+    /// # Errors
+    /// When `package` is not one of the packages.
     pub(crate) fn document(&self, package: &str) -> Result<Blob> {
         let linked = self.0.linked(package)?;
         let std = json!({
@@ -64,7 +70,7 @@ impl Materials {
             "components": components,
             "dependencies": dependencies(&linked, below),
         });
-        // One that people can read, too.
+        // Indented, for people.
         Ok(Blob::new(MEDIA_TYPE, format!("{document:#}\n").into_bytes()))
     }
 }
@@ -89,14 +95,17 @@ fn component(kind: &str, it: &Crate) -> Value {
     component
 }
 
-/// Who needs whom; the program itself needs what every Rust program does.
-fn dependencies<'a>(linked: &Linked<'_>, of_every_program: impl Iterator<Item = &'a str>) -> Vec<Value> {
+/// Returns the dependencies of each component. `of_every_program` are the dependencies of every Rust program.
+fn dependencies<'a>(
+    linked: &LinkedCrates<'_>,
+    of_every_program: impl Iterator<Item = &'a str>,
+) -> Vec<Value> {
     let mut root: BTreeSet<String> = of_every_program.map(str::to_owned).collect();
-    root.extend(linked.needs(linked.root));
+    root.extend(linked.dependencies_of(linked.root));
     let mut all = vec![json!({ "ref": linked.root.purl(), "dependsOn": root })];
     all.extend(linked.below.iter().map(|each| {
-        let needs: BTreeSet<String> = linked.needs(each).collect();
-        json!({ "ref": each.purl(), "dependsOn": needs })
+        let needed: BTreeSet<String> = linked.dependencies_of(each).collect();
+        json!({ "ref": each.purl(), "dependsOn": needed })
     }));
     all
 }

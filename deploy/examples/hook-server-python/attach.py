@@ -1,11 +1,10 @@
-"""The same hook for a system that can't accept connections: it connects to Podward, and the questions come down the stream.
+"""The same hook for a system that cannot accept connections. It connects to Podward and receives questions in a stream.
 
-Podward needs no address, certificate or token of it.
+It needs no Service and no certificate.
 """
 
 import queue
 import random
-import signal
 import sys
 import threading
 from concurrent import futures
@@ -14,30 +13,31 @@ import grpc
 from podward.v1 import hook_pb2 as pb
 from podward.v1 import hook_pb2_grpc
 
+import ending
 import hook
 import options
 from balancer import Balancer
 
-# A connection that is dead without having been closed is noticed after so many milliseconds.
+# Detect a broken connection within these times, in milliseconds.
 KEEP_ALIVE = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
-# Between attempts to attach, in seconds.
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30
+# The delays between attempts to attach, in seconds.
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30
 
 
 class Life(threading.Event):
-    """Set by SIGTERM, which also ends the stream."""
+    """Set when the program is to end. `end` also cancels the stream."""
 
     stream = None
-    pause = FIRST_PAUSE
+    delay = FIRST_DELAY
 
-    def end(self, *_):
+    def end(self):
         self.set()
         if self.stream:
             self.stream.cancel()
 
 
 def attach(channel, token, args, balancer, workers, life):
-    """Answers questions until the stream ends."""
+    """Attaches, and answers questions until the stream ends."""
     up = queue.SimpleQueue()
     up.put(pb.AttachRequest(hello=pb.AttachHello(hook_name=args.hook_name)))
     down = hook_pb2_grpc.HookRegistryStub(channel).Attach(iter(up.get, None), metadata=hook.bearer(token))
@@ -48,11 +48,11 @@ def attach(channel, token, args, balancer, workers, life):
         for message in down:
             kind = message.WhichOneof("message")
             if kind == "attached":
-                life.pause = FIRST_PAUSE
+                life.delay = FIRST_DELAY
                 print(f"attached as {args.hook_name}", flush=True)
             elif kind == "call":
                 workers.submit(_answer, balancer, message.call, up)
-            # `cancelled`: nothing to stop here, answers take no time. An answer to it is ignored.
+            # A `cancelled` call needs no action: Podward ignores its answer.
     finally:
         up.put(None)
 
@@ -61,7 +61,7 @@ def _answer(balancer, call, up):
     try:
         response = hook.answer(balancer, call.request)
     except (hook.BadQuestion, OSError, ValueError) as error:
-        # There is no gRPC error to answer with here: PENDING says what is wrong, and Podward asks again.
+        # A stream cannot answer with a gRPC error. PENDING reports the error, and Podward asks again.
         print(f"call {call.call_id}: {error}", file=sys.stderr, flush=True)
         response = pb.HandleResponse(outcome=pb.OUTCOME_PENDING, message=str(error))
     up.put(pb.AttachRequest(answer=pb.AttachAnswer(call_id=call.call_id, response=response)))
@@ -75,13 +75,12 @@ def main():
         parser.error("--podward, --podward-ca and --token-file are needed")
 
     life = Life()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, life.end)
+    ending.on_signal(life.end)
     balancer = Balancer(args.backends, args.report)
     with futures.ThreadPoolExecutor(max_workers=32) as workers:
         while not life.is_set():
             tls = grpc.ssl_channel_credentials(options.read(args.podward_ca, "rb"))
-            # Read each time: Kubernetes renews it.
+            # Read the token each time, because Kubernetes renews it.
             token = options.read(args.token_file).strip()
             with grpc.secure_channel(args.podward, tls, options=KEEP_ALIVE) as channel:
                 try:
@@ -96,9 +95,9 @@ def main():
                     print(f"not attached: {error.code().name}: {error.details()}", file=sys.stderr, flush=True)
                     if hook.is_final(error):
                         return 1
-            # Podward's leader may have changed, or the network: come back, but not all at once.
-            life.wait(life.pause * random.uniform(0.5, 1))
-            life.pause = min(LONGEST_PAUSE, life.pause * 2)
+            # Attach again after a random delay, so that not all hooks attach at the same time.
+            life.wait(life.delay * random.uniform(0.5, 1))
+            life.delay = min(LONGEST_DELAY, life.delay * 2)
     return 0
 
 

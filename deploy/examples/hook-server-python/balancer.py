@@ -1,4 +1,4 @@
-"""A stand-in for a load balancer: one file says what it is to serve, another, written by the balancer, what it does.
+"""A stand-in for a load balancer: this program writes its backends to one file, and it reports its state in another.
 
     backends.json  {"generation": 2, "backends": {"<pod uid>": {"pod": "shop/web-0", "address": "10.0.0.7:8080"}}}
     report.json    {"generation": 2, "connections": {"10.0.0.7:8080": 3}}
@@ -13,13 +13,13 @@ class Balancer:
     def __init__(self, backends, report):
         self._backends = backends
         self._report = report
-        # Calls for several pods come at the same time; the file is changed by one at a time.
+        # Calls for several pods arrive at the same time, and only one may change the file.
         self._changing = threading.Lock()
 
     def set(self, uid, backend):
-        """Has the pod `uid` served at `backend`, or not at all (None), and gives the generation that says so.
+        """Sets the backend of the pod `uid`, or removes it (None). Returns the generation that contains the change.
 
-        Nothing is written when it is so already, so that being asked twice changes nothing.
+        Writes nothing if there is no change, so that a repeated question has no effect.
         """
         with self._changing:
             wanted = _read(self._backends) or {"generation": 0, "backends": {}}
@@ -30,7 +30,7 @@ class Balancer:
             else:
                 wanted["backends"][uid] = backend
             wanted["generation"] += 1
-            # A reader sees the old file or the new one, never half of one.
+            # Replace the file atomically, so that a reader sees either the old or the new content.
             new = f"{self._backends}.new"
             with open(new, "w", encoding="utf-8") as file:
                 json.dump(wanted, file, indent=2)
@@ -38,12 +38,12 @@ class Balancer:
             return wanted["generation"]
 
     def report(self):
-        """What the balancer does; None if it doesn't say."""
+        """Returns the state of the balancer, or None if it does not report it."""
         return _read(self._report)
 
 
 def _read(path):
-    # A file that can't be read is an error, never an empty one: pods must not be forgotten because of it.
+    # An invalid file is an error and does not count as empty, because that would remove pods from the backends.
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)

@@ -1,4 +1,4 @@
-"""Who calls: Podward sends a bearer token, and the API server says whose it is."""
+"""Authentication of callers: Podward sends a bearer token, and the API server reviews it."""
 
 import json
 import os
@@ -11,8 +11,8 @@ import urllib.request
 import grpc
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-# How long an answer of the API server holds, in seconds.
-GOOD_FOR = 10
+# The time for which a review is cached, in seconds.
+CACHE_SECONDS = 10
 
 
 class Refused(Exception):
@@ -22,7 +22,7 @@ class Refused(Exception):
 
 
 class Caller:
-    """Lets one user in."""
+    """Accepts calls of one user."""
 
     def __init__(self, user, audience, api_server=None, api_ca=None, api_token_file=None):
         self._user = user
@@ -30,19 +30,19 @@ class Caller:
         self._api = api_server or _in_cluster()
         self._tls = ssl.create_default_context(cafile=api_ca or f"{ACCOUNT}/ca.crt")
         self._token_file = api_token_file or f"{ACCOUNT}/token"
-        # The token that was let in last, and when. There is one caller, hence one token.
+        # The last accepted token and the time of its review. There is one caller, so there is one token.
         self._known = (None, 0.0)
         self._lock = threading.Lock()
 
     def check(self, metadata):
-        """Raises Refused unless the call is from the user."""
+        """Raises Refused if the call is not from the user."""
         header = next((value for key, value in metadata if key == "authorization"), "")
         if not header.startswith("Bearer "):
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "send `authorization: Bearer <token>`")
         token = header[len("Bearer ") :]
         with self._lock:
             known, since = self._known
-            if token == known and time.monotonic() - since < GOOD_FOR:
+            if token == known and time.monotonic() - since < CACHE_SECONDS:
                 return
             status = self._review(token)
             if not status.get("authenticated"):
@@ -54,7 +54,7 @@ class Caller:
             self._known = (token, time.monotonic())
 
     def _review(self, token):
-        # A token for another audience may be a stolen one: somebody who was sent it sends it on.
+        # Accept only tokens for this audience: another receiver of a token could use it to call this server.
         spec = {"token": token, "audiences": [self._audience]}
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         with open(self._token_file, encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Generates the Python modules of Podward's gRPC interface from `proto/`, beside this script or in the folder that is given.
+# Generates the Python modules of Podward's gRPC interface from `proto/`, in the given folder or beside this script.
 set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 out=${1:-$here}

@@ -1,26 +1,26 @@
-"""The answers. Each is worked out from what is so now, so it doesn't matter how often, or by whom, a question is asked."""
+"""The answers. They depend only on the present state, so a question can be repeated at any time and to any replica."""
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from podward.v1 import hook_pb2 as pb
 
-# When to ask again while connections end. Podward asks no sooner.
+# The delay until Podward asks again while connections are open.
 RETRY_AFTER = Duration(nanos=500_000_000)
 
 
 class BadQuestion(Exception):
-    """A question that this hook has no answer to."""
+    """A question that this hook cannot answer."""
 
 
 def answer(balancer, question):
-    """The answer to a HandleRequest."""
+    """Returns the answer to a HandleRequest. Raises BadQuestion if there is none."""
     pod = question.pod
     if not pod.uid:
-        raise BadQuestion("there is no pod with a uid in it")
+        raise BadQuestion("the request has no pod with a UID")
     if question.phase == pb.PHASE_PREPARE:
-        response = _let_go(balancer, pod)
+        response = _drain(balancer, pod)
     elif question.phase == pb.PHASE_COMPLETE:
-        response = _take_in(balancer, pod)
+        response = _add(balancer, pod)
     elif question.phase == pb.PHASE_RELEASE:
         response = _forget(balancer, pod)
     else:
@@ -35,22 +35,22 @@ def answer(balancer, question):
     return response
 
 
-def _let_go(balancer, pod):
-    """PREPARE: no new connections, then wait for the open ones."""
+def _drain(balancer, pod):
+    """PREPARE: removes the pod from the backends, and waits until its connections have ended."""
     generation = balancer.set(pod.uid, None)
     report = balancer.report()
     if report is None:
-        return _done(pb.EVIDENCE_LEVEL_ASSUMED, "the balancer was told, and doesn't report")
+        return _done(pb.EVIDENCE_LEVEL_ASSUMED, "the balancer does not report its state")
     if report["generation"] < generation:
-        return _pending("the balancer has not taken in the change yet")
+        return _pending("the balancer has not applied the change yet")
     still_open = report["connections"].get(_address(pod), 0)
     if still_open:
         return _pending("1 connection is left" if still_open == 1 else f"{still_open} connections are left")
-    return _done(pb.EVIDENCE_LEVEL_PROVEN, f"out since generation {generation}, no connection left")
+    return _done(pb.EVIDENCE_LEVEL_PROVEN, f"removed in generation {generation}, no open connections")
 
 
-def _take_in(balancer, pod):
-    """COMPLETE: take it in, then wait until the balancer has."""
+def _add(balancer, pod):
+    """COMPLETE: adds the pod to the backends, and waits until the balancer has applied the change."""
     if _tcp_port(pod) is None:
         why = f"no container of {pod.namespace}/{pod.name} declares a TCP port to send traffic to"
         return pb.HandleResponse(outcome=pb.OUTCOME_REJECTED, message=why)
@@ -60,16 +60,16 @@ def _take_in(balancer, pod):
     generation = balancer.set(pod.uid, {"pod": f"{pod.namespace}/{pod.name}", "address": address})
     report = balancer.report()
     if report is None:
-        return _done(pb.EVIDENCE_LEVEL_ASSUMED, "the balancer was told, and doesn't report")
+        return _done(pb.EVIDENCE_LEVEL_ASSUMED, "the balancer does not report its state")
     if report["generation"] < generation:
-        return _pending("the balancer has not taken in the change yet")
-    return _done(pb.EVIDENCE_LEVEL_PROVEN, f"in since generation {generation}")
+        return _pending("the balancer has not applied the change yet")
+    return _done(pb.EVIDENCE_LEVEL_PROVEN, f"added in generation {generation}")
 
 
 def _forget(balancer, pod):
-    """RELEASE: the pod is gone, so there is nothing to wait for."""
+    """RELEASE: removes the pod from the backends. The pod has ended, so there is nothing to wait for."""
     generation = balancer.set(pod.uid, None)
-    return _done(pb.EVIDENCE_LEVEL_ASSUMED, f"out of the backends of generation {generation}")
+    return _done(pb.EVIDENCE_LEVEL_ASSUMED, f"removed in generation {generation}")
 
 
 def _tcp_port(pod):
@@ -93,10 +93,10 @@ def _pending(what):
 
 
 def register(channel, token, name, labels, **connection):
-    """Registers the hook, and gives what Podward finds odd about it.
+    """Registers the hook, and returns the warnings of Podward.
 
-    `connection` is `endpoint=Endpoint(..)` or `attachment=Attachment()`. What is not set has a default: 5 minutes for an answer,
-    and pods wait on after that.
+    `connection` is `endpoint=Endpoint(..)` or `attachment=Attachment()`. The other fields have defaults: the deadline
+    is 5 minutes, and after it pods continue to wait.
     """
     from podward.v1 import hook_pb2_grpc
 
@@ -112,10 +112,10 @@ def register(channel, token, name, labels, **connection):
 
 
 def bearer(token):
-    """The metadata that says who calls."""
+    """Returns the metadata that authenticates this program."""
     return [("authorization", f"Bearer {token}")]
 
 
 def is_final(error):
-    """Whether trying again would not help: the hook itself is wrong."""
+    """Returns true if a retry cannot succeed, because the hook is invalid."""
     return error.code() == grpc.StatusCode.INVALID_ARGUMENT

@@ -1,15 +1,15 @@
-"""What both programs are told on the command line."""
+"""The command line of both programs."""
 
 import argparse
 
 
 def parser(description):
     options = argparse.ArgumentParser(description=description)
-    options.add_argument("--backends", required=True, help="what the balancer is to serve: written here")
-    options.add_argument("--report", required=True, help="what the balancer does: written by the balancer, read here")
-    options.add_argument("--podward", metavar="HOST:PORT", help="Podward's gRPC address")
-    options.add_argument("--podward-ca", metavar="FILE", help="certificates that Podward's is checked against")
-    options.add_argument("--token-file", metavar="FILE", help="the token that says to Podward who this is")
+    options.add_argument("--backends", required=True, help="the file for the backends, written by this program")
+    options.add_argument("--report", required=True, help="the file with the state, written by the balancer")
+    options.add_argument("--podward", metavar="HOST:PORT", help="the gRPC address of Podward")
+    options.add_argument("--podward-ca", metavar="FILE", help="PEM certificates of Podward's authorities")
+    options.add_argument("--token-file", metavar="FILE", help="the token that authenticates this program to Podward")
     options.add_argument("--hook-name", default="example-balancer", help="the name of the hook")
     options.add_argument(
         "--pod-label",
@@ -17,7 +17,7 @@ def parser(description):
         type=_label,
         action="append",
         default=[],
-        help="a label of the pods that it is for; may be given several times",
+        help="a label of the pods that the hook selects; can be repeated",
     )
     return options
 

@@ -1,10 +1,9 @@
-"""A hook server for Podward: it keeps a load balancer's backends, and answers when the balancer has let go of a pod or taken it in.
+"""A hook server for Podward. It removes pods from the backends of a load balancer, and adds them.
 
-Podward connects to it. For a system that can't accept connections see attach.py.
+Podward connects to it. For a system that cannot accept connections, see attach.py.
 """
 
 import random
-import signal
 import sys
 import threading
 from concurrent import futures
@@ -14,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from podward.v1 import hook_pb2 as pb
 from podward.v1 import hook_pb2_grpc
 
+import ending
 import hook
 import options
 from balancer import Balancer
@@ -37,7 +37,7 @@ class Handler(hook_pb2_grpc.HookHandlerServicer):
         except hook.BadQuestion as bad:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(bad))
         except (OSError, ValueError) as error:
-            # An error counts as unreachable: Podward asks again, later and later, and shows the text.
+            # An error means that the hook is unreachable. Podward retries with growing delays, and shows the message.
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
 
@@ -58,7 +58,7 @@ def serve(args):
 
 
 def credentials(cert, key):
-    """A certificate that is read anew when it has changed: whoever makes it renews it before it expires."""
+    """Returns credentials that read the certificate again when it has changed."""
     last = None
 
     def fetch():
@@ -73,15 +73,15 @@ def credentials(cert, key):
 
 
 def register(args, stopping):
-    """Registers, however long it takes until Podward is there, and gives whether it could.
+    """Registers the hook, and retries until Podward is available. Returns false if the hook is invalid.
 
-    Registering again what is registered changes nothing, so this is done at every start, by every replica.
+    A repeated registration changes nothing, so every replica registers whenever it starts.
     """
     tls = grpc.ssl_channel_credentials(options.read(args.podward_ca, "rb"))
     endpoint = pb.Endpoint(url=args.url, ca_certificates=options.read(args.ca))
     pause = 0.5
     while not stopping.is_set():
-        # Read each time: Kubernetes renews it.
+        # Read the token each time, because Kubernetes renews it.
         token = options.read(args.token_file).strip()
         with grpc.secure_channel(args.podward, tls) as channel:
             try:
@@ -99,26 +99,25 @@ def register(args, stopping):
 
 def main():
     parser = options.parser(__doc__.splitlines()[0])
-    parser.add_argument("--bind", default="0.0.0.0:9445", help="where Podward's calls are taken")
-    parser.add_argument("--tls-cert", required=True, metavar="FILE", help="certificate of this server")
-    parser.add_argument("--tls-key", required=True, metavar="FILE", help="private key of this server")
-    parser.add_argument("--url", help="where Podward reaches this server, https://HOST:PORT")
-    parser.add_argument("--ca", metavar="FILE", help="certificates that this server's is checked against")
-    parser.add_argument("--caller", metavar="USER", help="the user that may call; anybody if not given")
-    parser.add_argument("--audience", default="podward-hooks", help="the audience that the caller's token has to be for")
-    parser.add_argument("--api-server", metavar="URL", help="the API server, if this doesn't run in a pod")
-    parser.add_argument("--api-ca", metavar="FILE", help="and the certificates that its is checked against")
-    parser.add_argument("--api-token-file", metavar="FILE", help="and the token for it")
+    parser.add_argument("--bind", default="0.0.0.0:9445", help="the address that this server listens on")
+    parser.add_argument("--tls-cert", required=True, metavar="FILE", help="the PEM certificate of this server")
+    parser.add_argument("--tls-key", required=True, metavar="FILE", help="the PEM private key of this server")
+    parser.add_argument("--url", help="the URL at which Podward reaches this server, https://HOST:PORT")
+    parser.add_argument("--ca", metavar="FILE", help="PEM certificates of this server's authorities")
+    parser.add_argument("--caller", metavar="USER", help="the only user that may call; by default, all users")
+    parser.add_argument("--audience", default="podward-hooks", help="the required audience of the caller's token")
+    parser.add_argument("--api-server", metavar="URL", help="the API server, outside of a pod")
+    parser.add_argument("--api-ca", metavar="FILE", help="PEM certificates of its authorities, outside of a pod")
+    parser.add_argument("--api-token-file", metavar="FILE", help="the token for the API server, outside of a pod")
     args = parser.parse_args()
     if args.podward and not (args.podward_ca and args.token_file and args.url and args.ca):
         parser.error("--podward needs --podward-ca, --token-file, --url and --ca")
 
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    ending.on_signal(stopping.set)
     server = serve(args)
-    # Podward looks whether the endpoint answers before it takes the hook, so this is done while serving. The hook stays registered
-    # when this process ends: it, or another replica, will be back.
+    # Register while serving, because Podward checks that the endpoint answers. The hook stays registered when this
+    # process ends, because it restarts, or another replica answers.
     registered = register(args, stopping) if args.podward else True
     if registered:
         stopping.wait()

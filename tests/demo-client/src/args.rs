@@ -6,35 +6,36 @@ use clap::Parser;
 
 use crate::report::Connections;
 
-/// Sends a Service requests and counts what is lost
+/// Sends requests to a Service and counts the lost ones
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
-pub struct Args {
+pub struct ClientArgs {
     /// Address and port of the Service
     #[arg(long)]
     pub target: SocketAddr,
-    /// What is asked for
+    /// Path of the requests
     #[arg(long, default_value = "/")]
     pub path: String,
-    /// How connections are used; given twice, both ways are taken at the same time, each at the full rate
+    /// Kind of connections; given twice, both kinds run at the same time, each at the full rate
     #[arg(long, value_enum, default_values = ["new"])]
     pub connections: Vec<Connections>,
-    /// Requests a second
+    /// Requests per second
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rate: u32,
-    /// Connections that are kept alive
+    /// Number of connections that are kept alive
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub pool: u16,
-    /// Milliseconds after which a request without a whole answer has failed
+    /// Milliseconds after which a request without a complete response fails
     #[arg(long, default_value = "5000", value_parser = milliseconds)]
     pub timeout: Duration,
-    /// Seconds to wait for a first good answer before the load begins: a Service that is new is not known everywhere at once
+    /// Seconds to wait for a first good response before the load begins: a new Service is not known everywhere at
+    /// once
     #[arg(long, default_value = "0", value_parser = seconds)]
     pub await_first: Duration,
     /// Seconds after which the load ends by itself
     #[arg(long, default_value = "600", value_parser = seconds)]
     pub longest: Duration,
-    /// Address of the control port, with /report and /stop
+    /// Address of the control port with /report and /stop
     #[arg(long)]
     pub control: SocketAddr,
 }

@@ -1,4 +1,4 @@
-//! The control port, and how the loads end.
+//! The control port, and the end of the loads.
 
 use std::{convert::Infallible, io, sync::Arc};
 
@@ -18,23 +18,24 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{args::Args, load::Load, report::Report};
+use crate::{args::ClientArgs, load::RunningLoad, report::ClientReport};
 
-struct Control {
-    loads: Vec<Arc<Load>>,
+struct ControlServer {
+    loads: Vec<Arc<RunningLoad>>,
     stop: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
-    /// The last report has been fetched.
+    /// True when the last report was fetched.
     told: watch::Sender<bool>,
 }
 
-pub(crate) async fn run(args: Args) -> io::Result<()> {
+pub(crate) async fn run(args: ClientArgs) -> io::Result<()> {
     let listener = TcpListener::bind(args.control).await?;
     let mut terminated = signal(SignalKind::terminate())?;
     let (stop, stops) = watch::channel(false);
     let (stopped, told) = (watch::Sender::new(false), watch::Sender::new(false));
-    let loads: Vec<_> = args.connections.iter().map(|connections| Load::new(&args, *connections)).collect();
-    let control = Arc::new(Control { loads, stop, stopped, told });
+    let loads: Vec<_> =
+        args.connections.iter().map(|connections| RunningLoad::new(&args, *connections)).collect();
+    let control = Arc::new(ControlServer { loads, stop, stopped, told });
     let mut running: JoinSet<()> = control.loads.iter().map(|load| load.clone().run(stops.clone())).collect();
     let mut end = control.told.subscribe();
     let limit = tokio::time::sleep(args.longest);
@@ -48,7 +49,7 @@ pub(crate) async fn run(args: Args) -> io::Result<()> {
                 control.stopped.send_replace(true);
             },
             _ = end.wait_for(|told| *told) => return Ok(()),
-            // Nobody asks any more.
+            // Nobody fetches the report any more.
             () = &mut limit => break,
             _ = terminated.recv() => break,
         }
@@ -59,25 +60,25 @@ pub(crate) async fn run(args: Args) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve(control: Arc<Control>, stream: TcpStream) {
+async fn serve(control: Arc<ControlServer>, stream: TcpStream) {
     let service = service_fn(|request: Request<Incoming>| {
         let control = control.clone();
         async move { Ok::<_, Infallible>(control.answer(request.uri().path()).await) }
     });
     let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
-    // Whoever asked may ask again.
+    // The caller may ask again.
     if connection.await.is_ok() && *control.stopped.borrow() {
         control.told.send_replace(true);
     }
 }
 
-impl Control {
+impl ControlServer {
     async fn answer(&self, path: &str) -> Response<Full<Bytes>> {
         let (status, content_type, body) = match path {
             "/report" => (StatusCode::OK, "application/json", self.report()),
             "/stop" => {
                 self.stop.send_replace(true);
-                // It can't fail: the sender is ours.
+                // This cannot fail, because this struct owns the sender.
                 let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
                 (StatusCode::OK, "application/json", self.report())
             }
@@ -90,7 +91,7 @@ impl Control {
     }
 
     fn report(&self) -> String {
-        let report = Report { loads: self.loads.iter().map(|load| load.report()).collect() };
+        let report = ClientReport { loads: self.loads.iter().map(|load| load.report()).collect() };
         serde_json::to_string(&report).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"))
     }
 }

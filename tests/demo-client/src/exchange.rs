@@ -1,7 +1,7 @@
-//! One request and its answer, by HTTP/1.1 over TCP.
+//! One request and its response, with HTTP/1.1 over TCP.
 //!
-//! Spoken here and not by a client library, because what is to be known, whether a connection ended before the first byte of the
-//! answer, is what libraries hide.
+//! This does not use a client library, because libraries hide whether a connection closed before the first byte of
+//! the response.
 
 use std::io;
 
@@ -10,42 +10,45 @@ use tokio::{
     net::TcpStream,
 };
 
-/// More than this is no head of an answer that this client asked for.
+/// The limit for the head of a response, in bytes.
 const LONGEST_HEAD: usize = 16 * 1024;
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     /// The HTTP status.
     pub(crate) status: u16,
-    /// Whether the connection may carry another request.
+    /// True if the connection can be reused.
     pub(crate) reusable: bool,
 }
 
-/// Why there is no whole answer.
+/// The reason why there is no complete response.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
-    /// In a few words, the same ones for the same reason.
+pub(crate) struct BrokenExchange {
+    /// A short reason, always the same text for the same cause.
     pub(crate) reason: String,
-    /// The connection ended before the first byte of the answer.
+    /// True if the connection closed before the first byte of the response.
     pub(crate) unanswered: bool,
 }
 
-/// The bytes of a request for `path` of `host`.
+/// Returns the bytes of a request for `path` of `host`.
 pub(crate) fn request(host: &str, path: &str, keep_alive: bool) -> Vec<u8> {
     let connection = if keep_alive { "keep-alive" } else { "close" };
     format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: {connection}\r\n\r\n").into_bytes()
 }
 
-/// Sends `request` and reads the answer to its end.
-pub(crate) async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, Broken> {
-    let unanswered = |error: &io::Error| Broken { reason: words(error), unanswered: true };
+/// Sends `request` and reads the complete response.
+pub(crate) async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<HttpAnswer, BrokenExchange> {
+    let unanswered = |error: &io::Error| BrokenExchange { reason: words(error), unanswered: true };
     stream.write_all(request).await.map_err(|error| unanswered(&error))?;
     let mut buffer = Vec::with_capacity(1024);
     loop {
         match stream.read_buf(&mut buffer).await {
             Ok(0) if buffer.is_empty() => {
-                return Err(Broken { reason: "closed before the answer".to_owned(), unanswered: true });
+                return Err(BrokenExchange {
+                    reason: "closed before the answer".to_owned(),
+                    unanswered: true,
+                });
             }
             Ok(0) => return Err(broken("closed within the answer")),
             Err(error) if buffer.is_empty() => return Err(unanswered(&error)),
@@ -58,8 +61,8 @@ pub(crate) async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<A
     }
 }
 
-/// The answer, if `bytes` have all of it.
-fn parse(bytes: &[u8]) -> Result<Option<Answer>, Broken> {
+/// Returns the response, or `None` if `bytes` are incomplete.
+fn parse(bytes: &[u8]) -> Result<Option<HttpAnswer>, BrokenExchange> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
     let length = match head.parse(bytes) {
@@ -75,15 +78,15 @@ fn parse(bytes: &[u8]) -> Result<Option<Answer>, Broken> {
     let body = header("content-length").and_then(|text| text.trim().parse::<usize>().ok());
     let body = body.ok_or_else(|| broken("an answer without content-length"))?;
     let reusable = !header("connection").is_some_and(|text| text.eq_ignore_ascii_case("close"));
-    let answer = Answer { status: head.code.unwrap_or_default(), reusable };
+    let answer = HttpAnswer { status: head.code.unwrap_or_default(), reusable };
     Ok((bytes.len() >= length.saturating_add(body)).then_some(answer))
 }
 
-fn broken(reason: &str) -> Broken {
-    Broken { reason: reason.to_owned(), unanswered: false }
+fn broken(reason: &str) -> BrokenExchange {
+    BrokenExchange { reason: reason.to_owned(), unanswered: false }
 }
 
-/// An error without what differs from case to case.
+/// Returns the text of an error without its variable parts.
 pub(crate) fn words(error: &io::Error) -> String {
     error.kind().to_string()
 }
@@ -98,13 +101,13 @@ mod tests {
         for end in 0..bytes.len() {
             assert_eq!(parse(&bytes[..end]), Ok(None), "{end}");
         }
-        assert_eq!(parse(bytes), Ok(Some(Answer { status: 200, reusable: true })));
+        assert_eq!(parse(bytes), Ok(Some(HttpAnswer { status: 200, reusable: true })));
         let last = b"HTTP/1.1 503 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-        assert_eq!(parse(last), Ok(Some(Answer { status: 503, reusable: false })));
+        assert_eq!(parse(last), Ok(Some(HttpAnswer { status: 503, reusable: false })));
     }
 
     #[test]
-    fn what_is_no_answer_is_said() {
+    fn an_invalid_response_is_reported() {
         assert_eq!(parse(b"HTTP/1.1 200 OK\r\n\r\n"), Err(broken("an answer without content-length")));
         assert!(parse(b"SSH-2.0-x\r\n").is_err());
         assert!(parse(&[&b"HTTP/1.1 200 OK\r\nx: "[..], &[b'a'; LONGEST_HEAD]].concat()).is_err());

@@ -1,13 +1,13 @@
-//! Clients of a Service, to see what it loses: so many requests a second whatever becomes of them, counted, timed, and reported
-//! over HTTP.
+//! Clients of a Service that count the requests it loses: a fixed number of requests a second, counted, timed, and
+//! reported over HTTP.
 //!
-//! | control path | answer |
+//! | control path | response |
 //! |---|---|
-//! | `/report` | the [`Report`] so far, as JSON |
-//! | `/stop` | ends the load, waits for the requests that are under way, and answers with the last report |
+//! | `/report` | the [`ClientReport`] so far, as JSON |
+//! | `/stop` | ends the load, waits for the pending requests, and returns the last report |
 //!
-//! The load is *open-loop*: a request is due every so often, whether the ones before it have been answered or not, as with
-//! users who know nothing of each other. Everything runs on one thread, since what is measured runs on the same machine.
+//! The load is *open-loop*: requests are due at fixed times, whether earlier ones have been answered or not, like
+//! those of independent users. Everything runs on one thread, because the measured system runs on the same machine.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -18,13 +18,13 @@ mod pool;
 mod report;
 mod tally;
 
-pub use args::Args;
-pub use report::{Connections, Failure, LoadReport, Report, Second};
+pub use args::ClientArgs;
+pub use report::{ClientReport, Connections, LoadReport, LoadSecond, RequestFailure};
 
-/// Runs the load until it is stopped over the control port, by SIGTERM, or by its own time limit.
+/// Runs the load until it is stopped over the control port, by SIGTERM, or by its time limit.
 ///
 /// # Errors
-/// When the control port can't be had.
-pub async fn run(args: Args) -> std::io::Result<()> {
+/// Fails if the control port cannot be opened.
+pub async fn run(args: ClientArgs) -> std::io::Result<()> {
     control::run(args).await
 }

@@ -1,4 +1,4 @@
-//! One load: a request whenever one is due.
+//! One load: sends each request when it is due.
 
 use std::{
     sync::Arc,
@@ -12,54 +12,54 @@ use tokio::{
 };
 
 use crate::{
-    args::Args,
-    exchange::{self, Answer, Broken, exchange},
-    pool::{self, Pool},
+    args::ClientArgs,
+    exchange::{self, BrokenExchange, HttpAnswer, exchange},
+    pool::{self, ConnectionPool},
     report::{Connections, LoadReport},
     tally::Tally,
 };
 
-/// Requests that may be under way. A Service that answers nothing at all would otherwise let them pile up.
+/// The number of concurrent requests. It bounds the requests to a Service that never responds.
 const MOST_UNDER_WAY: usize = 4096;
-/// How soon the first good answer is tried for again.
+/// The interval of the attempts to get the first good response.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// A load that is running or has ended.
 #[derive(Debug)]
-pub(crate) struct Load {
-    args: Args,
+pub(crate) struct RunningLoad {
+    args: ClientArgs,
     connections: Connections,
     request: Vec<u8>,
     under_way: Arc<Semaphore>,
-    pool: Mutex<Pool>,
+    pool: Mutex<ConnectionPool>,
     tally: Mutex<Tally>,
     ended: Mutex<Option<Instant>>,
 }
 
-impl Load {
-    pub(crate) fn new(args: &Args, connections: Connections) -> Arc<Self> {
+impl RunningLoad {
+    pub(crate) fn new(args: &ClientArgs, connections: Connections) -> Arc<Self> {
         let keep_alive = connections == Connections::KeepAlive;
         Arc::new(Self {
             request: exchange::request(&args.target.to_string(), &args.path, keep_alive),
             connections,
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY)),
-            pool: Mutex::new(Pool::new(usize::from(args.pool))),
+            pool: Mutex::new(ConnectionPool::new(usize::from(args.pool))),
             tally: Mutex::new(Tally::new(connections, Instant::now())),
             ended: Mutex::new(None),
             args: args.clone(),
         })
     }
 
-    /// Sends requests until `stop` is true, and then waits for those that are under way.
+    /// Sends requests until `stop` is true, then waits for the pending ones.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => {}
             () = self.prepare() => {}
         }
-        // Whatever it took to prepare is no part of the load.
+        // The preparation is not part of the load.
         *self.tally.lock() = Tally::new(self.connections, Instant::now());
         let mut due = tokio::time::interval(Duration::from_secs(1) / self.args.rate);
-        // A request that was due while this process didn't get to run is sent all the same: the load doesn't wait.
+        // A request that was due while this process was not scheduled is sent anyway.
         due.set_missed_tick_behavior(MissedTickBehavior::Burst);
         loop {
             let at = tokio::select! {
@@ -80,7 +80,7 @@ impl Load {
             }
         }
         *self.ended.lock() = Some(Instant::now());
-        // Each gives up after its own timeout.
+        // Each ends after its own timeout.
         let all = u32::try_from(MOST_UNDER_WAY).unwrap_or(u32::MAX);
         drop(self.under_way.acquire_many(all).await);
     }
@@ -95,18 +95,18 @@ impl Load {
         }
     }
 
-    /// Opens the connections that are to be kept alive: a crowd of clients that has been there for a while.
+    /// Opens the connections that are kept alive, like clients that have run for a while.
     async fn fill(&self) {
         while self.pool.lock().has_room() {
             match tokio::time::timeout(self.args.timeout, pool::open(self.args.target)).await {
                 Ok(Ok(stream)) => self.pool.lock().give(stream),
-                // The requests will tell.
+                // The requests will report the failure.
                 Ok(Err(_)) | Err(_) => return,
             }
         }
     }
 
-    /// What has become of the load so far.
+    /// Returns the results so far.
     pub(crate) fn report(&self) -> LoadReport {
         let end = self.ended.lock().unwrap_or_else(Instant::now);
         self.tally.lock().report(end)
@@ -126,7 +126,7 @@ impl Load {
         }
     }
 
-    async fn ask(&self) -> Result<Answer, Broken> {
+    async fn ask(&self) -> Result<HttpAnswer, BrokenExchange> {
         let used = match self.connections {
             Connections::KeepAlive => self.pool.lock().take(),
             Connections::New => None,
@@ -142,7 +142,7 @@ impl Load {
         }
         self.tally.lock().opened += 1;
         let opened = pool::open(self.args.target).await;
-        let mut stream = opened.map_err(|error| Broken {
+        let mut stream = opened.map_err(|error| BrokenExchange {
             reason: format!("connect: {}", exchange::words(&error)),
             unanswered: true,
         })?;
@@ -151,7 +151,7 @@ impl Load {
         answer
     }
 
-    fn keep(&self, stream: tokio::net::TcpStream, answer: &Result<Answer, Broken>) {
+    fn keep(&self, stream: tokio::net::TcpStream, answer: &Result<HttpAnswer, BrokenExchange>) {
         let reusable = answer.as_ref().is_ok_and(|answer| answer.reusable);
         if reusable && self.connections == Connections::KeepAlive {
             self.pool.lock().give(stream);

@@ -4,5 +4,5 @@ use clap::Parser;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
-    demo_client::run(demo_client::Args::parse()).await
+    demo_client::run(demo_client::ClientArgs::parse()).await
 }

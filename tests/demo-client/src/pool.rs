@@ -4,23 +4,23 @@ use std::{collections::VecDeque, io, net::SocketAddr};
 
 use tokio::net::TcpStream;
 
-/// Connections that no request uses, the one that was idle longest first: so all are used, and the load is spread over as many
-/// servers as a real crowd of clients would reach.
+/// The idle connections, the longest idle one first. So all connections are used, and the load is spread over as many
+/// servers as with many clients.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct ConnectionPool {
     idle: VecDeque<TcpStream>,
     size: usize,
 }
 
-impl Pool {
+impl ConnectionPool {
     pub(crate) fn new(size: usize) -> Self {
         Self { idle: VecDeque::with_capacity(size), size }
     }
 
-    /// A connection that was used before and isn't known to be closed.
+    /// Returns an idle connection that is not known to be closed.
     pub(crate) fn take(&mut self) -> Option<TcpStream> {
         while let Some(stream) = self.idle.pop_front() {
-            // Nothing to read, and no end: what a server that has closed shows.
+            // There is nothing to read, not even an end of file, which a closing server sends.
             let nothing = stream.try_read(&mut [0; 1]);
             if nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 return Some(stream);
@@ -29,14 +29,14 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection for the next request. One too many is closed.
+    /// Keeps a connection for the next request. Closes it if there are enough.
     pub(crate) fn give(&mut self, stream: TcpStream) {
         if self.idle.len() < self.size {
             self.idle.push_back(stream);
         }
     }
 
-    /// Whether there are fewer connections than there may be.
+    /// Returns whether the pool may open another connection.
     pub(crate) fn has_room(&self) -> bool {
         self.idle.len() < self.size
     }

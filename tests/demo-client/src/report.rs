@@ -1,23 +1,23 @@
-//! What a load tells of itself.
+//! The report of a load.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// How connections are used.
+/// The use of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connections {
-    /// A connection of its own for each request.
+    /// A new connection for each request.
     New,
-    /// A pool of connections that stay open. A request is sent again, once and on a fresh connection, when a connection that was used
-    /// before ends before the first byte of the answer: it can't have been answered, and clients such as Go's and Java's do so with
-    /// idempotent requests.
+    /// A pool of connections that stay open. If a reused connection closes before the first byte of the response, the
+    /// request is sent once more on a new connection. It cannot have been answered, and clients such as those of Go
+    /// and Java do the same for idempotent requests.
     KeepAlive,
 }
 
 impl Connections {
-    /// As on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,58 +33,59 @@ impl fmt::Display for Connections {
     }
 }
 
-/// All loads of a client.
+/// The loads of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// One for each way to use connections.
+pub struct ClientReport {
+    /// The report of each kind of connections.
     pub loads: Vec<LoadReport>,
 }
 
-/// What became of the requests of one load.
+/// The results of one load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadReport {
-    /// How connections are used.
+    /// The kind of connections.
     pub connections: Connections,
-    /// How long it has gone on, in seconds.
+    /// The duration, in seconds.
     pub seconds: f64,
-    /// Requests that have come to an end, good or bad.
+    /// The number of finished requests, good or bad.
     pub requests: u64,
-    /// Those of them that got no good answer.
+    /// The number of requests without a good response.
     pub failed: u64,
-    /// How many failed for which reason.
+    /// The number of failed requests by reason.
     pub reasons: BTreeMap<String, u64>,
-    /// The first of them, one by one.
-    pub failures: Vec<Failure>,
-    /// Requests that were sent a second time, on a fresh connection.
+    /// The first failed requests.
+    pub failures: Vec<RequestFailure>,
+    /// The number of requests that were sent again on a new connection.
     pub sent_again: u64,
-    /// Connections that were opened.
+    /// The number of opened connections.
     pub opened: u64,
-    /// The longest time without a good answer, in milliseconds.
+    /// The longest time without a good response, in milliseconds.
     pub longest_pause_ms: f64,
-    /// The time within which half of the good answers came, in milliseconds.
+    /// The median time to a good response, in milliseconds.
     pub median_ms: f64,
-    /// The time within which 99 % of the good answers came, in milliseconds.
+    /// The 99th percentile of the time to a good response, in milliseconds.
     pub p99_ms: f64,
-    /// What came to an end in each second.
-    pub series: Vec<Second>,
+    /// The requests that finished in each second.
+    pub series: Vec<LoadSecond>,
 }
 
-/// A request that got no good answer.
+/// A request without a good response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failure {
-    /// Why.
+pub struct RequestFailure {
+    /// The reason.
     pub reason: String,
-    /// When that was known, in milliseconds since the Unix epoch.
+    /// The time of the failure, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// How long after it was due, in milliseconds. A connection whose first packet was lost tries again after 1,000, and after 3,000.
+    /// The time since it was due, in milliseconds. TCP repeats a lost first packet after 1,000 and after 3,000
+    /// milliseconds.
     pub took_ms: f64,
 }
 
 /// One second of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Second {
-    /// Requests that came to an end.
+pub struct LoadSecond {
+    /// The number of finished requests.
     pub requests: u64,
-    /// Those of them that failed.
+    /// The number of failed ones among them.
     pub failed: u64,
 }

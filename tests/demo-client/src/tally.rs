@@ -1,11 +1,11 @@
-//! Counts what becomes of requests.
+//! Counts the results of requests.
 
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crate::report::{Connections, Failure, LoadReport, Second};
+use crate::report::{Connections, LoadReport, LoadSecond, RequestFailure};
 
 /// The counts of one load.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub(crate) struct Tally {
     longest_pause: Duration,
     latencies: Vec<Duration>,
     reasons: BTreeMap<String, u64>,
-    failures: Vec<Failure>,
-    series: Vec<Second>,
+    failures: Vec<RequestFailure>,
+    series: Vec<LoadSecond>,
     pub(crate) sent_again: u64,
     pub(crate) opened: u64,
 }
@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// A request that was due at `due` got a good answer.
+    /// Counts a request that was due at `due` and got a good response.
     pub(crate) fn succeeded(&mut self, due: Instant, now: Instant) {
         self.longest_pause = self.longest_pause.max(now.saturating_duration_since(self.last_success));
         self.last_success = now;
@@ -46,13 +46,13 @@ impl Tally {
         self.second(now).requests += 1;
     }
 
-    /// A request that was due at `due` got none.
+    /// Counts a request that was due at `due` and got no good response.
     pub(crate) fn failed(&mut self, reason: String, due: Instant, now: Instant) {
         if self.failures.len() < MOST_FAILURES {
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let at_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
             let took_ms = milliseconds(&now.saturating_duration_since(due));
-            self.failures.push(Failure { reason: reason.clone(), at_ms, took_ms });
+            self.failures.push(RequestFailure { reason: reason.clone(), at_ms, took_ms });
         }
         *self.reasons.entry(reason).or_default() += 1;
         let second = self.second(now);
@@ -60,16 +60,16 @@ impl Tally {
         second.failed += 1;
     }
 
-    fn second(&mut self, now: Instant) -> &mut Second {
+    fn second(&mut self, now: Instant) -> &mut LoadSecond {
         let index = now.saturating_duration_since(self.started).as_secs();
         let index = usize::try_from(index).unwrap_or(usize::MAX).min(MOST_SECONDS);
         if self.series.len() <= index {
-            self.series.resize(index + 1, Second::default());
+            self.series.resize(index + 1, LoadSecond::default());
         }
         &mut self.series[index]
     }
 
-    /// All of it, for a load that has gone on until `end`.
+    /// Returns the report of a load that has run until `end`.
     pub(crate) fn report(&self, end: Instant) -> LoadReport {
         let failed = self.reasons.values().sum();
         let mut latencies = self.latencies.clone();
@@ -96,10 +96,10 @@ impl Tally {
     }
 }
 
-/// So many failures are told one by one; the others are only counted.
+/// The number of failures that are listed. Others are only counted.
 const MOST_FAILURES: usize = 20;
 
-/// Later seconds are counted with this one: a bound for the memory.
+/// Later seconds are counted with this one, to bound the memory.
 const MOST_SECONDS: usize = 24 * 3600;
 
 fn milliseconds(duration: &Duration) -> f64 {
@@ -126,9 +126,9 @@ mod tests {
         assert_eq!(took, [10.0, 1010.0]);
         assert!((report.longest_pause_ms - 690.0).abs() < 1e-6, "{}", report.longest_pause_ms);
         assert!((report.median_ms - 10.0).abs() < 1e-6, "{}", report.median_ms);
-        let series = [Second { requests: 3, failed: 1 }, Second { requests: 1, failed: 1 }];
+        let series = [LoadSecond { requests: 3, failed: 1 }, LoadSecond { requests: 1, failed: 1 }];
         assert_eq!(report.series, series);
-        // A pause that still goes on counts too.
+        // A pause that has not ended counts, too.
         assert!((tally.report(at(2000)).longest_pause_ms - 1300.0).abs() < 1e-6);
     }
 }

@@ -1,4 +1,4 @@
-//! What the server answers.
+//! The responses of the server.
 
 use std::{
     sync::{
@@ -15,9 +15,9 @@ use hyper::{
     header::{CONNECTION, CONTENT_TYPE, HeaderValue},
 };
 
-use crate::settings::Settings;
+use crate::settings::ServerSettings;
 
-/// Longer waits than this are refused: a request must be able to end within a grace period.
+/// The longest wait that a request may ask for. A request must be able to end within a grace period.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// The server's state.
@@ -29,23 +29,23 @@ pub(crate) struct App {
     connections: AtomicUsize,
 }
 
-/// Counts one more for as long as it lives.
-struct Counted<'a>(&'a AtomicUsize);
+/// Counts a request until it is dropped.
+struct CountedRequest<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
+impl<'a> CountedRequest<'a> {
     fn new(counter: &'a AtomicUsize) -> Self {
         counter.fetch_add(1, Ordering::SeqCst);
         Self(counter)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountedRequest<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// An open connection, counted until this is dropped.
+/// Counts an open connection until it is dropped.
 pub(crate) struct OpenConnection(Arc<App>);
 
 impl Drop for OpenConnection {
@@ -55,7 +55,7 @@ impl Drop for OpenConnection {
 }
 
 impl App {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &ServerSettings) -> Self {
         let greeting = format!("{} {}\n", settings.version, settings.pod);
         Self {
             greeting,
@@ -71,7 +71,7 @@ impl App {
         OpenConnection(self.clone())
     }
 
-    /// From now on `/readyz` says no, and connections are closed after the answer that they wait for.
+    /// Makes `/readyz` fail, and closes each connection after its next response.
     pub(crate) fn drain(&self) {
         self.takes_requests.store(false, Ordering::SeqCst);
     }
@@ -103,7 +103,7 @@ impl App {
     }
 
     async fn serve(&self, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
-        let _counted = Counted::new(&self.requests);
+        let _counted = CountedRequest::new(&self.requests);
         if path == "/slow" {
             match wait_of(query) {
                 Ok(wait) => tokio::time::sleep(wait).await,
@@ -113,8 +113,8 @@ impl App {
         text(StatusCode::OK, self.greeting.clone())
     }
 
-    /// A connection that is kept alive may carry a request at any moment, so it counts as much as a request; the one that asks
-    /// doesn't. With `?of=requests`, only requests that have no answer yet.
+    /// Returns the number of connections, except that of this request: a kept-alive connection can carry a request at
+    /// any time. With `?of=requests`, returns only the number of requests without a response.
     fn in_flight(&self, query: Option<&str>) -> String {
         let in_flight = if query == Some("of=requests") {
             self.requests.load(Ordering::SeqCst)
@@ -153,7 +153,7 @@ mod tests {
     use crate::settings::Shutdown;
 
     fn app() -> Arc<App> {
-        Arc::new(App::new(&Settings {
+        Arc::new(App::new(&ServerSettings {
             listen: String::new(),
             version: "v1".to_owned(),
             pod: "web-0".to_owned(),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_who_it_is() {
+    async fn reports_its_name_and_version() {
         assert_eq!(get(&app(), "/", None).await, (StatusCode::OK, "v1 web-0\n".to_owned()));
         assert_eq!(get(&app(), "/slow", Some("a=b&ms=1")).await, (StatusCode::OK, "v1 web-0\n".to_owned()));
     }
@@ -209,7 +209,7 @@ mod tests {
         drop(mine);
     }
 
-    /// Whether the future is still pending after one poll.
+    /// Returns whether the future is still pending after one poll.
     async fn is_pending<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
         std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
             .await

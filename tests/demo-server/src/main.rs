@@ -1,18 +1,18 @@
-//! A small HTTP server to be updated in the demo and in tests. It behaves as a server in a cluster should: it says
-//! when it is ready, and on SIGTERM it finishes the requests in flight before it ends. It can also behave as many servers
-//! do, and end at once.
+//! A small HTTP server that the demo and the tests update. It behaves as a server in a cluster should: it reports when
+//! it is ready, and on SIGTERM it finishes the requests in flight before it ends. It can also end at once, as many
+//! servers do.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
 //! | `/` | version and pod name |
 //! | `/slow?ms=N` | the same, after N milliseconds |
-//! | `/readyz` | 200 while it takes requests, 503 afterwards |
-//! | `/drain` | turns `/readyz` to 503 and goes on serving, one answer a connection |
-//! | `/in-flight` | how many connections are open besides the one that asks; `?of=requests`: how many requests have no answer yet |
+//! | `/readyz` | 200 while it accepts requests, 503 afterwards |
+//! | `/drain` | makes `/readyz` return 503; the server goes on, with one response per connection |
+//! | `/in-flight` | the number of other open connections; with `?of=requests` that of requests without a response |
 //!
-//! Environment: `VERSION` (baked into the image), `POD_NAME` (from the pod's own fields; the host name otherwise),
-//! `LISTEN` (default `0.0.0.0:8080`) and `SHUTDOWN` (`graceful`, the default, or `immediate`: what SIGTERM does).
-//! `--version-text TEXT`, `--listen ADDR:PORT` and `--shutdown MODE` win over the environment.
+//! Environment: `VERSION` (part of the image), `POD_NAME` (from the pod's fields; by default the host name), `LISTEN`
+//! (default `0.0.0.0:8080`) and `SHUTDOWN` (`graceful`, the default, or `immediate`: the behaviour on SIGTERM). The
+//! arguments `--version-text TEXT`, `--listen ADDR:PORT` and `--shutdown MODE` override the environment.
 
 mod app;
 mod serve;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let outcome = match settings::Settings::from_args(std::env::args().skip(1)) {
+    let outcome = match settings::ServerSettings::from_args(std::env::args().skip(1)) {
         Ok(settings) => serve::serve(settings).await,
         Err(message) => Err(message),
     };

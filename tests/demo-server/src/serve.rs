@@ -1,4 +1,4 @@
-//! The listener: takes connections until SIGTERM, then lets those that are open end, or ends at once.
+//! The listener: accepts connections until SIGTERM, then lets the open ones end, or ends at once.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -11,16 +11,16 @@ use tokio::{
 
 use crate::{
     app::App,
-    settings::{Settings, Shutdown},
+    settings::{ServerSettings, Shutdown},
 };
 
-/// Serves until SIGTERM or SIGINT, and then, unless it is to end at once, until the last request in flight is answered. The pod's
-/// grace period is what bounds that time.
-pub(crate) async fn serve(settings: Settings) -> Result<(), String> {
+/// Serves until SIGTERM or SIGINT. Then it waits until the last request in flight is answered, unless it is to end at
+/// once. The pod's grace period limits that time.
+pub(crate) async fn serve(settings: ServerSettings) -> Result<(), String> {
     let listener = TcpListener::bind(&settings.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", settings.listen))?;
-    // Also where the end is immediate: process 1 of a container without a handler would ignore the signal.
+    // A handler is needed for an immediate end, too: process 1 of a container ignores signals without one.
     let hook = |kind| signal(kind).map_err(|error| format!("cannot watch for signals: {error}"));
     let (mut terminated, mut interrupted) = (hook(SignalKind::terminate())?, hook(SignalKind::interrupt())?);
     let app = Arc::new(App::new(&settings));
@@ -36,7 +36,7 @@ pub(crate) async fn serve(settings: Settings) -> Result<(), String> {
                 });
                 let connection = graceful.watch(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
                 tokio::spawn(async move {
-                    // What goes wrong on one connection is that client's affair.
+                    // An error on one connection does not affect the others.
                     drop(connection.await);
                     drop(open);
                 });

@@ -1,13 +1,13 @@
-//! How the server is started.
+//! The settings of the server.
 
 use std::{env, fs, str::FromStr};
 
-/// What SIGTERM does.
+/// The behaviour on SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shutdown {
-    /// Requests in flight are finished, and each connection is closed after the answer that it waits for.
+    /// Finishes requests in flight and closes each connection after its response.
     Graceful,
-    /// The process ends at once, as it does when a program has no handler of its own and isn't process 1.
+    /// Ends at once, like a program without a handler that is not process 1.
     Immediate,
 }
 
@@ -23,17 +23,17 @@ impl FromStr for Shutdown {
     }
 }
 
-/// How the server was started.
+/// The settings of the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct ServerSettings {
     pub(crate) listen: String,
     pub(crate) version: String,
     pub(crate) pod: String,
     pub(crate) shutdown: Shutdown,
 }
 
-impl Settings {
-    /// Reads the environment and then `args`. The error says which argument or variable is wrong.
+impl ServerSettings {
+    /// Reads the environment, then `args`. The error names the invalid argument or variable.
     pub(crate) fn from_args(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
         let variable = |name: &str, otherwise: &str| env::var(name).unwrap_or_else(|_| otherwise.to_owned());
         let mut listen = variable("LISTEN", "0.0.0.0:8080");
@@ -66,8 +66,8 @@ fn host_name() -> String {
 mod tests {
     use super::*;
 
-    fn from(args: &[&str]) -> Result<Settings, String> {
-        Settings::from_args(args.iter().map(|arg| (*arg).to_owned()))
+    fn from(args: &[&str]) -> Result<ServerSettings, String> {
+        ServerSettings::from_args(args.iter().map(|arg| (*arg).to_owned()))
     }
 
     #[test]

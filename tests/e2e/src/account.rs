@@ -1,4 +1,5 @@
-//! The account of a hook system: that of `deploy/examples/rbac.yaml`, with names of its own, since tests run at the same time.
+//! The account of a hook system: that of `deploy/examples/rbac.yaml`, with names of its own, because tests run in
+//! parallel.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::{
@@ -10,7 +11,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, PostParams},
     core::GroupVersionKind,
 };
-use podward_testbed::workspace_dir;
+use podward_images::workspace_dir;
 use serde_json::Value;
 
 /// The name of the account in the file.
@@ -18,19 +19,19 @@ const NAME: &str = "example-balancer";
 /// Its namespace in the file.
 const NAMESPACE: &str = "balancer";
 
-/// An account with its rights.
-pub struct Account {
+/// An account with the rights to register a hook.
+pub struct HookAuthor {
     client: Client,
     namespace: String,
-    /// What goes not with the namespace.
+    /// The objects that are not deleted with the namespace.
     left: Vec<(ApiResource, String)>,
 }
 
-impl Account {
-    /// Makes it in `namespace`, which is there.
+impl HookAuthor {
+    /// Creates the account in `namespace`, which must exist.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// Fails if an object cannot be created.
     pub async fn make(client: Client, namespace: &str) -> Result<Self> {
         let file = workspace_dir().join("deploy/examples/rbac.yaml");
         let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
@@ -45,7 +46,7 @@ impl Account {
         Ok(account)
     }
 
-    /// Everything goes into the test's namespace, and what has none gets its name.
+    /// Moves the object into the test's namespace. Cluster-scoped objects get the name of the namespace.
     fn rename(&self, object: &mut Value) {
         let own =
             |name: &Value| Value::from(format!("{}-{}", name.as_str().unwrap_or_default(), self.namespace));
@@ -78,10 +79,10 @@ impl Account {
         api.create(&PostParams::default(), &object).await.with_context(|| what).map(drop)
     }
 
-    /// A token of it; for the API server, or for `audience`.
+    /// Returns a token of the account, for the API server or for `audience`.
     ///
     /// # Errors
-    /// When the API server gives none.
+    /// Fails if the API server issues none.
     pub async fn token(&self, audience: Option<&str>) -> Result<String> {
         let audiences = audience.into_iter().map(ToOwned::to_owned).collect();
         let spec = TokenRequestSpec { audiences, ..TokenRequestSpec::default() };
@@ -92,10 +93,10 @@ impl Account {
         Ok(answer.status.context("an answer without a token")?.token)
     }
 
-    /// Removes what doesn't go with the namespace.
+    /// Removes the objects that are not deleted with the namespace.
     ///
     /// # Errors
-    /// When it can't be removed.
+    /// Fails if an object cannot be removed.
     pub async fn remove(&self) -> Result<()> {
         for (resource, name) in &self.left {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);

@@ -1,4 +1,4 @@
-//! A collector of traces in the test's process, where Podward's services reach it.
+//! A collector of traces in the test's process. Podward's services can reach it.
 
 use std::net::SocketAddr;
 
@@ -12,12 +12,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use podward_support::{Cluster, Exposed};
+use podward_support::{Cluster, ExposedServer};
 use tokio::{net::UnixListener, sync::watch, task::JoinHandle};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
-/// A span, and the service that told of it.
+/// A span and its service.
 #[derive(Clone, Debug)]
 pub struct Collected {
     /// `service.name`.
@@ -27,26 +27,26 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// The text of an attribute; empty if it has none.
+    /// Returns the text of an attribute, or an empty string if the span does not have it.
     #[must_use]
     pub fn attribute(&self, key: &str) -> &str {
         text(&self.span.attributes, key)
     }
 }
 
-/// Keeps every span that it gets.
+/// Stores every span that it receives.
 #[derive(Debug)]
 pub struct Collector {
     at: SocketAddr,
     spans: watch::Receiver<Vec<Collected>>,
     server: JoinHandle<()>,
-    _port: Exposed,
+    _port: ExposedServer,
 }
 
-struct Keeper(watch::Sender<Vec<Collected>>);
+struct SpanStore(watch::Sender<Vec<Collected>>);
 
 #[tonic::async_trait]
-impl TraceService for Keeper {
+impl TraceService for SpanStore {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
@@ -71,22 +71,22 @@ impl Collector {
             UnixListener::bind(&socket).with_context(|| format!("listen on {}", socket.display()))?;
         let (keeper, spans) = watch::channel(Vec::new());
         let server = Server::builder()
-            .add_service(TraceServiceServer::new(Keeper(keeper)))
+            .add_service(TraceServiceServer::new(SpanStore(keeper)))
             .serve_with_incoming(UnixListenerStream::new(listener));
         let server = tokio::spawn(async move { drop(server.await) });
         let port = cluster.expose(at, &socket).await?;
         Ok(Self { at, spans, server, _port: port })
     }
 
-    /// As services are told of it.
+    /// Returns the URL for services.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.at)
     }
 
-    /// The spans of a trace, in the order in which they came, once `test` holds of them.
+    /// Waits until `test` is true for the spans of a trace and returns them in the order of their arrival.
     ///
     /// # Errors
-    /// When the collector has ended.
+    /// Fails if the collector has ended.
     pub async fn until(
         &self,
         trace: [u8; 16],

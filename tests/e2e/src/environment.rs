@@ -1,4 +1,4 @@
-//! The clusters of a test run. Each is started when the first test wants it.
+//! The clusters of a test run. Each is started when the first test needs it.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,106 +6,109 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use podward_support::{Cluster, DemoImages, Installation, Kind, Options, Replicas, WorkerImage};
-use podward_testbed::{Bed, BedBuilder, Image, Part, Shape, ToolsError, build_program, preflight};
+use podward_images::{DemoImages, QueueWorkerImage};
+use podward_images::{Image, build_program};
+use podward_support::{Cluster, Installation, PodwardOptions, Replicas, ServiceKind};
+use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, ToolsError, preflight};
 use tokio::sync::{OnceCell, RwLock};
 
 use crate::{collector::Collector, podward::Podward};
 
-/// Names the cluster to use instead of a `node` bed.
+/// The variable with the kubeconfig of a cluster to use instead of a test cluster of shape `node`.
 const KUBECONFIG: &str = "PODWARD_KUBECONFIG";
-/// How long a killed controller keeps its lease. Short, since tests wait for it.
+/// The time that a killed controller keeps its Lease, in seconds. It is short, because tests wait for it.
 const LEASE_SECONDS: u32 = 4;
-/// How long operations wait for busy pods on simulated nodes. Short, since a test waits for it; on the real node it is as by default.
+/// The time that operations wait for busy pods on simulated nodes, in seconds. It is short, because a test waits for
+/// it. On the real node it has its default.
 pub const MAX_BUSY_SECONDS: u32 = 8;
-/// The cargo profile of what is tested.
+/// The cargo profile of the tested programs.
 const PROFILE: &str = "dev";
 
-/// The cluster of the user, if the tests are to use one.
+/// Returns the kubeconfig of an existing cluster, if the tests use one.
 pub(crate) fn user_cluster() -> Option<PathBuf> {
     std::env::var_os(KUBECONFIG).map(PathBuf::from)
 }
 
-/// A cluster with Podward on it.
+/// A cluster with Podward.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) cluster: Cluster,
-    pub(crate) running: Running,
+    pub(crate) running: RunningPodward,
     pub(crate) images: DemoImages,
-    /// Gets the traces of Podward's services, where there is one.
+    /// The collector of the traces of Podward's services, if the cluster has one.
     pub(crate) collector: Option<Collector>,
-    /// Held for reading by tests that share Podward, for writing by those that disturb it.
+    /// Tests that share Podward hold it for reading. Tests that disturb Podward hold it for writing.
     pub(crate) access: RwLock<()>,
 }
 
-/// How Podward runs.
+/// The way in which Podward runs.
 #[derive(Debug)]
-pub(crate) enum Running {
-    /// Its services are there one by one, for tests that end and start them.
+pub(crate) enum RunningPodward {
+    /// The services are managed one by one, for tests that stop and start them.
     Divided(Podward),
-    /// Installed by Helm, for tests that change what they like about it.
+    /// Installed with Helm, for tests that change the installation.
     Whole(Installation),
 }
 
-impl Running {
-    /// What helps to see what its services did.
-    pub(crate) async fn last_words(&self) -> String {
+impl RunningPodward {
+    /// Returns information on what the services did.
+    pub(crate) async fn diagnostics(&self) -> String {
         match self {
-            Self::Divided(podward) => podward.last_words().await,
-            Self::Whole(installation) => installation.last_words().await,
+            Self::Divided(podward) => podward.diagnostics().await,
+            Self::Whole(installation) => installation.diagnostics().await,
         }
     }
 }
 
-/// What a test needs.
+/// The environment that a test needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
-    /// A real node with Podward installed by Helm, without the traffic-controller; or the cluster of the user.
+pub(crate) enum TestPlace {
+    /// A real node with Podward installed with Helm, without the traffic-controller; or an existing cluster.
     Node,
     /// Simulated nodes, and Podward with `--strict`.
     Simulated,
-    /// A real node with all services of Podward installed by Helm: Services hold pods.
+    /// A real node with all services of Podward installed with Helm. Services hold pods.
     Serving,
 }
 
-static NODE: Slot = Slot::new();
-static SIMULATED: Slot = Slot::new();
-static SERVING: Slot = Slot::new();
+static NODE: EnvironmentSlot = EnvironmentSlot::new();
+static SIMULATED: EnvironmentSlot = EnvironmentSlot::new();
+static SERVING: EnvironmentSlot = EnvironmentSlot::new();
 
-/// Started once; a failure is remembered, so that it isn't waited for again by every test.
-struct Slot(OnceCell<Result<Arc<Environment>, String>>);
+/// An environment that is started once. A failure is stored, so that the next tests do not wait for it again.
+struct EnvironmentSlot(OnceCell<Result<Arc<Environment>, String>>);
 
-impl Slot {
+impl EnvironmentSlot {
     const fn new() -> Self {
         Self(OnceCell::const_new())
     }
 }
 
 impl Environment {
-    /// The environment, started if it wasn't.
-    pub(crate) async fn get(place: Where) -> Result<Arc<Self>> {
+    /// Returns the environment, and starts it if necessary.
+    pub(crate) async fn get(place: TestPlace) -> Result<Arc<Self>> {
         let slot = match place {
-            Where::Node => &NODE,
-            Where::Simulated => &SIMULATED,
-            Where::Serving => &SERVING,
+            TestPlace::Node => &NODE,
+            TestPlace::Simulated => &SIMULATED,
+            TestPlace::Serving => &SERVING,
         };
         let started = slot.0.get_or_init(|| async {
             let started = match place {
-                Where::Node => Self::start_node().await,
-                Where::Simulated => Self::start_simulated().await,
-                Where::Serving => Self::start_serving().await,
+                TestPlace::Node => Self::start_node().await,
+                TestPlace::Simulated => Self::start_simulated().await,
+                TestPlace::Serving => Self::start_serving().await,
             };
             started.map(Arc::new).map_err(|error| format!("{error:#}"))
         });
         started.await.clone().map_err(|error| anyhow::anyhow!("no cluster to test on: {error}"))
     }
 
-    /// The environments that were started.
+    /// Returns the environments that were started.
     pub(crate) fn started() -> impl Iterator<Item = Arc<Self>> {
         [&NODE, &SIMULATED, &SERVING].into_iter().filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
     }
 
-    /// Pods are held by whom the tests say, and by nobody else.
+    /// Starts the environment in which only the tests' own consumers hold pods.
     async fn start_node() -> Result<Self> {
         match user_cluster() {
             Some(kubeconfig) => Self::start_beside(&kubeconfig).await,
@@ -115,12 +118,12 @@ impl Environment {
 
     async fn start_installed() -> Result<Self> {
         let images = DemoImages::default();
-        let worker = WorkerImage::default().build(PROFILE).await?;
-        let cluster = bed_to_install_on("e2e-node", &images, vec![worker], false).await?;
+        let worker = QueueWorkerImage::default().build(PROFILE).await?;
+        let cluster = cluster_to_install_on("e2e-node", &images, vec![worker], false).await?;
         let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
         let endpoint = format!("global.tracing.endpoint={}", collector.url());
-        // Commas part values.
-        let log = Options::default().log.replace(',', r"\,");
+        // Helm separates values at commas.
+        let log = PodwardOptions::default().log.replace(',', r"\,");
         let log = format!("global.defaults.log.level={log}");
         let lease = lease_value();
         let values = [
@@ -128,12 +131,12 @@ impl Environment {
             &log,
             &lease,
             "traffic-controller.enabled=false",
-            // So that a webhook is away when its pod is.
+            // With one replica, a webhook is down when its pod is.
             "mutating-webhook.replicas=1",
             "validating-webhook.replicas=1",
-            // A service that is told to end does so at once: it is measured how soon another takes over.
+            // Services stop at once when they are told to, because tests measure how soon another replica takes over.
             "global.defaults.drain.delaySeconds=0",
-            // That of the cluster, which has certificates for clients.
+            // The CA of the cluster, which issues client certificates.
             "lifecycle-controller.extraArgs={--client-ca=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt}",
         ];
         let installed = async {
@@ -149,13 +152,14 @@ impl Environment {
         eprintln!("{}", images.how_to_load());
         let cluster = Cluster::existing(kubeconfig, None).await?;
         let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
-        let kinds = [Kind::MutatingWebhook, Kind::ValidatingWebhook, Kind::LifecycleController];
-        let options = Options {
+        let kinds =
+            [ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook, ServiceKind::LifecycleController];
+        let options = PodwardOptions {
             controllers: 2,
             traffic_controllers: 0,
             lease_seconds: LEASE_SECONDS,
             more: kinds.map(|kind| (kind, format!("--otlp-endpoint={}", collector.url()))).to_vec(),
-            ..Options::default()
+            ..PodwardOptions::default()
         };
         let environment = Self::with_processes(cluster, options, images).await?;
         Ok(Self { collector: Some(collector), ..environment })
@@ -163,74 +167,83 @@ impl Environment {
 
     async fn start_serving() -> Result<Self> {
         let images = DemoImages::default();
-        let cluster = bed_to_install_on("e2e-serving", &images, Vec::new(), true).await?;
+        let cluster = cluster_to_install_on("e2e-serving", &images, Vec::new(), true).await?;
         let lease = lease_value();
         let waits =
             ["traffic-controller.waits.dnsTtlSeconds=4", "traffic-controller.waits.surgeWaitSeconds=20"];
         let installed = Installation::install(&cluster, &[&lease, waits[0], waits[1]]).await;
-        let running = kept(&cluster, installed.map(Running::Whole))?;
+        let running = kept(&cluster, installed.map(RunningPodward::Whole))?;
         Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
     }
 
     async fn start_simulated() -> Result<Self> {
         require(&[Part::ControlPlane, Part::Kwok]).await?;
-        let bed = Bed::builder(Shape::Simulated).name("e2e-simulated").start().await;
-        let cluster = Cluster::of_bed(Arc::new(bed.context("start a bed of shape simulated")?));
-        let options = Options {
+        let test_cluster = TestCluster::builder(Shape::Simulated).name("e2e-simulated").start().await;
+        let cluster = Cluster::of_test_cluster(Arc::new(
+            test_cluster.context("start a test cluster of shape simulated")?,
+        ));
+        let options = PodwardOptions {
             strict: true,
             controllers: 2,
-            // As people may have it; on the real node deletes are answered at once.
+            // A usual setting. On the real node deletes are answered at once.
             wait_seconds: 3,
             traffic_controllers: 0,
             lease_seconds: LEASE_SECONDS,
-            more: vec![(Kind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}"))],
-            ..Options::default()
+            more: vec![(ServiceKind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}"))],
+            ..PodwardOptions::default()
         };
         Self::with_processes(cluster, options, DemoImages::default()).await
     }
 
-    async fn with_processes(cluster: Cluster, options: Options, images: DemoImages) -> Result<Self> {
+    async fn with_processes(cluster: Cluster, options: PodwardOptions, images: DemoImages) -> Result<Self> {
         let started = podward_support::Podward::start(&cluster, options).await;
         let podward = kept(&cluster, started.map(Box::new).map(Podward::Processes))?;
         Ok(Self::with(podward, images))
     }
 
     fn with(podward: Podward, images: DemoImages) -> Self {
-        let (cluster, running) = (podward.cluster().clone(), Running::Divided(podward));
+        let (cluster, running) = (podward.cluster().clone(), RunningPodward::Divided(podward));
         Self { cluster, running, images, collector: None, access: RwLock::default() }
     }
 
-    /// Ends it. After a failure logs are kept, and said where.
+    /// Ends the environment. After a failure it keeps the logs and prints their folder.
     pub(crate) async fn end(&self, failed: bool) -> Result<()> {
-        if failed && let Some(bed) = self.cluster.bed() {
-            bed.keep_logs();
-            eprintln!("logs of the bed {} are kept in {}", bed.name(), bed.logs_dir().display());
+        if failed && let Some(test_cluster) = self.cluster.test_cluster() {
+            test_cluster.keep_logs();
+            eprintln!(
+                "logs of the test cluster {} are kept in {}",
+                test_cluster.name(),
+                test_cluster.logs_dir().display()
+            );
         }
-        match (self.cluster.bed(), &self.running) {
-            (Some(bed), _) => bed.down().await.with_context(|| format!("end the bed {}", bed.name())),
-            (None, Running::Divided(Podward::Processes(podward))) => podward.shutdown().await,
+        match (self.cluster.test_cluster(), &self.running) {
+            (Some(test_cluster), _) => test_cluster
+                .down()
+                .await
+                .with_context(|| format!("end the test cluster {}", test_cluster.name())),
+            (None, RunningPodward::Divided(Podward::Processes(podward))) => podward.shutdown().await,
             (None, _) => Ok(()),
         }
     }
 }
 
-/// Keeps the logs of a cluster on which Podward didn't start.
+/// Keeps the logs of a cluster on which Podward did not start.
 fn kept<T>(cluster: &Cluster, started: Result<T>) -> Result<T> {
     if started.is_err()
-        && let Some(bed) = cluster.bed()
+        && let Some(test_cluster) = cluster.test_cluster()
     {
-        bed.keep_logs();
+        test_cluster.keep_logs();
     }
     started.with_context(|| format!("start Podward; logs are in {}", cluster.logs_dir().display()))
 }
 
-/// How long the leader may be silent, as the chart is told.
+/// Returns the duration of the Lease as a value of the chart.
 fn lease_value() -> String {
     format!("lifecycle-controller.leaseDurationSeconds={LEASE_SECONDS}")
 }
 
-/// A bed with a real node that has the images of Podward, the demo's, and `more`.
-async fn bed_to_install_on(
+/// Starts a test cluster with a real node that has the images of Podward, of the demo, and `more`.
+async fn cluster_to_install_on(
     name: &str,
     images: &DemoImages,
     more: Vec<Image>,
@@ -238,18 +251,21 @@ async fn bed_to_install_on(
 ) -> Result<Cluster> {
     require(&Part::ALL).await?;
     let demo = images.build(PROFILE).await?;
-    let builder = Bed::builder(Shape::Node).name(name).audit_log(audit_log);
+    let builder = TestCluster::builder(Shape::Node).name(name).audit_log(audit_log);
     let builder =
-        Installation::prepare(demo.into_iter().chain(more).fold(builder, BedBuilder::image), PROFILE).await?;
-    Ok(Cluster::of_bed(Arc::new(builder.start().await.context("start a bed of shape node")?)))
+        Installation::prepare(demo.into_iter().chain(more).fold(builder, TestClusterBuilder::image), PROFILE)
+            .await?;
+    Ok(Cluster::of_test_cluster(Arc::new(
+        builder.start().await.context("start a test cluster of shape node")?,
+    )))
 }
 
-/// Everything that is missing for a bed, all of it together, and the program that keeps beds.
+/// Checks all requirements of a test cluster and builds the supervisor program.
 async fn require(parts: &[Part]) -> Result<()> {
     let missing = preflight(parts, true);
     if !missing.is_empty() {
         return Err(ToolsError::Missing(missing).into());
     }
-    build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
+    build_program("podward-testbed", "dev").await.context("build the supervisor of test clusters")?;
     Ok(())
 }

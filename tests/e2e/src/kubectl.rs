@@ -1,4 +1,4 @@
-//! kubectl, as people run it.
+//! Runs kubectl.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,18 +6,18 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use podward_images::build_program;
 use podward_support::Cluster;
-use podward_testbed::build_program;
 use tokio::process::Command;
 
-/// What kubectl came to.
+/// The result of kubectl.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
-    /// What it was asked.
+    /// The command line.
     pub asked: String,
-    /// With what it ended; 0 is success.
+    /// The exit code. 0 is success.
     pub code: Option<i32>,
-    /// What it printed, on either stream.
+    /// The output on both streams.
     pub said: String,
 }
 
@@ -28,12 +28,13 @@ impl Kubectl {
         namespace: &str,
         args: &[&str],
     ) -> Result<Self> {
-        let program =
-            cluster.bed().map_or_else(|| PathBuf::from("kubectl"), |bed| bed.tools().bin("kubectl"));
+        let program = cluster
+            .test_cluster()
+            .map_or_else(|| PathBuf::from("kubectl"), |test_cluster| test_cluster.tools().bin("kubectl"));
         Self::run_program(program, "kubectl", cluster, user, namespace, args).await
     }
 
-    /// Podward's plugin.
+    /// Runs Podward's plugin.
     pub(crate) async fn run_plugin(
         cluster: &Cluster,
         user: Option<&Path>,
@@ -52,8 +53,8 @@ impl Kubectl {
         namespace: &str,
         args: &[&str],
     ) -> Result<Self> {
-        let kubeconfig = match cluster.bed() {
-            Some(bed) => bed.kubeconfig(),
+        let kubeconfig = match cluster.test_cluster() {
+            Some(test_cluster) => test_cluster.kubeconfig(),
             None => user.context("no kubeconfig")?,
         };
         let mut command = Command::new(program);
@@ -66,23 +67,23 @@ impl Kubectl {
         Ok(Self { asked, code: output.status.code(), said })
     }
 
-    /// Wants it to have ended with success.
+    /// Requires that the command succeeded.
     ///
     /// # Errors
-    /// When it didn't.
+    /// Fails if it did not.
     pub fn succeeded(self) -> Result<Self> {
         ensure!(self.code == Some(0), "{} ended with {:?}: {}", self.asked, self.code, self.said);
         Ok(self)
     }
 
-    /// Wants it to have been told "too many requests", and each of `texts` with that.
+    /// Requires that the API server responded with "too many requests", and that the output contains each of `texts`.
     ///
     /// # Errors
-    /// When it wasn't.
+    /// Fails if it did not.
     pub fn was_held(self, texts: &[&str]) -> Result<Self> {
         ensure!(self.code == Some(1), "{} ended with {:?}: {}", self.asked, self.code, self.said);
         for text in ["TooManyRequests"].iter().chain(texts) {
-            ensure!(self.said.contains(text), "{} was not told {text:?}: {}", self.asked, self.said);
+            ensure!(self.said.contains(text), "the output of {} lacks {text:?}: {}", self.asked, self.said);
         }
         Ok(self)
     }

@@ -1,32 +1,33 @@
-//! The harness of the end-to-end tests: real clusters, shared by all tests of a run, and a namespace for each.
+//! The harness of the end-to-end tests: real clusters that all tests of a run share, and a namespace for each test.
 //!
-//! - [`Test`] is a test and what it needs: a bed of shape `node` with Podward installed by Helm, without anybody who speaks for
-//!   Services or with, or one of shape `simulated`, beside whose nodes Podward's services are processes; shared with others or alone.
-//! - [`Scene`] is what it gets: a namespace of its own, eyes on its pods, and Podward running.
-//! - [`Podward`] has the services that a test ends, freezes and starts, in the same words for pods and for processes.
-//! - [`metrics`] is what `docs/running.md` says of metrics, and what services say.
-//! - [`run`] runs tests, and ends the beds afterwards. A test that succeeds has also kept every invariant of the timeline in every
-//!   version of its pods, and left nothing on them.
+//! - [`Test`] is a test and the environment that it needs: a test cluster of shape `node` with Podward installed with
+//!   Helm, with or without the traffic-controller, or a test cluster of shape `simulated` with Podward's services as
+//!   processes. A test shares the cluster with others or has it alone.
+//! - [`Fixture`] is what a test works with: a namespace of its own, a watch on its pods, and Podward.
+//! - [`Podward`] stops, freezes and starts services, with the same methods for pods and for processes.
+//! - [`metrics`] compares `docs/reference/metrics.md` with the metrics that services expose.
+//! - [`run`] runs the tests and then ends the test clusters. After each test it checks all invariants on every
+//!   version of the test's pods, and that no label of an operation is left.
 //!
-//! With `PODWARD_KUBECONFIG` the tests of the first run on that cluster instead, which has no images of Podward's services, so that these
-//! are processes; and the others are left out.
+//! With `PODWARD_KUBECONFIG` the tests without the traffic-controller run on that cluster. It does not have the
+//! images of Podward's services, so these run as processes. The other tests are ignored.
 #![forbid(unsafe_code)]
 
 mod account;
 mod collector;
 mod environment;
+mod fixture;
 mod kubectl;
 pub mod metrics;
 mod podward;
 mod raw;
-mod scene;
 mod suite;
 
-pub use account::Account;
+pub use account::HookAuthor;
 pub use collector::{Collected, Collector};
 pub use environment::MAX_BUSY_SECONDS;
+pub use fixture::{CONSUMER, Fixture, NAMESPACE_NAME};
 pub use kubectl::Kubectl;
-pub use podward::{Podward, Service, Trust};
-pub use raw::{Answer, raw_patch};
-pub use scene::{CONSUMER, NAMESPACE_NAME, Scene};
+pub use podward::{Podward, ServiceInstance, Trust};
+pub use raw::{RawResponse, raw_patch};
 pub use suite::{Test, run};

@@ -1,30 +1,30 @@
-//! The table of metrics in `docs/running.md`, and what a service exposes.
+//! The table of metrics in `docs/reference/metrics.md`, and the metrics that services expose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
-use podward_support::Kind;
-use podward_testbed::workspace_dir;
+use podward_images::workspace_dir;
+use podward_support::ServiceKind;
 
-/// A metric, as people are told of it.
+/// A documented metric.
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// Its name, as it is asked for; of a histogram without `_bucket`, `_sum` and `_count`.
+    /// The name in queries. For a histogram it has no suffix `_bucket`, `_sum` or `_count`.
     pub name: String,
     /// `counter`, `histogram` or `gauge`.
     pub kind: &'static str,
     /// The names of its labels.
     pub labels: BTreeSet<String>,
-    /// The services that have it.
-    pub services: Vec<Kind>,
+    /// The services that expose it.
+    pub services: Vec<ServiceKind>,
 }
 
-/// The rows of the table.
+/// Returns the rows of the table.
 ///
 /// # Errors
-/// When a row isn't understood, or a metric is in the table twice.
+/// Fails if a row cannot be parsed, or a metric is in the table twice.
 pub fn documented() -> Result<BTreeMap<String, Metric>> {
-    let path = workspace_dir().join("docs/running.md");
+    let path = workspace_dir().join("docs/reference/metrics.md");
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let mut table = BTreeMap::new();
     for row in text.lines().filter(|line| line.starts_with("| `podward_")) {
@@ -48,11 +48,11 @@ pub fn documented() -> Result<BTreeMap<String, Metric>> {
     Ok(table)
 }
 
-fn services_of(cell: &str) -> Result<Vec<Kind>> {
+fn services_of(cell: &str) -> Result<Vec<ServiceKind>> {
     let one = |name: &str| match name {
-        "all" => Ok(Kind::ALL.to_vec()),
-        "webhooks" => Ok(vec![Kind::MutatingWebhook, Kind::ValidatingWebhook]),
-        _ => match Kind::ALL.into_iter().find(|kind| kind.as_str() == name) {
+        "all" => Ok(ServiceKind::ALL.to_vec()),
+        "webhooks" => Ok(vec![ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook]),
+        _ => match ServiceKind::ALL.into_iter().find(|kind| kind.as_str() == name) {
             Some(kind) => Ok(vec![kind]),
             None => bail!("there is no service {name:?}"),
         },
@@ -60,30 +60,31 @@ fn services_of(cell: &str) -> Result<Vec<Kind>> {
     Ok(cell.split(", ").map(one).collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// What one or more replicas of a service expose.
+/// The metrics of one or more replicas of a service.
 #[derive(Debug, Default)]
-pub struct Exposed {
-    /// The kind of each metric, by its name; also of those that have no series yet.
+pub struct ExposedMetrics {
+    /// The kind of each metric by its name, including metrics without series.
     pub kinds: BTreeMap<String, String>,
-    /// The names of the labels of each series, by the metric's name; `le` left out.
+    /// The label names of each series by the metric's name, without `le`.
     pub labels: BTreeMap<String, BTreeSet<BTreeSet<String>>>,
 }
 
-impl Exposed {
-    /// Adds the answer of a replica.
+impl ExposedMetrics {
+    /// Adds the metrics of a replica.
     ///
     /// # Errors
-    /// When a line of it isn't understood.
+    /// Fails if a line cannot be parsed.
     pub fn add(&mut self, text: &str) -> Result<()> {
         for line in text.lines() {
             if let Some(told) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = told.split_once(' ').with_context(|| format!("understand {line}"))?;
-                // A counter's samples have a suffix that its description doesn't.
+                // The samples of a counter have a suffix that its description does not have.
                 let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
                 self.kinds.insert(name, kind.to_owned());
             } else if !line.starts_with('#') {
                 let (name, labels) = series(line).with_context(|| format!("understand {line}"))?;
-                let name = self.metric_of(name).with_context(|| format!("no type was told of {line}"))?;
+                let name =
+                    self.metric_of(name).with_context(|| format!("the metric of {line} has no type"))?;
                 self.labels.entry(name).or_default().insert(labels);
             }
         }
@@ -98,7 +99,7 @@ impl Exposed {
     }
 }
 
-/// The name and the label names of a line `name{label="value",...} number`.
+/// Returns the name and the label names of a line `name{label="value",...} number`.
 fn series(line: &str) -> Option<(&str, BTreeSet<String>)> {
     let end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(end);

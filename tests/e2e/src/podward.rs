@@ -1,74 +1,78 @@
-//! Podward and its services, in the same words whether they are pods or processes.
+//! Podward and its services, with the same methods for pods and for processes.
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::Instant};
 
 use anyhow::Result;
-use podward_support::{Cluster, Installation, Kind, Replica, Replicas};
+use podward_support::{Cluster, Installation, Replica, Replicas, ServiceKind};
 
-/// Podward, whose services a test may end and start.
+/// Podward, whose services a test can stop and start.
 #[derive(Debug)]
 pub enum Podward {
-    /// Installed by Helm.
+    /// Installed with Helm.
     Installed(Replicas),
-    /// Its services are processes: on simulated nodes, which run no programs, and beside a cluster of the user, which has no images of
-    /// them.
+    /// The services are processes. Simulated nodes cannot run programs, and an existing cluster does not have the
+    /// images.
     Processes(Box<podward_support::Podward>),
 }
 
-/// How to speak with lifecycle-controllers over gRPC.
+/// The TLS settings of gRPC clients of the lifecycle-controllers.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    /// The authority of their certificates, as PEM.
+    /// The authority of the controllers' certificates, as PEM.
     pub ca: String,
-    /// A name that is in these.
+    /// A name in these certificates.
     pub server_name: String,
 }
 
 impl Podward {
-    /// All services of this kind.
+    /// Returns all services of this kind.
     #[must_use]
-    pub fn services(&self, kind: Kind) -> Vec<Service> {
+    pub fn services(&self, kind: ServiceKind) -> Vec<ServiceInstance> {
         match self {
-            Self::Installed(replicas) => replicas.of_kind(kind).into_iter().map(Service::Pod).collect(),
-            Self::Processes(podward) => podward.services(kind).into_iter().map(Service::Process).collect(),
+            Self::Installed(replicas) => {
+                replicas.of_kind(kind).into_iter().map(ServiceInstance::Pod).collect()
+            }
+            Self::Processes(podward) => {
+                podward.services(kind).into_iter().map(ServiceInstance::Process).collect()
+            }
         }
     }
 
-    /// Both webhooks.
+    /// Returns both webhooks.
     #[must_use]
-    pub fn webhooks(&self) -> Vec<Service> {
-        [Kind::MutatingWebhook, Kind::ValidatingWebhook]
+    pub fn webhooks(&self) -> Vec<ServiceInstance> {
+        [ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook]
             .into_iter()
             .flat_map(|kind| self.services(kind))
             .collect()
     }
 
-    /// The controller that holds the Lease, if one does.
+    /// Returns the controller that holds the Lease, if one does.
     ///
     /// # Errors
-    /// When the Lease can't be read.
-    pub async fn leader(&self) -> Result<Option<Service>> {
+    /// Fails if the Lease cannot be read.
+    pub async fn leader(&self) -> Result<Option<ServiceInstance>> {
         match self {
-            Self::Installed(replicas) => Ok(replicas.leader().await?.map(Service::Pod)),
-            Self::Processes(podward) => Ok(podward.leader().await?.map(Service::Process)),
+            Self::Installed(replicas) => Ok(replicas.leader().await?.map(ServiceInstance::Pod)),
+            Self::Processes(podward) => Ok(podward.leader().await?.map(ServiceInstance::Process)),
         }
     }
 
-    /// Waits until the API server asks the webhooks, after they were started again.
+    /// Waits until the API server calls the webhooks after a restart.
     ///
     /// # Errors
-    /// When it doesn't in time.
-    pub async fn until_webhooks_are_asked(&self) -> Result<()> {
+    /// Fails if it does not in time.
+    pub async fn until_webhooks_are_called(&self) -> Result<()> {
         match self {
-            Self::Installed(replicas) => replicas.installation().until_webhooks_are_asked().await,
-            Self::Processes(podward) => podward.until_webhooks_are_asked().await,
+            Self::Installed(replicas) => replicas.installation().until_webhooks_are_called().await,
+            Self::Processes(podward) => podward.until_webhooks_are_called().await,
         }
     }
 
-    /// By what lifecycle-controllers are known at whatever address they are reached.
+    /// Returns the TLS settings for the lifecycle-controllers, for any address.
     ///
     /// # Errors
-    /// When the authority can't be read.
+    /// Fails if the authority cannot be read.
     pub async fn trust(&self) -> Result<Trust> {
         match self {
             Self::Installed(replicas) => {
@@ -80,18 +84,18 @@ impl Podward {
         }
     }
 
-    /// The Service of the lifecycle-controllers and its port, where there is one.
+    /// Returns the Service of the lifecycle-controllers and its port, or `None` if they run as processes.
     #[must_use]
     pub fn controller_service(&self) -> Option<String> {
         matches!(self, Self::Installed(_)).then(|| format!("{}:9444", controller_name()))
     }
 
-    /// The audience of the tokens that it shows to hook systems.
+    /// Returns the audience of the tokens that the controller sends to hook systems.
     #[must_use]
     pub fn hook_audience(&self) -> &'static str {
         match self {
             Self::Installed(_) => "podward-hooks",
-            // That of the API server: it has no other tokens.
+            // The audience of the API server, because the process has no other tokens.
             Self::Processes(_) => "https://kubernetes.default.svc",
         }
     }
@@ -103,29 +107,29 @@ impl Podward {
         }
     }
 
-    /// What helps to see what its services did.
-    pub(crate) async fn last_words(&self) -> String {
+    /// Returns information on what the services did.
+    pub(crate) async fn diagnostics(&self) -> String {
         match self {
-            Self::Installed(replicas) => replicas.installation().last_words().await,
-            Self::Processes(podward) => podward.last_words(),
+            Self::Installed(replicas) => replicas.installation().diagnostics().await,
+            Self::Processes(podward) => podward.diagnostics(),
         }
     }
 }
 
 fn controller_name() -> String {
-    format!("{}.{}.svc", Kind::LifecycleController, Installation::NAMESPACE)
+    format!("{}.{}.svc", ServiceKind::LifecycleController, Installation::NAMESPACE)
 }
 
 /// One service.
 #[derive(Clone, Debug)]
-pub enum Service {
-    /// In a pod.
+pub enum ServiceInstance {
+    /// A pod.
     Pod(Arc<Replica>),
-    /// By itself.
-    Process(Arc<podward_support::Service>),
+    /// A process.
+    Process(Arc<podward_support::PodwardService>),
 }
 
-impl fmt::Display for Service {
+impl fmt::Display for ServiceInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(replica) => replica.fmt(f),
@@ -134,26 +138,26 @@ impl fmt::Display for Service {
     }
 }
 
-impl Service {
-    /// Its name, which it keeps when it is ended and started again.
+impl ServiceInstance {
+    /// Returns its name. It is the same after a restart.
     #[must_use]
     pub fn name(&self) -> String {
         self.to_string()
     }
 
-    /// What it is.
+    /// Returns the kind.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ServiceKind {
         match self {
             Self::Pod(replica) => replica.kind(),
             Self::Process(service) => service.kind(),
         }
     }
 
-    /// Where it serves what it is there for: admission reviews, or gRPC. A pod that was started again does so elsewhere.
+    /// Returns the address of its own API: admission reviews, or gRPC. A pod has another address after a restart.
     ///
     /// # Errors
-    /// When there is no pod.
+    /// Fails if there is no pod.
     pub fn serves_at(&self) -> Result<SocketAddr> {
         match self {
             Self::Pod(replica) => replica.serves_at(),
@@ -161,10 +165,10 @@ impl Service {
         }
     }
 
-    /// Starts it, unless it runs, and waits until it is ready.
+    /// Starts the service, unless it runs, and waits until it is ready.
     ///
     /// # Errors
-    /// When it doesn't become so.
+    /// Fails if it does not become ready.
     pub async fn start(&self) -> Result<()> {
         match self {
             Self::Pod(replica) => replica.start().await,
@@ -172,10 +176,10 @@ impl Service {
         }
     }
 
-    /// SIGTERM, and waits for the end; gives when it was told to. Nothing if it doesn't run.
+    /// Sends SIGTERM and waits for the end. Returns the time of the signal. Does nothing if the service does not run.
     ///
     /// # Errors
-    /// When it doesn't end well.
+    /// Fails if it ends with a failure.
     pub async fn stop(&self) -> Result<Instant> {
         match self {
             Self::Pod(replica) => replica.stop().await,
@@ -186,10 +190,10 @@ impl Service {
         }
     }
 
-    /// SIGKILL. Nothing if it doesn't run.
+    /// Sends SIGKILL. Does nothing if the service does not run.
     ///
     /// # Errors
-    /// When it can't be killed.
+    /// Fails if it cannot be killed.
     pub async fn kill(&self) -> Result<()> {
         match self {
             Self::Pod(replica) => replica.kill().await,
@@ -197,10 +201,10 @@ impl Service {
         }
     }
 
-    /// SIGSTOP: it runs on, and does nothing, not even end connections.
+    /// Sends SIGSTOP: the process exists but does nothing, and does not close connections.
     ///
     /// # Errors
-    /// When it doesn't run.
+    /// Fails if it does not run.
     pub async fn freeze(&self) -> Result<()> {
         match self {
             Self::Pod(replica) => replica.freeze().await,
@@ -208,10 +212,10 @@ impl Service {
         }
     }
 
-    /// SIGCONT: it goes on where it was.
+    /// Sends SIGCONT: the process continues.
     ///
     /// # Errors
-    /// When it doesn't run.
+    /// Fails if it does not run.
     pub async fn thaw(&self) -> Result<()> {
         match self {
             Self::Pod(replica) => replica.thaw().await,
@@ -219,10 +223,10 @@ impl Service {
         }
     }
 
-    /// Whether the process runs that was started last.
+    /// Returns whether the process of the last start still runs.
     ///
     /// # Errors
-    /// When that can't be read.
+    /// Fails if the state cannot be read.
     pub async fn is_running(&self) -> Result<bool> {
         match self {
             Self::Pod(replica) => replica.is_running().await,
@@ -230,10 +234,10 @@ impl Service {
         }
     }
 
-    /// Its metrics, as it tells them.
+    /// Returns its metrics.
     ///
     /// # Errors
-    /// When it doesn't answer.
+    /// Fails if it does not respond.
     pub async fn metrics(&self) -> Result<String> {
         match self {
             Self::Pod(replica) => replica.metrics().await,
@@ -241,10 +245,10 @@ impl Service {
         }
     }
 
-    /// Its resident memory, in bytes.
+    /// Returns its resident memory, in bytes.
     ///
     /// # Errors
-    /// When it doesn't run on this machine.
+    /// Fails if it does not run on this machine.
     pub async fn memory(&self) -> Result<u64> {
         match self {
             Self::Pod(replica) => replica.memory().await,

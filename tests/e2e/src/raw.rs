@@ -1,4 +1,4 @@
-//! Requests whose answers are seen whole, headers too: clients hide warnings.
+//! Requests whose responses include the headers. Clients of Kubernetes hide warnings.
 
 use anyhow::{Context, Result};
 use hyper::{Request, StatusCode};
@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource, client::Body};
 use serde_json::Value;
 
-/// An answer of the API server.
+/// A response of the API server.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct RawResponse {
     /// The HTTP status.
     pub status: StatusCode,
     /// The texts of its warnings (RFC 7234, 5.5, as Kubernetes writes them: `299 - "TEXT"`).
@@ -17,14 +17,14 @@ pub struct Answer {
     pub body: Value,
 }
 
-impl Answer {
-    /// The message of a refusal.
+impl RawResponse {
+    /// Returns the message of an error response.
     #[must_use]
     pub fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 
-    /// Whether a warning has `text` in it.
+    /// Returns whether a warning contains `text`.
     #[must_use]
     pub fn warns_of(&self, text: &str) -> bool {
         self.warnings.iter().any(|warning| warning.contains(text))
@@ -34,8 +34,8 @@ impl Answer {
 /// Sends a JSON merge patch of a pod.
 ///
 /// # Errors
-/// When there is no answer; a refusal is an answer.
-pub async fn raw_patch(client: &Client, namespace: &str, pod: &str, patch: &Value) -> Result<Answer> {
+/// Fails if there is no response. An error response is a response.
+pub async fn raw_patch(client: &Client, namespace: &str, pod: &str, patch: &Value) -> Result<RawResponse> {
     let url = format!("{}/{pod}", Pod::url_path(&(), Some(namespace)));
     let request = Request::patch(url)
         .header("content-type", "application/merge-patch+json")
@@ -47,5 +47,9 @@ pub async fn raw_patch(client: &Client, namespace: &str, pod: &str, patch: &Valu
     let warnings =
         warnings.map(|value| value.trim_start_matches("299 - ").trim_matches('"').to_owned()).collect();
     let body = response.into_body().collect_bytes().await.context("read the answer")?;
-    Ok(Answer { status, warnings, body: serde_json::from_slice(&body).context("understand the answer")? })
+    Ok(RawResponse {
+        status,
+        warnings,
+        body: serde_json::from_slice(&body).context("understand the answer")?,
+    })
 }

@@ -13,144 +13,147 @@ use podward_support::within;
 use tokio::{runtime::Runtime, sync::Semaphore};
 
 use crate::{
-    environment::{Environment, Where, user_cluster},
-    scene::Scene,
+    environment::{Environment, TestPlace, user_cluster},
+    fixture::Fixture,
 };
 
-/// No test may take longer, waiting for its turn not counted.
+/// The time that a test may take, without the time it waits to start.
 const DEADLINE: Duration = Duration::from_secs(150);
-/// Tests mostly wait: more at a time than there are processors.
+/// The number of tests that run at a time. Tests mostly wait, so it is more than the number of processors.
 const AT_A_TIME: usize = 8;
-/// So many more may wait for their turn. At least as many as there are tests that run alone, so that those of another cluster go on.
+/// The number of tests that may wait to start. It is at least the number of tests that need their cluster alone, so
+/// that the tests of other clusters go on.
 const IN_LINE: usize = 48;
 
-/// A permit for each test that runs.
+/// A permit for each running test.
 static RUNNING: Semaphore = Semaphore::const_new(AT_A_TIME);
 
-/// How many of the slowest tests are named at the end.
+/// The number of slowest tests in the report.
 const SLOWEST: usize = 24;
-/// How long each test took that has ended, waiting for its turn not counted, and whether it ran alone.
+/// The duration of each finished test, without the time it waited to start, and whether it ran alone.
 static TOOK: Mutex<Vec<(Duration, bool, String)>> = Mutex::new(Vec::new());
 
-type Outcome = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
-type Body = Box<dyn FnOnce(Arc<Scene>) -> Outcome + Send>;
+type TestFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type TestBody = Box<dyn FnOnce(Arc<Fixture>) -> TestFuture + Send>;
 
 /// A test.
 pub struct Test {
     name: String,
-    place: Where,
+    place: TestPlace,
     alone: bool,
-    body: Body,
+    body: TestBody,
 }
 
 impl Test {
-    /// A test on a real node that leaves Podward as it is, so that others run at the same time.
+    /// Returns a test on a real node that does not change Podward. Others run at the same time.
     pub fn node<F, Fut>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Node, false, body)
+        Self::new(name, TestPlace::Node, false, body)
     }
 
-    /// A test on a real node that ends or starts services: no other runs there at the same time.
+    /// Returns a test on a real node that stops or starts services. No other test runs there at the same time.
     pub fn alone<F, Fut>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Node, true, body)
+        Self::new(name, TestPlace::Node, true, body)
     }
 
-    /// A test on a real node where Podward looks after Services, too; it leaves Podward and kube-proxy as they are.
+    /// Returns a test on a real node where Podward is responsible for Services. It changes neither Podward nor
+    /// kube-proxy.
     pub fn serving<F, Fut>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Serving, false, body)
+        Self::new(name, TestPlace::Serving, false, body)
     }
 
-    /// The same for a test that disturbs others, or that others would disturb.
+    /// Returns a test like [`serving`](Self::serving) that disturbs others or is disturbed by them.
     pub fn serving_alone<F, Fut>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Serving, true, body)
+        Self::new(name, TestPlace::Serving, true, body)
     }
 
-    /// A test on simulated nodes, where Podward is strict.
+    /// Returns a test on simulated nodes, where Podward is strict.
     pub fn simulated<F, Fut>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Simulated, false, body)
+        Self::new(name, TestPlace::Simulated, false, body)
     }
 
-    /// A test on simulated nodes that ends or starts services.
+    /// Returns a test on simulated nodes that stops or starts services.
     pub fn simulated_alone<F, Fut>(name: &str, body: F) -> Self
     where
-        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self::new(name, Where::Simulated, true, body)
+        Self::new(name, TestPlace::Simulated, true, body)
     }
 
-    fn new<F, Fut>(name: &str, place: Where, alone: bool, body: F) -> Self
+    fn new<F, Fut>(name: &str, place: TestPlace, alone: bool, body: F) -> Self
     where
-        F: FnOnce(Arc<Scene>) -> Fut + Send + 'static,
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { name: name.to_owned(), place, alone, body: Box::new(move |scene| Box::pin(body(scene))) }
+        Self { name: name.to_owned(), place, alone, body: Box::new(move |fixture| Box::pin(body(fixture))) }
     }
 
-    /// Tests with a lower one are begun before others. Those that want a cluster for themselves come after those that share it, so that
-    /// it is waited only once until all are gone; meanwhile other clusters have their turn.
+    /// Returns the order of the test: tests with a lower value start first. Tests that need their cluster alone come
+    /// after the tests that share it, so that the others have to be waited for only once. Meanwhile the tests of
+    /// other clusters run.
     fn turn(&self) -> (u8, bool) {
         let place = match self.place {
-            // Half of these want it for themselves, and take longest.
-            Where::Serving => 0,
-            Where::Node => 1,
-            Where::Simulated => 2,
+            // Half of these tests need the cluster alone, and they take longest.
+            TestPlace::Serving => 0,
+            TestPlace::Node => 1,
+            TestPlace::Simulated => 2,
         };
         (place, self.alone)
     }
 
     async fn run(self) -> Result<()> {
         let environment = Environment::get(self.place).await?;
-        // One of the two is taken.
+        // Exactly one of the two is set.
         let (_shared, _alone);
         if self.alone {
             _alone = environment.access.write().await;
         } else {
             _shared = environment.access.read().await;
         }
-        let _running = RUNNING.acquire().await.context("nobody closes it")?;
+        let _running = RUNNING.acquire().await.context("the semaphore is closed")?;
         let began = Instant::now();
-        let scene = Arc::new(
-            Scene::open(environment.clone(), &self.name).await.context("open the test's namespace")?,
+        let fixture = Arc::new(
+            Fixture::open(environment.clone(), &self.name).await.context("open the test's namespace")?,
         );
-        let (name, body) = (self.name, (self.body)(scene.clone()));
-        // A panic must not leave the others waiting for a lock, nor the namespace behind.
+        let (name, body) = (self.name, (self.body)(fixture.clone()));
+        // After a panic, the lock must be released and the namespace deleted.
         let body = async { tokio::spawn(body).await.context("the test panicked")? };
         let outcome = match within(DEADLINE, || format!("the end of the test {name}"), body).await {
-            Ok(()) => scene.verify().await,
+            Ok(()) => fixture.verify().await,
             failed => failed,
         };
         let outcome = match outcome {
             Ok(()) => Ok(()),
-            Err(error) => Err(error.context(scene.evidence().await)),
+            Err(error) => Err(error.context(fixture.evidence().await)),
         };
-        let closed = scene.close().await;
+        let closed = fixture.close().await;
         TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((began.elapsed(), self.alone, name));
-        // What went wrong first says more.
+        // The first failure is more informative.
         outcome.and(closed)
     }
 }
 
-/// Runs the tests that the command line asks for, as the standard harness does, and ends the beds.
+/// Runs the tests that the command line selects, like the standard harness, and ends the test clusters.
 #[must_use]
 pub fn run(mut tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -164,8 +167,8 @@ pub fn run(mut tests: Vec<Test>) -> ExitCode {
         }
     };
     let trials = tests.into_iter().map(|test| {
-        // Different ways to run Podward can't be on one cluster at a time.
-        let is_left_out = test.place != Where::Node && user_cluster().is_some();
+        // Podward cannot run in different ways on one cluster.
+        let is_left_out = test.place != TestPlace::Node && user_cluster().is_some();
         let (runtime, name) = (runtime.clone(), test.name.clone());
         let trial = Trial::test(name, move || {
             runtime.block_on(test.run()).map_err(|error| Failed::from(format!("{error:#}")))
@@ -184,7 +187,7 @@ pub fn run(mut tests: Vec<Test>) -> ExitCode {
     code
 }
 
-/// Where the time went, for who wants to shorten the suite.
+/// Prints the slowest tests, which helps to shorten the suite.
 fn tell_slowest() {
     let mut took = TOOK.lock().unwrap_or_else(PoisonError::into_inner);
     took.sort_unstable_by(|a, b| b.cmp(a));

@@ -1,8 +1,9 @@
-//! What Podward adds to a pod's create, update and delete at the API server, with one, two and four replicas of the webhooks.
+//! Measures what Podward adds to a pod's create, update and delete at the API server, with one, two and four replicas
+//! of the webhooks.
 //!
-//! Podward is installed by Helm on a bed with a real node, so its webhooks are asked through their Services. The pods find no node, so
-//! that nothing but the API server works on them. Pods that are opted in and pods that aren't take turns: what else the machine does is
-//! felt by both.
+//! Podward is installed with Helm on a test cluster with a real node, so that the API server calls its webhooks
+//! through their Services. The pods find no node, so that only the API server works on them. Pods that are opted in
+//! alternate with pods that are not, so that other load on the machine affects both.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +16,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, LIFECYCLE_CONDITION};
 use podward_support::{Cluster, Installation, pods};
-use podward_testbed::{Bed, Shape};
+use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -23,16 +24,16 @@ use crate::times::Times;
 
 const NAMESPACE: &str = "admission";
 
-/// What is measured.
+/// The options of the measurement.
 #[derive(Clone, Debug)]
 pub struct AdmissionOptions {
     /// The cargo profile of the services.
     pub profile: String,
-    /// Replicas of each webhook.
+    /// The numbers of replicas of each webhook.
     pub replicas: Vec<u32>,
-    /// Clients at a time.
+    /// The numbers of concurrent clients.
     pub clients: Vec<usize>,
-    /// Pods of each sort, for each of the above.
+    /// The number of pods of each kind, for each combination.
     pub pods: usize,
 }
 
@@ -42,41 +43,41 @@ impl Default for AdmissionOptions {
     }
 }
 
-/// What came out for a number of replicas and of clients.
+/// The result for a number of replicas and of clients.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AdmissionReport {
-    /// Of each webhook.
+    /// The number of replicas of each webhook.
     pub replicas: u32,
-    /// At a time.
+    /// The number of concurrent clients.
     pub clients: usize,
-    /// Of a pod that is not opted in.
-    pub without: Requests,
-    /// Of a pod that is.
-    pub with: Requests,
+    /// The times for a pod that is not opted in.
+    pub without: RequestTimes,
+    /// The times for a pod that is opted in.
+    pub with: RequestTimes,
 }
 
-/// The requests of a pod.
+/// The times of the requests of a pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Requests {
-    /// The mutating and the validating webhook are asked.
+pub struct RequestTimes {
+    /// A create. The API server calls the mutating and the validating webhook.
     pub create: Times,
-    /// A label is changed, when nobody else has anything to write any more: both are asked.
+    /// A change of a label after all other writes. The API server calls both webhooks.
     pub update: Times,
-    /// It was never scheduled, so it is let through: the validating webhook is asked.
+    /// A delete. The pod was never scheduled, so it is allowed. The API server calls the validating webhook.
     pub delete: Times,
 }
 
-/// Brings a bed up, measures, takes it down. `say` is told how it goes.
+/// Starts a test cluster, measures, and ends it. Calls `say` with the progress.
 ///
 /// # Errors
-/// When the bed or Podward doesn't start, or a request fails.
+/// Fails if the test cluster or Podward does not start, or a request fails.
 pub async fn run(options: &AdmissionOptions, say: impl Fn(&str)) -> Result<Vec<AdmissionReport>> {
     say("building images of Podward's services");
     let builder =
-        Installation::prepare(Bed::builder(Shape::Node).name("admission"), &options.profile).await?;
+        Installation::prepare(TestCluster::builder(Shape::Node).name("admission"), &options.profile).await?;
     say("starting a cluster with one real node");
-    let bed = Arc::new(builder.start().await?);
-    let cluster = Cluster::of_bed(bed.clone());
+    let test_cluster = Arc::new(builder.start().await?);
+    let cluster = Cluster::of_test_cluster(test_cluster.clone());
     say("installing Podward");
     let installation = Installation::install(&cluster, &[]).await?;
     let namespaces: Api<Namespace> = Api::all(cluster.client());
@@ -89,41 +90,41 @@ pub async fn run(options: &AdmissionOptions, say: impl Fn(&str)) -> Result<Vec<A
         installation.upgrade(&[&values[0], &values[1]]).await?;
         for &clients in &options.clients {
             say(&format!("{replicas} replicas, {clients} clients"));
-            // Connections of the API server to new replicas are made by the first requests.
+            // The first requests open the API server's connections to new replicas.
             measure(&cluster.client(), clients, 8 * clients).await?;
             let (without, with) = measure(&cluster.client(), clients, options.pods).await?;
             reports.push(AdmissionReport { replicas, clients, without, with });
         }
     }
-    bed.down().await?;
+    test_cluster.down().await?;
     Ok(reports)
 }
 
 #[derive(Default)]
-struct Taken {
+struct MeasuredTimes {
     create: Vec<f64>,
     update: Vec<f64>,
     delete: Vec<f64>,
 }
 
-impl Taken {
-    fn add(&mut self, other: Taken) {
+impl MeasuredTimes {
+    fn add(&mut self, other: MeasuredTimes) {
         self.create.extend(other.create);
         self.update.extend(other.update);
         self.delete.extend(other.delete);
     }
 
-    fn requests(self) -> Requests {
-        let Taken { create, update, delete } = self;
-        Requests { create: Times::of(create), update: Times::of(update), delete: Times::of(delete) }
+    fn requests(self) -> RequestTimes {
+        let MeasuredTimes { create, update, delete } = self;
+        RequestTimes { create: Times::of(create), update: Times::of(update), delete: Times::of(delete) }
     }
 }
 
-/// Of so many pods that are not opted in, and as many that are.
-async fn measure(client: &Client, clients: usize, count: usize) -> Result<(Requests, Requests)> {
+/// Measures `count` pods that are not opted in, and as many that are.
+async fn measure(client: &Client, clients: usize, count: usize) -> Result<(RequestTimes, RequestTimes)> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let one_client = async |number: usize| {
-        let (mut without, mut with) = (Taken::default(), Taken::default());
+        let (mut without, mut with) = (MeasuredTimes::default(), MeasuredTimes::default());
         for turn in 0..count.div_ceil(clients) {
             let name = |sort: &str| format!("{sort}-{number}-{turn}");
             one_pod(&pods, &name("without"), false, &mut without).await?;
@@ -131,7 +132,7 @@ async fn measure(client: &Client, clients: usize, count: usize) -> Result<(Reque
         }
         anyhow::Ok((without, with))
     };
-    let (mut without, mut with) = (Taken::default(), Taken::default());
+    let (mut without, mut with) = (MeasuredTimes::default(), MeasuredTimes::default());
     for (one, other) in try_join_all((0..clients).map(one_client)).await? {
         without.add(one);
         with.add(other);
@@ -139,7 +140,7 @@ async fn measure(client: &Client, clients: usize, count: usize) -> Result<(Reque
     Ok((without.requests(), with.requests()))
 }
 
-async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut Taken) -> Result<()> {
+async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut MeasuredTimes) -> Result<()> {
     let mut spec = pods::server_spec("podward.local/none:1");
     spec["nodeSelector"] = json!({"example.com/there-is": "none"});
     let mut pod = json!({"metadata": {"name": name, "labels": {"app": "none"}}, "spec": spec});
@@ -150,7 +151,7 @@ async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut Taken)
     let begun = Instant::now();
     pods.create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}"))?;
     taken.create.push(milliseconds(begun));
-    // What others write at the same time, a patch has to be made anew for, and everybody is asked again.
+    // A concurrent write makes the API server apply a patch again and call all webhooks again.
     let expected = &["PodScheduled", LIFECYCLE_CONDITION][..if opted_in { 2 } else { 1 }];
     let is_left_alone = |pod: Option<&Pod>| {
         let status = pod.and_then(|pod| pod.status.as_ref());

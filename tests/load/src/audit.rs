@@ -1,4 +1,4 @@
-//! Podward's writes, as the API server's audit log has them.
+//! Counts Podward's writes in the API server's audit log.
 
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Writes of Podward, all or for each operation.
+/// Writes of Podward: the total, or per operation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Writes {
-    /// To pods, deletes and evictions too.
+    /// Writes to pods, including deletes and evictions.
     pub pods: f64,
-    /// To pods/status.
+    /// Writes to pods/status.
     pub status: f64,
-    /// To podtransitionrules/status.
+    /// Writes to podtransitionrules/status.
     pub rules: f64,
-    /// Of these, refused with 409 or any other error.
+    /// The writes among these that failed with 409 or another error.
     pub refused: f64,
     /// Events.
     pub events: f64,
 }
 
 impl Writes {
-    /// Divided by the number of operations that caused them.
+    /// Returns the writes per operation.
     #[must_use]
     pub fn per_operation(&self, operations: usize) -> Writes {
         let each = |all: f64| all / operations as f64;
@@ -38,7 +38,7 @@ impl Writes {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct AuditEntry {
     stage: String,
     verb: String,
     user_agent: Option<String>,
@@ -57,12 +57,12 @@ struct ResponseStatus {
     code: Option<u16>,
 }
 
-/// The end of the log as it is now.
+/// Returns the current end of the log.
 pub(crate) fn mark(log: &Path) -> Result<u64> {
     Ok(std::fs::metadata(log).with_context(|| format!("look at the audit log {}", log.display()))?.len())
 }
 
-/// What Podward's services have written since `mark`.
+/// Returns the writes of Podward's services since `mark`.
 pub(crate) fn since(log: &Path, mark: u64) -> Result<Writes> {
     let mut file =
         std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
@@ -70,13 +70,13 @@ pub(crate) fn since(log: &Path, mark: u64) -> Result<Writes> {
     let mut writes = Writes::default();
     for line in BufReader::new(file).lines() {
         let line = line?;
-        let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
+        let Ok(entry) = serde_json::from_str::<AuditEntry>(&line) else { continue };
         count(&entry, &mut writes);
     }
     Ok(writes)
 }
 
-fn count(entry: &Entry, writes: &mut Writes) {
+fn count(entry: &AuditEntry, writes: &mut Writes) {
     let is_ours = entry.user_agent.as_deref().is_some_and(|agent| agent.starts_with("podward-"));
     let is_write = matches!(entry.verb.as_str(), "create" | "update" | "patch" | "delete");
     if !is_ours || !is_write || entry.stage != "ResponseComplete" {

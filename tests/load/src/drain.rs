@@ -1,8 +1,9 @@
-//! Deletes and evictions of simulated pods: how long they take beside those of a cluster without Podward, what they write, and what
-//! each service keeps in memory.
+//! Measures deletes and evictions of simulated pods: their duration with and without Podward, their writes, and the
+//! memory of each service.
 //!
-//! Everything but the kubelets is real, as in [`operations`](crate::operations). Two parties hold each pod that is opted in: a traffic
-//! loop by a finalizer, which lets go when it sees that it should, and the traffic-controller, as a hook, which finds no Service.
+//! Everything except the kubelets is real, as in [`operations`](crate::operations). Two consumers hold each pod that
+//! is opted in: a traffic loop with a finalizer, which drains at once, and the traffic-controller, a hook, which
+//! finds no Service.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -13,36 +14,38 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
 use kube::{Api, Client, ResourceExt};
-use podward_support::{Cluster, Kind, Options, Podward, Seen, TrafficLoop, Watching, observe};
-use podward_testbed::{Bed, Shape};
+use podward_support::{
+    Cluster, PodFeedEvent, Podward, PodwardOptions, ServiceKind, TrafficLoop, WatchTask, observe,
+};
+use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{self, Writes};
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, PodFleet};
 use crate::times::Times;
 use crate::usage::Usage;
 
 const NAMESPACE: &str = "drain";
 const LOOP: &str = "load-traffic";
-/// Requests in flight of whoever drains.
-const AT_ONCE: usize = 50;
-/// How long `kubectl drain` waits when it is refused.
+/// The number of concurrent requests of the drain.
+const MAX_CONCURRENT: usize = 50;
+/// The time that `kubectl drain` waits after a rejected eviction.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// What is measured.
+/// The options of the measurement.
 #[derive(Clone, Debug)]
 pub struct DrainOptions {
     /// The cargo profile of the services.
     pub profile: String,
-    /// Deletes one after the other, of pods of each sort.
+    /// The number of deletes one after the other, for each kind of pod.
     pub one_by_one: usize,
-    /// Evictions at once, of pods of each sort.
+    /// The number of concurrent evictions, for each kind of pod.
     pub at_once: usize,
-    /// Pods that are opted in, in all; at least the two above together.
+    /// The number of pods that are opted in. At least the sum of the two above.
     pub opted_in: usize,
-    /// Pods, in all.
+    /// The total number of pods.
     pub pods: usize,
 }
 
@@ -53,49 +56,53 @@ impl Default for DrainOptions {
     }
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DrainReport {
-    /// Pods there were, and how many of them were opted in.
+    /// The total number of pods.
     pub pods: usize,
-    /// See `pods`.
+    /// The number of pods that are opted in.
     pub opted_in: usize,
-    /// Memory of each service at rest with all pods there, in MiB.
+    /// The memory of each service at rest with all pods, in MiB.
     pub rss_mib: BTreeMap<String, f64>,
-    /// From the delete of a pod that is not opted in until it is gone.
+    /// The time from the delete of a pod that is not opted in until it is gone.
     pub stock: Times,
-    /// From the delete of a pod that is opted in until it is gone.
+    /// The time from the delete of a pod that is opted in until it is gone.
     pub held: Times,
-    /// Podward's writes for one of the latter.
+    /// Podward's writes per delete of a pod that is opted in.
     pub writes: Writes,
-    /// How many were evicted at once.
+    /// The number of concurrent evictions.
     pub evicted: usize,
-    /// From the first eviction until all were gone, pods that are not opted in, in seconds.
+    /// The time from the first eviction until all pods that are not opted in are gone, in seconds.
     pub stock_drain_seconds: f64,
-    /// The same, pods that are opted in.
+    /// The time from the first eviction until all pods that are opted in are gone, in seconds.
     pub held_drain_seconds: f64,
-    /// Podward's writes for one of the latter.
+    /// Podward's writes per eviction of a pod that is opted in.
     pub drain_writes: Writes,
 }
 
-/// Brings a bed up, measures, takes it down. `say` is told how it goes.
+/// Starts a test cluster, measures, and ends it. Calls `say` with the progress.
 ///
 /// # Errors
-/// When the bed or Podward doesn't start, or a pod doesn't go.
+/// Fails if the test cluster or Podward does not start, or a pod is not deleted.
 pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainReport> {
     say("starting a simulated cluster");
-    let bed =
-        Bed::builder(Shape::Simulated).name("drain").simulated_nodes(10).audit_log(true).start().await?;
-    let bed = Arc::new(bed);
-    let cluster = Cluster::of_bed(bed.clone());
+    let test_cluster = TestCluster::builder(Shape::Simulated)
+        .name("drain")
+        .simulated_nodes(10)
+        .audit_log(true)
+        .start()
+        .await?;
+    let test_cluster = Arc::new(test_cluster);
+    let cluster = Cluster::of_test_cluster(test_cluster.clone());
     say("starting Podward");
-    let services = Options { profile: options.profile.clone(), ..Options::default() };
+    let services = PodwardOptions { profile: options.profile.clone(), ..PodwardOptions::default() };
     let podward = Podward::start(&cluster, services).await?;
-    let audit = bed.audit_log().context("the bed writes no audit log")?;
+    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
 
     say(&format!("making {} pods, {} of them opted in", options.pods, options.opted_in));
     let bare = options.one_by_one + options.at_once;
-    let fleet = Fleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
+    let fleet = PodFleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
     let _traffic = TrafficLoop::start(Api::namespaced(cluster.client(), NAMESPACE), fleet::OPTED_IN, LOOP);
     let mut stock = fleet.make_bare("stock", bare, false).await?;
     let mut held = fleet.make_bare("held", bare, true).await?;
@@ -130,21 +137,25 @@ pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainRepo
         drain_writes,
     };
     drop(podward);
-    bed.down().await?;
+    test_cluster.down().await?;
     Ok(report)
 }
 
-/// Resident memory of each service, in MiB.
+/// Returns the resident memory of each service, in MiB.
 fn memory(podward: &Podward) -> Result<BTreeMap<String, f64>> {
-    let kinds =
-        [Kind::LifecycleController, Kind::TrafficController, Kind::MutatingWebhook, Kind::ValidatingWebhook];
+    let kinds = [
+        ServiceKind::LifecycleController,
+        ServiceKind::TrafficController,
+        ServiceKind::MutatingWebhook,
+        ServiceKind::ValidatingWebhook,
+    ];
     kinds.into_iter().map(|kind| Ok((kind.to_string(), Usage::of(podward, kind)?.rss_mib()?))).collect()
 }
 
-/// What `work` on so many pods gives, and what Podward wrote for each, also late.
+/// Returns the result of `work` on `count` pods, and Podward's writes per pod, including late ones.
 async fn counted<T>(
     audit: &Path,
-    fleet: &Fleet,
+    fleet: &PodFleet,
     pods: usize,
     work: impl Future<Output = Result<T>>,
 ) -> Result<(T, Writes)> {
@@ -154,18 +165,18 @@ async fn counted<T>(
     Ok((result, audit::since(audit, mark)?.per_operation(pods)))
 }
 
-/// Who wants pods gone, and sees them go.
+/// Deletes and evicts pods, and waits until they are gone.
 struct Drainer {
     pods: Api<Pod>,
     gone: watch::Receiver<HashSet<String>>,
-    _watching: Watching,
+    _watching: WatchTask,
 }
 
 impl Drainer {
     async fn start(client: &Client) -> Result<Drainer> {
         let (sender, gone) = watch::channel(HashSet::new());
         let watching = observe(client.clone(), NAMESPACE, "", move |seen| {
-            if let Seen::Gone(pod) = seen {
+            if let PodFeedEvent::Gone(pod) = seen {
                 sender.send_modify(|gone| {
                     gone.insert(pod.name_any());
                 });
@@ -175,7 +186,7 @@ impl Drainer {
         Ok(Drainer { pods, gone, _watching: watching.await? })
     }
 
-    /// Deletes each when the one before is gone. Gives the times in milliseconds.
+    /// Deletes each pod when the one before is gone. Returns the times in milliseconds.
     async fn one_by_one(&self, names: &[String]) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(names.len());
         for name in names {
@@ -188,11 +199,11 @@ impl Drainer {
         Ok(times)
     }
 
-    /// Evicts all at once, as `kubectl drain` does: whoever is refused asks again after 5 s, until his pod is gone. Gives the seconds
-    /// until all are gone.
+    /// Evicts all pods at once, as `kubectl drain` does. A rejected eviction is tried again after 5 s, until the pod
+    /// is gone. Returns the time until all are gone, in seconds.
     async fn evict(&self, names: &[String]) -> Result<f64> {
         let begun = Instant::now();
-        let slots = Semaphore::new(AT_ONCE);
+        let slots = Semaphore::new(MAX_CONCURRENT);
         let evict = async |name: &String| {
             loop {
                 let slot = slots.acquire().await?;
@@ -226,7 +237,7 @@ fn is_gone(answer: &kube::Result<()>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// 429 is how Podward says that it will see to it.
+/// Accepts 429: Podward will delete the pod.
 fn held_or_done(answer: kube::Result<()>) -> kube::Result<()> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 429 => Ok(()),

@@ -1,4 +1,4 @@
-//! Many simulated pods, and one operator on all of them.
+//! Many simulated pods, and one operator for all of them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,50 +10,50 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, Stage};
-use podward_support::{Seen, Watching, observe, pods};
+use podward_support::{PodFeedEvent, WatchTask, observe, pods};
 use serde_json::json;
 use tokio::sync::watch;
 
-/// The label selector of the pods that take part.
+/// The label selector of the pods that are opted in.
 pub(crate) const OPTED_IN: &str = "kusionstack.io/control=true";
 const ID: &str = "load";
 const TYPE: &str = "update";
-/// The operator's own writes in flight.
-const AT_ONCE: usize = 50;
-/// Longer than a pod waits until the controller says so in its condition (5 s).
+/// The number of concurrent writes of the operator.
+const MAX_CONCURRENT: usize = 50;
+/// Longer than the time after which the controller reports a waiting pod in its condition (5 s).
 const QUIET: Duration = Duration::from_secs(8);
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// What counts of a pod here.
+/// The progress of a pod.
 #[derive(Clone, Copy, Default)]
-struct State {
+struct PodProgress {
     pre_checked: bool,
     operate: bool,
     available: bool,
 }
 
-type States = HashMap<String, State>;
+type ProgressByPod = HashMap<String, PodProgress>;
 
-pub(crate) struct Fleet {
+pub(crate) struct PodFleet {
     client: Client,
     namespace: String,
     pods: Api<Pod>,
     finalizer: String,
-    states: watch::Receiver<States>,
-    _watching: Watching,
+    states: watch::Receiver<ProgressByPod>,
+    _watching: WatchTask,
 }
 
-impl Fleet {
-    /// An empty namespace whose pods will expect `finalizer`.
-    pub(crate) async fn start(client: &Client, namespace: &str, finalizer: &str) -> Result<Fleet> {
+impl PodFleet {
+    /// Creates an empty namespace whose pods will expect `finalizer`.
+    pub(crate) async fn start(client: &Client, namespace: &str, finalizer: &str) -> Result<PodFleet> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
         namespaces.create(&PostParams::default(), &object).await.context("make the namespace")?;
-        let (sender, states) = watch::channel(States::new());
+        let (sender, states) = watch::channel(ProgressByPod::new());
         let (pre_checked, operate) = (Stage::PreChecked.key(ID), Stage::Operate.key(ID));
         let watching = observe(client.clone(), namespace, OPTED_IN, move |seen| {
-            let Seen::Version(pod) = seen else { return };
-            let state = State {
+            let PodFeedEvent::Version(pod) = seen else { return };
+            let state = PodProgress {
                 pre_checked: pods::has_label(&pod, &pre_checked),
                 operate: pods::has_label(&pod, &operate),
                 available: pods::is_available(&pod),
@@ -63,7 +63,7 @@ impl Fleet {
             });
         })
         .await?;
-        Ok(Fleet {
+        Ok(PodFleet {
             client: client.clone(),
             namespace: namespace.to_owned(),
             pods: Api::namespaced(client.clone(), namespace),
@@ -73,7 +73,7 @@ impl Fleet {
         })
     }
 
-    /// Makes the pods and waits until those that take part are available, and the others are there.
+    /// Creates the pods and waits until those that are opted in are available and the others exist.
     pub(crate) async fn make(&self, opted_in: usize, bystanders: usize) -> Result<()> {
         let expecting = pods::expecting("LoadBalancer/load/load", &self.finalizer);
         self.deploy(
@@ -127,7 +127,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Makes pods that no workload owns, so that none take their place; gives their names.
+    /// Creates pods without an owner, so that nothing replaces them, and returns their names.
     pub(crate) async fn make_bare(&self, prefix: &str, count: usize, opted_in: bool) -> Result<Vec<String>> {
         let mut metadata = json!({"labels": {"app": prefix}});
         if opted_in {
@@ -146,7 +146,7 @@ impl Fleet {
                     made.map(drop).with_context(|| format!("make pod {name}"))
                 }
             })
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT)
             .try_collect::<()>()
             .await?;
         Ok(names)
@@ -156,7 +156,7 @@ impl Fleet {
         json!({"containers": [{"name": "server", "image": "podward.local/demo-server:v1"}]})
     }
 
-    /// The names of the pods that take part, sorted.
+    /// Returns the names of the pods that are opted in, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.states.borrow().keys().cloned().collect();
         names.sort();
@@ -175,7 +175,7 @@ impl Fleet {
     pub(crate) async fn begin_all(&self, names: &[String]) -> Result<()> {
         futures::stream::iter(names)
             .map(|name| self.begin(name))
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT)
             .try_collect()
             .await
     }
@@ -183,16 +183,16 @@ impl Fleet {
     pub(crate) async fn finish_all(&self, names: &[String]) -> Result<()> {
         futures::stream::iter(names)
             .map(|name| self.finish(name))
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT)
             .try_collect()
             .await
     }
 
-    /// Gives each of the pods the label `key` with `value`: an event a pod, and nothing to do for anybody.
+    /// Sets the label `key` of each pod to `value`. It causes one event per pod, and no other work.
     pub(crate) async fn touch_all(&self, names: &[String], key: &str, value: &str) -> Result<()> {
         futures::stream::iter(names)
             .map(|name| self.label(name, json!({key: value})))
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT)
             .try_collect()
             .await
     }
@@ -207,8 +207,8 @@ impl Fleet {
     }
 
     pub(crate) async fn until_pre_checked(&self, names: &[String]) -> Result<()> {
-        // Who has `operate` has passed, whether the label is still there or not.
-        let test = |states: &States| of(states, names).all(|state| state.pre_checked || state.operate);
+        // A pod with `operate` has passed, even if the label is gone by now.
+        let test = |states: &ProgressByPod| of(states, names).all(|state| state.pre_checked || state.operate);
         self.until("all have pre-checked", test).await
     }
 
@@ -223,7 +223,8 @@ impl Fleet {
         .await
     }
 
-    /// Waits until no pod has changed for longer than the controller's patience, so that what it writes late is counted too.
+    /// Waits until no pod has changed for longer than the controller's reporting delay, so that late writes are
+    /// counted.
     pub(crate) async fn settle(&self) {
         let mut states = self.states.clone();
         while tokio::time::timeout(QUIET, states.changed()).await.is_ok() {
@@ -231,7 +232,7 @@ impl Fleet {
         }
     }
 
-    async fn until(&self, what: &str, test: impl Fn(&States) -> bool) -> Result<()> {
+    async fn until(&self, what: &str, test: impl Fn(&ProgressByPod) -> bool) -> Result<()> {
         let mut states = self.states.clone();
         let waited = tokio::time::timeout(DEADLINE, states.wait_for(|states| test(states))).await;
         match waited {
@@ -242,6 +243,6 @@ impl Fleet {
     }
 }
 
-fn of<'a>(states: &'a States, names: &'a [String]) -> impl Iterator<Item = State> + 'a {
+fn of<'a>(states: &'a ProgressByPod, names: &'a [String]) -> impl Iterator<Item = PodProgress> + 'a {
     names.iter().map(|name| states.get(name).copied().unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! Load generators and benchmarks. Each module is one benchmark: options in, a report out that goes to JSON.
+//! Load generators and benchmarks. Each module is one benchmark. It takes options and returns a report that is
+//! written as JSON.
 #![forbid(unsafe_code)]
 
 pub mod admission;

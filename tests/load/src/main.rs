@@ -1,6 +1,6 @@
-//! `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS [ASKING]]`, `podward-load admission`,
-//! `podward-load webhook PROGRAM [SECONDS]` and `podward-load deletes PROGRAM [SECONDS]`: one benchmark; the report is JSON on the
-//! standard output. `cargo xtask bench` builds what they need and runs them.
+//! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS
+//! [ASKING]]`, `podward-load admission`, `podward-load webhook PROGRAM [SECONDS]` or `podward-load deletes PROGRAM
+//! [SECONDS]`. It prints the report as JSON on standard output. `cargo xtask bench` builds the programs and runs it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,8 +49,8 @@ async fn measure_rules(sizes: Vec<String>) -> Result<()> {
     let mut options = RulesOptions::default();
     if let Some(&pods) = sizes.first() {
         options.pods = pods;
-        // The same part of them as by default.
-        options.asking = sizes.get(1).copied().unwrap_or(pods / 10);
+        // The same proportion as by default.
+        options.check_request = sizes.get(1).copied().unwrap_or(pods / 10);
     }
     print(&rules::run(&options, |step| eprintln!("{step}")).await?)
 }

@@ -1,30 +1,32 @@
-//! Operations on simulated pods: how long they take, what they write, and what the controller uses.
+//! Measures operations on simulated pods: their duration, their writes, and the CPU time and memory of the
+//! controller.
 //!
-//! Everything but the kubelets is real: API server, controller-manager, scheduler, webhooks over TLS, the controller, and one traffic
-//! loop that holds every pod by a finalizer. The load generator runs on the same machine and takes its share of the CPUs.
+//! Everything except the kubelets is real: API server, controller-manager, scheduler, webhooks over TLS, the
+//! controller, and one traffic loop that holds every pod with a finalizer. The load generator runs on the same
+//! machine and shares its CPUs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use podward_support::{Cluster, Kind, Options, Podward, TrafficLoop};
-use podward_testbed::{Bed, Shape};
+use podward_support::{Cluster, Podward, PodwardOptions, ServiceKind, TrafficLoop};
+use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, Writes};
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, PodFleet};
 use crate::usage::Usage;
 
-/// What is measured.
+/// The options of the measurement.
 #[derive(Clone, Debug)]
 pub struct OperationsOptions {
     /// The cargo profile of the services.
     pub profile: String,
-    /// Operations one after the other.
+    /// The number of operations one after the other.
     pub one_by_one: usize,
-    /// Sizes of the groups that begin at once; the largest is the number of pods that are opted in.
+    /// The sizes of groups of concurrent operations. The largest is the number of pods that are opted in.
     pub at_once: Vec<usize>,
-    /// Further pods, not opted in.
+    /// The number of further pods, which are not opted in.
     pub bystanders: usize,
 }
 
@@ -39,67 +41,76 @@ impl Default for OperationsOptions {
     }
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OperationsReport {
-    /// Begin to `operate`, one by one: the median, in milliseconds.
+    /// The median time from begin to `operate`, one by one, in milliseconds.
     pub begin_to_operate_ms: f64,
-    /// Finish to `service-available`, one by one: the median, in milliseconds.
+    /// The median time from finish to `service-available`, one by one, in milliseconds.
     pub finish_to_available_ms: f64,
-    /// Writes of the operations one by one.
+    /// Podward's writes per operation, one by one.
     pub writes: Writes,
-    /// Each group that began at once.
-    pub groups: Vec<Group>,
-    /// The controller's memory at rest with all pods there, in MiB.
+    /// The groups of concurrent operations.
+    pub groups: Vec<OperationGroup>,
+    /// The memory of the controller at rest with all pods, in MiB.
     pub controller_rss_mib: f64,
-    /// Pods there were, opted in or not.
+    /// The total number of pods.
     pub pods: usize,
 }
 
-/// A group of operations that began at once.
+/// A group of concurrent operations.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Group {
-    /// How many.
+pub struct OperationGroup {
+    /// The number of operations.
     pub operations: usize,
-    /// From the first begin until all had `operate`, in seconds.
+    /// The time from the first begin until all pods had `operate`, in seconds.
     pub all_operate_seconds: f64,
-    /// From the first finish until all were available, in seconds.
+    /// The time from the first finish until all pods were available, in seconds.
     pub all_available_seconds: f64,
-    /// CPU time of the controller in both, in milliseconds an operation.
+    /// The CPU time of the controller in both phases, in milliseconds per operation.
     pub controller_cpu_ms: f64,
-    /// CPU time of both webhooks in both, in milliseconds an operation.
+    /// The CPU time of both webhooks in both phases, in milliseconds per operation.
     pub webhooks_cpu_ms: f64,
-    /// Writes.
+    /// Podward's writes per operation.
     pub writes: Writes,
 }
 
 const NAMESPACE: &str = "load";
 const LOOP: &str = "load-traffic";
 
-/// Brings a bed up, measures, takes it down. `say` is told how it goes.
+/// Starts a test cluster, measures, and ends it. Calls `say` with the progress.
 ///
 /// # Errors
-/// When the bed or Podward doesn't start, or an operation doesn't get through.
+/// Fails if the test cluster or Podward does not start, or an operation does not end.
 pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<OperationsReport> {
     let opted_in = options.at_once.iter().copied().chain([options.one_by_one]).max().unwrap_or_default();
     say("starting a simulated cluster");
-    let bed = Bed::builder(Shape::Simulated).name("load").simulated_nodes(10).audit_log(true).start().await?;
-    let bed = Arc::new(bed);
-    let cluster = Cluster::of_bed(bed.clone());
+    let test_cluster = TestCluster::builder(Shape::Simulated)
+        .name("load")
+        .simulated_nodes(10)
+        .audit_log(true)
+        .start()
+        .await?;
+    let test_cluster = Arc::new(test_cluster);
+    let cluster = Cluster::of_test_cluster(test_cluster.clone());
     say("starting Podward");
-    // The loop is the one consumer.
-    let services = Options { profile: options.profile.clone(), traffic_controllers: 0, ..Options::default() };
+    // The traffic loop is the only consumer.
+    let services = PodwardOptions {
+        profile: options.profile.clone(),
+        traffic_controllers: 0,
+        ..PodwardOptions::default()
+    };
     let podward = Podward::start(&cluster, services).await?;
-    let audit = bed.audit_log().context("the bed writes no audit log")?;
+    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
 
     say(&format!("making {opted_in} pods that are opted in, and {} that are not", options.bystanders));
-    let fleet = Fleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
+    let fleet = PodFleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
     let pods = kube::Api::namespaced(cluster.client(), NAMESPACE);
     let _traffic = TrafficLoop::start(pods, fleet::OPTED_IN, LOOP);
     fleet.make(opted_in, options.bystanders).await?;
     let names = fleet.names();
     fleet.settle().await;
-    let controller = Usage::of(&podward, Kind::LifecycleController)?;
+    let controller = Usage::of(&podward, ServiceKind::LifecycleController)?;
     let controller_rss_mib = controller.rss_mib()?;
 
     say("operations one by one");
@@ -128,11 +139,11 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
         pods: opted_in + options.bystanders,
     };
     drop(podward);
-    bed.down().await?;
+    test_cluster.down().await?;
     Ok(report)
 }
 
-async fn one(fleet: &Fleet, name: &str) -> Result<(f64, f64)> {
+async fn one(fleet: &PodFleet, name: &str) -> Result<(f64, f64)> {
     let begun = Instant::now();
     fleet.begin(name).await?;
     fleet.until_operate(std::slice::from_ref(&name.to_owned())).await?;
@@ -143,8 +154,14 @@ async fn one(fleet: &Fleet, name: &str) -> Result<(f64, f64)> {
     Ok((milliseconds(to_operate), milliseconds(finished.elapsed())))
 }
 
-async fn group(fleet: &Fleet, podward: &Podward, audit: &std::path::Path, names: &[String]) -> Result<Group> {
-    let kinds = [Kind::LifecycleController, Kind::MutatingWebhook, Kind::ValidatingWebhook];
+async fn group(
+    fleet: &PodFleet,
+    podward: &Podward,
+    audit: &std::path::Path,
+    names: &[String],
+) -> Result<OperationGroup> {
+    let kinds =
+        [ServiceKind::LifecycleController, ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook];
     let usages = kinds.map(|kind| Usage::of(podward, kind));
     let [controller, mutating, validating] = usages;
     let (controller, mutating, validating) = (controller?, mutating?, validating?);
@@ -164,7 +181,7 @@ async fn group(fleet: &Fleet, podward: &Podward, audit: &std::path::Path, names:
     fleet.settle().await;
     let operations = names.len();
     let each = |milliseconds: f64| milliseconds / operations as f64;
-    Ok(Group {
+    Ok(OperationGroup {
         operations,
         all_operate_seconds,
         all_available_seconds,

@@ -1,7 +1,8 @@
-//! Rules: what a PodTransitionRule over many pods costs when many of them ask at once, and whether rules that don't select a pod cost
-//! anything when it changes.
+//! Measures rules: the cost of a PodTransitionRule for many pods when many of them begin operations at once, and the
+//! cost of changes of pods that no rule selects.
 //!
-//! Everything but the kubelets is real, as in [`operations`](crate::operations), and a traffic loop holds each pod under the rule.
+//! Everything except the kubelets is real, as in [`operations`](crate::operations). A traffic loop holds each pod of
+//! the rule.
 
 mod objects;
 
@@ -12,44 +13,45 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use futures::TryFutureExt;
 use kube::Api;
-use podward_support::{Cluster, Kind, Options, Podward, TrafficLoop};
-use podward_testbed::{Bed, Shape};
+use podward_support::{Cluster, Podward, PodwardOptions, ServiceKind, TrafficLoop};
+use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
 
-use self::objects::Objects;
+use self::objects::RuleObjects;
 use crate::audit::{self, Writes};
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, PodFleet};
 use crate::usage::Usage;
 
 const NAMESPACE: &str = "load";
-/// Where pods change that no rule selects; another one, so that the first count is of a namespace without any rule.
-const STRANGERS: &str = "strangers";
+/// The namespace of pods that no rule selects. It is another namespace, so that the first measurement has no rule at
+/// all.
+const UNSELECTED: &str = "unselected";
 const LOOP: &str = "load-traffic";
-/// What [`Fleet`] calls the pods that are opted in.
+/// The name that [`PodFleet`] gives to pods that are opted in.
 const MEMBER: &str = "member";
-/// A label that nobody asks for.
+/// A label that nothing reads.
 const TURN: &str = "load.podward.io/turn";
-/// Room for a quarter of the pods; more can't ask, or they would wait for each other.
+/// The rule allows a quarter of the pods. With more operations at once, they would wait for each other.
 const MOST: &str = "25%";
 const ONE_IN: usize = 4;
-/// Changes that aren't measured: the first of their kind cost more.
+/// The number of changes before the measurement. The first changes cost more.
 const WARM_UP: usize = 1000;
 
-/// What is measured.
+/// The options of the measurement.
 #[derive(Clone, Debug)]
 pub struct RulesOptions {
     /// The cargo profile of the services.
     pub profile: String,
-    /// Pods under the rule, all opted in.
+    /// The number of pods of the rule. All are opted in.
     pub pods: usize,
-    /// How many of them begin an operation at once; at most a quarter.
-    pub asking: usize,
-    /// Pods that no rule selects, opted in.
-    pub strangers: usize,
-    /// Changes of their labels, for each number of rules.
+    /// The number of pods that begin an operation at once. At most a quarter.
+    pub check_request: usize,
+    /// The number of pods that no rule selects. All are opted in.
+    pub unselected_pods: usize,
+    /// The number of changes of their labels, for each number of rules.
     pub events: usize,
-    /// Numbers of rules there are in their namespace, none of which selects them; from few to many. Pods of a namespace without any rule
-    /// are not kept for rules at all: what must not grow is what comes from one rule on.
+    /// The numbers of rules in their namespace, ascending. None selects the pods. The controller does not keep pods
+    /// of a namespace without rules for rules, so the cost must not grow from one rule on.
     pub others: Vec<usize>,
 }
 
@@ -58,102 +60,111 @@ impl Default for RulesOptions {
         RulesOptions {
             profile: "bench-lite".to_owned(),
             pods: 5000,
-            asking: 500,
-            strangers: 200,
+            check_request: 500,
+            unselected_pods: 200,
             events: 5000,
             others: vec![0, 1, 100, 1000],
         }
     }
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RulesReport {
-    /// Pods under the rule.
+    /// The number of pods of the rule.
     pub pods: usize,
-    /// How many of them asked at once.
-    pub asking: usize,
-    /// The same operations before there was a rule.
-    pub without_rule: Asked,
-    /// With it.
-    pub with_rule: Asked,
-    /// The rule object's status as JSON at its largest, in bytes.
+    /// The number of pods that began an operation at once.
+    pub check_request: usize,
+    /// The operations without the rule.
+    pub without_rule: BulkOperations,
+    /// The operations with the rule.
+    pub with_rule: BulkOperations,
+    /// The largest size of the rule's status as JSON, in bytes.
     pub status_bytes: usize,
-    /// The controller's memory at rest with all pods there, before there was a rule, in MiB.
+    /// The memory of the controller at rest with all pods and without the rule, in MiB.
     pub rss_without_rule_mib: f64,
-    /// The same after the operations under the rule.
+    /// The memory of the controller after the operations with the rule, in MiB.
     pub rss_with_rule_mib: f64,
-    /// The most that it had until then.
+    /// The peak memory of the controller until then, in MiB.
     pub peak_rss_mib: f64,
     /// Changes of pods that no rule selects.
-    pub events: Vec<Events>,
+    pub events: Vec<UnselectedChanges>,
 }
 
 /// Operations that began at once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Asked {
-    /// From the first begin until the last was stored: what the load generator itself takes.
+pub struct BulkOperations {
+    /// The time from the first begin until the last one was stored, in seconds. The load generator needs it.
     pub all_begun_seconds: f64,
-    /// From the first begin until all had `pre-checked`.
+    /// The time from the first begin until all pods had `pre-checked`, in seconds.
     pub all_pre_checked_seconds: f64,
-    /// Operations by the latter.
+    /// The number of operations divided by the time until all pods had `pre-checked`.
     pub decisions_per_second: f64,
-    /// From the first begin until all had `operate`.
+    /// The time from the first begin until all pods had `operate`, in seconds.
     pub all_operate_seconds: f64,
-    /// From the first finish until all were available.
+    /// The time from the first finish until all pods were available, in seconds.
     pub all_available_seconds: f64,
-    /// CPU time of the controller in all that, in milliseconds an operation.
+    /// The CPU time of the controller, in milliseconds per operation.
     pub controller_cpu_ms: f64,
-    /// Podward's writes for each operation, from begin to available.
+    /// Podward's writes per operation, from begin to available.
     pub writes: Writes,
 }
 
 /// Changes of pods that no rule selects.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Events {
-    /// Rules in the namespace.
+pub struct UnselectedChanges {
+    /// The number of rules in the namespace.
     pub rules: usize,
-    /// Changes of labels.
+    /// The number of changes of labels.
     pub events: usize,
-    /// CPU time of the controller, in microseconds an event.
+    /// The CPU time of the controller, in microseconds per change.
     pub controller_cpu_us: f64,
-    /// All that Podward wrote meanwhile; there is nothing to write.
+    /// Podward's writes in this time. There is nothing to write.
     pub writes: Writes,
 }
 
-/// Brings a bed up, measures, takes it down. `say` is told how it goes.
+/// Starts a test cluster, measures, and ends it. Calls `say` with the progress.
 ///
 /// # Errors
-/// When the options don't fit together, the bed or Podward doesn't start, or an operation doesn't get through.
+/// Fails if the options contradict each other, the test cluster or Podward does not start, or an operation does not
+/// end.
 pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesReport> {
     options.check()?;
     say("starting a simulated cluster");
-    let bed =
-        Bed::builder(Shape::Simulated).name("rules").simulated_nodes(10).audit_log(true).start().await?;
-    let bed = Arc::new(bed);
-    let cluster = Cluster::of_bed(bed.clone());
+    let test_cluster = TestCluster::builder(Shape::Simulated)
+        .name("rules")
+        .simulated_nodes(10)
+        .audit_log(true)
+        .start()
+        .await?;
+    let test_cluster = Arc::new(test_cluster);
+    let cluster = Cluster::of_test_cluster(test_cluster.clone());
     say("starting Podward");
-    // The loop is the one consumer.
-    let services = Options { profile: options.profile.clone(), traffic_controllers: 0, ..Options::default() };
+    // The traffic loop is the only consumer.
+    let services = PodwardOptions {
+        profile: options.profile.clone(),
+        traffic_controllers: 0,
+        ..PodwardOptions::default()
+    };
     let podward = Podward::start(&cluster, services).await?;
-    let controller = Usage::of(&podward, Kind::LifecycleController)?;
-    let audit = bed.audit_log().context("the bed writes no audit log")?;
-    let meter = Meter { controller, audit };
+    let controller = Usage::of(&podward, ServiceKind::LifecycleController)?;
+    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
+    let meter = RunMeter { controller, audit };
 
     say(&format!("making {} pods", options.pods));
-    let fleet = Fleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
+    let fleet = PodFleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
     let traffic = TrafficLoop::start(Api::namespaced(cluster.client(), NAMESPACE), fleet::OPTED_IN, LOOP);
     fleet.make(options.pods, 0).await?;
     fleet.settle().await;
     let mut names = fleet.names();
-    names.truncate(options.asking);
+    names.truncate(options.check_request);
     let rss_without_rule_mib = meter.controller.rss_mib()?;
 
-    say(&format!("{} operations at once, without a rule", options.asking));
+    say(&format!("{} operations at once, without a rule", options.check_request));
     let without_rule = meter.operations(&fleet, &names).await?;
 
-    say(&format!("{} operations at once, under a rule", options.asking));
-    let rules = Objects::start(&cluster.client(), NAMESPACE).await?;
+    say(&format!("{} operations at once, under a rule", options.check_request));
+    let rules = RuleObjects::start(&cluster.client(), NAMESPACE).await?;
     rules.make(&[(MEMBER.to_owned(), MEMBER.to_owned())], MOST).await?;
     rules.until_known(1, options.pods).await?;
     fleet.settle().await;
@@ -162,10 +173,10 @@ pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesRepo
     let status_bytes = rules.largest_status();
 
     drop((traffic, rules, fleet));
-    let events = strangers(&cluster, &meter, options, &say).await?;
+    let events = unselected_pods(&cluster, &meter, options, &say).await?;
     let report = RulesReport {
         pods: options.pods,
-        asking: options.asking,
+        check_request: options.check_request,
         without_rule,
         with_rule,
         status_bytes,
@@ -175,44 +186,44 @@ pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesRepo
         events,
     };
     drop(podward);
-    bed.down().await?;
+    test_cluster.down().await?;
     Ok(report)
 }
 
 impl RulesOptions {
     fn check(&self) -> Result<()> {
-        let RulesOptions { pods, asking, strangers, events, others, .. } = self;
+        let RulesOptions { pods, check_request, unselected_pods, events, others, .. } = self;
         ensure!(
-            *asking > 0 && *asking <= pods / ONE_IN,
-            "{asking} of {pods} pods can't ask: at least 1 must, and at most a quarter, for which there is room"
+            *check_request > 0 && *check_request <= pods / ONE_IN,
+            "{check_request} of {pods} pods can't ask: at least 1 must, and at most a quarter, for which there is room"
         );
         ensure!(
-            *strangers > 0 && events >= strangers,
-            "{events} events of {strangers} pods: each pod needs one at least, and there must be a pod"
+            *unselected_pods > 0 && events >= unselected_pods,
+            "{events} events of {unselected_pods} pods: each pod needs one at least, and there must be a pod"
         );
         ensure!(others.is_sorted(), "the numbers of rules {others:?} must not fall: rules are only added");
         Ok(())
     }
 }
 
-/// Changes of pods that no rule selects, with each number of rules.
-async fn strangers(
+/// Measures changes of pods that no rule selects, for each number of rules.
+async fn unselected_pods(
     cluster: &Cluster,
-    meter: &Meter,
+    meter: &RunMeter,
     options: &RulesOptions,
     say: &impl Fn(&str),
-) -> Result<Vec<Events>> {
-    say(&format!("making {} pods that no rule will select", options.strangers));
-    let fleet = Fleet::start(&cluster.client(), STRANGERS, &TrafficLoop::finalizer_of(LOOP)).await?;
-    let traffic = TrafficLoop::start(Api::namespaced(cluster.client(), STRANGERS), fleet::OPTED_IN, LOOP);
-    let names = fleet.make_bare("stranger", options.strangers, true).await?;
+) -> Result<Vec<UnselectedChanges>> {
+    say(&format!("making {} pods that no rule will select", options.unselected_pods));
+    let fleet = PodFleet::start(&cluster.client(), UNSELECTED, &TrafficLoop::finalizer_of(LOOP)).await?;
+    let traffic = TrafficLoop::start(Api::namespaced(cluster.client(), UNSELECTED), fleet::OPTED_IN, LOOP);
+    let names = fleet.make_bare("unselected", options.unselected_pods, true).await?;
     fleet.until_available(&names).await?;
     fleet.settle().await;
-    // It has taken all in; what follows is none of its business.
+    // The traffic loop has added all pods. It has no part in the measurement.
     drop(traffic);
 
-    let rules = Objects::start(&cluster.client(), STRANGERS).await?;
-    let mut turns = Turns { fleet: &fleet, names: &names, next: 0 };
+    let rules = RuleObjects::start(&cluster.client(), UNSELECTED).await?;
+    let mut turns = LabelChanges { fleet: &fleet, names: &names, next: 0 };
     turns.take(options.events.min(WARM_UP)).await?;
     let mut there = 0;
     let mut found = Vec::new();
@@ -226,10 +237,10 @@ async fn strangers(
         say(&format!("{} events of pods that none of {there} rules selects", options.events));
         let (cpu, mark) = (meter.controller.cpu_ms()?, audit::mark(&meter.audit)?);
         turns.take(options.events).await?;
-        // Until the controller is at rest, too.
+        // Waits until the controller is at rest, too.
         fleet.settle().await;
         let cpu = meter.controller.cpu_ms()? - cpu;
-        found.push(Events {
+        found.push(UnselectedChanges {
             rules: there,
             events: options.events,
             controller_cpu_us: cpu * 1e3 / options.events as f64,
@@ -239,14 +250,14 @@ async fn strangers(
     Ok(found)
 }
 
-/// Changes labels of pods, one pod after the other, round and round.
-struct Turns<'a> {
-    fleet: &'a Fleet,
+/// Changes labels of pods, one pod after the other.
+struct LabelChanges<'a> {
+    fleet: &'a PodFleet,
     names: &'a [String],
     next: usize,
 }
 
-impl Turns<'_> {
+impl LabelChanges<'_> {
     async fn take(&mut self, events: usize) -> Result<()> {
         let mut left = events;
         while left > 0 {
@@ -259,14 +270,14 @@ impl Turns<'_> {
     }
 }
 
-/// What is looked at while something goes on.
-struct Meter {
+/// Measures the controller during a run.
+struct RunMeter {
     controller: Usage,
     audit: PathBuf,
 }
 
-impl Meter {
-    async fn operations(&self, fleet: &Fleet, names: &[String]) -> Result<Asked> {
+impl RunMeter {
+    async fn operations(&self, fleet: &PodFleet, names: &[String]) -> Result<BulkOperations> {
         let (cpu, mark) = (self.controller.cpu_ms()?, audit::mark(&self.audit)?);
         let begun = Instant::now();
         let seconds = |()| begun.elapsed().as_secs_f64();
@@ -282,7 +293,7 @@ impl Meter {
         let cpu = self.controller.cpu_ms()? - cpu;
         fleet.settle().await;
         let operations = names.len();
-        Ok(Asked {
+        Ok(BulkOperations {
             all_begun_seconds,
             all_pre_checked_seconds,
             decisions_per_second: operations as f64 / all_pre_checked_seconds,

@@ -1,8 +1,8 @@
-//! How long something took, many times over.
+//! Statistics of durations.
 
 use serde::{Deserialize, Serialize};
 
-/// How long something took, in milliseconds.
+/// Durations, in milliseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Times {
     /// Median.
@@ -12,7 +12,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of these, in any order.
+    /// Returns the statistics of `times`, in any order.
     pub(crate) fn of(mut times: Vec<f64>) -> Times {
         times.sort_by(f64::total_cmp);
         let at = |per_mille: usize| {

@@ -1,24 +1,25 @@
-//! CPU time and memory of a service's process.
+//! The CPU time and memory of a service's process.
 
 use anyhow::{Context, Result};
-use podward_support::{Kind, Podward};
+use podward_support::{Podward, ServiceKind};
 
-/// `/proc` counts CPU time in ticks of this many milliseconds (USER_HZ is 100 on every Linux of today).
+/// The unit of CPU time in `/proc`, in milliseconds (USER_HZ is 100 on all current Linux systems).
 const TICK_MS: f64 = 10.0;
 
-/// A process to look at.
+/// A process to measure.
 pub(crate) struct Usage {
     pid: u32,
     what: String,
 }
 
 impl Usage {
-    /// The service of `kind` that was started for this cluster.
-    pub(crate) fn of(podward: &Podward, kind: Kind) -> Result<Usage> {
+    /// Returns the process of the service `kind` of this cluster.
+    pub(crate) fn of(podward: &Podward, kind: ServiceKind) -> Result<Usage> {
         let program = format!("/{kind}");
         let files = podward.cluster().dir();
         let files = files.to_string_lossy();
-        // Each service is given files in the cluster's own folder, so another cluster's is told apart.
+        // The arguments of a service contain the folder of its cluster, which distinguishes it from services of other
+        // clusters.
         let is_it = |arguments: &[&str]| {
             arguments.first().is_some_and(|first| first.ends_with(&program))
                 && arguments.iter().any(|argument| argument.contains(&*files))
@@ -34,10 +35,10 @@ impl Usage {
         anyhow::bail!("no process of {kind} is running")
     }
 
-    /// User and system time since it started, in milliseconds.
+    /// Returns the user and system time since its start, in milliseconds.
     pub(crate) fn cpu_ms(&self) -> Result<f64> {
         let stat = self.read("stat")?;
-        // The command's name may have spaces; what follows its closing bracket is fields 3 and on (proc(5)).
+        // The command's name may contain spaces. The fields after its closing bracket are 3 and on (proc(5)).
         let (_, fields) = stat.rsplit_once(") ").context("read /proc/PID/stat")?;
         let fields: Vec<&str> = fields.split(' ').collect();
         let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
@@ -45,12 +46,12 @@ impl Usage {
         Ok((user + system) * TICK_MS)
     }
 
-    /// Resident memory, in MiB.
+    /// Returns the resident memory, in MiB.
     pub(crate) fn rss_mib(&self) -> Result<f64> {
         self.memory_mib("VmRSS:")
     }
 
-    /// The most resident memory since it started, in MiB.
+    /// Returns the peak resident memory since its start, in MiB.
     pub(crate) fn peak_rss_mib(&self) -> Result<f64> {
         self.memory_mib("VmHWM:")
     }

@@ -1,9 +1,10 @@
-//! The webhooks alone: what one review of a write to a pod costs the mutating one, and one of a delete the validating one.
+//! Measures the webhooks alone: the cost of a review of a write to a pod for the mutating webhook, and of a delete
+//! for the validating webhook.
 //!
-//! The webhook is a process of its own, bound to one CPU. The load comes from this process over loopback, bound to another, by
-//! HTTPS with HTTP/1.1 keep-alive, which is how the API server talks to webhooks.
+//! The webhook is a separate process, bound to one CPU. The load comes from this process over loopback, bound to
+//! another CPU, with HTTPS and HTTP/1.1 keep-alive, as from the API server.
 //!
-//! CPU is the figure that counts: it is read from the kernel's account of the process, and doesn't depend on what else runs on
+//! CPU time is the important figure. The kernel accounts it per process, so that it does not depend on other load on
 //! the machine. Requests per second and latency do.
 
 mod client;
@@ -23,52 +24,52 @@ use serde::{Deserialize, Serialize};
 pub use deletes::{DeleteReport, run_deletes};
 pub use review::{DELETED_POD_BYTES, REVIEW_BYTES, begin, delete_granted, delete_held, unchanged};
 
-use client::{Expect, Load};
-use server::Webhook;
+use client::{ExpectedAnswer, WebhookLoad};
+use server::WebhookProcess;
 
-/// Requests per second at which the latency that is asked for must hold.
+/// The request rate per second for which the required latency must hold.
 pub const AIM_HALF: f64 = 2_500.0;
 
-/// How the webhook is measured.
+/// The options of the measurement.
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
     /// The program of the webhook, built with optimisation.
     pub program: PathBuf,
-    /// How long each of the measurements takes.
+    /// The duration of each measurement.
     pub each: Duration,
-    /// Connections at saturation; more requests than that are never on their way at once.
+    /// The number of connections at saturation, which is the number of concurrent requests.
     pub connections: usize,
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WebhookReport {
-    /// Size of a review.
+    /// The size of a review, in bytes.
     pub review_bytes: usize,
-    /// Reviews that are answered with a patch, logged each: CPU time of the webhook for one.
+    /// The CPU time per review that is answered with a patch and logged, in milliseconds.
     pub cpu_ms_per_request: f64,
-    /// The same, only what the kernel did for it: sockets.
+    /// The part of it that the kernel used for sockets, in milliseconds.
     pub system_ms_per_request: f64,
-    /// Reviews where nothing is to be done: CPU time for one.
+    /// The CPU time per review that needs no change, in milliseconds.
     pub unchanged_cpu_ms_per_request: f64,
-    /// Requests per second that one CPU answers, with a patch each.
+    /// The requests per second that one CPU answers with a patch.
     pub requests_per_second: f64,
-    /// Requests per second at which latency was measured: half of what was reached.
+    /// The request rate per second at which latency was measured: half of the maximum.
     pub half_load_per_second: f64,
-    /// Median latency at half load, from when a request was due.
+    /// The median latency at half load, from the time at which a request was due, in milliseconds.
     pub p50_ms: f64,
-    /// 99th percentile of the same.
+    /// The 99th percentile of the latency at half load, in milliseconds.
     pub p99_ms: f64,
-    /// 99th percentile at [`AIM_HALF`] requests per second, which is half of what is asked of the webhook.
+    /// The 99th percentile at [`AIM_HALF`] requests per second, half of the required rate, in milliseconds.
     pub p99_at_aim_ms: f64,
-    /// Memory after all of it.
+    /// The memory at the end, in MiB.
     pub rss_mib: f64,
-    /// The most memory there ever was.
+    /// The peak memory, in MiB.
     pub peak_rss_mib: f64,
 }
 
 impl WebhookReport {
-    /// The lines of a table: what, aim, found.
+    /// Returns the lines of a table: figure, aim, result.
     #[must_use]
     pub fn rows(&self) -> Vec<[String; 3]> {
         let row = |what: &str, aim: &str, found: String| [what.to_owned(), aim.to_owned(), found];
@@ -92,13 +93,12 @@ impl WebhookReport {
 /// Measures the webhook. Takes four times [`WebhookOptions::each`] and some seconds.
 ///
 /// # Errors
-///
-/// When the webhook can't be started, or answers a review with anything but what it should.
+/// Fails if the webhook cannot be started, or gives a wrong answer to a review.
 pub async fn run(options: WebhookOptions) -> Result<WebhookReport> {
     on_a_thread(async move || measure(&options).await).await
 }
 
-/// Runs `work` on a runtime and a thread of its own: it is bound to a CPU, and spins until a request is due.
+/// Runs `work` on a runtime and a thread of its own, because it is bound to a CPU and spins until a request is due.
 async fn on_a_thread<T, W>(work: W) -> Result<T>
 where
     T: Send + 'static,
@@ -112,7 +112,7 @@ where
         .map_err(|_| anyhow::anyhow!("the load generator panicked"))?
 }
 
-/// Binds this thread to a CPU, and gives another one for the webhook.
+/// Binds this thread to a CPU, and returns another CPU for the webhook.
 fn bind() -> Result<usize> {
     let (server_cpu, client_cpu) = cpus()?;
     let mut only = CpuSet::new();
@@ -123,11 +123,11 @@ fn bind() -> Result<usize> {
 
 async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
     let server_cpu = bind()?;
-    let webhook = Webhook::start(&options.program, server_cpu).await?;
-    let patched = Load::new(&webhook, "/mutate?timeout=2s", begin()?, Expect::Patched);
-    let unchanged = Load::new(&webhook, "/mutate?timeout=2s", unchanged()?, Expect::Allowed);
+    let webhook = WebhookProcess::start(&options.program, server_cpu).await?;
+    let patched = WebhookLoad::new(&webhook, "/mutate?timeout=2s", begin()?, ExpectedAnswer::Patched);
+    let unchanged = WebhookLoad::new(&webhook, "/mutate?timeout=2s", unchanged()?, ExpectedAnswer::Allowed);
 
-    // Connections, caches and branch predictors are warm in a process that runs for weeks.
+    // In a process that runs for weeks, connections, caches and branch predictors are warm.
     patched.saturate(options.connections, options.each / 10).await?;
     let before = webhook.cpu()?;
     let saturated = patched.saturate(options.connections, options.each).await?;
@@ -159,7 +159,7 @@ async fn measure(options: &WebhookOptions) -> Result<WebhookReport> {
     })
 }
 
-/// One CPU for the webhook and another for the load, of those that this process may use.
+/// Returns a CPU for the webhook and another for the load, from those that this process may use.
 fn cpus() -> Result<(usize, usize)> {
     let allowed =
         nix::sched::sched_getaffinity(Pid::from_raw(0)).context("list the CPUs that may be used")?;

@@ -1,4 +1,4 @@
-//! What an API server answers, as the tests' stand-ins for one do.
+//! Responses of an API server, for tests that replace it.
 
 use std::convert::Infallible;
 
@@ -8,16 +8,16 @@ use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
-/// An answer, whole or bit by bit as those to watches.
+/// A response: complete, or in pieces like the response to a watch.
 pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// `value`, with status 200.
+/// Returns `value` with status 200.
 #[must_use]
 pub fn json_answer(value: &Value) -> Answer {
     Response::new(Full::new(Bytes::from(value.to_string())).boxed_unsync())
 }
 
-/// A refusal, whose text is its reason.
+/// Returns an error response. The message is the reason.
 #[must_use]
 pub fn failure(status: StatusCode, reason: &str) -> Answer {
     let mut answer = json_answer(&json!({

@@ -1,4 +1,4 @@
-//! A plain HTTP port beside the cluster.
+//! A plain HTTP client for ports where services run.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 
 use crate::cluster::Cluster;
 
-/// Asks `path` of what listens at `at`.
+/// Requests `path` from the server at `at` and returns the body.
 pub(crate) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
     let stream = cluster.connect(at).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("speak HTTP")?;
@@ -20,7 +20,8 @@ pub(crate) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result
         let body = response.into_body().collect().await?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    // The connection moves the bytes, and ends when `exchange` has dropped its sender; a server may end it with the answer.
+    // The connection transfers the bytes and ends when `exchange` drops its sender. The server may close it after its
+    // response.
     let (answer, ended) = futures::future::join(exchange, connection).await;
     match (answer, ended) {
         (Ok(answer), _) => Ok(answer),

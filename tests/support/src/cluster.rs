@@ -1,5 +1,7 @@
-//! Where things run: in a bed, or on this machine beside a cluster that the user has.
+//! The cluster that everything runs on, and the place where services run: inside a test cluster, or on this machine
+//! beside an existing cluster.
 
+mod command;
 mod local;
 
 use std::{
@@ -13,176 +15,180 @@ use std::{
 
 use anyhow::{Context, Result};
 use kube::Client;
-use podward_testbed::{Bed, CertificatePem, Command, Process};
+use podward_testbed::{CertificatePem, Command, Process, TestCluster};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::local::{Local, LocalExposed, LocalProcess};
+pub use self::command::ServiceCommand;
+use self::local::{LocalExposedServer, LocalMachine, LocalProcess};
 use crate::private_file;
 
-/// The first of the ports that services get inside a bed.
+/// The first port of services inside a test cluster.
 const FIRST_PORT: u16 = 18_400;
 
-/// A cluster, and a place from which its API server can be reached and which its API server can reach.
+/// A cluster, with the place where services run. Services reach its API server, and its API server reaches services.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    place: Place,
+    place: ClusterPlace,
     next_port: Arc<AtomicU16>,
 }
 
 #[derive(Clone)]
-enum Place {
-    Bed(Arc<Bed>),
-    Local(Arc<Local>),
+enum ClusterPlace {
+    TestCluster(Arc<TestCluster>),
+    LocalMachine(Arc<LocalMachine>),
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for ClusterPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Bed(bed) => f.debug_tuple("Bed").field(&bed.id()).finish(),
-            Self::Local(local) => local.fmt(f),
+            Self::TestCluster(test_cluster) => {
+                f.debug_tuple("TestCluster").field(&test_cluster.id()).finish()
+            }
+            Self::LocalMachine(local) => local.fmt(f),
         }
     }
 }
 
 /// A connection to a service.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait ClusterStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ClusterStream for T {}
 
 impl Cluster {
-    /// The cluster of a bed. Services run inside it.
+    /// Returns a test cluster. Services run inside it.
     #[must_use]
-    pub fn of_bed(bed: Arc<Bed>) -> Self {
-        Self::new(Place::Bed(bed))
+    pub fn of_test_cluster(test_cluster: Arc<TestCluster>) -> Self {
+        Self::new(ClusterPlace::TestCluster(test_cluster))
     }
 
-    /// The cluster of a kubeconfig. Services run on this machine; the cluster's API server has to reach them at `address`,
-    /// by default the address from which this machine speaks to the cluster's first node.
+    /// Returns the cluster of a kubeconfig. Services run on this machine. The API server has to reach them at
+    /// `address`, by default the address of this machine that faces the cluster's first node.
     ///
     /// # Errors
-    /// When the kubeconfig can't be used, or no address is given and none can be found.
+    /// Fails if the kubeconfig cannot be used, or no address is given and none is found.
     pub async fn existing(kubeconfig: &Path, address: Option<IpAddr>) -> Result<Self> {
-        let local = Local::new(kubeconfig, address).await;
+        let local = LocalMachine::new(kubeconfig, address).await;
         let local = local.with_context(|| format!("use the cluster of {}", kubeconfig.display()))?;
-        Ok(Self::new(Place::Local(Arc::new(local))))
+        Ok(Self::new(ClusterPlace::LocalMachine(Arc::new(local))))
     }
 
-    fn new(place: Place) -> Self {
+    fn new(place: ClusterPlace) -> Self {
         Self { place, next_port: Arc::new(AtomicU16::new(FIRST_PORT)) }
     }
 
-    /// The bed, if it is one.
+    /// Returns the test cluster. Returns `None` for an existing cluster.
     #[must_use]
-    pub fn bed(&self) -> Option<&Arc<Bed>> {
+    pub fn test_cluster(&self) -> Option<&Arc<TestCluster>> {
         match &self.place {
-            Place::Bed(bed) => Some(bed),
-            Place::Local(_) => None,
+            ClusterPlace::TestCluster(test_cluster) => Some(test_cluster),
+            ClusterPlace::LocalMachine(_) => None,
         }
     }
 
-    /// A client with an administrator's rights, of the present runtime.
+    /// Returns a client with the rights of an administrator. It belongs to the current runtime.
     #[must_use]
     pub fn client(&self) -> Client {
         match &self.place {
-            Place::Bed(bed) => bed.client(),
-            Place::Local(local) => local.client(),
+            ClusterPlace::TestCluster(test_cluster) => test_cluster.client(),
+            ClusterPlace::LocalMachine(local) => local.client(),
         }
     }
 
-    /// Whether the cluster goes with this value; if not, what is made in it must be taken away again.
+    /// Returns whether the cluster ends with this value. Otherwise, objects that are created in it must be removed.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        matches!(self.place, Place::Bed(_))
+        matches!(self.place, ClusterPlace::TestCluster(_))
     }
 
-    /// The address at which the API server reaches services.
+    /// Returns the address at which the API server reaches services.
     #[must_use]
     pub fn service_address(&self) -> IpAddr {
         match &self.place {
-            Place::Bed(bed) => bed.node_ip(),
-            Place::Local(local) => local.address(),
+            ClusterPlace::TestCluster(test_cluster) => test_cluster.node_ip(),
+            ClusterPlace::LocalMachine(local) => local.address(),
         }
     }
 
-    /// The `cluster` entry of a kubeconfig for services.
+    /// Returns the `cluster` entry of a kubeconfig for services.
     ///
     /// # Errors
-    /// When the CA can't be written to a file.
+    /// Fails if the CA cannot be written to a file.
     pub(crate) fn entry(&self) -> Result<Value> {
         match &self.place {
-            Place::Bed(bed) => {
-                let ca = bed.dir().join("services-ca.crt");
-                private_file(&ca, bed.ca_pem())?;
-                Ok(json!({"server": bed.api_url(), "certificate-authority": ca}))
+            ClusterPlace::TestCluster(test_cluster) => {
+                let ca = test_cluster.dir().join("services-ca.crt");
+                private_file(&ca, test_cluster.ca_pem())?;
+                Ok(json!({"server": test_cluster.api_url(), "certificate-authority": ca}))
             }
-            Place::Local(local) => Ok(local.entry()),
+            ClusterPlace::LocalMachine(local) => Ok(local.entry()),
         }
     }
 
-    /// A folder for files of services.
+    /// Returns a folder for files of services.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         match &self.place {
-            Place::Bed(bed) => bed.dir().to_owned(),
-            Place::Local(local) => local.dir().to_owned(),
+            ClusterPlace::TestCluster(test_cluster) => test_cluster.dir().to_owned(),
+            ClusterPlace::LocalMachine(local) => local.dir().to_owned(),
         }
     }
 
-    /// The folder with the logs of everything that runs.
+    /// Returns the folder with the logs of everything that runs.
     #[must_use]
     pub fn logs_dir(&self) -> PathBuf {
         match &self.place {
-            Place::Bed(bed) => bed.logs_dir().to_owned(),
-            Place::Local(local) => local.dir().to_owned(),
+            ClusterPlace::TestCluster(test_cluster) => test_cluster.logs_dir().to_owned(),
+            ClusterPlace::LocalMachine(local) => local.dir().to_owned(),
         }
     }
 
-    /// Removes the files of services, logs too; those of a bed go with it.
+    /// Removes the files of services, including logs. The files in a test cluster are removed with it.
     pub(crate) fn clear(&self) -> Result<()> {
         match &self.place {
-            Place::Bed(_) => Ok(()),
-            Place::Local(local) => {
+            ClusterPlace::TestCluster(_) => Ok(()),
+            ClusterPlace::LocalMachine(local) => {
                 let dir = local.dir();
                 std::fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))
             }
         }
     }
 
-    /// A certificate for a server at `names`.
+    /// Returns a certificate for a server at `names`.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// Fails if the certificate cannot be created.
     pub fn server_certificate(&self, names: &[&str]) -> Result<CertificatePem> {
         match &self.place {
-            Place::Bed(bed) => Ok(bed.server_certificate(names)?),
-            Place::Local(local) => local.server_certificate(names),
+            ClusterPlace::TestCluster(test_cluster) => Ok(test_cluster.server_certificate(names)?),
+            ClusterPlace::LocalMachine(local) => local.server_certificate(names),
         }
     }
 
-    /// A certificate of a client that is `user` in `groups` (at most two) to services, signed by the same CA; one that has expired, if
-    /// it is to have.
+    /// Returns a client certificate for `user` in `groups` (at most two), signed by the CA of services. With
+    /// `expired` it is not valid any more.
     ///
     /// # Errors
-    /// When it can't be made, which is so where the cluster isn't a bed.
+    /// Fails if the cluster is not a test cluster, or the certificate cannot be created.
     pub fn client_certificate(&self, user: &str, groups: &[&str], expired: bool) -> Result<CertificatePem> {
-        let bed = self.bed().context("certificates of clients are made in beds only")?;
-        Ok(bed.client_certificate(user, groups, expired)?)
+        let test_cluster =
+            self.test_cluster().context("certificates of clients are made in test clusters only")?;
+        Ok(test_cluster.client_certificate(user, groups, expired)?)
     }
 
-    /// The CA of [`server_certificate`](Self::server_certificate), which the API server is to trust, as PEM.
+    /// Returns the CA of [`server_certificate`](Self::server_certificate) as PEM. The API server has to trust it.
     #[must_use]
     pub fn server_ca(&self) -> String {
         match &self.place {
-            Place::Bed(bed) => bed.ca_pem().to_owned(),
-            Place::Local(local) => local.server_ca(),
+            ClusterPlace::TestCluster(test_cluster) => test_cluster.ca_pem().to_owned(),
+            ClusterPlace::LocalMachine(local) => local.server_ca(),
         }
     }
 
-    /// An address for a service.
+    /// Returns an address for a service.
     ///
     /// # Errors
-    /// When there is no free port.
+    /// Fails if there is no free port.
     pub async fn free_address(&self) -> Result<SocketAddr> {
         let address = self.service_address();
         if self.is_ours() {
@@ -196,68 +202,74 @@ impl Cluster {
     /// Starts a program where services run.
     ///
     /// # Errors
-    /// When it can't be started.
+    /// Fails if it cannot be started.
     pub async fn spawn(&self, command: ServiceCommand) -> Result<ServiceProcess> {
         let what = format!("start {}", command.name);
         let started = match &self.place {
-            Place::Bed(bed) => {
-                let of_bed = Command::new(command.name, command.program).args(command.args);
-                bed.spawn(of_bed).await.map(ServiceProcess::Bed).map_err(Into::into)
+            ClusterPlace::TestCluster(test_cluster) => {
+                let of_test_cluster = Command::new(command.name, command.program).args(command.args);
+                test_cluster.spawn(of_test_cluster).await.map(ServiceProcess::TestCluster).map_err(Into::into)
             }
-            Place::Local(local) => LocalProcess::start(command, local.dir()).map(ServiceProcess::Local),
+            ClusterPlace::LocalMachine(local) => {
+                LocalProcess::start(command, local.dir()).map(ServiceProcess::LocalMachine)
+            }
         };
         started.context(what)
     }
 
-    /// Where this process reaches what listens at `to` where services run.
+    /// Returns the address at which this process reaches `to`, an address where services run.
     ///
     /// # Errors
-    /// When the way can't be opened.
+    /// Fails if the port cannot be forwarded.
     pub async fn reach(&self, to: SocketAddr) -> Result<SocketAddr> {
         match &self.place {
-            Place::Bed(bed) => Ok(bed.forward(to).await?),
-            Place::Local(_) => Ok(to),
+            ClusterPlace::TestCluster(test_cluster) => Ok(test_cluster.forward(to).await?),
+            ClusterPlace::LocalMachine(_) => Ok(to),
         }
     }
 
-    /// Listens at `at` where services run, and relays every connection to the Unix socket `to` of this process.
+    /// Listens on `at` where services run, and relays every connection to the Unix socket `to` of this process.
     ///
     /// # Errors
-    /// When nobody can listen there.
-    pub async fn expose(&self, at: SocketAddr, to: &Path) -> Result<Exposed> {
+    /// Fails if the port cannot be opened.
+    pub async fn expose(&self, at: SocketAddr, to: &Path) -> Result<ExposedServer> {
         match &self.place {
-            Place::Bed(bed) => Ok(Exposed::Bed(bed.expose(at, to.to_owned()).await?)),
-            Place::Local(_) => Ok(Exposed::Local(local::expose(at, to.to_owned()).await?)),
+            ClusterPlace::TestCluster(test_cluster) => {
+                Ok(ExposedServer::TestCluster(test_cluster.expose(at, to.to_owned()).await?))
+            }
+            ClusterPlace::LocalMachine(_) => {
+                Ok(ExposedServer::LocalMachine(local::expose(at, to.to_owned()).await?))
+            }
         }
     }
 
     /// Opens a connection to a service.
-    pub(crate) async fn connect(&self, to: SocketAddr) -> Result<Box<dyn Stream>> {
+    pub(crate) async fn connect(&self, to: SocketAddr) -> Result<Box<dyn ClusterStream>> {
         match &self.place {
-            Place::Bed(bed) => Ok(Box::new(bed.connect(to).await?)),
-            Place::Local(_) => Ok(Box::new(tokio::net::TcpStream::connect(to).await?)),
+            ClusterPlace::TestCluster(test_cluster) => Ok(Box::new(test_cluster.connect(to).await?)),
+            ClusterPlace::LocalMachine(_) => Ok(Box::new(tokio::net::TcpStream::connect(to).await?)),
         }
     }
 }
 
-/// A port where services run that leads to this process. It is closed when this is dropped, and connections with it.
+/// A port where services run that is relayed to this process. Dropping it closes the port and its connections.
 #[derive(Debug)]
-pub enum Exposed {
-    /// Inside a bed.
-    Bed(podward_testbed::Exposed),
+pub enum ExposedServer {
+    /// Inside a test cluster.
+    TestCluster(podward_testbed::ExposedPort),
     /// On this machine.
-    Local(LocalExposed),
+    LocalMachine(LocalExposedServer),
 }
 
-impl Exposed {
-    /// Closes it, and waits until nobody listens there any more.
+impl ExposedServer {
+    /// Closes the port and waits until nothing listens on it.
     ///
     /// # Errors
-    /// When that can't be told.
+    /// Fails if the end cannot be observed.
     pub async fn end(self) -> Result<()> {
         match self {
-            Self::Bed(exposed) => exposed.end().await.map_err(Into::into),
-            Self::Local(exposed) => {
+            Self::TestCluster(exposed) => exposed.end().await.map_err(Into::into),
+            Self::LocalMachine(exposed) => {
                 exposed.end().await;
                 Ok(())
             }
@@ -265,34 +277,23 @@ impl Exposed {
     }
 }
 
-/// A program to start.
-#[derive(Clone, Debug)]
-pub struct ServiceCommand {
-    /// Names its log.
-    pub name: String,
-    /// The file.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-}
-
-/// A program that was started.
+/// A running program.
 #[derive(Debug)]
 pub enum ServiceProcess {
-    /// Inside a bed; ends with it.
-    Bed(Process),
-    /// On this machine; ends when this is dropped.
-    Local(LocalProcess),
+    /// A process inside a test cluster. It ends with the cluster.
+    TestCluster(Process),
+    /// A process on this machine. It ends when this is dropped.
+    LocalMachine(LocalProcess),
 }
 
 impl ServiceProcess {
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM and waits for the end.
     ///
     /// # Errors
-    /// When it can't be told to end, or ends with a failure.
+    /// Fails if the signal cannot be sent, or the process ends with a failure.
     pub async fn stop(&mut self) -> Result<()> {
         match self {
-            Self::Bed(process) => {
+            Self::TestCluster(process) => {
                 let exit = process.stop().await?;
                 anyhow::ensure!(
                     exit.success(),
@@ -302,50 +303,50 @@ impl ServiceProcess {
                 );
                 Ok(())
             }
-            Self::Local(process) => process.stop().await,
+            Self::LocalMachine(process) => process.stop().await,
         }
     }
 
-    /// Sends a signal by its number.
+    /// Sends a signal, by its number.
     ///
     /// # Errors
-    /// When it doesn't run.
+    /// Fails if the process does not run.
     pub async fn signal(&self, signal: i32) -> Result<()> {
         match self {
-            Self::Bed(process) => process.signal(signal).await.map_err(Into::into),
-            Self::Local(process) => process.signal(signal),
+            Self::TestCluster(process) => process.signal(signal).await.map_err(Into::into),
+            Self::LocalMachine(process) => process.signal(signal),
         }
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the end.
     ///
     /// # Errors
-    /// When it can't be killed.
+    /// Fails if the process cannot be killed.
     pub async fn kill(&mut self) -> Result<()> {
         match self {
-            Self::Bed(process) => process.kill().await.map(drop).map_err(Into::into),
-            Self::Local(process) => process.kill().await,
+            Self::TestCluster(process) => process.kill().await.map(drop).map_err(Into::into),
+            Self::LocalMachine(process) => process.kill().await,
         }
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub fn is_running(&mut self) -> bool {
         match self {
-            Self::Bed(process) => process.is_running(),
-            Self::Local(process) => process.is_running(),
+            Self::TestCluster(process) => process.is_running(),
+            Self::LocalMachine(process) => process.is_running(),
         }
     }
 
-    /// Its log.
+    /// Returns the path of its log.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         match self {
-            Self::Bed(process) => process.log_path(),
-            Self::Local(process) => process.log_path(),
+            Self::TestCluster(process) => process.log_path(),
+            Self::LocalMachine(process) => process.log_path(),
         }
     }
 
-    /// The last `lines` lines of its log.
+    /// Returns the last `lines` lines of its log.
     #[must_use]
     pub fn log_tail(&self, lines: usize) -> String {
         let text = std::fs::read(self.log_path()).unwrap_or_default();

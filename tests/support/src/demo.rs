@@ -1,96 +1,58 @@
-//! The demo: four things that happen to every Deployment, under load, each without Podward and with it, and what the clients lost.
+//! The demo: four operations on a Deployment under load, each without and with Podward, and the requests that clients
+//! lost.
 
 mod act;
+mod clock;
 mod entry;
 mod eviction;
-mod scene;
+mod options;
+mod runner;
+mod server;
 mod table;
 mod workload;
 
-use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Instant};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result, bail};
-use podward_testbed::{Bed, BedBuilder, ProxyMode, Shape, build_program};
+use podward_images::{DemoImages, build_program};
+use podward_testbed::{Shape, TestCluster, TestClusterBuilder};
 
-use self::scene::{Scene, Side};
 pub use self::{
     act::Act,
-    entry::{Entry, Server},
-    workload::{REPLICAS, Workload},
+    entry::DemoEntry,
+    options::Demo,
+    server::DemoServer,
+    workload::{DemoWorkload, REPLICAS},
 };
-use crate::{Cluster, DemoImages, Installation, Options, Podward};
+use self::{
+    clock::DemoClock,
+    runner::{DemoRunner, DemoSide},
+};
+use crate::{Cluster, Installation, Podward, PodwardOptions};
 
-/// The name of the demo's bed.
-const BED: &str = "demo";
+/// The name of the demo's test cluster.
+const CLUSTER_NAME: &str = "demo";
 
-/// What the demo is told.
-#[derive(Clone, Debug)]
-pub struct Demo {
-    /// Leave everything running.
-    pub keep: bool,
-    /// Where to write the [`Entry`]s as JSON.
-    pub json: Option<PathBuf>,
-    /// A cluster that is there already, instead of a bed.
-    pub kubeconfig: Option<PathBuf>,
-    /// With a cluster: the address at which its API server reaches this machine.
-    pub address: Option<IpAddr>,
-    /// How kube-proxy of a bed of our own leads traffic.
-    pub proxy_mode: ProxyMode,
-    /// The cargo profile of the services, the demo server and its client.
-    pub profile: String,
-    /// The images between which it updates.
-    pub images: DemoImages,
-    /// What is shown; all if empty.
-    pub acts: Vec<Act>,
-    /// How often each act is played with Podward.
-    pub runs: usize,
-    /// Leave out the acts without Podward.
-    pub no_stock: bool,
-    /// Leave out the acts with Podward.
-    pub no_podward: bool,
-    /// Requests a second, for each way to use connections.
-    pub rate: u32,
-}
-
-impl Default for Demo {
-    fn default() -> Self {
-        Self {
-            keep: false,
-            json: None,
-            kubeconfig: None,
-            address: None,
-            proxy_mode: ProxyMode::default(),
-            profile: "bench-lite".to_owned(),
-            images: DemoImages::default(),
-            acts: Vec::new(),
-            runs: 1,
-            no_stock: false,
-            no_podward: false,
-            rate: 300,
-        }
-    }
-}
-
-/// Runs the demo and prints what happens.
+/// Runs the demo and prints the results.
 ///
 /// # Errors
-/// When something can't be built or started, an act doesn't come to its end, or requests were lost with Podward.
+/// Fails if something cannot be built or started, an act does not end, or requests were lost with Podward.
 pub async fn run(demo: Demo) -> Result<()> {
-    let clock = Clock(Instant::now());
+    let clock = DemoClock(Instant::now());
     let (cluster, client) = start_cluster(&demo, &clock).await?;
     let outcome = play(&demo, &cluster, client, &clock).await;
-    if let Some(bed) = cluster.bed().filter(|_| !demo.keep) {
+    if let Some(test_cluster) = cluster.test_cluster().filter(|_| !demo.keep) {
         if outcome.is_err() {
-            bed.keep_logs();
-            println!("logs are in {}", bed.logs_dir().display());
+            test_cluster.keep_logs();
+            println!("logs are in {}", test_cluster.logs_dir().display());
         }
-        bed.down().await.context("end the bed")?;
+        test_cluster.down().await.context("end the test cluster")?;
     }
     outcome
 }
 
-/// The cluster, and the load client's program.
-async fn start_cluster(demo: &Demo, clock: &Clock) -> Result<(Cluster, PathBuf)> {
+/// Returns the cluster and the path of the load client.
+async fn start_cluster(demo: &Demo, clock: &DemoClock) -> Result<(Cluster, PathBuf)> {
     if let Some(kubeconfig) = &demo.kubeconfig {
         clock.say(&format!("use the cluster of {}", kubeconfig.display()));
         println!("{}", demo.images.how_to_load());
@@ -99,28 +61,30 @@ async fn start_cluster(demo: &Demo, clock: &Clock) -> Result<(Cluster, PathBuf)>
     clock.say("build the demo server and its client");
     let images = demo.images.build(&demo.profile).await?;
     let client = DemoImages::client(&demo.profile).await?;
-    build_program("podward-testbed", "dev").await.context("build the keeper of beds")?;
-    let mut builder = images
-        .into_iter()
-        .fold(Bed::builder(Shape::Node).name(BED).proxy_mode(demo.proxy_mode), BedBuilder::image);
+    build_program("podward-testbed", "dev").await.context("build the supervisor of test clusters")?;
+    let mut builder = images.into_iter().fold(
+        TestCluster::builder(Shape::Node).name(CLUSTER_NAME).proxy_mode(demo.proxy_mode),
+        TestClusterBuilder::image,
+    );
     if !demo.no_podward {
         clock.say(&format!("build images of Podward's services (cargo profile {})", demo.profile));
         builder = Installation::prepare(builder, &demo.profile).await?;
     }
     clock.say("start a cluster with one real node");
-    let bed = if demo.keep { Bed::up_detached(builder).await } else { builder.start().await };
-    Ok((Cluster::of_bed(Arc::new(bed.context("start the demo's bed")?)), client))
+    let test_cluster =
+        if demo.keep { TestCluster::up_detached(builder).await } else { builder.start().await };
+    Ok((Cluster::of_test_cluster(Arc::new(test_cluster.context("start the demo's test cluster")?)), client))
 }
 
-/// First what a cluster does by itself, then, in the same cluster, what it does with Podward.
-async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &Clock) -> Result<()> {
-    let scene = Scene { demo, cluster, client, clock };
+/// Runs the acts without Podward, then, in the same cluster, with Podward.
+async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &DemoClock) -> Result<()> {
+    let runner = DemoRunner { demo, cluster, client, clock };
     let mut entries = Vec::new();
     if !demo.no_stock {
-        entries.extend(scene.play_all(Side::Stock, 1).await?);
+        entries.extend(runner.play_all(DemoSide::Stock, 1).await?);
     }
     if !demo.no_podward {
-        entries.extend(with_podward(&scene).await?);
+        entries.extend(with_podward(&runner).await?);
     }
     println!("\n{}", table::render(&entries));
     if let Some(file) = &demo.json {
@@ -134,42 +98,38 @@ async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &Clock) ->
     Ok(())
 }
 
-/// Installs Podward by Helm and plays; where the cluster isn't ours, which has no images of it, its services run on this machine.
-async fn with_podward(scene: &Scene<'_>) -> Result<Vec<Entry>> {
-    let Scene { demo, cluster, clock, .. } = scene;
-    if let Some(bed) = cluster.bed() {
+/// Installs Podward with Helm and runs the acts. An existing cluster does not have the images, so that Podward's
+/// services run on this machine.
+async fn with_podward(runner: &DemoRunner<'_>) -> Result<Vec<DemoEntry>> {
+    let DemoRunner { demo, cluster, clock, .. } = runner;
+    if let Some(test_cluster) = cluster.test_cluster() {
         clock.say("install Podward by Helm");
         let installation = Installation::install(cluster, &[]).await?;
-        let played = scene.play_all(Side::Podward, demo.runs).await;
+        let played = runner.play_all(DemoSide::Podward, demo.runs).await;
         if demo.keep {
-            println!("The cluster goes on as bed {}, logs in {}.", bed.id(), bed.logs_dir().display());
-            println!("  cargo xtask testbed exec --name {BED} -- kubectl get pods -A --show-labels");
-            println!("  export KUBECONFIG={}", bed.kubeconfig().display());
-            println!("End it all: cargo xtask testbed down --name {BED}");
+            println!(
+                "The cluster goes on as test cluster {}, logs in {}.",
+                test_cluster.id(),
+                test_cluster.logs_dir().display()
+            );
+            println!("  cargo xtask testbed exec --name {CLUSTER_NAME} -- kubectl get pods -A --show-labels");
+            println!("  export KUBECONFIG={}", test_cluster.kubeconfig().display());
+            println!("End it all: cargo xtask testbed down --name {CLUSTER_NAME}");
         }
         return match played {
             Ok(entries) => Ok(entries),
-            Err(error) => Err(error.context(installation.last_words().await)),
+            Err(error) => Err(error.context(installation.diagnostics().await)),
         };
     }
     clock.say(&format!("start Podward's services (cargo profile {})", demo.profile));
-    let options = Options { profile: demo.profile.clone(), ..Options::default() };
+    let options = PodwardOptions { profile: demo.profile.clone(), ..PodwardOptions::default() };
     let podward = Podward::start(cluster, options).await?;
-    let played = scene.play_all(Side::Podward, demo.runs).await;
-    let played = played.map_err(|error| error.context(podward.last_words()));
+    let played = runner.play_all(DemoSide::Podward, demo.runs).await;
+    let played = played.map_err(|error| error.context(podward.diagnostics()));
     if demo.keep {
         println!("Podward's services run until you press Ctrl-C.");
         tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
     }
     podward.shutdown().await?;
     played
-}
-
-/// Says what is being done, and when.
-struct Clock(Instant);
-
-impl Clock {
-    fn say(&self, what: &str) {
-        println!("[{:6.1} s] {what}", self.0.elapsed().as_secs_f64());
-    }
 }

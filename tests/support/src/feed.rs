@@ -20,40 +20,41 @@ use crate::{
     wait::{WAIT, within},
 };
 
-/// What a watch tells.
+/// An event of a watch on pods.
 #[derive(Debug)]
-pub enum Seen {
-    /// A version of a pod: its first, or one more.
+pub enum PodFeedEvent {
+    /// A version of a pod: its first one, or a later one.
     Version(Box<Pod>),
-    /// A pod is gone; this was its last version.
+    /// The last version of a pod that is gone.
     Gone(Box<Pod>),
-    /// The watch had to list anew: versions may have been missed, and ends.
+    /// The watch lists the pods again. Versions and deletions may have been missed.
     Gap,
-    /// It has listed anew: of the pods so far only those with these UIDs are still there.
+    /// The watch has listed the pods again. Only the pods with these UIDs still exist.
     Left(BTreeSet<String>),
 }
 
-/// A watch that goes on until this is dropped.
+/// A watch that runs until it is dropped.
 #[derive(Debug)]
-pub struct Watching(JoinHandle<()>);
+pub struct WatchTask(JoinHandle<()>);
 
-impl Drop for Watching {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Tells `eyes` every version of the pods in `namespace` that match the label selector `selector`, in order. An API server
-/// gives a watch every version that it stores, so nothing is missed unless [`Seen::Gap`] says so.
+/// Calls `on_event` with every version of the pods in `namespace` that match the label selector `selector`, in order.
+/// An API server sends a watch every version that it stores, so that nothing is missed unless there is a
+/// [`PodFeedEvent::Gap`].
 ///
 /// # Errors
-/// When the pods that are there already could not be listed within [`WAIT`].
+/// Fails if the existing pods could not be listed within [`WAIT`].
 pub async fn observe(
     client: Client,
     namespace: &str,
     selector: &str,
-    mut eyes: impl FnMut(Seen) + Send + 'static,
-) -> Result<Watching> {
+    mut on_event: impl FnMut(PodFeedEvent) + Send + 'static,
+) -> Result<WatchTask> {
     let api: Api<Pod> = Api::namespaced(client, namespace);
     let (listed, first_list) = tokio::sync::oneshot::channel();
     let mut listed = Some(listed);
@@ -63,20 +64,20 @@ pub async fn observe(
         let mut events = std::pin::pin!(watcher(api, config).default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Apply(pod)) => eyes(Seen::Version(Box::new(pod))),
+                Ok(watcher::Event::Apply(pod)) => on_event(PodFeedEvent::Version(Box::new(pod))),
                 Ok(watcher::Event::InitApply(pod)) => {
                     left.iter_mut().for_each(|left| left.extend(pod.uid()));
-                    eyes(Seen::Version(Box::new(pod)));
+                    on_event(PodFeedEvent::Version(Box::new(pod)));
                 }
-                Ok(watcher::Event::Delete(pod)) => eyes(Seen::Gone(Box::new(pod))),
+                Ok(watcher::Event::Delete(pod)) => on_event(PodFeedEvent::Gone(Box::new(pod))),
                 Ok(watcher::Event::Init) => {
                     if listed.is_none() {
                         left = Some(BTreeSet::new());
-                        eyes(Seen::Gap);
+                        on_event(PodFeedEvent::Gap);
                     }
                 }
                 Ok(watcher::Event::InitDone) => {
-                    left.take().into_iter().for_each(|left| eyes(Seen::Left(left)));
+                    left.take().into_iter().for_each(|left| on_event(PodFeedEvent::Left(left)));
                     if let Some(listed) = listed.take() {
                         let _ = listed.send(());
                     }
@@ -85,36 +86,38 @@ pub async fn observe(
             }
         }
     };
-    let watching = Watching(tokio::spawn(work));
+    let watching = WatchTask(tokio::spawn(work));
     let what = || format!("the first list of pods in namespace {namespace}");
     within(WAIT, what, async { first_list.await.context("the watch on pods ended") }).await?;
     Ok(watching)
 }
 
-type Latest = BTreeMap<String, Arc<Pod>>;
+type LatestPods = BTreeMap<String, Arc<Pod>>;
 
-/// The latest version of every pod, by name, and waits on what becomes of them.
+/// The latest version of every pod, by name. It can wait for conditions on pods.
 #[derive(Clone, Debug)]
 pub struct PodFeed {
     api: Api<Pod>,
     namespace: String,
-    latest: watch::Receiver<Latest>,
-    _watching: Arc<Watching>,
+    latest: watch::Receiver<LatestPods>,
+    _watching: Arc<WatchTask>,
 }
 
 impl PodFeed {
-    /// Watches the pods of `namespace` that match `selector`; an empty selector takes all.
+    /// Watches the pods of `namespace` that match `selector`. An empty selector matches all pods.
     ///
     /// # Errors
     /// See [`observe`].
     pub async fn start(client: Client, namespace: &str, selector: &str) -> Result<Self> {
-        let (changes, latest) = watch::channel(Latest::new());
+        let (changes, latest) = watch::channel(LatestPods::new());
         let watching = observe(client.clone(), namespace, selector, move |seen| {
             changes.send_modify(|latest| match seen {
-                Seen::Version(pod) => drop(latest.insert(pod.name_any(), Arc::from(pod))),
-                Seen::Gone(pod) => drop(latest.remove(&pod.name_any())),
-                Seen::Gap => {}
-                Seen::Left(uids) => latest.retain(|_, pod| pod.uid().is_some_and(|uid| uids.contains(&uid))),
+                PodFeedEvent::Version(pod) => drop(latest.insert(pod.name_any(), Arc::from(pod))),
+                PodFeedEvent::Gone(pod) => drop(latest.remove(&pod.name_any())),
+                PodFeedEvent::Gap => {}
+                PodFeedEvent::Left(uids) => {
+                    latest.retain(|_, pod| pod.uid().is_some_and(|uid| uids.contains(&uid)))
+                }
             });
         });
         let watching = Arc::new(watching.await?);
@@ -122,48 +125,48 @@ impl PodFeed {
         Ok(Self { api, namespace: namespace.to_owned(), latest, _watching: watching })
     }
 
-    /// A client of the same cluster.
+    /// Returns a client of the same cluster.
     #[must_use]
     pub fn client(&self) -> Client {
         self.api.clone().into_client()
     }
 
-    /// The pods' API in the watched namespace.
+    /// Returns the pods' API in the watched namespace.
     #[must_use]
     pub fn api(&self) -> Api<Pod> {
         self.api.clone()
     }
 
-    /// The watched namespace.
+    /// Returns the watched namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The latest version of the pod `name`, if it is there.
+    /// Returns the latest version of the pod `name`, or `None` if it does not exist.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Pod>> {
         self.latest.borrow().get(name).cloned()
     }
 
-    /// The latest versions of all pods, in the order of their names.
+    /// Returns the latest versions of all pods, sorted by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Pod>> {
         self.latest.borrow().values().cloned().collect()
     }
 
-    /// Waits until the pod `name` is as `test` wants it. `what` says that in words, for the error.
+    /// Waits until `test` is true for the pod `name`. `what` describes the condition in errors.
     ///
     /// # Errors
-    /// After [`WAIT`], with the pod as it was last seen.
+    /// Fails after [`WAIT`], with the latest state of the pod.
     pub async fn until(&self, name: &str, what: &str, test: impl FnMut(&Pod) -> bool) -> Result<Arc<Pod>> {
         self.until_within(WAIT, name, what, test).await
     }
 
-    /// [`until`](Self::until) with a deadline of one's own.
+    /// Like [`until`](Self::until), with another deadline.
     ///
     /// # Errors
-    /// After `deadline`, with the pod as it was last seen.
+    /// Fails after `deadline`, with the latest state of the pod.
     pub async fn until_within(
         &self,
         deadline: Duration,
@@ -189,18 +192,18 @@ impl PodFeed {
         }
     }
 
-    /// Waits until `test` holds for the pods as a whole, and gives them.
+    /// Waits until `test` is true for all pods, and returns them.
     ///
     /// # Errors
-    /// After [`WAIT`], with what is there.
+    /// Fails after [`WAIT`], with the existing pods.
     pub async fn until_pods(&self, what: &str, test: impl FnMut(&[&Pod]) -> bool) -> Result<Vec<Arc<Pod>>> {
         self.until_pods_within(WAIT, what, test).await
     }
 
-    /// [`until_pods`](Self::until_pods) with a deadline of one's own.
+    /// Like [`until_pods`](Self::until_pods), with another deadline.
     ///
     /// # Errors
-    /// After `deadline`, with what is there.
+    /// Fails after `deadline`, with the existing pods.
     pub async fn until_pods_within(
         &self,
         deadline: Duration,

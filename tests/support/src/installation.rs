@@ -1,4 +1,4 @@
-//! Podward as users have it: installed by Helm, from images of this workspace, its services reached through their Services.
+//! Podward as users install it: with Helm, from images of this workspace, with its services reached through Services.
 
 mod replicas;
 
@@ -15,32 +15,32 @@ use kube::{
     runtime::wait::await_condition,
 };
 use nix::sys::signal::Signal;
-use podward_testbed::{Bed, BedBuilder, workspace_dir};
+use podward_images::{ServiceImages, workspace_dir};
+use podward_testbed::{TestCluster, TestClusterBuilder};
 use serde_json::json;
 use tokio::process::Command;
 
 pub use self::replicas::{Replica, Replicas};
 use crate::{
-    ServiceImages,
     cluster::Cluster,
     pods::is_ready,
-    podward::{Canary, Kind, NAMESPACE, until_reachable},
+    podward::{NAMESPACE, ServiceKind, WebhookCanary, until_reachable},
     wait::{WAIT, within},
 };
 
 const RELEASE: &str = "podward";
 const CHART: &str = "charts/podward";
-/// How long Helm waits, for one thing.
-const PATIENCE: &str = "3m";
+/// The timeout of a Helm command.
+const HELM_TIMEOUT: &str = "3m";
 const PAUSE: Duration = Duration::from_millis(100);
 /// The Secret with the authority of the services' certificates.
 const AUTHORITY: &str = "podward-ca";
 /// The label that names the service of a pod.
 const NAME_LABEL: &str = "app.kubernetes.io/name";
-/// What the API server says when a budget is in the way of an eviction.
+/// The message of the API server if a budget prevents an eviction.
 const BUDGET: &str = "disruption budget";
 
-/// A release of Podward on a bed with a real node. It goes with the bed.
+/// A release of Podward on a test cluster with a real node. It ends with the cluster.
 #[derive(Clone, Debug)]
 pub struct Installation {
     cluster: Cluster,
@@ -48,28 +48,30 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Where Podward is.
+    /// The namespace of Podward.
     pub const NAMESPACE: &str = NAMESPACE;
 
-    /// Gives a bed what Podward needs there: the images of its services, built in the cargo profile `profile`, and DNS.
+    /// Adds what Podward needs to a test cluster: the images of its services, built in the cargo profile `profile`,
+    /// and DNS.
     ///
     /// # Errors
-    /// When they can't be built.
-    pub async fn prepare(builder: BedBuilder, profile: &str) -> Result<BedBuilder> {
+    /// Fails if the images cannot be built.
+    pub async fn prepare(builder: TestClusterBuilder, profile: &str) -> Result<TestClusterBuilder> {
         let images = ServiceImages::default().build(profile).await?;
         Ok(images.into_iter().fold(builder.dns(true), |builder, (_, image)| builder.image(image)))
     }
 
-    /// Installs Podward as `docs/installing.md` tells it, with `values` as Helm's `--set` takes them, and waits until it works.
+    /// Installs Podward as `docs/guides/installing.md` describes, with `values` for Helm's `--set`, and waits until
+    /// it works.
     ///
     /// # Errors
-    /// When it doesn't; the text says what its pods do.
+    /// Fails if it does not work. The message contains the state of its pods.
     pub async fn install(cluster: &Cluster, values: &[&str]) -> Result<Self> {
         let images = ServiceImages::default();
         let mut all = vec![
             format!("global.image.registry={}", images.registry),
             format!("global.image.tag={}", images.tag),
-            // A bed's kube-proxy lets itself be read.
+            // The kube-proxy of a test cluster lets pods read its metrics.
             "traffic-controller.kubeProxyMetricsUrl=http://{node_ip}:10249/metrics".to_owned(),
         ];
         all.extend(values.iter().map(|value| (*value).to_owned()));
@@ -77,24 +79,24 @@ impl Installation {
         installation.install_again().await.map(|()| installation)
     }
 
-    /// Installs it again after it was uninstalled, with the same values.
+    /// Installs the release again with the same values, after it was uninstalled.
     ///
     /// # Errors
     /// As for [`install`](Self::install).
     pub async fn install_again(&self) -> Result<()> {
         let installed = async {
             self.make_namespace().await?;
-            let arguments = ["install", RELEASE, CHART, "--wait", "--timeout", PATIENCE];
+            let arguments = ["install", RELEASE, CHART, "--wait", "--timeout", HELM_TIMEOUT];
             self.helm_with(&arguments, &[]).await?;
-            self.until_it_works().await
+            self.until_ready().await
         };
         match installed.await {
             Ok(()) => Ok(()),
-            Err(error) => Err(error.context(self.last_words().await)),
+            Err(error) => Err(error.context(self.diagnostics().await)),
         }
     }
 
-    /// The namespace, in which nothing runs that isn't of the restricted Pod Security level.
+    /// Creates the namespace, with the restricted Pod Security level.
     async fn make_namespace(&self) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client());
         let namespace = json!({
@@ -107,24 +109,26 @@ impl Installation {
         made.map(drop).with_context(|| format!("make the namespace {NAMESPACE}"))
     }
 
-    /// Upgrades to `values` besides those that it was installed with, and waits until that is done.
+    /// Upgrades the release to `values` in addition to those of the installation, and waits for the end.
     ///
     /// # Errors
-    /// When Helm says that it isn't.
+    /// Fails if Helm fails.
     pub async fn upgrade(&self, values: &[&str]) -> Result<()> {
-        self.helm_with(&["upgrade", RELEASE, CHART, "--wait", "--timeout", PATIENCE], values).await.map(drop)
+        self.helm_with(&["upgrade", RELEASE, CHART, "--wait", "--timeout", HELM_TIMEOUT], values)
+            .await
+            .map(drop)
     }
 
-    /// Where it is.
+    /// Returns the cluster of the release.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The authority of the services' certificates, as PEM.
+    /// Returns the authority of the services' certificates, as PEM.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// Fails if it cannot be read.
     pub async fn authority(&self) -> Result<String> {
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client(), NAMESPACE);
         let secret = secrets.get(AUTHORITY).await.with_context(|| format!("read the Secret {AUTHORITY}"))?;
@@ -133,17 +137,17 @@ impl Installation {
         String::from_utf8(pem.0).with_context(|| format!("read ca.crt of the Secret {AUTHORITY}"))
     }
 
-    fn bed(&self) -> Result<&Arc<Bed>> {
-        self.cluster.bed().context("Podward is installed on beds only")
+    fn test_cluster(&self) -> Result<&Arc<TestCluster>> {
+        self.cluster.test_cluster().context("Podward is installed on test clusters only")
     }
 
-    /// Waits until the API server asks the webhooks, and the traffic-controller, if there is one, is a hook.
+    /// Waits until the API server calls the webhooks, and the traffic-controller, if it is installed, is a hook.
     ///
     /// # Errors
-    /// When that takes too long.
-    pub async fn until_it_works(&self) -> Result<()> {
-        self.until_webhooks_are_asked().await?;
-        let (client, hook) = (self.cluster.client(), Kind::TrafficController.as_str());
+    /// Fails if that takes too long.
+    pub async fn until_ready(&self) -> Result<()> {
+        self.until_webhooks_are_called().await?;
+        let (client, hook) = (self.cluster.client(), ServiceKind::TrafficController.as_str());
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
         match deployments.get_opt(hook).await.with_context(|| format!("look for Deployment {hook}"))? {
             Some(_) => until_reachable(&client, hook).await,
@@ -151,19 +155,19 @@ impl Installation {
         }
     }
 
-    /// Waits until the API server asks the webhooks.
+    /// Waits until the API server calls the webhooks.
     ///
     /// # Errors
-    /// When that takes too long.
-    pub async fn until_webhooks_are_asked(&self) -> Result<()> {
-        Canary::new(self.cluster.client()).until_asked(WAIT).await
+    /// Fails if that takes too long.
+    pub async fn until_webhooks_are_called(&self) -> Result<()> {
+        WebhookCanary::new(self.cluster.client()).until_called(WAIT).await
     }
 
-    /// Has as many pods of a service as `replicas`, and waits until they are ready and no others are there.
+    /// Scales a service to `replicas` pods, and waits until they are ready and no other pods of it exist.
     ///
     /// # Errors
-    /// When that takes too long.
-    pub async fn scale(&self, kind: Kind, replicas: i32) -> Result<()> {
+    /// Fails if that takes too long.
+    pub async fn scale(&self, kind: ServiceKind, replicas: i32) -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.cluster.client(), NAMESPACE);
         let patch = json!({"spec": {"replicas": replicas}});
         let scaled = deployments.patch(kind.as_str(), &PatchParams::default(), &Patch::Merge(&patch)).await;
@@ -179,7 +183,7 @@ impl Installation {
         };
         let scaled = async {
             await_condition(deployments, kind.as_str(), is_scaled).await.context("watch a Deployment")?;
-            // Not every version of Kubernetes counts pods that are on their way out.
+            // Some versions of Kubernetes do not count terminating pods.
             while self.pods(kind).await?.len() != usize::try_from(replicas).unwrap_or_default() {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -188,20 +192,20 @@ impl Installation {
         within(WAIT, || format!("{replicas} pods of {kind}"), scaled).await
     }
 
-    /// The pods of a service.
+    /// Returns the pods of a service.
     ///
     /// # Errors
-    /// When they can't be listed.
-    pub async fn pods(&self, kind: Kind) -> Result<Vec<Pod>> {
+    /// Fails if they cannot be listed.
+    pub async fn pods(&self, kind: ServiceKind) -> Result<Vec<Pod>> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), NAMESPACE);
         let of_service = ListParams::default().labels(&format!("{NAME_LABEL}={kind}"));
         Ok(pods.list(&of_service).await.with_context(|| format!("list the pods of {kind}"))?.items)
     }
 
-    /// Evicts a pod of a service, and waits until it is gone and as many pods as before are ready.
+    /// Evicts a pod of a service, and waits until it is gone and its replacement is ready.
     ///
     /// # Errors
-    /// When it is refused by anybody but a disruption budget, or that takes too long.
+    /// Fails if something other than a disruption budget rejects the eviction, or it takes too long.
     pub async fn evict(&self, pod: &Pod) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), NAMESPACE);
         let (name, service) = (pod.name_any(), pod.labels().get(NAME_LABEL).cloned().unwrap_or_default());
@@ -218,10 +222,10 @@ impl Installation {
         self.kubectl(&status).await.map(drop)
     }
 
-    /// Kills the process of a service's pod, as a crash would end it. The kubelet starts another one in its place.
+    /// Kills the process of a service's pod, like a crash. The kubelet starts another one.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if the pod runs no container.
     pub async fn crash(&self, pod: &Pod) -> Result<()> {
         let killed = self.signal(&container_of(pod)?, Signal::SIGKILL).await;
         killed.with_context(|| format!("kill the process of pod {}", pod.name_any()))
@@ -229,14 +233,14 @@ impl Installation {
 
     /// Sends a signal to the process of a container.
     async fn signal(&self, container: &str, signal: Signal) -> Result<()> {
-        let sent = self.bed()?.signal_container(container, signal as i32).await;
+        let sent = self.test_cluster()?.signal_container(container, signal as i32).await;
         sent.with_context(|| format!("send {signal} to the container {container}"))
     }
 
-    /// Waits until another process has taken the place of the one that the pod had, and is ready.
+    /// Waits until another process has replaced the one in `pod` and is ready.
     ///
     /// # Errors
-    /// When that takes too long.
+    /// Fails if that takes too long.
     pub async fn until_restarted(&self, pod: &Pod) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), NAMESPACE);
         let (name, before) = (pod.name_any(), restarts(pod));
@@ -245,18 +249,18 @@ impl Installation {
         within(WAIT, || format!("pod {name} to come back"), back).await
     }
 
-    /// Runs helm in Podward's namespace; gives what it prints.
+    /// Runs helm in Podward's namespace and returns its output.
     ///
     /// # Errors
-    /// When it fails; the text has what it says.
+    /// Fails if helm fails. The message contains its output.
     pub async fn helm(&self, arguments: &[&str]) -> Result<String> {
         self.run("helm", arguments).await
     }
 
-    /// Runs kubectl in Podward's namespace; gives what it prints.
+    /// Runs kubectl in Podward's namespace and returns its output.
     ///
     /// # Errors
-    /// When it fails; the text has what it says.
+    /// Fails if kubectl fails. The message contains its output.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         self.run("kubectl", arguments).await
     }
@@ -269,9 +273,9 @@ impl Installation {
     }
 
     async fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
-        let bed = self.bed()?;
-        let mut command = Command::new(bed.tools().bin(program));
-        command.current_dir(workspace_dir()).env("KUBECONFIG", bed.kubeconfig()).kill_on_drop(true);
+        let test_cluster = self.test_cluster()?;
+        let mut command = Command::new(test_cluster.tools().bin(program));
+        command.current_dir(workspace_dir()).env("KUBECONFIG", test_cluster.kubeconfig()).kill_on_drop(true);
         command.args(["--namespace", NAMESPACE]).args(arguments).stdin(Stdio::null());
         let asked = format!("{program} {}", arguments.join(" "));
         let output = command.output().await.with_context(|| format!("run {asked}"))?;
@@ -280,8 +284,8 @@ impl Installation {
         Ok(text(&output.stdout))
     }
 
-    /// What helps to see why something failed: its pods, events, and the ends of their logs.
-    pub async fn last_words(&self) -> String {
+    /// Returns information on a failure: pods, events, and the ends of the logs.
+    pub async fn diagnostics(&self) -> String {
         let mut all = Vec::new();
         for arguments in [
             &["get", "pods,secrets", "-o", "wide"][..],
@@ -302,7 +306,7 @@ fn restarts(pod: &Pod) -> i32 {
     containers.map(|container| container.restart_count).sum()
 }
 
-/// The id of the container that a pod runs.
+/// Returns the id of the container that a pod runs.
 fn container_of(pod: &Pod) -> Result<String> {
     let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
     let running = status.filter(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));

@@ -1,19 +1,23 @@
-//! What the demo, the end-to-end tests and the benchmarks share: the parties around Podward, and the eyes on them.
+//! Shared code of the demo, the end-to-end tests and the benchmarks: operators, consumers and clients around Podward,
+//! and the observation of pods.
 //!
-//! - [`PodFeed`] is one watch on the pods of a namespace: the latest version of each, and waits on conditions.
-//! - [`Operator`] works on pods by the label protocol, as operators that know nothing of Podward do.
-//! - [`TrafficLoop`] sends pods traffic and holds them by a finalizer, after the plain recipe for traffic controllers.
-//! - [`Timeline`] records every version of every pod and holds the protocol's invariants against all of them.
-//! - [`Cluster`] is where it all runs: a bed of `podward-testbed`, or a cluster that the user has.
-//! - [`Podward`] runs Podward's services on a cluster, each with the rights of its own service account.
-//! - [`Installation`] is Podward on a bed as users have it: by Helm, from images; [`Replicas`] are its pods, which tests end and start.
-//! - [`rendered`] is what the Helm chart renders, as files.
-//! - [`PythonExamples`] runs the examples in Python, in an environment of their own.
-//! - [`Load`] is a crowd of clients of a Service, which counts what it loses.
-//! - [`api_answers`] are what stand-ins for an API server say.
-//! - [`demo::run`] puts them together.
+//! - [`PodFeed`] watches the pods of a namespace, keeps the latest version of each, and waits for conditions.
+//! - [`Operator`] works on pods by the label protocol, without knowledge of Podward.
+//! - [`TrafficLoop`] is a consumer that holds pods with a finalizer, by the documented recipe for traffic
+//!   controllers.
+//! - [`Timeline`] records every version of every pod and checks the protocol's invariants on all of them.
+//! - [`Cluster`] is the cluster that everything runs on: a test cluster of `podward-testbed`, or an existing cluster.
+//! - [`Podward`] runs Podward's services as processes, each with the rights of its own service account.
+//! - [`Installation`] is Podward on a test cluster, installed with Helm from images; [`Replicas`] stops and starts
+//!   its pods.
+//! - [`rendered`] returns the output of the Helm chart as files.
+//! - [`PythonExamples`] runs the Python examples in an environment of their own.
+//! - [`LoadClient`] sends requests to a Service and counts the lost ones.
+//! - [`api_answers`] are responses for tests that replace the API server.
+//! - [`metrics_text`] returns the metrics of a registry.
+//! - [`demo::run`] runs the demo.
 //!
-//! Nothing here uses Podward's client code: what is shared with it are the names of `podward_core::keys`.
+//! Nothing here uses Podward's client code. Only the names in `podward_core::keys` are shared with it.
 #![forbid(unsafe_code)]
 
 pub mod api_answers;
@@ -21,10 +25,10 @@ mod ask;
 mod cluster;
 pub mod demo;
 mod feed;
-mod images;
 mod installation;
 mod load;
 mod memory;
+mod metrics;
 mod operator;
 pub mod pods;
 mod podward;
@@ -35,15 +39,15 @@ pub mod timeline;
 mod traffic_loop;
 mod wait;
 
-pub use cluster::{Cluster, Exposed, ServiceCommand, ServiceProcess};
-pub use feed::{PodFeed, Seen, Watching, observe};
-pub use images::{DemoImages, ServiceImages, WorkerImage};
+pub use cluster::{Cluster, ExposedServer, ServiceCommand, ServiceProcess};
+pub use feed::{PodFeed, PodFeedEvent, WatchTask, observe};
 pub use installation::{Installation, Replica, Replicas};
-pub use load::{Load, LoadOptions};
+pub use load::{LoadClient, LoadClientOptions};
+pub use metrics::metrics_text;
 pub use operator::{FinishStyle, Operator};
-pub use podward::{Kind, Options, Podward, Service};
+pub use podward::{Podward, PodwardOptions, PodwardService, ServiceKind};
 pub(crate) use private_file::private_file;
 pub use python::PythonExamples;
 pub use timeline::Timeline;
-pub use traffic_loop::{Behaviour, Pace, TrafficLoop};
+pub use traffic_loop::{TrafficBehaviour, TrafficLoop, TrafficPace};
 pub use wait::{WAIT, within};

@@ -1,13 +1,14 @@
-//! The memory of a process, found among those of this machine: those of a bed and of its containers have other ids inside than here.
+//! Measures the memory of a process. It searches the processes of this machine, because processes of a test cluster
+//! and of its containers have other ids inside.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Resident memory of the process whose command line has `args` after the program, in bytes.
+/// Returns the resident memory, in bytes, of the process whose command line has `args` after the program.
 pub(crate) fn of_command(args: &[String]) -> Result<u64> {
     of(|dir| {
-        // What is no process, or none any more, has no command line.
+        // A process that has ended has no command line.
         let Ok(bytes) = std::fs::read(dir.join("cmdline")) else { return false };
         let text = String::from_utf8_lossy(&bytes);
         let mut given = text.split('\0').skip(1);
@@ -15,7 +16,8 @@ pub(crate) fn of_command(args: &[String]) -> Result<u64> {
     })
 }
 
-/// Resident memory of the process in the container `id`, in bytes. The containers of Podward's services have one each.
+/// Returns the resident memory, in bytes, of the process in the container `id`. The containers of Podward's services
+/// have one process each.
 pub(crate) fn of_container(id: &str) -> Result<u64> {
     of(|dir| std::fs::read_to_string(dir.join("cgroup")).is_ok_and(|groups| groups.contains(id)))
 }

@@ -1,4 +1,4 @@
-//! An operator that follows the label protocol, as those do that are in use: it knows labels, and nothing of Podward.
+//! An operator that follows the label protocol and does not know Podward.
 
 mod rolling;
 
@@ -15,17 +15,17 @@ use crate::{feed::PodFeed, pods};
 /// The field manager of an operator's writes.
 const FIELD_MANAGER: &str = "demo-operator";
 
-/// How an operator says that it is done.
+/// The way in which an operator finishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishStyle {
-    /// Removes `operating/<id>` alone, as the stock `Finish` of the reference does.
+    /// Removes only `operating/<id>`, as `Finish` of the reference implementation does.
     #[default]
     OperatingOnly,
-    /// Removes `operation-type/<id>` as well, in the same write, as the protocol's design text asks.
+    /// Also removes `operation-type/<id>`, in the same write, as the protocol's design asks.
     Both,
 }
 
-/// One operator: everything that it does has the same id and type.
+/// An operator. All its operations have the same id and type.
 #[derive(Clone, Debug)]
 pub struct Operator {
     feed: PodFeed,
@@ -35,38 +35,38 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An operator on the pods that `feed` sees.
+    /// Returns an operator for the pods of `feed`.
     pub fn new(feed: &PodFeed, id: impl Into<String>, operation_type: impl Into<String>) -> Self {
         let finish_style = FinishStyle::default();
         Self { feed: feed.clone(), id: id.into(), operation_type: operation_type.into(), finish_style }
     }
 
-    /// The same operator with another way of finishing.
+    /// Returns the same operator with another way of finishing.
     #[must_use]
     pub fn finishing(mut self, style: FinishStyle) -> Self {
         self.finish_style = style;
         self
     }
 
-    /// The id of its operations.
+    /// Returns the id of its operations.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The type of its operations.
+    /// Returns the type of its operations.
     #[must_use]
     pub fn operation_type(&self) -> &str {
         &self.operation_type
     }
 
-    /// The key of this operator's label of `stage`.
+    /// Returns the key of this operator's label of `stage`.
     #[must_use]
     pub fn key(&self, stage: Stage) -> String {
         stage.key(&self.id)
     }
 
-    /// Whether this operator's label of `stage` is on `pod`.
+    /// Returns whether this operator's label of `stage` is on `pod`.
     #[must_use]
     pub fn has(&self, pod: &Pod, stage: Stage) -> bool {
         pods::has_label(pod, &self.key(stage))
@@ -75,7 +75,7 @@ impl Operator {
     /// Announces the operation: `operating/<id>` and `operation-type/<id>` in one write.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// Fails if the API server refuses.
     pub async fn begin(&self, pod: &str) -> Result<Pod> {
         let now = jiff::Timestamp::now().as_nanosecond().to_string();
         let labels = [
@@ -88,7 +88,7 @@ impl Operator {
     /// Waits for the permission, `operate/<id>`.
     ///
     /// # Errors
-    /// When it doesn't come in time.
+    /// Fails if it doesn't come in time.
     pub async fn await_operate(&self, pod: &str) -> Result<Arc<Pod>> {
         self.await_stage(pod, Stage::Operate).await
     }
@@ -96,16 +96,16 @@ impl Operator {
     /// Waits for this operator's label of `stage`.
     ///
     /// # Errors
-    /// When it doesn't come in time.
+    /// Fails if it doesn't come in time.
     pub async fn await_stage(&self, pod: &str, stage: Stage) -> Result<Arc<Pod>> {
         let key = self.key(stage);
         self.feed.until(pod, &format!("the label {key} is there"), |pod| pods::has_label(pod, &key)).await
     }
 
-    /// Says that it is done, in this operator's style.
+    /// Finishes the operation in this operator's style.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// Fails if the API server rejects the write.
     pub async fn finish(&self, pod: &str) -> Result<Pod> {
         let operating = (self.key(Stage::Operating), None);
         let labels = match self.finish_style {
@@ -118,7 +118,7 @@ impl Operator {
     /// Cancels: `undo-operation-type/<id>` with the type.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// Fails if the API server refuses.
     pub async fn undo(&self, pod: &str) -> Result<Pod> {
         let undo = (self.key(Stage::UndoOperationType), Some(self.operation_type.clone()));
         self.write_labels(pod, "undo", [undo]).await
@@ -127,7 +127,7 @@ impl Operator {
     /// Changes the image of the pod's first container in place.
     ///
     /// # Errors
-    /// When the API server refuses, or there is no such pod.
+    /// Fails if the API server refuses, or there is no such pod.
     pub async fn set_image(&self, pod: &str, image: &str) -> Result<Pod> {
         let name =
             self.feed.get(pod).and_then(|pod| Some(pod.spec.as_ref()?.containers.first()?.name.clone()));
@@ -137,10 +137,10 @@ impl Operator {
         self.write(pod, &format!("set image {image}"), &patch).await
     }
 
-    /// Waits until a container made of `image` runs and is ready, and is another than that of `before`.
+    /// Waits until a container with `image` runs and is ready, and is a different container than that of `before`.
     ///
     /// # Errors
-    /// When that doesn't happen in time.
+    /// Fails if that does not happen in time.
     pub async fn await_image(&self, before: &Pod, image: &str) -> Result<Arc<Pod>> {
         let name = kube::ResourceExt::name_any(before);
         let old_id = pods::container(before).map(|status| status.image_id.clone());

@@ -1,13 +1,13 @@
-//! Reading pods, and the pods that tests make.
+//! Reads pods, and builds pods for tests.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
-use podward_core::{ConditionStatus, Facts, PodView, keys};
+use podward_core::{ConditionStatus, PodFacts, PodView, keys};
 use serde_json::{Value, json};
 
-/// What the protocol's rules are about.
+/// Returns the facts of a pod that the protocol uses.
 #[must_use]
 pub fn view(pod: &Pod) -> PodView<'_> {
     static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
@@ -19,11 +19,11 @@ pub fn view(pod: &Pod) -> PodView<'_> {
         gate: condition(pod, keys::SERVICE_READY_GATE),
         ready: is_ready(pod),
         terminating: pod.metadata.deletion_timestamp.is_some(),
-        facts: Facts::default(),
+        facts: PodFacts::default(),
     }
 }
 
-/// The status of the condition `name`.
+/// Returns the status of the condition `name`.
 #[must_use]
 pub fn condition(pod: &Pod, name: &str) -> Option<ConditionStatus> {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -32,32 +32,32 @@ pub fn condition(pod: &Pod, name: &str) -> Option<ConditionStatus> {
         .map(|condition| ConditionStatus::parse(&condition.status))
 }
 
-/// Whether the pod is Ready.
+/// Returns whether the pod is Ready.
 #[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready") == Some(ConditionStatus::True)
 }
 
-/// Whether the pod was made with Podward's readiness gate.
+/// Returns whether the pod was made with Podward's readiness gate.
 #[must_use]
 pub fn has_gate(pod: &Pod) -> bool {
     let mut gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
     gates.any(|gate| gate.condition_type == keys::SERVICE_READY_GATE)
 }
 
-/// Whether the label `key` is there.
+/// Returns whether the label `key` is there.
 #[must_use]
 pub fn has_label(pod: &Pod, key: &str) -> bool {
     pod.labels().contains_key(key)
 }
 
-/// Whether the label `service-available` is there.
+/// Returns whether the label `service-available` is there.
 #[must_use]
 pub fn is_available(pod: &Pod) -> bool {
     has_label(pod, keys::SERVICE_AVAILABLE)
 }
 
-/// The finalizers by which consumers hold the pod.
+/// Returns the finalizers by which consumers hold the pod.
 pub fn holders(pod: &Pod) -> impl Iterator<Item = &str> {
     pod.finalizers()
         .iter()
@@ -65,13 +65,13 @@ pub fn holders(pod: &Pod) -> impl Iterator<Item = &str> {
         .filter(|finalizer| finalizer.starts_with(keys::PROT_FINALIZER_PREFIX))
 }
 
-/// The first container's status.
+/// Returns the first container's status.
 #[must_use]
 pub fn container(pod: &Pod) -> Option<&ContainerStatus> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first()
 }
 
-/// A pod's state in one line, for errors.
+/// Returns a pod's state in one line, for errors.
 #[must_use]
 pub fn describe(pod: &Pod) -> String {
     let labels: Vec<&str> = pod
@@ -103,13 +103,14 @@ fn describe_container(status: &ContainerStatus) -> String {
     format!("{} {what}, ready {}", status.image, status.ready)
 }
 
-/// The text of the annotation that makes `finalizer`, of `employer` (`<Kind>/<namespace>/<name>`), expected.
+/// Returns the text of the annotation that makes `finalizer` expected, for the consumer `employer`
+/// (`<Kind>/<namespace>/<name>`).
 #[must_use]
 pub fn expecting(employer: &str, finalizer: &str) -> String {
     json!({"expectedFinalizers": {employer: finalizer}}).to_string()
 }
 
-/// The `spec` of a pod that runs the demo server.
+/// Returns the `spec` of a pod that runs the demo server.
 #[must_use]
 pub fn server_spec(image: &str) -> Value {
     json!({
@@ -121,7 +122,7 @@ pub fn server_spec(image: &str) -> Value {
             "imagePullPolicy": "IfNotPresent",
             "ports": [{"containerPort": 8080}],
             "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-            // An answer that is late because the machine is busy doesn't take a pod out of service.
+            // The timeout is long, so that a busy machine does not make a pod unavailable.
             "readinessProbe": {
                 "httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 1,
             },

@@ -1,10 +1,13 @@
-//! Podward's services, run on a cluster as they would run in pods: each with the rights of its own service account and no more.
+//! Podward's services as processes beside a cluster. Each has exactly the rights of its own service account, as in a
+//! pod.
 
 mod args;
 mod canary;
 mod hook;
 mod identity;
+mod kind;
 mod manifests;
+mod options;
 mod service;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -13,87 +16,37 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use podward_testbed::{Programs, build_workspace};
+use podward_images::{BuiltPrograms, build_workspace};
 
-use self::manifests::Manifests;
-pub use self::service::{Kind, Service};
-pub(crate) use self::{canary::Canary, hook::until_reachable};
+use self::manifests::PodwardManifests;
+pub(crate) use self::{canary::WebhookCanary, hook::until_reachable, options::NAMESPACE};
+pub use self::{kind::ServiceKind, options::PodwardOptions, service::PodwardService};
 use crate::{cluster::Cluster, wait::WAIT};
 
-/// The namespace of Podward.
-pub(crate) const NAMESPACE: &str = "podward-system";
 /// The name of the controller's Lease.
 const LEASE: &str = "lifecycle-controller";
 
-/// How Podward is run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Deny what is otherwise only warned of.
-    pub strict: bool,
-    /// How many lifecycle-controllers.
-    pub controllers: usize,
-    /// How many traffic-controllers; with none, nobody speaks for Services.
-    pub traffic_controllers: usize,
-    /// How long a controller that was killed keeps its Lease, in seconds.
-    pub lease_seconds: u32,
-    /// Whether deletes and evictions are held.
-    pub hold: bool,
-    /// How long a delete is kept waiting for its pod before it is answered, in seconds.
-    pub wait_seconds: u32,
-    /// How long a node must have been away until its pods may be deleted all the same, in seconds.
-    pub node_unreachable_seconds: u32,
-    /// Where kube-proxy's metrics are, for the traffic-controller's proof; only in beds with a real node. With `None` it has to
-    /// wait for a bounded time instead.
-    pub kube_proxy_metrics_url: Option<String>,
-    /// Further arguments of the services of a kind.
-    pub more: Vec<(Kind, String)>,
-    /// User names that may write protected labels; Podward's own if there are none.
-    pub trusted: Vec<String>,
-    /// The cargo profile of the services: `dev`, `bench-lite`, `release`.
-    pub profile: String,
-    /// What services log, such as `info` or `info,podward_runtime=debug`; by default `PODWARD_LOG` of this process.
-    pub log: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            strict: false,
-            controllers: 1,
-            traffic_controllers: 1,
-            lease_seconds: 5,
-            hold: true,
-            wait_seconds: 0,
-            node_unreachable_seconds: 60,
-            kube_proxy_metrics_url: Some("http://127.0.0.1:10249/metrics".to_owned()),
-            more: Vec::new(),
-            trusted: Vec::new(),
-            profile: "dev".to_owned(),
-            log: std::env::var("PODWARD_LOG").unwrap_or_else(|_| "info".to_owned()),
-        }
-    }
-}
-
-/// Podward, running.
+/// Podward's running services.
 #[derive(Debug)]
 pub struct Podward {
     cluster: Cluster,
-    options: Options,
-    manifests: Manifests,
-    programs: Programs,
-    /// Where the lifecycle-controllers serve gRPC: the others have to know before they run.
+    options: PodwardOptions,
+    manifests: PodwardManifests,
+    programs: BuiltPrograms,
+    /// The gRPC addresses of the lifecycle-controllers. Other services need them before the controllers run.
     controllers: Vec<SocketAddr>,
-    services: Mutex<Vec<Arc<Service>>>,
+    services: Mutex<Vec<Arc<PodwardService>>>,
 }
 
 impl Podward {
-    /// Builds the services if need be, installs the manifests, starts the services, and waits until the API server asks them.
+    /// Builds the services if necessary, installs the manifests, starts the services, and waits until the API server
+    /// calls them.
     ///
     /// # Errors
-    /// When any of it fails; the text has the end of the log of a service that isn't ready.
-    pub async fn start(cluster: &Cluster, options: Options) -> Result<Self> {
+    /// Fails if a step fails. The message contains the end of the log of a service that is not ready.
+    pub async fn start(cluster: &Cluster, options: PodwardOptions) -> Result<Self> {
         let programs = build_workspace(&options.profile).await.context("build Podward's services")?;
-        let manifests = Manifests::read().context("read Podward's manifests")?;
+        let manifests = PodwardManifests::read().context("read Podward's manifests")?;
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
         let mut controllers = Vec::new();
@@ -103,104 +56,116 @@ impl Podward {
         let (cluster, services) = (cluster.clone(), Mutex::default());
         let podward = Self { cluster, options, manifests, programs, controllers, services };
         let webhooks = async {
-            tokio::try_join!(podward.add(Kind::MutatingWebhook), podward.add(Kind::ValidatingWebhook))
+            tokio::try_join!(
+                podward.add(ServiceKind::MutatingWebhook),
+                podward.add(ServiceKind::ValidatingWebhook)
+            )
         };
         let controllers = async {
             for _ in 0..podward.options.controllers {
-                podward.add(Kind::LifecycleController).await?;
+                podward.add(ServiceKind::LifecycleController).await?;
             }
             Ok(())
         };
         let ((mutating, validating), ()) = tokio::try_join!(webhooks, controllers)?;
         podward.register(&[&mutating, &validating]).await?;
-        // It registers with a controller, as any other hook.
+        // It registers with a controller like any other hook.
         for _ in 0..podward.options.traffic_controllers {
-            podward.add(Kind::TrafficController).await?;
+            podward.add(ServiceKind::TrafficController).await?;
         }
         if podward.options.traffic_controllers > 0 {
-            let registered = until_reachable(&client, Kind::TrafficController.as_str()).await;
-            registered.with_context(|| podward.last_words())?;
+            let registered = until_reachable(&client, ServiceKind::TrafficController.as_str()).await;
+            registered.with_context(|| podward.diagnostics())?;
         }
         Ok(podward)
     }
 
-    /// Tells the API server to ask these webhooks, and waits until it does.
-    async fn register(&self, webhooks: &[&Service]) -> Result<()> {
+    /// Registers these webhooks and waits until the API server calls them.
+    async fn register(&self, webhooks: &[&PodwardService]) -> Result<()> {
         let client = self.cluster.client();
-        let addresses: Vec<(Kind, SocketAddr)> =
+        let addresses: Vec<(ServiceKind, SocketAddr)> =
             webhooks.iter().map(|service| (service.kind(), service.serves_at())).collect();
         let ca = self.cluster.server_ca();
         self.manifests.register_webhooks(&client, &addresses, &ca).await.context("register the webhooks")?;
-        let canary = Canary::new(client);
-        let waited = canary.until_asked(WAIT).await;
+        let canary = WebhookCanary::new(client);
+        let waited = canary.until_called(WAIT).await;
         waited.with_context(|| {
-            webhooks.iter().map(|service| service.last_words()).collect::<Vec<_>>().join("\n")
+            webhooks.iter().map(|service| service.diagnostics()).collect::<Vec<_>>().join("\n")
         })
     }
 
-    /// Starts one more service of this kind. Further webhooks are not asked by anybody unless they take another one's place.
+    /// Starts another service of this kind. The API server does not call additional webhooks unless they replace
+    /// another one.
     ///
     /// # Errors
-    /// When it doesn't become ready.
-    pub async fn add(&self, kind: Kind) -> Result<Arc<Service>> {
+    /// Fails if the service does not become ready.
+    pub async fn add(&self, kind: ServiceKind) -> Result<Arc<PodwardService>> {
         let number = self.services.lock().iter().filter(|service| service.kind() == kind).count();
-        let service = Service::prepare(self, kind, number).await;
+        let service = PodwardService::prepare(
+            &self.cluster,
+            &self.options,
+            &self.programs,
+            &self.controllers,
+            kind,
+            number,
+        )
+        .await;
         let service = Arc::new(service.with_context(|| format!("prepare {kind}"))?);
         self.services.lock().push(service.clone());
         service.start().await?;
         Ok(service)
     }
 
-    /// All services of this kind, in the order of their starts.
+    /// Returns all services of this kind, in the order of their starts.
     #[must_use]
-    pub fn services(&self, kind: Kind) -> Vec<Arc<Service>> {
+    pub fn services(&self, kind: ServiceKind) -> Vec<Arc<PodwardService>> {
         self.services.lock().iter().filter(|service| service.kind() == kind).cloned().collect()
     }
 
-    /// Both webhooks.
+    /// Returns both webhooks.
     #[must_use]
-    pub fn webhooks(&self) -> Vec<Arc<Service>> {
-        [Kind::MutatingWebhook, Kind::ValidatingWebhook]
+    pub fn webhooks(&self) -> Vec<Arc<PodwardService>> {
+        [ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook]
             .into_iter()
             .flat_map(|kind| self.services(kind))
             .collect()
     }
 
-    /// Waits until the API server asks the webhooks, after they were started again.
+    /// Waits until the API server calls the webhooks after a restart.
     ///
     /// # Errors
-    /// When it doesn't within [`WAIT`].
-    pub async fn until_webhooks_are_asked(&self) -> Result<()> {
-        Canary::new(self.cluster.client()).until_asked(WAIT).await
+    /// Fails if it does not within [`WAIT`].
+    pub async fn until_webhooks_are_called(&self) -> Result<()> {
+        WebhookCanary::new(self.cluster.client()).until_called(WAIT).await
     }
 
-    /// The controller that holds the Lease, if one does.
+    /// Returns the controller that holds the Lease, if one does.
     ///
     /// # Errors
-    /// When the Lease can't be read.
-    pub async fn leader(&self) -> Result<Option<Arc<Service>>> {
+    /// Fails if the Lease cannot be read.
+    pub async fn leader(&self) -> Result<Option<Arc<PodwardService>>> {
         let holder = lease_holder(self.cluster.client()).await?;
-        let mut controllers = self.services(Kind::LifecycleController).into_iter();
+        let mut controllers = self.services(ServiceKind::LifecycleController).into_iter();
         Ok(controllers.find(|service| service.is_known_as(&holder) && service.is_running()))
     }
 
-    /// Where it runs.
+    /// Returns the cluster that the services run on.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The last lines of every service's log, for the text of a failure.
+    /// Returns the last lines of every service's log, for the text of a failure.
     #[must_use]
-    pub fn last_words(&self) -> String {
-        self.services.lock().iter().map(|service| service.last_words()).collect::<Vec<_>>().join("\n")
+    pub fn diagnostics(&self) -> String {
+        self.services.lock().iter().map(|service| service.diagnostics()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Takes the webhook configurations away, ends the services and removes the manifests: a cluster that isn't ours must not go
-    /// on asking webhooks that are gone.
+    /// Removes the webhook configurations, stops the services and removes the manifests. An existing cluster must not
+    /// keep calling stopped webhooks.
     ///
     /// # Errors
-    /// When something can't be removed.
+    /// Fails if something cannot be removed.
     pub async fn shutdown(&self) -> Result<()> {
         let client = self.cluster.client();
         self.manifests.unregister_webhooks(&client).await.context("remove the webhook configurations")?;
@@ -213,7 +178,7 @@ impl Podward {
     }
 }
 
-/// Who holds the controllers' Lease; nobody is the empty text.
+/// Returns the holder of the controllers' Lease, or an empty string if nothing holds it.
 pub(crate) async fn lease_holder(client: Client) -> Result<String> {
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     let lease = leases.get_opt(LEASE).await.with_context(|| format!("read the lease {NAMESPACE}/{LEASE}"))?;

@@ -1,11 +1,11 @@
-//! Files that nobody else may read.
+//! Files that only their owner can read.
 
 use std::{io::Write, path::Path};
 
 use anyhow::{Context, Result};
 
-/// Writes `text` to the file `path`, readable by its owner alone. Whoever reads it meanwhile finds what was there before, or all of
-/// the new: services share some of these files, and are started at the same time.
+/// Writes `text` to the file `path`, readable only by its owner. The write is atomic, because services that start at
+/// the same time share some of these files.
 pub(crate) fn private_file(path: &Path, text: &str) -> Result<()> {
     let write = || {
         let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;

@@ -1,4 +1,4 @@
-//! What is written in Python, for tests: an environment with the packages that it asks for, and the examples.
+//! The Python examples, and an environment with their packages.
 
 use std::{
     fs::{self, File},
@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use podward_testbed::workspace_dir;
+use podward_images::workspace_dir;
 use sha2::{Digest, Sha256};
 
-/// Written last: a folder without it is one whose making was interrupted.
+/// The file that is written last. A folder without it is incomplete.
 const DONE: &str = "podward-done";
 const PROTO: [&str; 2] = ["proto/podward/v1/hook.proto", "proto/podward/v1/lifecycle.proto"];
 
@@ -23,11 +23,11 @@ pub struct PythonExamples {
 }
 
 impl PythonExamples {
-    /// Makes what they need below the folder `under`, unless it is there: the packages that they ask for, and the modules of the gRPC
-    /// interface. Several processes may ask at the same time.
+    /// Creates the environment below the folder `under`, unless it exists: the packages, and the modules of the gRPC
+    /// interface. Several processes can call this at the same time.
     ///
     /// # Errors
-    /// When there is no Python 3 with `venv`, with words on what to install; when a package can't be had; when `generate.sh` fails.
+    /// Fails if there is no Python 3 with `venv`, a package is not available, or `generate.sh` fails.
     pub async fn prepare(under: &Path) -> Result<Self> {
         let under = under.to_owned();
         tokio::task::spawn_blocking(move || prepare(&under))
@@ -35,7 +35,7 @@ impl PythonExamples {
             .context("prepare the examples in Python")?
     }
 
-    /// Program and arguments that run `script`, `server.py` or `attach.py`; its own arguments follow.
+    /// Returns the program and the arguments that run `script`, `server.py` or `attach.py`. Its own arguments follow.
     #[must_use]
     pub fn command(&self, script: &str) -> (PathBuf, Vec<String>) {
         let path = format!("PYTHONPATH={}", self.modules.display());
@@ -74,7 +74,7 @@ fn prepare(under: &Path) -> Result<PythonExamples> {
     Ok(PythonExamples { python, modules, dir })
 }
 
-/// A folder that is made once for these `inputs`.
+/// Creates a folder once for these `inputs`.
 fn once(
     under: &Path,
     name: &str,
@@ -103,7 +103,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
-/// Runs it to its end, and gives what it wrote.
+/// Runs the command to its end and returns its output.
 fn run(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.output().with_context(|| format!("run {command:?}"))?;
     if !output.status.success() {

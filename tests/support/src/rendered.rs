@@ -1,4 +1,4 @@
-//! What the Helm chart renders by default, as files for kubectl and kustomize: `deploy/podward`.
+//! The output of the Helm chart with default values, as files for kubectl and kustomize: `deploy/podward`.
 
 use std::{
     collections::BTreeMap,
@@ -7,26 +7,26 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use podward_testbed::workspace_dir;
+use podward_images::workspace_dir;
 use serde_json::Value;
 
 use crate::podward::NAMESPACE;
 
 const HEAD: &str = "# Written by `cargo xtask deploy` from charts/podward. Changes belong there.\n";
-/// Lines of metadata that are true only of what Helm installs.
+/// The lines of metadata that are only true for an installation by Helm.
 const OF_HELM: [&str; 2] = ["helm.sh/chart: ", "app.kubernetes.io/managed-by: "];
 const WEBHOOKS: &str = "webhooks.yaml";
 
-/// The folder of the files.
+/// Returns the folder of the files.
 #[must_use]
 pub fn folder() -> PathBuf {
     workspace_dir().join("deploy/podward")
 }
 
-/// The files as the program `helm` and the chart make them: their names, and what stands in them.
+/// Renders the chart with the program `helm` and returns the files: their names and their contents.
 ///
 /// # Errors
-/// When Helm can't render the chart, or the chart writes what has no place in these files.
+/// Fails if Helm cannot render the chart, or the output contains something that only Helm supports.
 pub fn render(helm: &Path) -> Result<BTreeMap<String, String>> {
     let mut command = Command::new(helm);
     command.current_dir(workspace_dir()).args(["template", "podward", "charts/podward", "--no-hooks"]);
@@ -37,7 +37,7 @@ pub fn render(helm: &Path) -> Result<BTreeMap<String, String>> {
     files(&String::from_utf8(output.stdout).context("helm's output is no text")?)
 }
 
-/// The output of `helm template`, as files.
+/// Returns the output of `helm template`, as files.
 fn files(rendered: &str) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for document in format!("\n{rendered}").split("\n---\n").filter(|text| !text.trim().is_empty()) {
@@ -45,7 +45,7 @@ fn files(rendered: &str) -> Result<BTreeMap<String, String>> {
         let source = source.strip_prefix("# Source: ").context("helm doesn't tell a document's source")?;
         let text = without_helm(text);
         let object: Value = serde_saphyr::from_str(&text).with_context(|| format!("understand {source}"))?;
-        // Only comments.
+        // The document contains only comments.
         if object.is_null() {
             continue;
         }
@@ -62,7 +62,7 @@ fn files(rendered: &str) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// The chart, or subchart, that the template `source` belongs to.
+/// Returns the chart, or subchart, that the template `source` belongs to.
 fn chart_of(source: &str) -> &str {
     let chart = source.split("/templates/").next().unwrap_or_default();
     chart.rsplit('/').next().unwrap_or_default()
@@ -74,7 +74,7 @@ fn without_helm(text: &str) -> String {
     lines.flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
-/// Whatever else Helm alone understands would be without effect here.
+/// Rejects everything that only Helm supports, because it has no effect in these files.
 fn check(object: &Value) -> Result<()> {
     for part in ["labels", "annotations"] {
         let keys = object["metadata"][part].as_object().into_iter().flat_map(|map| map.keys());
@@ -99,7 +99,7 @@ metadata:
     )
 }
 
-/// What others need comes first, and the webhooks, which ask the services, come last.
+/// Objects that others need come first. The webhook configurations come last, because they call the services.
 fn kustomization<'a>(files: impl Iterator<Item = &'a str>) -> String {
     let services = files.filter(|file| *file != WEBHOOKS).map(|file| format!("  - {file}\n"));
     let services: String = services.collect();

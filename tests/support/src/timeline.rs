@@ -1,10 +1,11 @@
-//! A record of every version of every pod, and what must hold for all of them.
+//! Records every version of every pod and checks the invariants on all of them.
 //!
-//! - [`Version`] is what is kept of a version.
-//! - [`invariants`] holds the protocol's safety properties against a pod's history.
-//! - [`OperationRecord`] tells when an operation reached what, and [`PodReport`] all that happened to a pod.
-//! - [`render`] prints that for people; everything serialises for machines.
+//! - [`PodVersion`] is the recorded part of a version.
+//! - [`invariants`] checks the protocol's safety properties on a pod's history.
+//! - [`OperationRecord`] contains the times of an operation, and [`PodReport`] everything that happened to a pod.
+//! - [`render`] prints the report. All types can be serialised.
 
+mod history;
 pub mod invariants;
 mod operations;
 pub mod render;
@@ -22,53 +23,39 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use tokio::sync::watch;
 
 pub use self::{
+    history::PodHistory,
     invariants::Violation,
     operations::OperationRecord,
-    report::{PodEvent, PodReport, Report},
-    version::Version,
+    report::{PodEvent, PodReport, TimelineReport},
+    version::PodVersion,
 };
 use crate::{
-    feed::{Seen, Watching, observe},
+    feed::{PodFeedEvent, WatchTask, observe},
     wait::{WAIT, within},
 };
 
-/// What is known of one pod.
-#[derive(Clone, Debug)]
-pub struct History {
-    /// The pod's name.
-    pub name: String,
-    /// Its UID: a pod that is made anew under the same name has a history of its own.
-    pub uid: String,
-    /// Every version that was seen, in order.
-    pub versions: Vec<Version>,
-    /// Which of them may not be the next after the one before: the watch was interrupted between them.
-    pub after_gaps: BTreeSet<usize>,
-    /// When the object was gone, in milliseconds since the timeline started.
-    pub gone_ms: Option<f64>,
-}
-
 #[derive(Debug, Default)]
-struct Record {
-    by_uid: BTreeMap<String, History>,
+struct PodHistories {
+    by_uid: BTreeMap<String, PodHistory>,
     gaps: usize,
 }
 
 /// Records until it is dropped.
 #[derive(Debug)]
 pub struct Timeline {
-    record: watch::Receiver<Record>,
+    record: watch::Receiver<PodHistories>,
     api: Api<Pod>,
     selector: String,
-    _watching: Watching,
+    _watching: WatchTask,
 }
 
 impl Timeline {
-    /// Records the pods in `namespace` that match the label selector `selector`. Time is counted from now on.
+    /// Records the pods in `namespace` that match the label selector `selector`. Times are relative to this call.
     ///
     /// # Errors
-    /// When the pods can't be watched.
+    /// Fails if the pods cannot be watched.
     pub async fn start(client: Client, namespace: &str, selector: &str) -> Result<Self> {
-        let (writer, record) = watch::channel(Record::default());
+        let (writer, record) = watch::channel(PodHistories::default());
         let start = Instant::now();
         let api = Api::namespaced(client.clone(), namespace);
         let watching = observe(client, namespace, selector, move |seen| {
@@ -77,29 +64,29 @@ impl Timeline {
         Ok(Self { _watching: watching.await?, record, api, selector: selector.to_owned() })
     }
 
-    /// All that was seen so far, in the order of the pods' names.
+    /// Returns the histories so far, sorted by pod name.
     #[must_use]
-    pub fn histories(&self) -> Vec<History> {
-        let mut histories: Vec<History> = self.record.borrow().by_uid.values().cloned().collect();
+    pub fn histories(&self) -> Vec<PodHistory> {
+        let mut histories: Vec<PodHistory> = self.record.borrow().by_uid.values().cloned().collect();
         histories.sort_by(|a, b| a.name.cmp(&b.name));
         histories
     }
 
-    /// What happened, and whether it was right. With `at_rest` it also counts as wrong if, of the protocol's labels, a pod has
-    /// anything but `service-available` in its last version.
+    /// Returns what happened and all violations. With `at_rest` it is also a violation if the last version of a pod
+    /// has a label of the protocol other than `service-available`.
     #[must_use]
-    pub fn report(&self, at_rest: bool) -> Report {
+    pub fn report(&self, at_rest: bool) -> TimelineReport {
         self.report_with(at_rest, true)
     }
 
-    /// How often the watch had to list anew, so that versions may be missing.
+    /// Returns how often the watch listed the pods again, so that versions may be missing.
     #[must_use]
     pub fn gaps(&self) -> usize {
         self.record.borrow().gaps
     }
 
-    fn report_with(&self, at_rest: bool, without_gaps: bool) -> Report {
-        let mut report = Report::of(&self.histories(), at_rest);
+    fn report_with(&self, at_rest: bool, without_gaps: bool) -> TimelineReport {
+        let mut report = TimelineReport::of(&self.histories(), at_rest);
         let gaps = self.gaps();
         if gaps > 0 && without_gaps {
             report.violations.push(Violation::gaps(gaps));
@@ -107,10 +94,10 @@ impl Timeline {
         report
     }
 
-    /// Waits until the record has reached what is stored at this moment: a watch comes a little behind.
+    /// Waits until the record contains what is stored at the time of the call. A watch has a short delay.
     ///
     /// # Errors
-    /// When the pods can't be listed, or it takes longer than [`WAIT`].
+    /// Fails if the pods cannot be listed, or it takes longer than [`WAIT`].
     pub async fn catch_up(&self) -> Result<()> {
         let stored =
             self.api.list(&ListParams::default().labels(&self.selector)).await.context("list the pods")?;
@@ -124,27 +111,30 @@ impl Timeline {
         .await
     }
 
-    /// Waits until nothing is left on any pod, or until [`WAIT`]: what is not at rest then, a report names.
+    /// Waits until no pod has a label of an operation, at most for [`WAIT`]. A report names the pods that still have
+    /// one.
     pub async fn come_to_rest(&self) {
-        let is_clean = |history: &History| invariants::check_at_rest(history).is_empty();
+        let is_clean = |history: &PodHistory| invariants::check_at_rest(history).is_empty();
         let rest = self.until("pods at rest", |record| record.by_uid.values().all(is_clean));
         drop(rest.await);
     }
 
-    /// The report as an error if anything was wrong: the text has the timeline of every pod that is concerned. With `at_rest`
-    /// the pods get until [`WAIT`] to come to rest, since the last steps of an operation follow the end that its operator sees.
+    /// Returns the report, or an error if there was a violation. The message contains the timelines of the pods. With
+    /// `at_rest` the pods get up to [`WAIT`] to finish, because the last steps of an operation follow the end that
+    /// its operator sees.
     ///
     /// # Errors
-    /// When an invariant failed.
-    pub async fn verify(&self, at_rest: bool) -> Result<Report> {
+    /// Fails if an invariant failed.
+    pub async fn verify(&self, at_rest: bool) -> Result<TimelineReport> {
         self.verify_with(at_rest, true).await
     }
 
-    /// [`verify`](Self::verify); with `without_gaps` the record has to be whole, which it can't be where the API server goes away.
+    /// Like [`verify`](Self::verify). With `without_gaps` the record must be complete, which is impossible if the API
+    /// server was down.
     ///
     /// # Errors
-    /// When an invariant failed.
-    pub async fn verify_with(&self, at_rest: bool, without_gaps: bool) -> Result<Report> {
+    /// Fails if an invariant failed.
+    pub async fn verify_with(&self, at_rest: bool, without_gaps: bool) -> Result<TimelineReport> {
         self.catch_up().await?;
         if at_rest {
             self.come_to_rest().await;
@@ -154,7 +144,7 @@ impl Timeline {
         Ok(report)
     }
 
-    async fn until(&self, what: &str, mut test: impl FnMut(&Record) -> bool) -> Result<()> {
+    async fn until(&self, what: &str, mut test: impl FnMut(&PodHistories) -> bool) -> Result<()> {
         let mut record = self.record.clone();
         let reached =
             async { record.wait_for(|record| test(record)).await.map(drop).context("the watch has ended") };
@@ -162,35 +152,28 @@ impl Timeline {
     }
 }
 
-impl History {
-    /// Versions of one pod come in order, and every version that is stored comes: the one that is looked for, or it is gone.
-    fn has_reached(&self, version: &str) -> bool {
-        self.gone_ms.is_some() || self.versions.iter().rev().any(|seen| seen.resource_version == version)
-    }
-}
-
-impl Record {
-    fn note(&mut self, seen: &Seen, at: Duration) {
+impl PodHistories {
+    fn note(&mut self, seen: &PodFeedEvent, at: Duration) {
         let at_ms = milliseconds(at);
         let (pod, gone_ms) = match seen {
-            Seen::Version(pod) => (pod, None),
-            Seen::Gone(pod) => (pod, Some(at_ms)),
-            Seen::Gap => {
+            PodFeedEvent::Version(pod) => (pod, None),
+            PodFeedEvent::Gone(pod) => (pod, Some(at_ms)),
+            PodFeedEvent::Gap => {
                 self.gaps += 1;
                 for history in self.by_uid.values_mut() {
                     history.after_gaps.insert(history.versions.len());
                 }
                 return;
             }
-            Seen::Left(uids) => {
+            PodFeedEvent::Left(uids) => {
                 let is_gone =
-                    |history: &&mut History| history.gone_ms.is_none() && !uids.contains(&history.uid);
+                    |history: &&mut PodHistory| history.gone_ms.is_none() && !uids.contains(&history.uid);
                 self.by_uid.values_mut().filter(is_gone).for_each(|history| history.gone_ms = Some(at_ms));
                 return;
             }
         };
         let uid = pod.uid().unwrap_or_default();
-        let history = self.by_uid.entry(uid.clone()).or_insert_with(|| History {
+        let history = self.by_uid.entry(uid.clone()).or_insert_with(|| PodHistory {
             name: pod.name_any(),
             uid,
             versions: Vec::new(),
@@ -199,12 +182,12 @@ impl Record {
         });
         history.gone_ms = gone_ms;
         if gone_ms.is_none() {
-            history.versions.push(Version::of(pod, at_ms));
+            history.versions.push(PodVersion::of(pod, at_ms));
         }
     }
 }
 
-/// Milliseconds with two decimals: finer than a watch event's way to us is exact.
+/// Returns milliseconds with two decimals. The delay of watch events varies by more than that.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
 }

@@ -1,5 +1,5 @@
-//! A traffic controller of a third party, after the plain recipe: a pod that is Ready, whose gate isn't off and that isn't being
-//! deleted gets traffic, and then the finalizer; any other loses its traffic, and then the finalizer.
+//! A traffic controller of a third party, by the documented recipe. A pod that is Ready, whose gate is not False and
+//! that is not being deleted gets traffic, then the finalizer. Any other pod loses its traffic, then the finalizer.
 
 mod patch;
 
@@ -27,76 +27,76 @@ use tokio::{sync::watch, task::JoinHandle};
 use crate::pods;
 
 const FIELD_MANAGER: &str = "demo-traffic";
-/// When a write that lost a race is tried again, unless the newer version comes first.
+/// The delay after which a conflicting write is tried again, unless the newer version arrives first.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How soon the loop acts.
+/// The delay of the loop's actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pace {
-    /// As soon as it sees that it should.
+pub enum TrafficPace {
+    /// At once.
     #[default]
     AtOnce,
-    /// So long after it has seen that it should, and still should.
+    /// After this time, if the action is still due.
     After(Duration),
-    /// Not until it is told otherwise.
+    /// Never, until the behaviour changes.
     Hold,
 }
 
-/// How the loop behaves.
+/// The behaviour of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Behaviour {
-    /// How soon a pod that is out of service loses its traffic.
-    pub let_go: Pace,
-    /// How soon a pod that is in service gets traffic.
-    pub take_in: Pace,
+pub struct TrafficBehaviour {
+    /// The delay until a pod that is out of service loses its traffic.
+    pub drain: TrafficPace,
+    /// The delay until a pod that is in service gets traffic.
+    pub add: TrafficPace,
 }
 
-impl Behaviour {
-    /// Does at once what it should.
-    pub const PROMPT: Self = Self { let_go: Pace::AtOnce, take_in: Pace::AtOnce };
-    /// Doesn't let go.
-    pub const HOLDS: Self = Self { let_go: Pace::Hold, take_in: Pace::AtOnce };
-    /// Doesn't take in.
-    pub const KEEPS_OUT: Self = Self { let_go: Pace::AtOnce, take_in: Pace::Hold };
+impl TrafficBehaviour {
+    /// Acts at once.
+    pub const PROMPT: Self = Self { drain: TrafficPace::AtOnce, add: TrafficPace::AtOnce };
+    /// Does not drain pods.
+    pub const NOT_DRAINED: Self = Self { drain: TrafficPace::Hold, add: TrafficPace::AtOnce };
+    /// Does not add pods to traffic.
+    pub const NOT_ADDED: Self = Self { drain: TrafficPace::AtOnce, add: TrafficPace::Hold };
 }
 
-/// The loop. It ends when this is dropped; finalizers that it has put then stay.
+/// A running traffic controller. It ends when this is dropped. Its finalizers then stay on the pods.
 #[derive(Debug)]
 pub struct TrafficLoop {
     finalizer: String,
-    shared: Arc<Shared>,
+    shared: Arc<TrafficLoopShared>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct TrafficLoopShared {
     api: Api<Pod>,
     finalizer: String,
-    rules: watch::Sender<Rules>,
-    state: Mutex<State>,
+    rules: watch::Sender<TrafficRules>,
+    state: Mutex<TrafficLoopState>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Rules {
-    towards_all: Behaviour,
-    towards: BTreeMap<String, Behaviour>,
+struct TrafficRules {
+    towards_all: TrafficBehaviour,
+    towards: BTreeMap<String, TrafficBehaviour>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Pods that get traffic.
+struct TrafficLoopState {
+    /// The pods that get traffic.
     routes: BTreeSet<String>,
-    /// By pod: what it should be, and since when.
-    wishes: BTreeMap<String, (bool, Instant)>,
+    /// The wanted state of each pod, and the time since which it is wanted.
+    wanted_states: BTreeMap<String, (bool, Instant)>,
 }
 
 impl TrafficLoop {
-    /// Works on the pods of `api` that match the label selector `selector`, by the finalizer of `name`.
+    /// Manages the pods of `api` that match the label selector `selector`, with the finalizer of `name`.
     #[must_use]
     pub fn start(api: Api<Pod>, selector: &str, name: &str) -> Self {
         let finalizer = Self::finalizer_of(name);
-        let (rules, changed) = watch::channel(Rules::default());
-        let shared = Arc::new(Shared {
+        let (rules, changed) = watch::channel(TrafficRules::default());
+        let shared = Arc::new(TrafficLoopShared {
             api: api.clone(),
             finalizer: finalizer.clone(),
             rules,
@@ -107,7 +107,7 @@ impl TrafficLoop {
         });
         let rounds = Controller::new(api, watcher::Config::default().labels(selector))
             .reconcile_all_on(changes)
-            .run(Shared::reconcile, |_, _, _| Action::requeue(RETRY), shared.clone());
+            .run(TrafficLoopShared::reconcile, |_, _, _| Action::requeue(RETRY), shared.clone());
         let task = tokio::spawn(rounds.for_each(|round| async move {
             if let Err(error) = round {
                 tracing::debug!(error = %error, "a round of the traffic loop failed and will be tried again");
@@ -116,31 +116,31 @@ impl TrafficLoop {
         Self { finalizer, shared, task }
     }
 
-    /// The finalizer of a loop with this name.
+    /// Returns the finalizer of a loop with this name.
     #[must_use]
     pub fn finalizer_of(name: &str) -> String {
         format!("{}/{name}", keys::PROT_FINALIZER_PREFIX)
     }
 
-    /// The finalizer by which this loop holds pods.
+    /// Returns the finalizer by which this loop holds pods.
     #[must_use]
     pub fn finalizer(&self) -> &str {
         &self.finalizer
     }
 
-    /// From now on the loop behaves so towards all pods that it wasn't told otherwise for.
-    pub fn behave(&self, behaviour: Behaviour) {
+    /// Sets the behaviour for all pods that have no behaviour of their own.
+    pub fn set_behaviour(&self, behaviour: TrafficBehaviour) {
         self.shared.rules.send_modify(|rules| rules.towards_all = behaviour);
     }
 
-    /// From now on the loop behaves so towards the pod `name`.
-    pub fn behave_towards(&self, name: &str, behaviour: Behaviour) {
+    /// Sets the behaviour for the pod `name`.
+    pub fn set_behaviour_for(&self, name: &str, behaviour: TrafficBehaviour) {
         self.shared.rules.send_modify(|rules| {
             rules.towards.insert(name.to_owned(), behaviour);
         });
     }
 
-    /// Whether the pod `name` gets traffic.
+    /// Returns whether the pod `name` gets traffic.
     #[must_use]
     pub fn sends_traffic_to(&self, name: &str) -> bool {
         self.shared.state.lock().routes.contains(name)
@@ -153,27 +153,27 @@ impl Drop for TrafficLoop {
     }
 }
 
-/// An error that [`Controller`] can carry.
+/// An error type for [`Controller`], which requires [`std::error::Error`].
 #[derive(Debug)]
-struct Failed(anyhow::Error);
+struct TrafficLoopError(anyhow::Error);
 
-impl std::fmt::Display for Failed {
+impl std::fmt::Display for TrafficLoopError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:#}", self.0)
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for TrafficLoopError {}
 
-impl Rules {
-    fn of(&self, name: &str) -> Behaviour {
+impl TrafficRules {
+    fn of(&self, name: &str) -> TrafficBehaviour {
         self.towards.get(name).copied().unwrap_or(self.towards_all)
     }
 }
 
-impl Shared {
-    async fn reconcile(pod: Arc<Pod>, shared: Arc<Shared>) -> Result<Action, Failed> {
-        shared.round(&pod).await.map_err(Failed)
+impl TrafficLoopShared {
+    async fn reconcile(pod: Arc<Pod>, shared: Arc<TrafficLoopShared>) -> Result<Action, TrafficLoopError> {
+        shared.round(&pod).await.map_err(TrafficLoopError)
     }
 
     async fn round(&self, pod: &Pod) -> Result<Action> {
@@ -181,20 +181,21 @@ impl Shared {
         let wanted = serves(pod);
         let is_held = pod.finalizers().contains(&self.finalizer);
         if wanted == is_held && wanted == self.state.lock().routes.contains(&name) {
-            self.state.lock().wishes.remove(&name);
+            self.state.lock().wanted_states.remove(&name);
             return Ok(Action::await_change());
         }
         let behaviour = self.rules.borrow().of(&name);
-        let pace = if wanted { behaviour.take_in } else { behaviour.let_go };
+        let pace = if wanted { behaviour.add } else { behaviour.drain };
         let since = self.since(&name, wanted);
         match pace {
-            Pace::Hold => return Ok(Action::await_change()),
-            Pace::After(delay) if since.elapsed() < delay => {
+            TrafficPace::Hold => return Ok(Action::await_change()),
+            TrafficPace::After(delay) if since.elapsed() < delay => {
                 return Ok(Action::requeue(delay - since.elapsed()));
             }
-            Pace::AtOnce | Pace::After(_) => {}
+            TrafficPace::AtOnce | TrafficPace::After(_) => {}
         }
-        // The contract: the finalizer is there whenever there may be traffic. A backend of one's own memory answers at once.
+        // The finalizer must be present whenever there may be traffic. This consumer's routes are in memory and
+        // change at once.
         if wanted {
             self.state.lock().routes.insert(name.clone());
         } else {
@@ -216,11 +217,11 @@ impl Shared {
 
     fn since(&self, name: &str, wanted: bool) -> Instant {
         let mut state = self.state.lock();
-        let wish = state.wishes.entry(name.to_owned()).or_insert_with(|| (wanted, Instant::now()));
-        if wish.0 != wanted {
-            *wish = (wanted, Instant::now());
+        let entry = state.wanted_states.entry(name.to_owned()).or_insert_with(|| (wanted, Instant::now()));
+        if entry.0 != wanted {
+            *entry = (wanted, Instant::now());
         }
-        wish.1
+        entry.1
     }
 }
 

@@ -1,16 +1,16 @@
-//! Waiting with a deadline.
+//! Waits with a deadline.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-/// How long anything may take that ought to happen by itself. Generous: it is only ever used up by a failure.
+/// The limit for everything that should happen by itself. It is long, because only a failure uses it up.
 pub const WAIT: Duration = Duration::from_secs(60);
 
-/// The result of `work`, or an error that says what was waited for and for how long.
+/// Returns the result of `work`.
 ///
 /// # Errors
-/// The error of `work`, or that it took longer than `deadline`.
+/// Returns the error of `work`. Fails with what was waited for if it takes longer than `deadline`.
 pub async fn within<T>(
     deadline: Duration,
     what: impl FnOnce() -> String,

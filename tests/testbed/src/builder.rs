@@ -1,93 +1,98 @@
-//! Describes a bed, and starts it.
+//! Describes a test cluster and starts it.
 
 use std::path::PathBuf;
 
+use podward_images::Image;
+
 use crate::{
-    bed::{Bed, blocking},
     client::Clients,
     components::{API, NODE_IP, SERVICE_IP},
-    error::BedError,
-    image::Image,
+    error::TestClusterError,
     kubeconfig, launch, on_panic,
     pki::{self, Authority, name},
     proxy_mode::ProxyMode,
+    settings::ClusterSettings,
     shape::Shape,
     start,
-    state::{Layout, Live, Record, base},
+    state::{ClusterRecord, Layout, RunningCluster, base},
+    test_cluster::{TestCluster, blocking},
     tools::{Part, Progress, Tools, ToolsError, preflight},
 };
 
-/// Describes a bed to start. Made by [`Bed::builder`].
+/// The description of a cluster to start. [`TestCluster::builder`] returns one.
 #[derive(Clone)]
 #[must_use]
-pub struct BedBuilder {
-    pub(crate) shape: Shape,
+pub struct TestClusterBuilder {
     name: String,
     tools: Option<Tools>,
-    pub(crate) images: Vec<Image>,
-    pub(crate) audit_log: bool,
-    pub(crate) simulated_nodes: usize,
-    pub(crate) dns: bool,
-    pub(crate) proxy_mode: ProxyMode,
+    settings: ClusterSettings,
     detached: bool,
 }
 
-impl BedBuilder {
+impl TestClusterBuilder {
     pub(crate) fn new(shape: Shape) -> Self {
-        let (name, images) = ("bed".to_owned(), Vec::new());
-        let (simulated_nodes, proxy_mode) = (3, ProxyMode::default());
-        let (tools, audit_log, dns, detached) = (None, false, false, false);
-        Self { shape, name, tools, images, audit_log, simulated_nodes, dns, proxy_mode, detached }
+        let settings = ClusterSettings {
+            shape,
+            images: Vec::new(),
+            audit_log: false,
+            simulated_nodes: 3,
+            dns: false,
+            proxy_mode: ProxyMode::default(),
+        };
+        Self { name: "cluster".to_owned(), tools: None, settings, detached: false }
     }
 
-    /// A name for people; beds of the same name get ids that differ. Lower-case letters, digits and dashes, at most 20.
+    /// Sets the name that users see. Clusters with the same name have different ids. A name has at most 20 lower-case
+    /// letters, digits and dashes.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The programs to run, instead of those of the cache, which are built if they are missing.
+    /// Sets the programs to run. By default the cluster runs those of the cache, and builds the missing ones.
     pub fn tools(mut self, tools: Tools) -> Self {
         self.tools = Some(tools);
         self
     }
 
-    /// An image that the node has from the start.
+    /// Adds an image that the node has from the start.
     pub fn image(mut self, image: Image) -> Self {
-        self.images.push(image);
+        self.settings.images.push(image);
         self
     }
 
-    /// Whether the API server logs all writes, and what the service accounts of namespace `podward-system` read; see
-    /// [`Bed::audit_log`].
+    /// Makes the API server log all writes, and the reads of the service accounts in the namespace `podward-system`;
+    /// see [`TestCluster::audit_log`].
     pub fn audit_log(mut self, on: bool) -> Self {
-        self.audit_log = on;
+        self.settings.audit_log = on;
         self
     }
 
-    /// How many nodes a bed of shape [`Shape::Simulated`] has, each with room for 1,000 pods; 3 if not said.
+    /// Sets the number of nodes of a cluster of shape [`Shape::Simulated`]. Each has room for 1,000 pods. The default
+    /// is 3.
     pub fn simulated_nodes(mut self, count: usize) -> Self {
-        self.simulated_nodes = count;
+        self.settings.simulated_nodes = count;
         self
     }
 
-    /// Whether pods find Services by name, as in real clusters: CoreDNS runs in namespace `kube-system` behind the Service
-    /// `kube-dns`, and names outside of the cluster don't exist (NXDOMAIN). Off if not said, since the start takes one or two seconds
-    /// more: it waits until a name is found. For a bed of shape [`Shape::Node`] only.
+    /// Installs a cluster DNS, so that pods find Services by name: CoreDNS runs in the namespace `kube-system` behind
+    /// the Service `kube-dns`. Names outside of the cluster do not exist (NXDOMAIN). The default is false, because
+    /// the start then takes one or two seconds longer: it waits until a name is resolved. Only for clusters of shape
+    /// [`Shape::Node`].
     pub fn dns(mut self, on: bool) -> Self {
-        self.dns = on;
+        self.settings.dns = on;
         self
     }
 
-    /// How kube-proxy leads traffic on a bed of shape [`Shape::Node`]; by iptables, as Kubernetes does by default, if not said.
+    /// Sets the mode of kube-proxy on a cluster of shape [`Shape::Node`]. The default is iptables, as in Kubernetes.
     pub fn proxy_mode(mut self, mode: ProxyMode) -> Self {
-        self.proxy_mode = mode;
+        self.settings.proxy_mode = mode;
         self
     }
 
-    /// Starts the bed and waits until it can be used: components healthy, nodes Ready, the service account of namespace
-    /// `default` there, the cluster's DNS answering if there is to be one.
-    pub async fn start(self) -> Result<Bed, BedError> {
+    /// Starts the cluster and waits until it is usable: all components are healthy, the nodes are Ready, the service
+    /// account of the namespace `default` exists, and the cluster DNS, if there is one, answers.
+    pub async fn start(self) -> Result<TestCluster, TestClusterError> {
         self.check_name()?;
         self.check_dns()?;
         let tools = match self.tools.clone() {
@@ -97,25 +102,25 @@ impl BedBuilder {
         self.check_rights()?;
         let builder = self.clone();
         let prepared = blocking(move || builder.prepare(&tools)).await?;
-        let Prepared { record, layout, live, owned, authority } = prepared;
-        let mut guard = Guard { layout: layout.clone(), owned: Some(owned) };
+        let PreparedCluster { record, layout, live, owned, authority } = prepared;
+        let mut guard = StartGuard { layout: layout.clone(), owned: Some(owned) };
         let host = layout.dir.join("admin.kubeconfig");
         kubeconfig::write(&layout.pki(), &host, &format!("https://{}", live.host_api), name::ADMIN)?;
         let clients = Clients::from_kubeconfig(&host).await?;
-        let bed = Bed::new(record, live, layout, authority, clients, guard.owned.take());
-        on_panic::remember(&bed.layout, bed.record.logs.clone());
-        if let Err(error) = start::components(&bed, &self).await {
-            bed.keep_logs();
+        let cluster = TestCluster::new(record, live, layout, authority, clients, guard.owned.take());
+        on_panic::remember(&cluster.layout, cluster.record.logs.clone());
+        if let Err(error) = start::components(&cluster, &self.settings).await {
+            cluster.keep_logs();
             return Err(error);
         }
-        Ok(bed)
+        Ok(cluster)
     }
 
     /// Says everything that the machine lacks before anything is built.
-    async fn ensure_tools(&self) -> Result<Tools, BedError> {
-        let node = self.shape == Shape::Node;
-        let mut parts = self.shape.parts().to_vec();
-        parts.extend(self.dns.then_some(Part::Dns));
+    async fn ensure_tools(&self) -> Result<Tools, TestClusterError> {
+        let node = self.settings.shape == Shape::Node;
+        let mut parts = self.settings.shape.parts().to_vec();
+        parts.extend(self.settings.dns.then_some(Part::Dns));
         let looked_for = parts.clone();
         let missing = blocking(move || Ok(preflight(&looked_for, node))).await?;
         if !missing.is_empty() {
@@ -124,40 +129,40 @@ impl BedBuilder {
         Ok(Tools::ensure(&parts, &Progress::stderr()).await?)
     }
 
-    fn check_dns(&self) -> Result<(), BedError> {
-        if self.dns && self.shape != Shape::Node {
-            let message = format!("a bed of shape {} runs no pods, and so no DNS", self.shape);
-            return Err(BedError::Unsupported(message));
+    fn check_dns(&self) -> Result<(), TestClusterError> {
+        if self.settings.dns && self.settings.shape != Shape::Node {
+            let message = format!("a cluster of shape {} runs no pods, and so no DNS", self.settings.shape);
+            return Err(TestClusterError::Unsupported(message));
         }
         Ok(())
     }
 
-    fn check_name(&self) -> Result<(), BedError> {
+    fn check_name(&self) -> Result<(), TestClusterError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(plain) {
-            let message = format!("a bed can't be called {:?}: use a-z, 0-9 and -, at most 20", self.name);
-            return Err(BedError::Name(message));
-        }
-        Ok(())
-    }
-
-    fn check_rights(&self) -> Result<(), BedError> {
-        if self.shape == Shape::Node && !nix::unistd::geteuid().is_root() {
             let message =
-                "a bed of shape node needs root, for cgroups and mounts; control-plane and simulated don't";
-            return Err(BedError::Unsupported(message.to_owned()));
+                format!("a cluster can't be called {:?}: use a-z, 0-9 and -, at most 20", self.name);
+            return Err(TestClusterError::Name(message));
         }
         Ok(())
     }
 
-    fn prepare(&self, tools: &Tools) -> Result<Prepared, BedError> {
+    fn check_rights(&self) -> Result<(), TestClusterError> {
+        if self.settings.shape == Shape::Node && !nix::unistd::geteuid().is_root() {
+            let message = "a cluster of shape node needs root, for cgroups and mounts; control-plane and simulated don't";
+            return Err(TestClusterError::Unsupported(message.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, tools: &Tools) -> Result<PreparedCluster, TestClusterError> {
         let base = base()?;
         let (layout, logs) = launch::make_folders(&base, &self.name)?;
         let id = layout.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let record = Record {
+        let record = ClusterRecord {
             id,
             name: self.name.clone(),
-            shape: self.shape,
+            shape: self.settings.shape,
             detached: self.detached,
             user_namespace: !nix::unistd::geteuid().is_root(),
             node_ip: NODE_IP,
@@ -171,9 +176,9 @@ impl BedBuilder {
             Ok((authority, owned, live))
         });
         match started {
-            Ok((authority, owned, live)) => Ok(Prepared { record, layout, live, owned, authority }),
+            Ok((authority, owned, live)) => Ok(PreparedCluster { record, layout, live, owned, authority }),
             Err(error) => {
-                // Whatever the keeper got as far as making, it has removed; what it never saw is left to us.
+                // Whatever the supervisor got as far as making, it has removed; what it never saw is left to us.
                 let _ = std::fs::remove_dir_all(&layout.dir);
                 let _ = std::fs::remove_dir(&logs);
                 Err(error)
@@ -182,52 +187,59 @@ impl BedBuilder {
     }
 }
 
-impl Bed {
-    /// Starts a bed that goes on when this process ends, until `Bed::attach(name)` and [`Bed::down`]. Names of detached beds
-    /// are unique.
-    pub async fn up_detached(builder: BedBuilder) -> Result<Bed, BedError> {
-        if let Some(bed) = Bed::list()?.into_iter().find(|bed| bed.detached && bed.name == builder.name) {
-            return Err(BedError::Name(format!(
-                "a bed called {:?} runs already, in {}",
-                bed.name,
-                bed.dir.display()
+impl TestCluster {
+    /// Returns the description of a cluster to start.
+    pub fn builder(shape: Shape) -> TestClusterBuilder {
+        TestClusterBuilder::new(shape)
+    }
+
+    /// Starts a cluster that goes on when this process ends, until `TestCluster::attach(name)` and
+    /// [`TestCluster::down`]. Names of detached clusters are unique.
+    pub async fn up_detached(builder: TestClusterBuilder) -> Result<TestCluster, TestClusterError> {
+        if let Some(cluster) =
+            TestCluster::list()?.into_iter().find(|cluster| cluster.detached && cluster.name == builder.name)
+        {
+            return Err(TestClusterError::Name(format!(
+                "a cluster called {:?} runs already, in {}",
+                cluster.name,
+                cluster.dir.display()
             )));
         }
-        let bed = BedBuilder { detached: true, ..builder }.start().await?;
-        bed.keeper.detach().await?;
-        on_panic::forget(&bed.layout);
-        if let Some(owned) = bed.owned.lock().take() {
+        let cluster = TestClusterBuilder { detached: true, ..builder }.start().await?;
+        cluster.supervisor.detach().await?;
+        on_panic::forget(&cluster.layout);
+        if let Some(owned) = cluster.owned.lock().take() {
             owned.detach();
         }
-        Ok(bed)
+        Ok(cluster)
     }
 }
 
-struct Prepared {
-    record: Record,
+struct PreparedCluster {
+    record: ClusterRecord,
     layout: Layout,
-    live: Live,
-    owned: launch::Owned,
+    live: RunningCluster,
+    owned: launch::OwnedCluster,
     authority: Authority,
 }
 
-/// Ends the bed if starting it fails before there is a [`Bed`].
-struct Guard {
+/// Ends the cluster if starting it fails before there is a [`TestCluster`].
+struct StartGuard {
     layout: Layout,
-    owned: Option<launch::Owned>,
+    owned: Option<launch::OwnedCluster>,
 }
 
-impl Drop for Guard {
+impl Drop for StartGuard {
     fn drop(&mut self) {
         if let Some(owned) = self.owned.take() {
             on_panic::keep_logs(&self.layout);
-            owned.let_go();
+            owned.end_without_waiting();
         }
     }
 }
 
 /// Certificates of all components, and the kubeconfigs of those inside.
-fn write_pki(layout: &Layout) -> Result<Authority, BedError> {
+fn write_pki(layout: &Layout) -> Result<Authority, TestClusterError> {
     let dir: PathBuf = layout.pki();
     let authority = pki::create(&dir, NODE_IP, SERVICE_IP)?;
     let users = [name::ADMIN, name::CONTROLLER_MANAGER, name::SCHEDULER, name::PROXY, name::NODE, name::KWOK];

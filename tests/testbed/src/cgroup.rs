@@ -1,4 +1,6 @@
-//! The cgroup of a bed's node: kubelet makes those of its pods below it. On cgroup v1 there is one in every hierarchy.
+//! The cgroup of a cluster's node. The kubelet creates the cgroups of its pods below it. With cgroup v1 there is one
+//! in every hierarchy.
+//! hierarchy.
 
 use std::{
     fs,
@@ -7,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::error::{BedError, During};
+use crate::error::{During, TestClusterError};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The cgroup's path, as kubelet's `cgroupRoot` wants it.
+/// Returns the cgroup's path, as kubelet's `cgroupRoot` wants it.
 pub(crate) fn path(id: &str) -> String {
     format!("/podward-testbed-{id}")
 }
@@ -36,7 +38,7 @@ fn folders(id: &str) -> Vec<PathBuf> {
 }
 
 /// Makes the cgroup, in every hierarchy.
-pub(crate) fn create(id: &str) -> Result<(), BedError> {
+pub(crate) fn create(id: &str) -> Result<(), TestClusterError> {
     for folder in folders(id) {
         make(&folder).during(|| format!("make the cgroup {}", folder.display()))?;
     }
@@ -58,8 +60,8 @@ fn make(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the cgroup and all below it. Processes that are just ending are waited for.
-pub(crate) fn remove(id: &str) -> Result<(), BedError> {
+/// Removes the cgroup and everything below it. It waits for processes that are about to end.
+pub(crate) fn remove(id: &str) -> Result<(), TestClusterError> {
     let deadline = Instant::now() + Duration::from_secs(10);
     for folder in folders(id) {
         loop {

@@ -10,20 +10,20 @@ use kube::{
 };
 use tower::{BoxError, ServiceBuilder};
 
-use crate::error::BedError;
+use crate::error::TestClusterError;
 
-/// Makes clients. Each has its own connections and its own task, so that it belongs to the runtime that asked for it: a
-/// bed may outlive the runtime of the test that started it.
+/// Creates clients. Each client has its own connections and its own task, so that it belongs to the runtime that
+/// created it: a cluster can outlive the runtime of the test that started it.
 #[derive(Clone)]
 pub(crate) struct Clients {
     make: Arc<dyn Fn() -> Client + Send + Sync>,
 }
 
 impl Clients {
-    /// For the user and cluster of the kubeconfig's current context.
-    pub(crate) async fn from_kubeconfig(path: &Path) -> Result<Self, BedError> {
+    /// Returns clients for the user and cluster of the kubeconfig's current context.
+    pub(crate) async fn from_kubeconfig(path: &Path) -> Result<Self, TestClusterError> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>| BedError::Kubeconfig {
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| TestClusterError::Kubeconfig {
             path: path.to_owned(),
             source,
         };
@@ -31,7 +31,7 @@ impl Clients {
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         let config = config.map_err(|error| failed(error.into()))?;
         let connector = config.rustls_https_connector().map_err(|error| failed(error.into()))?;
-        // The layer that adds tokens can't be shared; that it can be made is seen here.
+        // The layer that adds tokens cannot be shared. This checks that it can be created.
         drop(config.auth_layer().map_err(|error| failed(error.into()))?);
         // No retries and no timeouts: a test must see every failure, and watches last.
         let make = move || {
@@ -45,7 +45,7 @@ impl Clients {
         Ok(Self { make: Arc::new(make) })
     }
 
-    /// A new client; to be called within a runtime.
+    /// Returns a new client. It must be called within a runtime.
     pub(crate) fn client(&self) -> Client {
         (self.make)()
     }

@@ -1,4 +1,4 @@
-//! The programs of a cluster, and the flags that make them one.
+//! The programs of a cluster and their flags.
 
 pub(crate) mod control_plane;
 pub(crate) mod dns;
@@ -10,9 +10,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{probe::Health, process::Command, state::Record, tools::Tools};
+use crate::{probe::Health, process::Command, state::ClusterRecord, tools::Tools};
 
-/// The node's address: the same in every bed, since each has a network of its own.
+/// The node's address: the same in every cluster, since each has a network of its own.
 pub(crate) const NODE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
 /// The name of the one real node.
 pub(crate) const NODE_NAME: &str = "node1";
@@ -21,22 +21,22 @@ pub(crate) const API: SocketAddr = SocketAddr::new(NODE_IP, 6443);
 /// The addresses of Services, and the first of them, which is the API server's.
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub(crate) const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
-/// The address of the cluster's DNS: of those of Services, the one that kubeadm gives it.
+/// The address of the cluster DNS. It is the one that kubeadm uses.
 pub(crate) const DNS_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
 /// The domain of Services and pods.
 pub(crate) const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// A program of the cluster, and how it tells that it works.
+/// A program of the cluster, and its health check.
 #[derive(Clone, Debug)]
 pub(crate) struct Component {
     pub(crate) command: Command,
     pub(crate) health: Health,
 }
 
-/// What the flags of all components are made from.
+/// The input for the flags of all components.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) record: &'a Record,
+    pub(crate) record: &'a ClusterRecord,
     pub(crate) tools: &'a Tools,
     pub(crate) dir: &'a Path,
 }

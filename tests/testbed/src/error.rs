@@ -1,15 +1,15 @@
-//! Everything that can go wrong with a bed.
+//! The errors of test clusters.
 
 use std::{io, path::PathBuf};
 
 use crate::tools::ToolsError;
 
-/// Why a bed could not do what was asked. Every text says what was being done, and where to look.
+/// The reason why an operation on a cluster failed. Every message says what was being done and where to look.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BedError {
+pub enum TestClusterError {
     /// The binaries could not be found, built or fetched.
-    #[error("cannot get the binaries of the test bed")]
+    #[error("cannot get the binaries of the test cluster")]
     Tools(#[from] ToolsError),
     /// A file, folder, socket or process call failed.
     #[error("cannot {what}")]
@@ -19,31 +19,31 @@ pub enum BedError {
         /// The cause.
         source: io::Error,
     },
-    /// The program that keeps beds is not built.
+    /// The program that supervises clusters is not built.
     #[error(
         "cannot find the program podward-testbed beside {searched}: run `cargo build -p podward-testbed`, or set PODWARD_TESTBED_BIN"
     )]
-    NoKeeper {
+    NoSupervisor {
         /// The program that was running.
         searched: PathBuf,
     },
-    /// The machine or the user cannot run such a bed.
+    /// The machine or the user cannot run such a cluster.
     #[error("{0}")]
     Unsupported(String),
-    /// The keeper ended, or said why it can't go on.
-    #[error("the keeper of bed {bed} failed: {message}")]
-    Keeper {
-        /// The bed's id.
-        bed: String,
-        /// The keeper's own words, or the end of its log.
+    /// The supervisor ended or reported an error.
+    #[error("the supervisor of cluster {cluster} failed: {message}")]
+    Supervisor {
+        /// The cluster's id.
+        cluster: String,
+        /// The supervisor's message, or the end of its log.
         message: String,
     },
-    /// The process inside that starts processes refused a request.
-    #[error("bed cannot {what}: {message}")]
+    /// Init, which starts processes in the cluster, refused a request.
+    #[error("cluster cannot {what}: {message}")]
     Refused {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// Its answer.
+        /// The response.
         message: String,
     },
     /// A component ended while it was needed.
@@ -52,7 +52,7 @@ pub enum BedError {
         /// The component.
         name: String,
         /// How it ended.
-        exit: crate::process::Exit,
+        exit: crate::exit::Exit,
         /// Where its log is.
         log: PathBuf,
         /// The last lines of the log.
@@ -61,27 +61,27 @@ pub enum BedError {
     /// Something was not ready in time.
     #[error("{what} is not ready after {seconds} s; logs are in {}{tail}", logs.display())]
     NotReady {
-        /// What was waited for.
+        /// The object or condition that is not ready.
         what: String,
-        /// How long.
+        /// The time that was waited.
         seconds: u64,
         /// The folder with the logs of all components.
         logs: PathBuf,
-        /// The last lines of the log that matters, if one does.
+        /// The last lines of the log that explains it, if there is one.
         tail: String,
     },
     /// A certificate could not be made.
     #[error("cannot make the certificate of {of}")]
     Certificate {
-        /// Whose.
+        /// The subject of the certificate.
         of: String,
         /// The cause.
         source: rcgen::Error,
     },
-    /// A request to the bed's API server failed.
+    /// A request to the cluster's API server failed.
     #[error("cannot {what}")]
     Api {
-        /// What was asked of it.
+        /// The request.
         what: String,
         /// The cause.
         source: Box<kube::Error>,
@@ -96,32 +96,38 @@ pub enum BedError {
     },
     /// An image could not be written.
     #[error("cannot write an image for the node")]
-    Image(#[from] crate::image::ImageError),
-    /// No bed of that name runs, or one does already.
+    Image(#[from] podward_images::ImageError),
+    /// No cluster of that name runs, or one does already.
     #[error("{0}")]
     Name(String),
 }
 
-/// Adds to an [`io::Error`] what was being done.
+/// Adds the operation that failed to an error.
 pub(crate) trait During<T> {
     /// `what` continues the words "cannot ...".
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, BedError>;
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, TestClusterError>;
 }
 
 impl<T> During<T> for io::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, BedError> {
-        self.map_err(|source| BedError::Io { what: what(), source })
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, TestClusterError> {
+        self.map_err(|source| TestClusterError::Io { what: what(), source })
+    }
+}
+
+impl<T> During<T> for Result<T, podward_images::ImageError> {
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, TestClusterError> {
+        self.map_err(|error| TestClusterError::Io { what: what(), source: io::Error::other(error) })
     }
 }
 
 impl<T> During<T> for nix::Result<T> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, BedError> {
-        self.map_err(|errno| BedError::Io { what: what(), source: errno.into() })
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, TestClusterError> {
+        self.map_err(|errno| TestClusterError::Io { what: what(), source: errno.into() })
     }
 }
 
 impl<T> During<T> for Result<T, kube::Error> {
-    fn during(self, what: impl FnOnce() -> String) -> Result<T, BedError> {
-        self.map_err(|source| BedError::Api { what: what(), source: Box::new(source) })
+    fn during(self, what: impl FnOnce() -> String) -> Result<T, TestClusterError> {
+        self.map_err(|source| TestClusterError::Api { what: what(), source: Box::new(source) })
     }
 }

@@ -1,8 +1,8 @@
-//! PID 1 of a bed's namespaces: prepares them, starts and reaps processes, and relays connections.
+//! PID 1 of a cluster's namespaces: prepares them, starts and reaps processes, and relays connections.
 //!
-//! It serves `control.sock` in the bed's folder, so that root beds and beds in a user namespace are worked in the same way
-//! and nobody outside has to enter the namespaces. It ends when its standard input does, which its keeper alone holds open;
-//! then the kernel kills everything inside and takes the mounts and devices with it.
+//! It serves `control.sock` in the cluster's folder. So a client need not enter the namespaces, and clusters of root
+//! and clusters in a user namespace work the same way. Init ends when its standard input ends. Only its supervisor
+//! holds the other end open. Then the kernel kills everything inside and removes the mounts and devices.
 
 mod children;
 mod namespaces;
@@ -22,16 +22,16 @@ use tokio::{
 
 use self::children::Children;
 use crate::{
-    error::{BedError, During},
+    error::{During, TestClusterError},
     shape::Shape,
     state::{Layout, lock},
 };
 
-/// What init prints when `control.sock` serves.
+/// The line that init prints when it serves `control.sock`.
 pub(crate) const READY: &str = "ready";
 
-/// Runs init for the bed in `dir` until its standard input ends.
-pub(crate) fn run(dir: &Path) -> Result<(), BedError> {
+/// Runs init for the cluster in `dir` until its standard input ends.
+pub(crate) fn run(dir: &Path) -> Result<(), TestClusterError> {
     let layout = Layout::new(dir);
     let record = layout.read()?;
     let _lock = lock(&layout.init_lock())?;
@@ -44,14 +44,14 @@ pub(crate) fn run(dir: &Path) -> Result<(), BedError> {
     runtime.during(|| "start the runtime of init".to_owned())?.block_on(serve_until_eof(&layout))
 }
 
-async fn serve_until_eof(layout: &Layout) -> Result<(), BedError> {
+async fn serve_until_eof(layout: &Layout) -> Result<(), TestClusterError> {
     let socket = layout.control_socket();
     let listener = UnixListener::bind(&socket).during(|| format!("listen on {}", socket.display()))?;
     let mut child_ended = signal(SignalKind::child()).during(|| "watch for SIGCHLD".to_owned())?;
     let mut terminated = signal(SignalKind::terminate()).during(|| "watch for SIGTERM".to_owned())?;
     let children = Arc::new(Children::default());
     let said = writeln!(stdout(), "{READY}").and_then(|()| stdout().flush());
-    said.during(|| "tell the keeper that init is ready".to_owned())?;
+    said.during(|| "tell the supervisor that init is ready".to_owned())?;
     let mut input = tokio::io::stdin();
     let mut byte = [0];
     loop {

@@ -1,44 +1,43 @@
-//! A real Kubernetes for tests, the demo and benchmarks: started in seconds, gone with the process that started it.
+//! A real Kubernetes cluster for tests, the demo and benchmarks. It starts in seconds and ends with the process that
+//! started it.
 //!
 //! ```no_run
-//! # async fn test() -> Result<(), podward_testbed::BedError> {
-//! use podward_testbed::{Bed, Command, Shape};
-//! let bed = Bed::builder(Shape::ControlPlane).name("example").start().await?;
-//! let webhook = bed.spawn(Command::new("webhook", "target/debug/webhook").arg("--port=9443")).await?;
-//! let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::all(bed.client());
+//! # async fn test() -> Result<(), podward_testbed::TestClusterError> {
+//! use podward_testbed::{TestCluster, Command, Shape};
+//! let cluster = TestCluster::builder(Shape::ControlPlane).name("example").start().await?;
+//! let webhook = cluster.spawn(Command::new("webhook", "target/debug/webhook").arg("--port=9443")).await?;
+//! let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::all(cluster.client());
 //! webhook.stop().await?;
-//! bed.down().await
+//! cluster.down().await
 //! # }
 //! ```
 //!
-//! Parts and how they relate:
+//! The processes:
 //!
 //! ```text
-//! owner (a test) ──pipe──► keeper ──pipe──► init, PID 1 of the bed's namespaces
+//! owner (a test) ──pipe──► supervisor ──pipe──► init, PID 1 of the cluster's namespaces
 //!    │                       │ relays 127.0.0.1:PORT      │ starts and reaps etcd, kube-apiserver, ...
 //!    └── control.sock ───────┴────────────────────────────┘ and connects inside
 //! ```
 //!
-//! - [`Tools`] finds or builds the programs; [`Image`] writes images without a registry; [`BedBuilder`] describes a bed.
-//! - Owner, keeper and init each hold the only write end of the next one's standard input, so the end of any of them, even by
-//!   SIGKILL, is seen by the next. When init ends the kernel ends everything inside, with its mounts and devices; the keeper then
-//!   removes cgroups and files. What a killed keeper left is swept when the next bed starts.
-//! - Nothing of the host is changed: addresses, mounts and sysctls are the bed's own. Any number of beds run side by side.
-//! - A bed needs root for the shape [`Shape::Node`] only; the others run in a user namespace.
-//! - Logs are kept when a start fails or the owner panics; errors name the component, its log and the log's end.
+//! - [`Tools`] finds or builds the programs; [`TestClusterBuilder`] describes a cluster.
+//! - The owner, the supervisor and init each hold the only write end of the next one's standard input. So each sees
+//!   the end of the one before it, even after SIGKILL. When init ends, the kernel ends everything inside, with its
+//!   mounts and devices. The supervisor then removes cgroups and files. The next start of a cluster removes what a
+//!   killed supervisor left.
+//! - The host is not changed: addresses, mounts and sysctls belong to the cluster. Any number of clusters can run
+//!   side by side.
+//! - Only the shape [`Shape::Node`] needs root. The other shapes run in a user namespace.
+//! - Logs are kept if the start fails or the owner panics. Errors name the component, its log and the end of the log.
 
-mod bed;
 mod builder;
-mod cargo_build;
 mod cgroup;
 mod client;
-mod cluster;
 mod components;
 mod control;
 mod error;
-mod image;
+mod exit;
 mod init;
-mod keeper;
 mod kubeconfig;
 mod launch;
 mod on_panic;
@@ -47,28 +46,27 @@ mod probe;
 mod process;
 mod protocol;
 mod proxy_mode;
+mod settings;
 mod shape;
 mod start;
 mod state;
 mod supervise;
+mod supervisor;
+mod test_cluster;
 mod tools;
 
-pub use bed::{Bed, BedInfo, BedStream, Exposed};
-pub use builder::BedBuilder;
-pub use cargo_build::{
-    BuildError, Programs, build_for_images, build_program, build_workspace, cargo, workspace_dir,
-};
-pub use cluster::{Cluster, ExistingCluster};
-pub use error::BedError;
-pub use image::{Blob, Image, ImageError, Packed};
+pub use builder::TestClusterBuilder;
+pub use error::TestClusterError;
+pub use exit::Exit;
 pub use pki::CertificatePem;
-pub use process::{Command, Exit, Process};
+pub use process::{Command, Process};
 pub use proxy_mode::ProxyMode;
 pub use shape::Shape;
 pub use supervise::supervise;
-pub use tools::{Missing, Part, Progress, Step, Tools, ToolsError, preflight};
+pub use test_cluster::{ExposedPort, TestCluster, TestClusterInfo, TestClusterStream};
+pub use tools::{MissingRequirement, Part, Progress, Step, Tools, ToolsError, preflight};
 
-/// An error with its causes, in one line.
+/// Returns an error and its causes in one line.
 pub(crate) fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,4 +1,4 @@
-//! Keeps the logs of the beds of a failing test, also of a bed that tests share and nobody drops.
+//! Keeps the logs of a failing test's clusters, including clusters that tests share and that are never dropped.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Once};
 
@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 
 use crate::state::Layout;
 
-/// The beds that this process owns, and where their logs are.
+/// The folders of the clusters that this process owns, and the folders of their logs.
 static OWNED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
 static HOOK: Once = Once::new();
 
-/// From now on a panic anywhere in this process keeps the logs of this bed and says where they are.
+/// Makes a panic in this process keep the logs of this cluster and print their folder.
 pub(crate) fn remember(layout: &Layout, logs: PathBuf) {
     OWNED.lock().insert(layout.dir.clone(), logs);
     HOOK.call_once(|| {
@@ -19,20 +19,19 @@ pub(crate) fn remember(layout: &Layout, logs: PathBuf) {
             before(info);
             for (dir, logs) in OWNED.lock().iter() {
                 if keep_logs(&Layout::new(dir)) {
-                    eprintln!("logs of the test bed are kept in {}", logs.display());
+                    eprintln!("logs of the test cluster are kept in {}", logs.display());
                 }
             }
         }));
     });
 }
 
-/// The bed has ended.
+/// Removes a cluster that has ended.
 pub(crate) fn forget(layout: &Layout) {
     OWNED.lock().remove(&layout.dir);
 }
 
-/// Tells the keeper to leave the logs behind. If the bed's folder is gone, so is the bed, and what became of its logs is
-/// decided: then the answer is false.
+/// Makes the supervisor keep the logs. Returns false if the cluster is already gone, and with it the choice.
 pub(crate) fn keep_logs(layout: &Layout) -> bool {
     std::fs::write(layout.keep_logs(), "").is_ok()
 }

@@ -1,4 +1,5 @@
-//! The certificates of a bed: EC P-256 throughout, valid for ever, since a bed lives for minutes.
+//! The certificates of a cluster. All keys are EC P-256. The certificates do not expire, because a cluster lives for
+//! minutes.
 
 use std::{
     fs,
@@ -12,12 +13,12 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-use crate::error::{BedError, During};
+use crate::error::{During, TestClusterError};
 
 /// OID of the attribute `organizationName`, X.520.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
-/// A year in which certificates end that are to have ended.
+/// The year in which expired certificates ended.
 const LONG_AGO: i32 = 2001;
 
 /// A certificate and its private key, as PEM.
@@ -36,46 +37,55 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Makes a new one.
-    pub(crate) fn new(name: &str) -> Result<Self, BedError> {
+    /// Creates a new authority.
+    pub(crate) fn new(name: &str) -> Result<Self, TestClusterError> {
         let make = || {
             let key = KeyPair::generate()?;
             let params = authority_params(name);
             let pem = CertificatePem { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
             Ok(Self { issuer: Issuer::new(params, key), pem })
         };
-        make().map_err(|source| BedError::Certificate { of: name.to_owned(), source })
+        make().map_err(|source| TestClusterError::Certificate { of: name.to_owned(), source })
     }
 
-    /// Reads back one that [`store`] has written under this name.
-    pub(crate) fn load(dir: &Path, name: &str) -> Result<Self, BedError> {
+    /// Loads an authority that [`store`] wrote under this name.
+    pub(crate) fn load(dir: &Path, name: &str) -> Result<Self, TestClusterError> {
         let read = |extension: &str| {
             let path = dir.join(format!("{name}.{extension}"));
             fs::read_to_string(&path).during(|| format!("read {}", path.display()))
         };
         let pem = CertificatePem { cert: read("crt")?, key: read("key")? };
         let key = KeyPair::from_pem(&pem.key);
-        let key = key.map_err(|source| BedError::Certificate { of: name.to_owned(), source })?;
+        let key = key.map_err(|source| TestClusterError::Certificate { of: name.to_owned(), source })?;
         Ok(Self { issuer: Issuer::new(authority_params(name), key), pem })
     }
 
-    /// Its own certificate, as PEM.
+    /// Returns the authority's own certificate, as PEM.
     pub(crate) fn cert_pem(&self) -> &str {
         &self.pem.cert
     }
 
-    /// A certificate for servers at `names` (DNS names and addresses), which also serves as a client's.
-    pub(crate) fn server(&self, common_name: &str, names: &[&str]) -> Result<CertificatePem, BedError> {
+    /// Returns a certificate for servers at `names` (DNS names and addresses). It is also valid for clients.
+    pub(crate) fn server(
+        &self,
+        common_name: &str,
+        names: &[&str],
+    ) -> Result<CertificatePem, TestClusterError> {
         self.issue(common_name, &[], names, None)
     }
 
-    /// A client's certificate. To Kubernetes the common name is the user and organizations are its groups.
-    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<CertificatePem, BedError> {
+    /// Returns a certificate for a client. Kubernetes takes the common name as the user and the organizations as
+    /// groups.
+    pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<CertificatePem, TestClusterError> {
         self.issue(user, groups, &[], None)
     }
 
-    /// The same, good for nothing any more.
-    pub(crate) fn expired_client(&self, user: &str, groups: &[&str]) -> Result<CertificatePem, BedError> {
+    /// Returns a certificate for a client that has expired.
+    pub(crate) fn expired_client(
+        &self,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<CertificatePem, TestClusterError> {
         self.issue(user, groups, &[], Some(LONG_AGO))
     }
 
@@ -85,12 +95,13 @@ impl Authority {
         groups: &[&str],
         names: &[&str],
         until_year: Option<i32>,
-    ) -> Result<CertificatePem, BedError> {
-        // rcgen keeps one value an attribute type; the same OID spelt out gives room for one more.
+    ) -> Result<CertificatePem, TestClusterError> {
+        // rcgen keeps one value per attribute type. The same OID in its custom form adds a second one.
         if groups.len() > 2 {
-            let message =
-                format!("a client certificate of a bed holds at most 2 groups, {common_name} has {groups:?}");
-            return Err(BedError::Unsupported(message));
+            let message = format!(
+                "a client certificate of a cluster holds at most 2 groups, {common_name} has {groups:?}"
+            );
+            return Err(TestClusterError::Unsupported(message));
         }
         let issue = || {
             let mut params =
@@ -111,7 +122,7 @@ impl Authority {
             let key = KeyPair::generate()?;
             Ok(CertificatePem { cert: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
         };
-        issue().map_err(|source| BedError::Certificate { of: common_name.to_owned(), source })
+        issue().map_err(|source| TestClusterError::Certificate { of: common_name.to_owned(), source })
     }
 }
 
@@ -141,8 +152,8 @@ pub(crate) mod name {
     pub(crate) const SERVICE_ACCOUNTS: &str = "sa";
 }
 
-/// Makes all that the components of a bed need, in `dir`, and gives the authority that signed it.
-pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<Authority, BedError> {
+/// Creates all certificates of a cluster's components in `dir` and returns the authority that signed them.
+pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<Authority, TestClusterError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.during(|| format!("make {}", dir.display()))?;
     let (node_ip, service_ip) = (node_ip.to_string(), service_ip.to_string());
@@ -167,7 +178,7 @@ pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<
     ] {
         store(dir, file, &ca.client(user, groups)?)?;
     }
-    // These serve as well, on loopback.
+    // These servers also listen on loopback.
     let own = ["localhost", "127.0.0.1"];
     store(dir, name::CONTROLLER_MANAGER, &ca.server("system:kube-controller-manager", &own)?)?;
     store(dir, name::SCHEDULER, &ca.server("system:kube-scheduler", &own)?)?;
@@ -175,22 +186,26 @@ pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<
     store(dir, name::NODE, &ca.issue("system:node:node1", &["system:nodes"], &node_names, None)?)?;
     store(dir, name::FRONT_PROXY_CLIENT, &front.client("front-proxy-client", &[])?)?;
     let tokens = KeyPair::generate();
-    let tokens =
-        tokens.map_err(|source| BedError::Certificate { of: "service accounts".to_owned(), source })?;
+    let tokens = tokens
+        .map_err(|source| TestClusterError::Certificate { of: "service accounts".to_owned(), source })?;
     write_private(&dir.join(format!("{}.key", name::SERVICE_ACCOUNTS)), &tokens.serialize_pem())?;
     write_private(&dir.join(format!("{}.pub", name::SERVICE_ACCOUNTS)), &tokens.public_key_pem())?;
     Ok(ca)
 }
 
 /// Writes `NAME.crt` and `NAME.key`.
-pub(crate) fn store(dir: &Path, name: &str, pem: &CertificatePem) -> Result<(PathBuf, PathBuf), BedError> {
+pub(crate) fn store(
+    dir: &Path,
+    name: &str,
+    pem: &CertificatePem,
+) -> Result<(PathBuf, PathBuf), TestClusterError> {
     let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
     write_private(&cert, &pem.cert)?;
     write_private(&key, &pem.key)?;
     Ok((cert, key))
 }
 
-fn write_private(path: &Path, text: &str) -> Result<(), BedError> {
+fn write_private(path: &Path, text: &str) -> Result<(), TestClusterError> {
     use std::io::Write;
     let file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).during(|| format!("write {}", path.display()))

@@ -1,4 +1,4 @@
-//! Health endpoints of components, and the cluster's DNS, asked from inside the bed.
+//! Queries the health endpoints of components, and the cluster DNS, from inside the cluster.
 
 mod dns;
 
@@ -12,12 +12,12 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-use crate::{control::Control, error::BedError};
+use crate::{control::ControlClient, error::TestClusterError};
 
-/// One answer may not take longer.
+/// The longest time that one response may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a component tells that it is healthy.
+/// The health endpoint of a component.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     pub(crate) at: SocketAddr,
@@ -25,28 +25,28 @@ pub(crate) struct Health {
     pub(crate) path: &'static str,
 }
 
-/// Asks for health, as the admin where TLS is spoken.
+/// Queries health endpoints. It authenticates as the admin if the endpoint uses TLS.
 #[derive(Clone)]
 pub(crate) struct Prober {
-    control: Control,
+    control: ControlClient,
     tls: TlsConnector,
 }
 
 impl Prober {
-    /// `pki` is the folder with the bed's CA and the admin's certificate.
-    pub(crate) fn new(control: Control, pki: &Path) -> Result<Self, BedError> {
+    /// Returns a prober. `pki` is the folder with the cluster's CA and the admin's certificate.
+    pub(crate) fn new(control: ControlClient, pki: &Path) -> Result<Self, TestClusterError> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tls = client_config(pki)
-            .map_err(|source| BedError::Kubeconfig { path: pki.join("admin.crt"), source })?;
+            .map_err(|source| TestClusterError::Kubeconfig { path: pki.join("admin.crt"), source })?;
         Ok(Self { control, tls: TlsConnector::from(Arc::new(tls)) })
     }
 
-    /// Whether the component answers 200.
+    /// Returns whether the component responds with 200.
     pub(crate) async fn healthy(&self, health: &Health) -> bool {
         matches!(tokio::time::timeout(TIMEOUT, self.ask(health)).await, Ok(Ok(StatusCode::OK)))
     }
 
-    /// Whether the DNS server at `at` knows an IPv4 address of `name`.
+    /// Returns whether the DNS server at `at` has an IPv4 address of `name`.
     pub(crate) async fn resolves(&self, at: SocketAddr, name: &str) -> bool {
         let asking = async {
             let mut stream = self.control.connect(at).await.ok()?;
@@ -74,7 +74,7 @@ where
     let request =
         Request::get(health.path).header("host", health.at.to_string()).body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request);
-    // The connection moves the bytes; it is dropped with the answer, which closes it.
+    // The connection transfers the bytes. It is dropped, and closed, after the response.
     tokio::select! {
         answer = answer => Ok(answer?.status()),
         ended = connection => Err(ended.err().map_or_else(|| "closed".into(), Into::into)),

@@ -1,21 +1,20 @@
-//! Programs that run inside a bed.
+//! Programs that run inside a cluster.
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use nix::libc;
-use serde::{Deserialize, Serialize};
 
-use crate::{control::Control, error::BedError};
+use crate::{control::ControlClient, error::TestClusterError, exit::Exit};
 
-/// How long [`Process::stop`] waits before it kills.
+/// The time that [`Process::stop`] waits before it kills.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A program to run inside a bed, with the host's files and the bed's network.
+/// A program to run inside a cluster. It has the host's files and the cluster's network.
 #[derive(Clone, Debug)]
 pub struct Command {
     pub(crate) name: String,
@@ -26,34 +25,34 @@ pub struct Command {
 }
 
 impl Command {
-    /// `name` names the process in errors and is the name of its log file; `program` is a path, or a name that is on
-    /// the bed's path.
+    /// Returns a command. `name` names the process in errors and names its log file. `program` is a path, or a name
+    /// on the cluster's path.
     pub fn new(name: impl Into<String>, program: impl Into<PathBuf>) -> Self {
         Self { name: name.into(), program: program.into(), args: Vec::new(), env: BTreeMap::new(), cwd: None }
     }
 
-    /// One more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// A variable, in addition to the environment that the bed was started in.
+    /// Sets an environment variable. The process also has the environment that started the cluster.
     #[must_use]
     pub fn env(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.insert(key.into(), value.into());
         self
     }
 
-    /// The working folder; otherwise the bed's own folder.
+    /// Sets the working folder. The default is the cluster's folder.
     #[must_use]
     pub fn current_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.cwd = Some(dir.into());
@@ -61,93 +60,67 @@ impl Command {
     }
 }
 
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
-    /// The exit code, if it ended by itself.
-    pub code: Option<i32>,
-    /// The signal that ended it otherwise.
-    pub signal: Option<i32>,
-}
-
-impl Exit {
-    /// Whether it ended by itself with code 0.
-    pub fn success(&self) -> bool {
-        self.code == Some(0)
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.code, self.signal) {
-            (Some(code), _) => write!(f, "exit code {code}"),
-            (None, Some(signal)) => write!(f, "signal {signal}"),
-            (None, None) => f.write_str("an unknown status"),
-        }
-    }
-}
-
-/// A process inside a bed. Dropping the handle leaves it running: it ends with the bed.
+/// A process inside a cluster. It keeps running when the handle is dropped, and ends with the cluster.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub(crate) name: String,
     pub(crate) pid: i32,
     pub(crate) log: PathBuf,
-    pub(crate) control: Control,
+    pub(crate) control: ControlClient,
 }
 
 impl Process {
-    /// The name that its [`Command`] gave it.
+    /// Returns the name of its [`Command`].
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id inside the bed.
+    /// Returns its process id inside the cluster.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// The file that has its standard output and error.
+    /// Returns the file with its standard output and error.
     pub fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// The last `lines` lines of its log; empty if there is none.
+    /// Returns the last `lines` lines of its log, or an empty string if there is no log.
     pub fn log_tail(&self, lines: usize) -> String {
         tail(&self.log, lines).unwrap_or_default()
     }
 
-    /// Whether it still runs. A bed that has ended runs nothing.
+    /// Returns whether the process still runs. It is false if the cluster has ended.
     pub fn is_running(&self) -> bool {
         matches!(self.control.status(self.pid), Ok(None))
     }
 
-    /// How it ended, or `None` while it runs.
-    pub fn try_exit(&self) -> Result<Option<Exit>, BedError> {
+    /// Returns the exit status, or `None` while the process runs.
+    pub fn try_exit(&self) -> Result<Option<Exit>, TestClusterError> {
         self.control.status(self.pid)
     }
 
-    /// Sends a signal by its number.
-    pub async fn signal(&self, signal: i32) -> Result<(), BedError> {
+    /// Sends a signal, by its number.
+    pub async fn signal(&self, signal: i32) -> Result<(), TestClusterError> {
         self.control.signal(self.pid, signal).await
     }
 
-    /// Waits until it has ended.
-    pub async fn wait(&self) -> Result<Exit, BedError> {
+    /// Waits for the end of the process and returns its exit status.
+    pub async fn wait(&self) -> Result<Exit, TestClusterError> {
         self.control.wait(self.pid).await
     }
 
-    /// SIGTERM, then waits for the end; SIGKILL if it has not ended after 30 s, which [`Exit::signal`] shows.
-    pub async fn stop(&self) -> Result<Exit, BedError> {
+    /// Sends SIGTERM and waits for the end. Sends SIGKILL after 30 s; [`Exit::signal`] shows that.
+    pub async fn stop(&self) -> Result<Exit, TestClusterError> {
         self.end(libc::SIGTERM).await
     }
 
-    /// SIGKILL, then waits for the end.
-    pub async fn kill(&self) -> Result<Exit, BedError> {
+    /// Sends SIGKILL and waits for the end.
+    pub async fn kill(&self) -> Result<Exit, TestClusterError> {
         self.end(libc::SIGKILL).await
     }
 
-    async fn end(&self, signal: i32) -> Result<Exit, BedError> {
+    async fn end(&self, signal: i32) -> Result<Exit, TestClusterError> {
         if let Some(exit) = self.try_exit()? {
             return Ok(exit);
         }
@@ -161,7 +134,7 @@ impl Process {
     }
 }
 
-/// The last `lines` lines of a text file.
+/// Returns the last `lines` lines of a text file.
 pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<String> {
     let bytes = std::fs::read(path)?;
     let text = String::from_utf8_lossy(&bytes);

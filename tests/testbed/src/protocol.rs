@@ -1,24 +1,24 @@
-//! What is said over the two Unix sockets of a bed: `control.sock`, served inside the namespaces by
-//! [`init`](crate::init), and `keeper.sock`, served outside by the [`keeper`](crate::keeper).
+//! The protocol of the two Unix sockets of a cluster: [`init`](crate::init) serves `control.sock` inside the
+//! namespaces, the [`supervisor`](crate::supervisor) serves `supervisor.sock` outside.
 //!
-//! One connection carries one request: a line of JSON, answered by a line of JSON. After
-//! [`Answer::Connected`] the connection is a plain relay of bytes.
+//! A connection carries one request, a line of JSON, and one response, a line of JSON. After
+//! [`ControlResponse::Connected`] the connection is a plain relay of bytes.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::process::Exit;
+use crate::exit::Exit;
 
-/// Lines longer than this are refused: nothing honest comes near.
+/// The limit for a line, in bytes. Valid messages are much shorter.
 const LONGEST_LINE: usize = 1 << 20;
 
 /// A process to start inside.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Spawn {
+pub(crate) struct SpawnRequest {
     pub(crate) argv: Vec<String>,
-    /// Added to the environment that the bed was started with.
+    /// Added to the environment that started the cluster.
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
     /// Standard output and error are appended to this file.
@@ -27,31 +27,32 @@ pub(crate) struct Spawn {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Request {
+pub(crate) enum ControlRequest {
     /// To init.
-    Spawn(Spawn),
+    Spawn(SpawnRequest),
     /// To init: only processes that it spawned and that still run.
     Signal { pid: i32, signal: i32 },
     /// To init: answered when the process has ended.
     Wait { pid: i32 },
     /// To init: answered at once.
     Status { pid: i32 },
-    /// To init: open a TCP connection inside and relay it.
+    /// To init: open a TCP connection inside the cluster and relay it.
     Connect { to: SocketAddr },
-    /// To init: listen at `at` inside, and relay every connection to the Unix socket `to`, until this connection ends. Its end from
-    /// init's side says that nothing of it is left.
+    /// To init: listen on `at` inside the cluster and relay every connection to the Unix socket `to`, until this
+    /// connection ends. Init closes it when the port and its connections are closed.
     Expose { at: SocketAddr, to: PathBuf },
-    /// To the keeper: listen on a loopback port of the host and relay every connection to `to` inside.
+    /// To the supervisor: listen on a loopback port of the host and relay every connection to `to` inside the
+    /// cluster.
     Forward { to: SocketAddr },
-    /// To the keeper: go on when the owner ends.
+    /// To the supervisor: keep the cluster when the owner ends.
     Detach,
-    /// To the keeper: end the bed. Answered when the end has begun.
+    /// To the supervisor: end the cluster. The response comes when the end has begun.
     Stop,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
+pub(crate) enum ControlResponse {
     Done,
     Spawned { pid: i32 },
     Running,
@@ -69,7 +70,7 @@ pub(crate) async fn send<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), messa
     to.flush().await
 }
 
-/// Reads one line and not a byte more, since what follows may belong to a relay.
+/// Reads one line and no byte after it. The following bytes may belong to a relay.
 pub(crate) async fn receive<T: for<'a> Deserialize<'a>>(
     from: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<T> {

@@ -1,19 +1,19 @@
-//! How kube-proxy leads traffic.
+//! The modes of kube-proxy.
 
 use std::{fmt, str::FromStr};
 
-/// The mode of kube-proxy on a bed of shape [`Shape::Node`](crate::Shape::Node).
+/// The mode of kube-proxy on a cluster of shape [`Shape::Node`](crate::Shape::Node).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// Kubernetes' default on Linux, with the iptables command that writes nftables rules.
+    /// The default of Kubernetes on Linux. It uses the iptables command that writes nftables rules.
     #[default]
     Iptables,
-    /// Rules of nftables, with maps.
+    /// The mode that uses nftables directly.
     Nftables,
 }
 
 impl ProxyMode {
-    /// The name that kube-proxy's configuration has for it, which is also that on the command line.
+    /// Returns the name in kube-proxy's configuration and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Iptables => "iptables",

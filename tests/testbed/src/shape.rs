@@ -1,4 +1,4 @@
-//! What a bed is made of.
+//! The shapes of clusters.
 
 use std::{fmt, str::FromStr};
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::tools::Part;
 
-/// How much of a cluster a bed runs.
+/// The parts of Kubernetes that a test cluster runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
     /// etcd, kube-apiserver, kube-controller-manager and kube-scheduler. Pods stay Pending.
     ControlPlane,
-    /// The control plane and simulated nodes (kwok): pods run in name only, by the thousand.
+    /// The control plane and simulated nodes (kwok). Pods have a status but no processes, so there can be thousands.
     Simulated,
-    /// The control plane and one real node: containerd, kubelet and kube-proxy. Needs root.
+    /// The control plane and one real node: containerd, kubelet and kube-proxy. It needs root.
     Node,
 }
 
 impl Shape {
-    /// The parts of the tools that this shape needs.
+    /// Returns the programs that this shape needs.
     pub fn parts(self) -> &'static [Part] {
         match self {
             Shape::ControlPlane => &[Part::ControlPlane],
@@ -28,7 +28,7 @@ impl Shape {
         }
     }
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Shape::ControlPlane => "control-plane",

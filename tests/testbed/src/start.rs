@@ -1,4 +1,4 @@
-//! Starts the components of a bed, in parallel where they don't need each other, and waits until they work.
+//! Starts the components of a cluster, in parallel where possible, and waits until they are healthy.
 
 use std::{
     fmt,
@@ -14,66 +14,79 @@ use kube::Api;
 use tokio::time::sleep;
 
 use crate::{
-    bed::{Bed, TAIL_LINES, died},
-    builder::BedBuilder,
     components::{CLUSTER_DOMAIN, Component, DNS_IP, NODE_NAME, control_plane, dns, node, simulated},
-    error::BedError,
+    error::TestClusterError,
     probe::Prober,
     process::Process,
+    settings::ClusterSettings,
     shape::Shape,
+    test_cluster::{TAIL_LINES, TestCluster, died},
 };
 
-/// How long any one thing may take to be ready on a slow and busy machine.
+/// The time that one component may take to be ready on a slow and busy machine.
 const TIMEOUT: Duration = Duration::from_secs(90);
-/// How often to look.
+/// The interval of the checks.
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// Starts all components that the shape asks for.
-pub(crate) async fn components(bed: &Bed, builder: &BedBuilder) -> Result<(), BedError> {
-    let starter =
-        Starter { bed, prober: Prober::new(bed.control.clone(), &bed.layout.pki())?, since: Instant::now() };
-    tokio::try_join!(starter.api(builder), starter.runtime(builder))?;
-    tokio::try_join!(starter.controllers(), starter.nodes(builder), starter.dns(builder))?;
+/// Starts all components of the shape.
+pub(crate) async fn components(
+    cluster: &TestCluster,
+    settings: &ClusterSettings,
+) -> Result<(), TestClusterError> {
+    let starter = Starter {
+        cluster,
+        prober: Prober::new(cluster.control.clone(), &cluster.layout.pki())?,
+        since: Instant::now(),
+    };
+    tokio::try_join!(starter.api(settings), starter.runtime(settings))?;
+    tokio::try_join!(starter.controllers(), starter.nodes(settings), starter.dns(settings))?;
     Ok(())
 }
 
-/// Starts a component that was ended, in the place of the process that ended.
-pub(crate) async fn again(bed: &Bed, component: Component) -> Result<Process, BedError> {
-    let starter =
-        Starter { bed, prober: Prober::new(bed.control.clone(), &bed.layout.pki())?, since: Instant::now() };
-    let process = bed.spawn(component.command.clone()).await?;
-    {
-        let mut components = bed.components.lock();
-        components.retain(|(ended, _)| ended.name != process.name);
-        components.push((process.clone(), component.clone()));
+impl TestCluster {
+    /// Starts a stopped component again and waits until it is healthy. The new process replaces the stopped one.
+    pub async fn start_again(&self, name: &str) -> Result<Process, TestClusterError> {
+        let unknown = || TestClusterError::Name(format!("this process has started no component {name:?}"));
+        let (_, component) = self.running(name).ok_or_else(unknown)?;
+        let starter = Starter {
+            cluster: self,
+            prober: Prober::new(self.control.clone(), &self.layout.pki())?,
+            since: Instant::now(),
+        };
+        let process = self.spawn(component.command.clone()).await?;
+        {
+            let mut components = self.components.lock();
+            components.retain(|(ended, _)| ended.name != process.name);
+            components.push((process.clone(), component.clone()));
+        }
+        starter.healthy(&(process.clone(), component)).await?;
+        Ok(process)
     }
-    starter.healthy(&(process.clone(), component)).await?;
-    Ok(process)
 }
 
 struct Starter<'a> {
-    bed: &'a Bed,
+    cluster: &'a TestCluster,
     prober: Prober,
     since: Instant,
 }
 
 impl Starter<'_> {
-    async fn api(&self, builder: &BedBuilder) -> Result<(), BedError> {
-        let audit_log = builder.audit_log.then(|| self.bed.record.logs.join("audit.json"));
-        let context = self.bed.context();
+    async fn api(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
+        let audit_log = settings.audit_log.then(|| self.cluster.record.logs.join("audit.json"));
+        let context = self.cluster.context();
         let etcd = self.launch(control_plane::etcd(context)).await?;
         let api = self.launch(control_plane::api_server(context, audit_log.as_ref())?).await?;
         self.healthy(&etcd).await?;
         self.healthy(&api).await
     }
 
-    async fn controllers(&self) -> Result<(), BedError> {
-        let context = self.bed.context();
+    async fn controllers(&self) -> Result<(), TestClusterError> {
+        let context = self.cluster.context();
         let (manager, scheduler) = tokio::try_join!(
             self.launch(control_plane::controller_manager(context)),
             self.launch(control_plane::scheduler(context))
         )?;
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.bed.client(), "default");
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.client(), "default");
         let account = "the service account of namespace default";
         tokio::try_join!(
             self.healthy(&manager),
@@ -86,43 +99,43 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// The container runtime and its images, which need no API server.
-    async fn runtime(&self, builder: &BedBuilder) -> Result<(), BedError> {
-        if builder.shape != Shape::Node {
+    /// Starts the container runtime and imports its images. Neither needs the API server.
+    async fn runtime(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
+        if settings.shape != Shape::Node {
             return Ok(());
         }
-        let containerd = self.launch(node::containerd(self.bed.context())?).await?;
+        let containerd = self.launch(node::containerd(self.cluster.context())?).await?;
         self.healthy(&containerd).await?;
-        self.bed.import_image(&node::sandbox(self.bed.context())).await?;
-        if builder.dns {
-            self.bed.import_image(&dns::image(self.bed.context())).await?;
+        self.cluster.import_image(&node::sandbox(self.cluster.context())).await?;
+        if settings.dns {
+            self.cluster.import_image(&dns::image(self.cluster.context())).await?;
         }
-        for image in &builder.images {
-            self.bed.import_image(image).await?;
+        for image in &settings.images {
+            self.cluster.import_image(image).await?;
         }
         Ok(())
     }
 
-    async fn nodes(&self, builder: &BedBuilder) -> Result<(), BedError> {
-        let context = self.bed.context();
-        let (names, kubelet) = match builder.shape {
+    async fn nodes(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
+        let context = self.cluster.context();
+        let (names, kubelet) = match settings.shape {
             Shape::ControlPlane => return Ok(()),
             Shape::Simulated => {
                 let kwok = self.launch(simulated::kwok(context)?).await?;
-                simulated::create_nodes(self.bed.client(), builder.simulated_nodes).await?;
+                simulated::create_nodes(self.cluster.client(), settings.simulated_nodes).await?;
                 self.healthy(&kwok).await?;
-                ((0..builder.simulated_nodes).map(simulated::node_name).collect(), kwok)
+                ((0..settings.simulated_nodes).map(simulated::node_name).collect(), kwok)
             }
             Shape::Node => {
                 let (kubelet, proxy) = tokio::try_join!(
-                    self.launch(node::kubelet(context, builder.dns)?),
-                    self.launch(node::kube_proxy(context, builder.proxy_mode)?)
+                    self.launch(node::kubelet(context, settings.dns)?),
+                    self.launch(node::kube_proxy(context, settings.proxy_mode)?)
                 )?;
                 tokio::try_join!(self.healthy(&kubelet), self.healthy(&proxy))?;
                 (vec![NODE_NAME.to_owned()], kubelet)
             }
         };
-        let nodes: Api<Node> = Api::all(self.bed.client());
+        let nodes: Api<Node> = Api::all(self.cluster.client());
         for name in names {
             let ready =
                 async || nodes.get_opt(&name).await.ok().flatten().is_some_and(|node| is_ready(&node));
@@ -131,12 +144,12 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// Created before the node is there, so that it starts as soon as it can.
-    async fn dns(&self, builder: &BedBuilder) -> Result<(), BedError> {
-        if !builder.dns {
+    /// Creates the DNS before the node exists, so that it starts as early as possible.
+    async fn dns(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
+        if !settings.dns {
             return Ok(());
         }
-        let client = self.bed.client();
+        let client = self.cluster.client();
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let there = async || namespaces.get_opt(dns::NAMESPACE).await.is_ok_and(|found| found.is_some());
         self.until(format!("namespace {}", dns::NAMESPACE), None, there).await?;
@@ -152,26 +165,26 @@ impl Starter<'_> {
         self.until("the Service of CoreDNS", None, async || self.prober.resolves(at, &name).await).await
     }
 
-    async fn launch(&self, component: Component) -> Result<(Process, Component), BedError> {
-        let process = self.bed.spawn(component.command.clone()).await?;
-        self.bed.components.lock().push((process.clone(), component.clone()));
+    async fn launch(&self, component: Component) -> Result<(Process, Component), TestClusterError> {
+        let process = self.cluster.spawn(component.command.clone()).await?;
+        self.cluster.components.lock().push((process.clone(), component.clone()));
         Ok((process, component))
     }
 
-    async fn healthy(&self, (process, component): &(Process, Component)) -> Result<(), BedError> {
+    async fn healthy(&self, (process, component): &(Process, Component)) -> Result<(), TestClusterError> {
         self.until(&process.name, Some(process), async || self.prober.healthy(&component.health).await).await
     }
 
-    /// Waits for a condition, and fails as soon as a component has ended: then it will not come true.
+    /// Waits for a condition. Fails at once if a component has ended, because then the condition cannot become true.
     async fn until<F: Future<Output = bool>>(
         &self,
         what: impl fmt::Display,
         blame: Option<&Process>,
         ready: impl Fn() -> F,
-    ) -> Result<(), BedError> {
+    ) -> Result<(), TestClusterError> {
         let deadline = Instant::now() + TIMEOUT;
         while !ready().await {
-            let running = self.bed.components.lock().clone();
+            let running = self.cluster.components.lock().clone();
             for (process, _) in running {
                 if let Some(exit) = process.try_exit()? {
                     return Err(died(&process, exit));
@@ -182,13 +195,18 @@ impl Starter<'_> {
                     let (log, lines) = (process.log.display(), process.log_tail(TAIL_LINES));
                     format!("; that of {} ({log}) ends:\n{lines}", process.name)
                 });
-                let logs = self.bed.record.logs.clone();
+                let logs = self.cluster.record.logs.clone();
                 let (what, seconds) = (what.to_string(), TIMEOUT.as_secs());
-                return Err(BedError::NotReady { what, seconds, logs, tail: tail.unwrap_or_default() });
+                return Err(TestClusterError::NotReady {
+                    what,
+                    seconds,
+                    logs,
+                    tail: tail.unwrap_or_default(),
+                });
             }
             sleep(INTERVAL).await;
         }
-        tracing::info!(bed = self.bed.id(), ms = self.since.elapsed().as_millis(), "{what} is ready");
+        tracing::info!(cluster = self.cluster.id(), ms = self.since.elapsed().as_millis(), "{what} is ready");
         Ok(())
     }
 }

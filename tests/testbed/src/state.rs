@@ -1,7 +1,7 @@
-//! The folders of beds: `BASE/ID` while the bed lives, `BASE/logs/ID` for its logs.
+//! The folders of clusters: `BASE/ID` while the cluster lives, and `BASE/logs/ID` for its logs.
 //!
-//! A bed lives as long as its keeper or its init holds the lock file of that name: file locks go with the process
-//! however it ends, so nothing here trusts a process id. What dead beds left is swept whenever a new one starts.
+//! A cluster lives as long as its supervisor or its init holds its lock file. The kernel releases a file lock when
+//! the process ends, so nothing here relies on process ids. The start of a cluster removes what dead clusters left.
 
 use std::{
     fs::{DirBuilder, DirEntry, File},
@@ -16,45 +16,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cgroup,
-    error::{BedError, During},
+    error::{During, TestClusterError},
     shape::Shape,
 };
 
-/// Logs that were kept for a reader are removed after this time.
+/// The time after which kept logs are removed.
 const KEEP_LOGS_FOR: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// A folder without a record is made into a bed's within milliseconds, or not any more.
+/// The age after which a folder without a record belongs to no starting cluster. A record is written within
+/// milliseconds.
 const UNFINISHED_AFTER: Duration = Duration::from_secs(600);
 
-/// What is known of a bed, in `bed.json`. The owner writes it, the keeper completes it.
+/// The description of a cluster in `cluster.json`. The owner writes it and the supervisor completes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct ClusterRecord {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// Whether it goes on without its owner.
+    /// True if the cluster stays when its owner ends.
     pub(crate) detached: bool,
-    /// Whether it runs in a user namespace, since its owner is not root.
+    /// True if the cluster runs in a user namespace, because its owner is not root.
     pub(crate) user_namespace: bool,
     pub(crate) node_ip: IpAddr,
-    /// The API server, as processes inside see it.
+    /// The address of the API server for processes inside.
     pub(crate) api: SocketAddr,
     pub(crate) tools: PathBuf,
     pub(crate) logs: PathBuf,
-    pub(crate) live: Option<Live>,
+    pub(crate) live: Option<RunningCluster>,
 }
 
-/// What only a running bed has.
+/// The part of the description that only a running cluster has.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Live {
-    pub(crate) keeper_pid: u32,
-    /// The host's process id of the bed's PID 1.
+pub(crate) struct RunningCluster {
+    pub(crate) supervisor_pid: u32,
+    /// The process id of the cluster's PID 1 on the host.
     pub(crate) init_pid: i32,
-    /// The API server, as the host sees it.
+    /// The address of the API server for the host.
     pub(crate) host_api: SocketAddr,
 }
 
-/// The files in a bed's folder.
+/// The paths of the files in a cluster's folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) dir: PathBuf,
@@ -66,26 +67,26 @@ impl Layout {
     }
 
     pub(crate) fn record(&self) -> PathBuf {
-        self.dir.join("bed.json")
+        self.dir.join("cluster.json")
     }
 
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.dir.join("control.sock")
     }
 
-    pub(crate) fn keeper_socket(&self) -> PathBuf {
-        self.dir.join("keeper.sock")
+    pub(crate) fn supervisor_socket(&self) -> PathBuf {
+        self.dir.join("supervisor.sock")
     }
 
-    pub(crate) fn keeper_lock(&self) -> PathBuf {
-        self.dir.join("keeper.lock")
+    pub(crate) fn supervisor_lock(&self) -> PathBuf {
+        self.dir.join("supervisor.lock")
     }
 
     pub(crate) fn init_lock(&self) -> PathBuf {
         self.dir.join("init.lock")
     }
 
-    /// Its presence tells the keeper to leave the logs behind.
+    /// Returns the file whose presence makes the supervisor keep the logs.
     pub(crate) fn keep_logs(&self) -> PathBuf {
         self.dir.join("keep-logs")
     }
@@ -94,14 +95,14 @@ impl Layout {
         self.dir.join("pki")
     }
 
-    pub(crate) fn read(&self) -> Result<Record, BedError> {
+    pub(crate) fn read(&self) -> Result<ClusterRecord, TestClusterError> {
         let path = self.record();
         let read = || Ok(serde_json::from_slice(&std::fs::read(&path)?)?);
         io::Result::during(read(), || format!("read {}", path.display()))
     }
 
-    pub(crate) fn write(&self, record: &Record) -> Result<(), BedError> {
-        let (path, next) = (self.record(), self.dir.join("bed.json.next"));
+    pub(crate) fn write(&self, record: &ClusterRecord) -> Result<(), TestClusterError> {
+        let (path, next) = (self.record(), self.dir.join("cluster.json.next"));
         let write = || {
             std::fs::write(&next, serde_json::to_vec_pretty(record)?)?;
             std::fs::rename(&next, &path)
@@ -109,14 +110,14 @@ impl Layout {
         write().during(|| format!("write {}", path.display()))
     }
 
-    /// Whether the bed's keeper or init still runs.
+    /// Returns whether the cluster's supervisor or init still runs.
     pub(crate) fn lives(&self) -> bool {
-        [self.keeper_lock(), self.init_lock()].iter().any(|path| held(path))
+        [self.supervisor_lock(), self.init_lock()].iter().any(|path| held(path))
     }
 }
 
-/// Takes a lock that is held until the file is dropped or the process ends; fails if another holds it.
-pub(crate) fn lock(path: &Path) -> Result<File, BedError> {
+/// Takes a lock until the file is dropped or the process ends. Fails if another process holds it.
+pub(crate) fn lock(path: &Path) -> Result<File, TestClusterError> {
     let file = File::create(path).during(|| format!("make the lock {}", path.display()))?;
     file.try_lock().map_err(io::Error::from).during(|| format!("lock {}", path.display()))?;
     Ok(file)
@@ -126,48 +127,53 @@ fn held(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| file.try_lock_shared().is_err())
 }
 
-/// The folder of all beds of this user: `PODWARD_TESTBED_STATE`, or one in the temporary folder. Made if missing.
-pub(crate) fn base() -> Result<PathBuf, BedError> {
+/// Returns the folder of all clusters of this user: `PODWARD_TESTBED_STATE`, or a folder in the temporary folder.
+/// Creates it if it is missing.
+pub(crate) fn base() -> Result<PathBuf, TestClusterError> {
     let uid = nix::unistd::geteuid().as_raw();
     let base = std::env::var_os("PODWARD_TESTBED_STATE")
         .map(PathBuf::from)
         .unwrap_or_else(|| std::env::temp_dir().join(format!("podward-testbed-{uid}")));
-    // Inside a bed these two are private, so a bed's folder must not be below them.
+    // Both are private inside a cluster, so that a cluster's folder must not be below them.
     if base.starts_with("/run") || base.starts_with("/var/run") || base.starts_with("/var/log") {
-        let message =
-            format!("beds can't live in {}: set PODWARD_TESTBED_STATE to a folder elsewhere", base.display());
-        return Err(BedError::Unsupported(message));
+        let message = format!(
+            "clusters can't live in {}: set PODWARD_TESTBED_STATE to a folder elsewhere",
+            base.display()
+        );
+        return Err(TestClusterError::Unsupported(message));
     }
     let make = DirBuilder::new().recursive(true).mode(0o700).create(&base);
     make.during(|| format!("make the folder {}", base.display()))?;
-    // Other users may write in the temporary folder: a folder that somebody else has put there is not ours to use.
+    // Every user can write to the temporary folder. A folder that another user created there is not safe to use.
     let meta = std::fs::symlink_metadata(&base).during(|| format!("look at {}", base.display()))?;
     if !meta.is_dir() || meta.uid() != uid {
-        let message = format!("{} belongs to somebody else: set PODWARD_TESTBED_STATE", base.display());
-        return Err(BedError::Unsupported(message));
+        let message = format!("{} belongs to another user: set PODWARD_TESTBED_STATE", base.display());
+        return Err(TestClusterError::Unsupported(message));
     }
     Ok(base)
 }
 
-/// Held while beds are made or swept, so that a sweep never takes a bed for dead that is only being born.
-pub(crate) fn lock_base(base: &Path) -> Result<File, BedError> {
+/// Takes the lock that is held while clusters are created or removed, so that a starting cluster is not removed as
+/// dead.
+pub(crate) fn lock_base(base: &Path) -> Result<File, TestClusterError> {
     let path = base.join("lock");
     let file = File::create(&path).during(|| format!("make the lock {}", path.display()))?;
     file.lock().during(|| format!("lock {}", path.display()))?;
     Ok(file)
 }
 
-/// All folders of beds, living or dead.
-pub(crate) fn beds(base: &Path) -> Vec<Layout> {
+/// Returns the folders of all clusters, including dead ones.
+pub(crate) fn clusters(base: &Path) -> Vec<Layout> {
     let folders = entries(base).into_iter().map(|entry| entry.path());
-    folders.filter(|path| path.join("bed.json").is_file()).map(Layout::new).collect()
+    folders.filter(|path| path.join("cluster.json").is_file()).map(Layout::new).collect()
 }
 
-/// Removes what dead beds left: cgroups, state, and logs that nobody fetched. The base must be locked.
+/// Removes what dead clusters left: cgroups, state, and expired logs. The caller must hold the lock of the base
+/// folder.
 pub(crate) fn sweep(base: &Path) {
-    for layout in beds(base).into_iter().filter(|layout| !layout.lives()) {
+    for layout in clusters(base).into_iter().filter(|layout| !layout.lives()) {
         if let Err(error) = remove(&layout) {
-            tracing::warn!(bed = %layout.dir.display(), error = %error, "cannot sweep a dead bed");
+            tracing::warn!(cluster = %layout.dir.display(), error = %error, "cannot sweep a dead cluster");
         }
     }
     for entry in entries(&base.join("logs")) {
@@ -175,9 +181,9 @@ pub(crate) fn sweep(base: &Path) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-    // An owner that was killed while it made the folder.
+    // The owner was killed while it created the folder.
     let unfinished =
-        |entry: &DirEntry| entry.file_name() != "logs" && !entry.path().join("bed.json").exists();
+        |entry: &DirEntry| entry.file_name() != "logs" && !entry.path().join("cluster.json").exists();
     for entry in entries(base).into_iter().filter(unfinished) {
         if entry.path().is_dir() && older(&entry, UNFINISHED_AFTER) {
             let _ = std::fs::remove_dir_all(entry.path());
@@ -194,8 +200,8 @@ fn older(entry: &DirEntry, age: Duration) -> bool {
     modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|passed| passed > age))
 }
 
-/// Removes a bed whose processes are gone or going: cgroups, folder, and logs unless they are to be kept.
-pub(crate) fn remove(layout: &Layout) -> Result<(), BedError> {
+/// Removes a cluster whose processes have ended or are ending: cgroups, folder, and logs unless they are kept.
+pub(crate) fn remove(layout: &Layout) -> Result<(), TestClusterError> {
     let record = layout.read();
     if let Ok(record) = &record {
         if record.shape == Shape::Node {
@@ -208,8 +214,8 @@ pub(crate) fn remove(layout: &Layout) -> Result<(), BedError> {
     remove_dir(&layout.dir)
 }
 
-/// Mounts of namespaces that are being torn down keep a folder busy for a moment.
-fn remove_dir(dir: &Path) -> Result<(), BedError> {
+/// Removes a folder. Mounts of namespaces that are ending keep it busy for a moment.
+fn remove_dir(dir: &Path) -> Result<(), TestClusterError> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         match std::fs::remove_dir_all(dir) {

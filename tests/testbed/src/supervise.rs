@@ -1,19 +1,22 @@
-//! The command line of the program behind beds. People don't use it: the library does.
+//! The command line of the program `podward-testbed`. The library runs it; it is not meant for users.
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use crate::{error::BedError, init, keeper, text_of};
+use crate::{error::TestClusterError, init, supervisor, text_of};
 
 /// Runs `keep DIR` or `init DIR`. For the program `podward-testbed` alone.
 #[doc(hidden)]
 pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.collect();
-    let run: fn(&std::path::Path) -> Result<(), BedError> = match args.first().and_then(|arg| arg.to_str()) {
-        Some("keep") if args.len() == 2 => keeper::run,
+    let run: fn(&std::path::Path) -> Result<(), TestClusterError> = match args
+        .first()
+        .and_then(|arg| arg.to_str())
+    {
+        Some("keep") if args.len() == 2 => supervisor::run,
         Some("init") if args.len() == 2 => init::run,
         _ => {
             eprintln!(
-                "podward-testbed is started by the test bed's library: see `cargo xtask testbed --help`"
+                "podward-testbed is started by the test cluster's library: see `cargo xtask testbed --help`"
             );
             return ExitCode::from(2);
         }

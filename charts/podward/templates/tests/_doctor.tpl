@@ -1,4 +1,6 @@
-{{/* Metadata of what `helm test` is made of; takes {root, weight}. It is there while the test runs, but for a pod that has failed. */}}
+{{/*
+Metadata of the objects of `helm test`. Takes {root, weight}. Helm removes the objects after a successful test.
+*/}}
 {{- define "podward.doctorMetadata" -}}
 name: podward-doctor
 labels:
@@ -7,7 +9,7 @@ annotations:
   helm.sh/hook: test
   helm.sh/hook-weight: {{ .weight | quote }}
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
-  # So that `helm test` itself prints what was found.
+  # `helm test` prints the log.
   helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
 {{- end }}
 

@@ -1,4 +1,4 @@
-//! Between the resource and the engine's vocabulary.
+//! Conversion of a `LifecycleHook` to the hook of `podward-core`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use podward_core::hooks::{self, Selector};
@@ -10,10 +10,10 @@ use super::{
 };
 
 impl LifecycleHook {
-    /// The hook as the engine knows it, once [`check`](Self::check) has found nothing.
+    /// Checks the hook and returns it as a hook of `podward-core`.
     ///
     /// # Errors
-    /// When it can't be right.
+    /// Fails if [`check`](Self::check) fails or a selector is invalid.
     pub fn to_hook(&self) -> Result<hooks::Hook, InvalidHook> {
         self.check()?;
         let spec = &self.spec;
@@ -38,14 +38,14 @@ impl LifecycleHook {
     }
 }
 
-impl From<Phase> for hooks::Phase {
+impl From<Phase> for hooks::HookPhase {
     fn from(phase: Phase) -> Self {
         match phase {
-            Phase::PreCheck => hooks::Phase::PreCheck,
-            Phase::Prepare => hooks::Phase::Prepare,
-            Phase::PostCheck => hooks::Phase::PostCheck,
-            Phase::Complete => hooks::Phase::Complete,
-            Phase::Release => hooks::Phase::Release,
+            Phase::PreCheck => hooks::HookPhase::PreCheck,
+            Phase::Prepare => hooks::HookPhase::Prepare,
+            Phase::PostCheck => hooks::HookPhase::PostCheck,
+            Phase::Complete => hooks::HookPhase::Complete,
+            Phase::Release => hooks::HookPhase::Release,
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What a hook must be like. The resource's schema says most of it too; this is for those who come over gRPC, and for what a schema
-//! can't say.
+//! Validation of a `LifecycleHook`. The schema of the resource contains most of these checks too. Hooks that register
+//! over gRPC need all of them, and some cannot be expressed in a schema.
 
 use podward_core::hooks::InvalidSelector;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use thiserror::Error;
 
-use crate::words::shortened;
+use crate::text::shortened;
 
 use super::{
     CALL_TIMEOUT_MILLISECONDS, Endpoint, FailurePolicy, LifecycleHook, LifecycleHookSpec,
@@ -16,23 +16,23 @@ use super::{
 const MAX_TYPES: usize = 64;
 const MAX_CERTIFICATES: usize = 262_144;
 
-/// Why a hook can't be right.
+/// The error in an invalid hook.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InvalidHook {
-    /// A selector.
+    /// A selector is invalid.
     #[error("{field}: {error}")]
     Selector {
-        /// Its field.
+        /// The field.
         field: &'static str,
-        /// What is wrong.
+        /// The error in it.
         error: InvalidSelector,
     },
-    /// Anything else.
+    /// Another field is invalid.
     #[error("{field}: {problem}")]
     Field {
         /// The field.
         field: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// The error in it, and what is valid.
         problem: String,
     },
 }
@@ -42,10 +42,10 @@ fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Result<T, Invali
 }
 
 impl LifecycleHook {
-    /// Looks for what can't be right: every field but the selectors, which [`to_hook`](Self::to_hook) compiles.
+    /// Checks every field except the selectors, which [`to_hook`](Self::to_hook) compiles.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Returns the first error.
     pub fn check(&self) -> Result<(), InvalidHook> {
         let spec = &self.spec;
         check_name(self.metadata.name.as_deref().unwrap_or_default())?;
@@ -105,39 +105,33 @@ fn check_name(name: &str) -> Result<(), InvalidHook> {
 
 fn check_phases(phases: &[Phase]) -> Result<(), InvalidHook> {
     if phases.is_empty() {
-        return wrong("spec.phases", "at least one is needed, or the hook is never asked anything");
+        return wrong("spec.phases", "must contain at least one phase");
     }
     if let Some((_, twice)) =
         phases.iter().enumerate().find(|(index, phase)| phases[..*index].contains(phase))
     {
-        return wrong("spec.phases", format!("{twice:?} is there twice"));
+        return wrong("spec.phases", format!("contains {twice:?} twice"));
     }
     let holds = phases.iter().any(|phase| matches!(phase, Phase::Prepare | Phase::Complete));
     if phases.contains(&Phase::Release) && !holds {
-        return wrong(
-            "spec.phases",
-            "Release is asked only of hooks that hold pods; add Prepare or Complete",
-        );
+        return wrong("spec.phases", "Release is only for consumers of pods; add Prepare or Complete");
     }
     Ok(())
 }
 
-/// A refusal of which an operator is told must not end by itself.
+/// A refusal that an operator is told about must not end without an answer of the hook or an action of the operator.
 fn check_rejection(spec: &LifecycleHookSpec) -> Result<(), InvalidHook> {
     if spec.post_check_rejection == PostCheckRejection::Hold {
         return Ok(());
     }
     if !spec.phases.contains(&Phase::PostCheck) {
-        return wrong(
-            "spec.postCheckRejection",
-            "Rollback is about results, and the hook isn't asked about any; add PostCheck to phases",
-        );
+        return wrong("spec.postCheckRejection", "Rollback requires the phase PostCheck; add it to phases");
     }
     if spec.failure_policy == FailurePolicy::Ignore {
         return wrong(
             "spec.failurePolicy",
-            "with postCheckRejection Rollback it can't be Ignore: a result that the hook has refused would be accepted when the hook \
-             is away; say Fail",
+            "must be Fail with postCheckRejection Rollback: with Ignore, a refused result would be accepted while the \
+             hook is unreachable",
         );
     }
     Ok(())
@@ -145,13 +139,15 @@ fn check_rejection(spec: &LifecycleHookSpec) -> Result<(), InvalidHook> {
 
 fn check_types(types: &[String]) -> Result<(), InvalidHook> {
     if types.len() > MAX_TYPES {
-        return wrong("spec.operationTypes", format!("more than {MAX_TYPES}; none at all means every type"));
+        let problem = format!("contains more than {MAX_TYPES} types; leave it empty for all types");
+        return wrong("spec.operationTypes", problem);
     }
     match types.iter().find(|text| !is_label_value(text)) {
         Some(bad) => wrong(
             "spec.operationTypes",
             format!(
-                "{:?} can't be a type: 1 to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+                "{:?} is not a valid type: it must have 1 to 63 letters, digits, '-', '_' and '.', with a letter or \
+                 digit at both ends",
                 shortened(bad)
             ),
         ),
@@ -159,7 +155,8 @@ fn check_types(types: &[String]) -> Result<(), InvalidHook> {
     }
 }
 
-/// Whether `text` can be a label's value, and is not empty. Names of labels (without prefix) have the same form.
+/// Returns true if `text` is a valid label value and not empty. The name of a label (without its prefix) has the same
+/// format.
 #[must_use]
 pub fn is_label_value(text: &str) -> bool {
     let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -188,10 +185,10 @@ fn check_url(url: &str) -> Result<(), InvalidHook> {
         wrong("spec.endpoint.url", problem)
     };
     let Some(authority) = url.strip_prefix("https://") else {
-        return bad("its scheme is not https; there is no other way than TLS");
+        return bad("its scheme is not https");
     };
     if authority.contains(['/', '?', '#', '@']) {
-        return bad("there is more in it than host and port");
+        return bad("it contains more than a host and a port");
     }
     let Some((host, port)) = authority.rsplit_once(':') else { return bad("it has no port") };
     let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
@@ -215,21 +212,22 @@ fn check_certificates(pem: &str) -> Result<(), InvalidHook> {
         return wrong(
             FIELD,
             format!(
-                "more than {MAX_CERTIFICATES} bytes; only the authorities that sign its certificate are needed"
+                "longer than {MAX_CERTIFICATES} bytes; include only the authorities that issue the hook's certificate"
             ),
         );
     }
     let mut found = 0;
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         if let Err(error) = certificate {
-            return wrong(FIELD, format!("not PEM: {error}"));
+            return wrong(FIELD, format!("is not valid PEM: {error}"));
         }
         found += 1;
     }
     if found == 0 {
         return wrong(
             FIELD,
-            "no certificate in it; give the PEM certificate of the authority that signs the hook's own",
+            "contains no certificate; set it to the PEM certificate of the authority that issues the hook's \
+             certificate",
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Authorities of webhooks.
+//! The certificate authorities of webhooks.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,15 +7,15 @@ use rustls_pki_types::pem::PemObject;
 
 const MAX_BUNDLE: usize = 262_144;
 
-/// The certificates of a `caBundle`: PEM as base64, or plain PEM. Empty for `""` and `Cg==` (a line's end), which stand for the
-/// system's authorities.
+/// Returns the certificates of a `caBundle`, which is base64 of PEM, or PEM. Returns no certificates for `""` and
+/// `Cg==` (a newline), which stand for the authorities of the system.
 ///
 /// # Errors
-/// When it is neither, or holds no certificate.
+/// Fails if the bundle is invalid or contains no certificate.
 pub fn ca_certificates(bundle: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     if bundle.len() > MAX_BUNDLE {
         return Err(format!(
-            "more than {MAX_BUNDLE} bytes; only the authorities that sign its certificate are needed"
+            "longer than {MAX_BUNDLE} bytes; include only the authorities that issue the webhook's certificate"
         ));
     }
     let pem = if bundle.contains("-----BEGIN") { bundle.as_bytes().to_vec() } else { decoded(bundle)? };
@@ -24,16 +24,17 @@ pub fn ca_certificates(bundle: &str) -> Result<Vec<CertificateDer<'static>>, Str
     }
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match found {
-        Err(error) => Err(format!("what the base64 stands for is not PEM: {error}")),
+        Err(error) => Err(format!("the decoded text is not valid PEM: {error}")),
         Ok(found) if found.is_empty() => {
-            Err("no certificate in it; give the PEM certificate of the authority that signs the webhook's own, as base64"
+            Err("contains no certificate; set it to the base64 of the PEM certificate of the authority that issues \
+                 the webhook's certificate"
                 .to_owned())
         }
         Ok(found) => Ok(found),
     }
 }
 
-/// Lines may be broken anywhere, as base64 tools do.
+/// Decodes base64 with line breaks at any position, as base64 tools write it.
 fn decoded(bundle: &str) -> Result<Vec<u8>, String> {
     let text: String = bundle.chars().filter(|char| !char.is_ascii_whitespace()).collect();
     BASE64_STANDARD.decode(text).map_err(|error| format!("neither base64 nor PEM: {error}"))

@@ -1,18 +1,18 @@
-//! How a rule reads.
+//! The stage and the check of a rule.
 
 use super::{AvailablePolicy, LabelCheck, TransitionRule, TransitionRuleWebhook};
 
-/// When a rule is asked.
+/// The stage at which a rule is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleStage {
     /// Before an operation may begin.
     PreCheck,
-    /// After an operation, before the pod goes back into service.
+    /// After an operation, before the pod returns to service.
     PostCheck,
 }
 
 impl RuleStage {
-    /// The wire's word.
+    /// Returns the name of the stage in the resource.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -22,21 +22,22 @@ impl RuleStage {
     }
 }
 
-/// What a rule looks at.
+/// The check of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Check<'a> {
-    /// How many pods are unavailable.
+pub enum RuleCheckSpec<'a> {
+    /// Limits the number of unavailable pods.
     Available(&'a AvailablePolicy),
-    /// The pod's labels.
+    /// Requires labels of the pod.
     Labels(&'a LabelCheck),
-    /// What a system outside says.
+    /// Asks a system over HTTP.
     Webhook(&'a TransitionRuleWebhook),
 }
 
 impl TransitionRule {
-    /// When it is asked. `None` for a stage that there is not: then never.
+    /// Returns the stage at which the rule is checked, or `None` if the stage is unknown and the rule is never
+    /// checked.
     #[must_use]
-    pub fn asked_in(&self) -> Option<RuleStage> {
+    pub fn parsed_stage(&self) -> Option<RuleStage> {
         match self.stage.as_deref() {
             None | Some("PreCheck") => Some(RuleStage::PreCheck),
             Some("PostCheck") => Some(RuleStage::PostCheck),
@@ -44,12 +45,13 @@ impl TransitionRule {
         }
     }
 
-    /// What it looks at; of several, which the schema refuses, the first as in KusionStack. `None` when it is nothing.
+    /// Returns the check, or `None` if the rule has none. If there are several, which the schema rejects, it returns
+    /// the first in the order of KusionStack.
     #[must_use]
-    pub fn looks_at(&self) -> Option<Check<'_>> {
-        let available = self.available_policy.as_ref().map(Check::Available);
-        let labels = || self.label_check.as_ref().map(Check::Labels);
-        let webhook = || self.webhook.as_ref().map(Check::Webhook);
+    pub fn parsed_check(&self) -> Option<RuleCheckSpec<'_>> {
+        let available = self.available_policy.as_ref().map(RuleCheckSpec::Available);
+        let labels = || self.label_check.as_ref().map(RuleCheckSpec::Labels);
+        let webhook = || self.webhook.as_ref().map(RuleCheckSpec::Webhook);
         available.or_else(labels).or_else(webhook)
     }
 }

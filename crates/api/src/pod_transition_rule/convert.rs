@@ -1,4 +1,4 @@
-//! Between the resource and the engine's vocabulary.
+//! Conversion of a `PodTransitionRule` to the rules of `podward-core`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -7,12 +7,14 @@ use podward_core::hooks::Selector;
 use podward_core::keys::POST_CHECK_REJECTION;
 use podward_core::rules;
 
-use super::{AdaptivePolicy, AvailablePolicy, Check, FailurePolicy, PodTransitionRule, TransitionRule};
+use super::{
+    AdaptivePolicy, AvailablePolicy, PodTransitionRule, RuleCheckSpec, TransitionRule, WebhookFailurePolicy,
+};
 use crate::selector::compile;
 
 impl PodTransitionRule {
-    /// The rules as the engine knows them. Whatever can't be read refuses, and says so; a selector that can't be read makes the object
-    /// select every pod of its namespace and refuse it, as nobody can tell which pods it was to protect.
+    /// Returns the rules for `podward-core`. An invalid rule blocks its pods and states the reason. An object with an
+    /// invalid selector selects and blocks all pods of its namespace, because it is unknown which pods it protects.
     #[must_use]
     pub fn to_rule_set(&self) -> rules::RuleSet {
         let mut found: Vec<rules::Rule> = self.spec.rules.iter().map(TransitionRule::to_rule).collect();
@@ -20,13 +22,13 @@ impl PodTransitionRule {
             None => None,
             Some(Ok(selector)) => Some(selector),
             Some(Err(error)) => {
-                found = refusing(&format!("the selector of the PodTransitionRule can't be right: {error}"));
+                found = blocking(&format!("the selector of the PodTransitionRule is invalid: {error}"));
                 Some(Selector::everything())
             }
         };
         let post_check_rejection = self.rejection().and_then(PostCheckRejection::parse).unwrap_or_default();
         if post_check_rejection == PostCheckRejection::Rollback {
-            self.ignore_nothing(&mut found);
+            self.block_ignoring(&mut found);
         }
         let metadata = &self.metadata;
         rules::RuleSet {
@@ -38,47 +40,48 @@ impl PodTransitionRule {
         }
     }
 
-    /// What an object that can't be read at all is to the engine: it selects every pod of its namespace, and refuses it.
+    /// Returns the rules for an object that cannot be parsed. They select and block all pods of its namespace. `why`
+    /// is the error.
     #[must_use]
     pub fn unreadable(namespace: &str, name: &str, why: &str) -> rules::RuleSet {
         rules::RuleSet {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             selector: Some(Selector::everything()),
-            rules: refusing(&format!("the PodTransitionRule can't be read: {why}")),
+            rules: blocking(&format!("the PodTransitionRule cannot be read: {why}")),
             ..rules::RuleSet::default()
         }
     }
 
-    /// A result that was refused must not be accepted because the webhook that refused it is away. Admission refuses such objects; it
-    /// may have been out.
-    fn ignore_nothing(&self, found: &mut [rules::Rule]) {
+    /// Makes rules that must not have the failure policy Ignore block their pods: a refused result must not be
+    /// accepted while the webhook that refuses it is unreachable. Admission rejects such objects, but may have been
+    /// down.
+    fn block_ignoring(&self, found: &mut [rules::Rule]) {
         for (rule, of) in found.iter_mut().zip(&self.spec.rules) {
             let ignores =
-                of.webhook.as_ref().is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
+                of.webhook.as_ref().is_some_and(|hook| hook.failure_policy == WebhookFailurePolicy::Ignore);
             if ignores
                 && rule.stage == Some(rules::CheckStage::PostCheck)
-                && rule.check == rules::Check::Webhook
+                && rule.check == rules::RuleCheck::Webhook
             {
-                let why =
-                    format!("failurePolicy Ignore can't be with {POST_CHECK_REJECTION}: Rollback; say Fail");
-                rule.check = rules::Check::Unreadable(why);
+                let why = format!("failurePolicy must be Fail with {POST_CHECK_REJECTION}: Rollback");
+                rule.check = rules::RuleCheck::Unreadable(why);
             }
         }
     }
 
-    /// The text of the annotation [`POST_CHECK_REJECTION`].
+    /// Returns the value of the annotation [`POST_CHECK_REJECTION`], or `None` if it is not set.
     pub(super) fn rejection(&self) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(POST_CHECK_REJECTION).map(String::as_str)
     }
 }
 
-/// One rule in each stage that refuses everybody.
-fn refusing(why: &str) -> Vec<rules::Rule> {
+/// Returns one rule per stage that blocks every pod.
+fn blocking(why: &str) -> Vec<rules::Rule> {
     let rule = |stage: rules::CheckStage| rules::Rule {
         name: stage.as_str().to_owned(),
         stage: Some(stage),
-        check: rules::Check::Unreadable(why.to_owned()),
+        check: rules::RuleCheck::Unreadable(why.to_owned()),
         ..rules::Rule::default()
     };
     rules::CheckStage::ALL.map(rule).to_vec()
@@ -90,16 +93,16 @@ impl TransitionRule {
         let (filter, fault) = match filter {
             None => (None, None),
             Some(Ok(filter)) => (Some(filter), None),
-            Some(Err(error)) => (None, Some(format!("the filter of the rule can't be right: {error}"))),
+            Some(Err(error)) => (None, Some(format!("the filter of the rule is invalid: {error}"))),
         };
-        let check = match (fault, self.looks_at()) {
-            (_, None) => rules::Check::Nothing,
-            (Some(fault), Some(_)) => rules::Check::Unreadable(fault),
-            (None, Some(Check::Available(policy))) => {
-                limits(policy).map_or_else(|error| self.unreadable(&error), rules::Check::Available)
+        let check = match (fault, self.parsed_check()) {
+            (_, None) => rules::RuleCheck::Nothing,
+            (Some(fault), Some(_)) => rules::RuleCheck::Unreadable(fault),
+            (None, Some(RuleCheckSpec::Available(policy))) => {
+                limits(policy).map_or_else(|error| self.unreadable(&error), rules::RuleCheck::Available)
             }
-            (None, Some(Check::Labels(labels))) => requires(&labels.requires),
-            (None, Some(Check::Webhook(_))) => rules::Check::Webhook,
+            (None, Some(RuleCheckSpec::Labels(labels))) => requires(&labels.requires),
+            (None, Some(RuleCheckSpec::Webhook(_))) => rules::RuleCheck::Webhook,
         };
         rules::Rule {
             name: self.name.clone(),
@@ -111,18 +114,18 @@ impl TransitionRule {
         }
     }
 
-    fn unreadable(&self, error: &rules::InvalidAmount) -> rules::Check {
-        rules::Check::Unreadable(format!(
+    fn unreadable(&self, error: &rules::InvalidAmount) -> rules::RuleCheck {
+        rules::RuleCheck::Unreadable(format!(
             "[{}] fail to get int value of availablePolicy, error: {error}",
             self.name
         ))
     }
 }
 
-fn requires(selector: &LabelSelector) -> rules::Check {
+fn requires(selector: &LabelSelector) -> rules::RuleCheck {
     match compile(selector) {
-        Ok(selector) => rules::Check::Labels(selector),
-        Err(error) => rules::Check::Unreadable(format!("labelCheck error: {error}")),
+        Ok(selector) => rules::RuleCheck::Labels(selector),
+        Err(error) => rules::RuleCheck::Unreadable(format!("labelCheck error: {error}")),
     }
 }
 
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_taken_as_they_are_meant() {
+    fn valid_rules_are_converted() {
         let found = set(json!({
             "selector": {"matchLabels": {"app": "web"}},
             "rules": [
@@ -172,18 +175,18 @@ mod tests {
                 {"name": "c", "stage": "Lunch", "conditions": ["any"], "webhook": {"clientConfig": {"url": "http://a"}}},
             ],
         }));
-        let rules::Check::Available(policy) = &found.rules[0].check else { panic!("{found:?}") };
+        let rules::RuleCheck::Available(policy) = &found.rules[0].check else { panic!("{found:?}") };
         assert_eq!((policy.most_unavailable(100), policy.fewest_available(100)), (10, 2));
         assert_eq!(found.rules[0].stage, Some(rules::CheckStage::PreCheck));
-        assert!(found.rules[1].disabled && matches!(found.rules[1].check, rules::Check::Labels(_)));
+        assert!(found.rules[1].disabled && matches!(found.rules[1].check, rules::RuleCheck::Labels(_)));
         assert!(found.rules[2].conditional && found.rules[2].stage.is_none());
-        assert_eq!(found.rules[2].check, rules::Check::Webhook);
+        assert_eq!(found.rules[2].check, rules::RuleCheck::Webhook);
         assert_eq!((found.namespace.as_str(), found.name.as_str()), ("shop", "web"));
         assert!(set(json!({"rules": []})).selector.is_none(), "no selector selects nothing");
     }
 
     #[test]
-    fn what_can_not_be_read_refuses() {
+    fn invalid_rules_block() {
         let found = set(json!({
             "selector": {},
             "rules": [
@@ -194,7 +197,7 @@ mod tests {
                 {"name": "d"},
             ],
         }));
-        let refuses = |rule: &rules::Rule| matches!(rule.check, rules::Check::Unreadable(_));
+        let refuses = |rule: &rules::Rule| matches!(rule.check, rules::RuleCheck::Unreadable(_));
         assert_eq!(found.rules.iter().map(refuses).collect::<Vec<_>>(), [true, true, true, false]);
         let found =
             set(json!({"selector": {"matchExpressions": [{"key": "x", "operator": "Is"}]}, "rules": []}));

@@ -1,36 +1,37 @@
-//! What a webhook is told of a pod, as KusionStack evaluates it (kuperator, `podtransitionrule/processor/rules/common.go`).
+//! The parameters that a webhook receives for a pod, with the semantics of KusionStack (kuperator,
+//! `podtransitionrule/processor/rules/common.go`).
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
 use super::Parameter;
-use crate::words::shortened;
+use crate::text::shortened;
 
 const MAX_PATH: usize = 1024;
 const ROOTS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
-/// A field of a pod, as `valueFrom.fieldRef.fieldPath` names it.
+/// A parsed `valueFrom.fieldRef.fieldPath`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldPath {
-    /// `metadata.labels['<key>']` or `metadata.annotations['<key>']`: one value.
+    /// `metadata.labels['<key>']` or `metadata.annotations['<key>']`: the value of one key.
     Entry {
         /// `labels` or `annotations`.
         map: &'static str,
         /// The key.
         key: String,
     },
-    /// `metadata.labels` or `metadata.annotations`: all of them, one a line, in the order of their keys.
+    /// `metadata.labels` or `metadata.annotations`: all entries, one per line, sorted by key.
     Map(&'static str),
-    /// Any other field, by the names on the way to it.
+    /// Any other field: the names in its path.
     Walk(Vec<String>),
 }
 
 impl FieldPath {
-    /// Reads a path.
+    /// Parses a path.
     ///
     /// # Errors
-    /// When it can't lead anywhere, with what would.
+    /// Fails if a pod has no field with this path. The error states what is valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_PATH {
             return Err(format!("longer than {MAX_PATH} bytes"));
@@ -44,7 +45,10 @@ impl FieldPath {
             if let Some(key) = text.strip_prefix(prefix).and_then(|rest| rest.strip_suffix("']")) {
                 let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
                 if !crate::is_label_value(name) || key.starts_with('/') {
-                    return Err(format!("{:?} can't be the key of a label or an annotation", shortened(key)));
+                    return Err(format!(
+                        "{:?} is not a valid key of a label or an annotation",
+                        shortened(key)
+                    ));
                 }
                 return Ok(Self::Entry { map, key: key.to_owned() });
             }
@@ -52,20 +56,21 @@ impl FieldPath {
         let names: Vec<String> = text.split('.').map(str::to_owned).collect();
         if text.contains(['[', ']']) {
             return Err(format!(
-                "{:?}: only metadata.labels['<key>'] and metadata.annotations['<key>'] may have brackets; lists can't be read",
+                "{:?}: only metadata.labels['<key>'] and metadata.annotations['<key>'] may have brackets",
                 shortened(text)
             ));
         }
         if !ROOTS.contains(&names[0].as_str()) || names.iter().any(String::is_empty) {
             return Err(format!(
-                "{:?} is no field of a pod; one is named as in status.podIP, or metadata.labels['<key>']",
+                "{:?} is not a field of a pod; use a path such as status.podIP or metadata.labels['<key>']",
                 shortened(text)
             ));
         }
         Ok(Self::Walk(names))
     }
 
-    /// The field's value in a pod's JSON: text as it is, anything else as JSON, nothing as an empty text.
+    /// Returns the value of the field in a pod's JSON: a text unchanged, any other value as JSON, and an empty text
+    /// for a missing field.
     #[must_use]
     pub fn read(&self, pod: &Value) -> String {
         match self {
@@ -103,7 +108,7 @@ fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        // As Go writes JSON: keys in order, and without what HTML would take for its own.
+        // Go writes JSON with sorted keys and escapes the characters that are special in HTML.
         other => {
             let mut text = other.to_string();
             for (char, escape) in [
@@ -122,7 +127,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// `key="value"` lines, as the kubelet's downward API and KusionStack write them.
+/// Returns lines of `key="value"`, as the kubelet's downward API and KusionStack write them.
 fn lines(map: &Value) -> String {
     let entries = map.as_object().into_iter().flatten();
     let mut entries: Vec<(&String, &str)> =
@@ -132,7 +137,7 @@ fn lines(map: &Value) -> String {
     lines.join("\n")
 }
 
-/// As Go's `%q`.
+/// Quotes a text as Go's `%q` does.
 fn quoted(value: &str) -> String {
     let mut text = String::from('"');
     for char in value.chars() {

@@ -1,98 +1,99 @@
-//! What is known of a rule object.
+//! The status of a `PodTransitionRule`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use podward_core::rules::{Detail, Grant};
+use podward_core::rules::{Grant, RuleDetail};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema::known_format;
 
-/// What is known of the rules and their pods.
+/// The observed state of the rules and their pods. The leader of the lifecycle-controller writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTransitionRuleStatus {
-    /// When it was last written.
+    /// The time of the last update of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_time: Option<Time>,
-    /// The generation that this status is of.
+    /// The `metadata.generation` of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Names of the selected pods.
+    /// The names of the selected pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
-    /// How many pods are selected.
+    /// The number of selected pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = known_format)]
     pub target_count: Option<u32>,
-    /// How many of them wait for a rule.
+    /// The number of selected pods that wait for a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = known_format)]
     pub waiting_count: Option<u32>,
-    /// What webhooks are doing.
+    /// The tasks of webhooks, by rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rule_states: Vec<RuleState>,
-    /// What the rules say to single pods.
+    /// The results of the rules, by pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<Detail>,
-    /// Room that was given to pods which may not show it yet.
+    pub details: Vec<RuleDetail>,
+    /// Grants of `availablePolicy`: pods that may become unavailable, but are still available. They count as
+    /// unavailable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
-    /// Who wrote `grants`.
+    /// The replica of the lifecycle-controller that wrote `grants`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub holder: String,
-    /// `Accepted`: whether the rules can be followed at all.
+    /// `Accepted` is True if the rules are valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// What a webhook is doing.
+/// The state of a rule with a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleState {
-    /// The rule.
+    /// The name of the rule.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its tasks.
+    /// The tasks of the webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_status: Option<WebhookStatus>,
 }
 
-/// Tasks of a webhook.
+/// The tasks of a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookStatus {
-    /// Those that go on.
+    /// The running tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub task_states: Vec<TaskInfo>,
-    /// Those that ended within the last 10 minutes.
+    /// The tasks that ended within the last 10 minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<TaskInfo>,
 }
 
-/// Something that a webhook takes its time for.
+/// A task: a check that the webhook continues after it has answered. Podward polls its result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskInfo {
-    /// The webhook's name for it.
+    /// The ID of the task. The webhook chooses it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub task_id: String,
-    /// Pods that it has not approved yet.
+    /// The pods that the webhook has not approved yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processing: Vec<String>,
-    /// Pods that it has approved.
+    /// The pods that the webhook has approved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approved: Vec<String>,
-    /// When it began.
+    /// The time at which the task began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin_time: Option<Time>,
-    /// When it was last asked for.
+    /// The time of the last poll.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_time: Option<Time>,
-    /// What the webhook said last.
+    /// The last message of the webhook.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Podward's: for each pod in `processing`, then for each in `approved`, what tells the operation that it was asked for from
-    /// earlier and later ones.
+    /// Identifies the operations that the task is for: one entry for each pod in `processing`, followed by one for
+    /// each pod in `approved`. An extension of Podward.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub askings: Vec<String>,
+    pub requests: Vec<String>,
 }

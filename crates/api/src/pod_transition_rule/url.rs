@@ -1,17 +1,17 @@
-//! URLs of webhooks.
+//! The URLs of webhooks.
 
 use std::fmt;
 
 use http::Uri;
 use rustls_pki_types::ServerName;
 
-use crate::words::shortened;
+use crate::text::shortened;
 
 const MAX_URL: usize = 2048;
-/// The query's name for a task when the rule gives no other.
+/// The default name of the query parameter that contains the ID of a task.
 const TASK_ID: &str = "task-id";
 
-/// A URL that a webhook can be asked at.
+/// A valid HTTP or HTTPS URL of a webhook. Its host is a DNS name or an IP address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl {
     uri: Uri,
@@ -19,14 +19,14 @@ pub struct WebhookUrl {
 }
 
 impl WebhookUrl {
-    /// Reads a URL: `http` or `https`, a host, and perhaps port, path and query. What follows a `#` is dropped: it is not for servers.
+    /// Parses a URL. A fragment (`#...`) is removed, because clients do not send it.
     ///
     /// # Errors
-    /// What is wrong with it, and what would be right.
+    /// Fails if the URL is invalid or contains a user name. The error states what is valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = |problem: &str| Err(format!("{:?} {problem}", shortened(text)));
         if text.is_empty() {
-            return Err("a URL is needed: http://<host>... or https://<host>...".to_owned());
+            return Err("is required: http://<host>... or https://<host>...".to_owned());
         }
         if text.len() > MAX_URL {
             return bad(&format!("is longer than {MAX_URL} bytes"));
@@ -40,11 +40,9 @@ impl WebhookUrl {
             Some("http") => false,
             _ => return bad("must begin with http:// or https://"),
         };
-        let Some(authority) = uri.authority() else { return bad("names no host") };
+        let Some(authority) = uri.authority() else { return bad("has no host") };
         if authority.as_str().contains('@') {
-            return bad(
-                "has a user's name in it, which is not sent; everybody who may read the rule could read it",
-            );
+            return bad("contains a user name, which would not be sent, and would be visible in the rule");
         }
         let host = bare(authority.host());
         if ServerName::try_from(host).is_err() {
@@ -57,7 +55,8 @@ impl WebhookUrl {
         Ok(Self { uri, is_https })
     }
 
-    /// The URL that asks for the state of the task `id`: this one with `<key>=<id>` added to its query. `task-id` for an empty key.
+    /// Returns the URL to poll the task `id`: this URL with `<key>=<id>` added to its query. An empty key stands for
+    /// `task-id`.
     #[must_use]
     pub fn for_task(&self, key: &str, id: &str) -> Uri {
         let key = if key.is_empty() { TASK_ID } else { key };
@@ -67,37 +66,37 @@ impl WebhookUrl {
             Some(query) => format!("{query}&{added}"),
         };
         let mut parts = self.uri.clone().into_parts();
-        // The path and the query of a URL, and what `append_pair` gives, are such by construction.
+        // This cannot fail: the path and the query come from a valid URL, and `append_pair` escapes the new pair.
         parts.path_and_query = format!("{}?{query}", self.uri.path()).parse().ok();
         Uri::from_parts(parts).unwrap_or_else(|_| self.uri.clone())
     }
 
-    /// The URL itself.
+    /// Returns the URL.
     #[must_use]
     pub fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// Whether it is asked over TLS.
+    /// Returns true if the scheme is `https`.
     #[must_use]
     pub fn is_https(&self) -> bool {
         self.is_https
     }
 
-    /// The host: a name or an IP address, without brackets.
+    /// Returns the host: a DNS name, or an IP address without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         bare(self.uri.host().unwrap_or_default())
     }
 
-    /// The port, 80 or 443 when the URL has none.
+    /// Returns the port. When the URL has none: 443 for `https`, 80 for `http`.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.uri.port_u16().unwrap_or(if self.is_https { 443 } else { 80 })
     }
 }
 
-/// An IPv6 address stands in brackets in a URL.
+/// Removes the brackets of an IPv6 address.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }

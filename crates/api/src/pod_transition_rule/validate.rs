@@ -1,5 +1,5 @@
-//! What rules must be like. The resource's schema says part of it too; this says all of it, with the field, and what is allowed but
-//! can't be meant.
+//! Validation of a `PodTransitionRule`. The schema of the resource contains a part of these checks. This module
+//! contains all errors, with the field, and warnings about valid rules that are probably mistakes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,74 +10,74 @@ use podward_core::PostCheckRejection;
 use podward_core::keys::POST_CHECK_REJECTION;
 
 use super::{
-    AdaptivePolicy, AvailablePolicy, FailurePolicy, MAX_NAME, MAX_RULES, Parameter, PodTransitionRule,
-    RuleStage, TransitionRule, TransitionRuleWebhook, WebhookUrl, ca_certificates,
+    AdaptivePolicy, AvailablePolicy, MAX_NAME, MAX_RULES, Parameter, PodTransitionRule, RuleStage,
+    TransitionRule, TransitionRuleWebhook, WebhookFailurePolicy, WebhookUrl, ca_certificates,
 };
 use crate::selector::compile;
-use crate::words::shortened;
+use crate::text::shortened;
 
 const MAX_PARAMETERS: usize = 128;
 const MAX_INTERVAL: i64 = 86_400;
 const MAX_TIMEOUT: i64 = 604_800;
-/// A pod's annotation is named after the object, and its name has that many characters.
+/// The name of a pod's annotation contains the name of the object, and its length is limited to this number of bytes.
 const MAX_ANNOTATED: usize = 63;
 
-/// Something that is wrong with a rule object.
+/// An error or a warning about a field of a `PodTransitionRule`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// The field: `spec.rules[2].webhook.clientConfig.url`.
+pub struct RuleFinding {
+    /// The field, for example `spec.rules[2].webhook.clientConfig.url`.
     pub field: String,
-    /// What is wrong with it, and what would be right.
+    /// The problem, and what is valid.
     pub problem: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for RuleFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.problem)
     }
 }
 
-/// All that is wrong with a rule object.
+/// All errors and warnings about a `PodTransitionRule`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
-    /// The rules can't be followed.
-    pub errors: Vec<Finding>,
-    /// They can, but it can't be what is meant.
-    pub warnings: Vec<Finding>,
+pub struct RuleFindings {
+    /// The reasons why the object is invalid.
+    pub errors: Vec<RuleFinding>,
+    /// Probable mistakes in valid fields.
+    pub warnings: Vec<RuleFinding>,
 }
 
-impl Findings {
+impl RuleFindings {
     fn error(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.errors.push(Finding { field: field.into(), problem: problem.into() });
+        self.errors.push(RuleFinding { field: field.into(), problem: problem.into() });
     }
 
     fn warning(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.warnings.push(Finding { field: field.into(), problem: problem.into() });
+        self.warnings.push(RuleFinding { field: field.into(), problem: problem.into() });
     }
 }
 
 impl PodTransitionRule {
-    /// Looks for all that is wrong.
+    /// Returns all errors and warnings.
     #[must_use]
-    pub fn check(&self) -> Findings {
-        let mut findings = Findings::default();
+    pub fn check(&self) -> RuleFindings {
+        let mut findings = RuleFindings::default();
         let name = self.metadata.name.as_deref().unwrap_or_default();
         if name.len() > MAX_ANNOTATED {
             let problem = format!(
-                "longer than {MAX_ANNOTATED} characters: the annotation that tells a pod what holds it can't be named so"
+                "longer than {MAX_ANNOTATED} characters: pods cannot have the annotation that states why they wait"
             );
             findings.warning("metadata.name", problem);
         }
         match &self.spec.selector {
-            None => findings.error("spec.selector", "is required; {} selects every pod of the namespace"),
+            None => findings.error("spec.selector", "is required; {} selects all pods of the namespace"),
             Some(selector) => check_selector(&mut findings, "spec.selector", selector),
         }
         let rules = &self.spec.rules;
         if rules.len() > MAX_RULES {
-            findings.error("spec.rules", format!("more than {MAX_RULES}"));
+            findings.error("spec.rules", format!("contains more than {MAX_RULES} rules"));
         }
         if rules.is_empty() {
-            findings.warning("spec.rules", "there is none: every pod passes");
+            findings.warning("spec.rules", "is empty: every pod passes");
         }
         let mut names = BTreeSet::new();
         for (index, rule) in rules.iter().take(MAX_RULES).enumerate() {
@@ -94,34 +94,35 @@ impl PodTransitionRule {
         findings
     }
 
-    /// The resource is KusionStack's, so it says by an annotation what operators are told.
-    fn check_rejection(&self, findings: &mut Findings) {
+    /// Checks the annotation that makes operators roll back. It is an annotation because KusionStack defines the
+    /// resource.
+    fn check_rejection(&self, findings: &mut RuleFindings) {
         let Some(text) = self.rejection() else { return };
         let field = format!("metadata.annotations[{POST_CHECK_REJECTION}]");
         match PostCheckRejection::parse(text) {
             Some(PostCheckRejection::Hold) => return,
             Some(PostCheckRejection::Rollback) => {}
             None => {
-                let problem =
-                    format!("{:?} is neither Hold (the same as none) nor Rollback", shortened(text));
+                let problem = format!("{:?} must be Hold (the default) or Rollback", shortened(text));
                 return findings.error(field, problem);
             }
         }
         let is_asked =
-            |rule: &TransitionRule| !rule.disabled && rule.asked_in() == Some(RuleStage::PostCheck);
-        let judges: Vec<(usize, &TransitionRule)> =
+            |rule: &TransitionRule| !rule.disabled && rule.parsed_stage() == Some(RuleStage::PostCheck);
+        let post_checks: Vec<(usize, &TransitionRule)> =
             self.spec.rules.iter().take(MAX_RULES).enumerate().filter(|(_, rule)| is_asked(rule)).collect();
-        if judges.is_empty() {
-            findings.warning(
-                field,
-                "Rollback is about results, and no rule is asked about any: none has the stage PostCheck",
-            );
+        if post_checks.is_empty() {
+            findings.warning(field, "Rollback has no effect: no enabled rule has the stage PostCheck");
         }
-        for (index, rule) in judges {
-            if rule.webhook.as_ref().is_some_and(|webhook| webhook.failure_policy == FailurePolicy::Ignore) {
+        for (index, rule) in post_checks {
+            if rule
+                .webhook
+                .as_ref()
+                .is_some_and(|webhook| webhook.failure_policy == WebhookFailurePolicy::Ignore)
+            {
                 let problem = format!(
-                    "with {POST_CHECK_REJECTION}: Rollback it can't be Ignore (the default): a result that the webhook has refused would \
-                     be accepted when the webhook is away; say Fail"
+                    "must be Fail with {POST_CHECK_REJECTION}: Rollback: with Ignore (the default), a refused result \
+                     would be accepted while the webhook is unreachable"
                 );
                 findings.error(format!("spec.rules[{index}].webhook.failurePolicy"), problem);
             }
@@ -129,7 +130,7 @@ impl PodTransitionRule {
     }
 }
 
-fn check_name(findings: &mut Findings, field: &str, name: &str) {
+fn check_name(findings: &mut RuleFindings, field: &str, name: &str) {
     if name.is_empty() {
         findings.error(field, "is required");
     } else if name.len() > MAX_NAME {
@@ -137,15 +138,14 @@ fn check_name(findings: &mut Findings, field: &str, name: &str) {
     }
 }
 
-fn check_rule(findings: &mut Findings, field: &str, rule: &TransitionRule) {
-    if rule.asked_in().is_none() {
+fn check_rule(findings: &mut RuleFindings, field: &str, rule: &TransitionRule) {
+    if rule.parsed_stage().is_none() {
         let stage = shortened(rule.stage.as_deref().unwrap_or_default());
-        let problem = format!("{stage:?} is neither PreCheck nor PostCheck: the rule is never asked");
+        let problem = format!("{stage:?} is neither PreCheck nor PostCheck: the rule is never checked");
         findings.warning(format!("{field}.stage"), problem);
     }
     if !rule.conditions.is_empty() {
-        let problem =
-            "no condition is known, and a rule whose conditions are not met is passed by: it is never asked";
+        let problem = "conditions are not supported: the rule is never checked";
         findings.warning(format!("{field}.conditions"), problem);
     }
     if let Some(selector) = rule.filter.as_ref().and_then(|filter| filter.label_selector.as_ref()) {
@@ -166,13 +166,13 @@ fn check_rule(findings: &mut Findings, field: &str, rule: &TransitionRule) {
     }
 }
 
-fn check_selector(findings: &mut Findings, field: &str, selector: &LabelSelector) {
+fn check_selector(findings: &mut RuleFindings, field: &str, selector: &LabelSelector) {
     if let Err(error) = compile(selector) {
         findings.error(field, error.to_string());
     }
 }
 
-fn check_available(findings: &mut Findings, field: &str, policy: &AvailablePolicy) {
+fn check_available(findings: &mut RuleFindings, field: &str, policy: &AvailablePolicy) {
     let AvailablePolicy {
         max_unavailable_value,
         max_unavailable_policy,
@@ -184,16 +184,18 @@ fn check_available(findings: &mut Findings, field: &str, policy: &AvailablePolic
         || max_unavailable_policy.is_some()
         || min_available_policy.is_some();
     if !is_set {
-        findings.error(field, "at least one of maxUnavailableValue and minAvailableValue must be set");
+        let problem = "at least one of maxUnavailableValue, minAvailableValue, maxUnavailablePolicy and \
+                       minAvailablePolicy must be set";
+        findings.error(field, problem);
     }
     let most = check_value(findings, &format!("{field}.maxUnavailableValue"), max_unavailable_value.as_ref());
     if matches!(most, Some(Amount::Pods(0) | Amount::Percent(0))) {
-        let problem = "0 lets no pod that is available pass, ever";
+        let problem = "with 0, no available pod can ever pass";
         findings.warning(format!("{field}.maxUnavailableValue"), problem);
     }
     let fewest = check_value(findings, &format!("{field}.minAvailableValue"), min_available_value.as_ref());
     if fewest == Some(Amount::Percent(100)) {
-        let problem = "100% lets no pod that is available pass, ever";
+        let problem = "with 100%, no available pod can ever pass";
         findings.warning(format!("{field}.minAvailableValue"), problem);
     }
     check_function(findings, &format!("{field}.maxUnavailablePolicy"), max_unavailable_policy.as_ref());
@@ -206,7 +208,7 @@ enum Amount {
     Percent(u8),
 }
 
-fn check_value(findings: &mut Findings, field: &str, value: Option<&IntOrString>) -> Option<Amount> {
+fn check_value(findings: &mut RuleFindings, field: &str, value: Option<&IntOrString>) -> Option<Amount> {
     let amount = match value? {
         IntOrString::Int(pods) => Some(Amount::Pods(*pods)).filter(|_| *pods >= 0),
         IntOrString::String(text) => percent(text).map(Amount::Percent),
@@ -218,7 +220,7 @@ fn check_value(findings: &mut Findings, field: &str, value: Option<&IntOrString>
         };
         findings.error(
             field,
-            format!("{found} is neither a number from 0 on nor a percentage from \"0%\" to \"100%\""),
+            format!("{found} must be a number of at least 0, or a percentage from \"0%\" to \"100%\""),
         );
     }
     amount
@@ -229,7 +231,7 @@ fn percent(text: &str) -> Option<u8> {
     digits.parse().ok().filter(|percent| *percent <= 100)
 }
 
-fn check_function(findings: &mut Findings, field: &str, policy: Option<&AdaptivePolicy>) {
+fn check_function(findings: &mut RuleFindings, field: &str, policy: Option<&AdaptivePolicy>) {
     let Some(function) = policy.and_then(|policy| policy.exp_func.as_ref()) else { return };
     for (name, text) in [("coeff", &function.coeff), ("pow", &function.pow)] {
         let Some(text) = text else { continue };
@@ -240,7 +242,7 @@ fn check_function(findings: &mut Findings, field: &str, policy: Option<&Adaptive
     }
 }
 
-fn check_webhook(findings: &mut Findings, field: &str, webhook: &TransitionRuleWebhook) {
+fn check_webhook(findings: &mut RuleFindings, field: &str, webhook: &TransitionRuleWebhook) {
     let client = format!("{field}.clientConfig");
     check_target(findings, &client, &webhook.client_config.url, &webhook.client_config.ca_bundle);
     if let Some(poll) = &webhook.client_config.poll {
@@ -255,7 +257,7 @@ fn check_webhook(findings: &mut Findings, field: &str, webhook: &TransitionRuleW
             }
         }
         if poll.timeout_seconds >= 1 && poll.timeout_seconds < poll.interval_seconds {
-            let problem = "shorter than intervalSeconds: a task is over before it is asked for";
+            let problem = "shorter than intervalSeconds: a task times out before its first poll";
             findings.warning(format!("{field}.timeoutSeconds"), problem);
         }
         if poll.raw_query_key.len() > MAX_NAME {
@@ -263,27 +265,28 @@ fn check_webhook(findings: &mut Findings, field: &str, webhook: &TransitionRuleW
         }
     }
     if webhook.parameters.len() > MAX_PARAMETERS {
-        findings.error(format!("{field}.parameters"), format!("more than {MAX_PARAMETERS}"));
+        findings
+            .error(format!("{field}.parameters"), format!("contains more than {MAX_PARAMETERS} parameters"));
     }
     let mut keys = BTreeSet::new();
     for (index, parameter) in webhook.parameters.iter().take(MAX_PARAMETERS).enumerate() {
         let field = format!("{field}.parameters[{index}]");
         if !keys.insert(parameter.key.as_str()) {
-            let problem = format!("{:?} is there twice; the last one counts", shortened(&parameter.key));
+            let problem = format!("{:?} occurs twice; the last one is used", shortened(&parameter.key));
             findings.warning(format!("{field}.key"), problem);
         }
         check_parameter(findings, &field, parameter);
     }
 }
 
-fn check_target(findings: &mut Findings, field: &str, url: &str, ca_bundle: &str) {
+fn check_target(findings: &mut RuleFindings, field: &str, url: &str, ca_bundle: &str) {
     let url = WebhookUrl::parse(url);
     let certificates = ca_certificates(ca_bundle);
     if let (Ok(url), Ok(certificates)) = (&url, &certificates)
         && !url.is_https()
         && !certificates.is_empty()
     {
-        findings.warning(format!("{field}.caBundle"), "the URL is not https: nothing is checked against it");
+        findings.warning(format!("{field}.caBundle"), "has no effect, because the URL is not https");
     }
     if let Err(problem) = url {
         findings.error(format!("{field}.url"), problem);
@@ -293,10 +296,10 @@ fn check_target(findings: &mut Findings, field: &str, url: &str, ca_bundle: &str
     }
 }
 
-fn check_parameter(findings: &mut Findings, field: &str, parameter: &Parameter) {
+fn check_parameter(findings: &mut RuleFindings, field: &str, parameter: &Parameter) {
     if !parameter.value.is_empty() {
         if parameter.value_from.is_some() {
-            findings.warning(format!("{field}.valueFrom"), "not looked at, because there is a value");
+            findings.warning(format!("{field}.valueFrom"), "has no effect, because value is set");
         }
         return;
     }

@@ -1,29 +1,29 @@
-//! The cost by which ReplicaSets choose pods, kept in step with work that must not be interrupted: idle pods go first.
+//! The deletion cost of busy pods, so that a ReplicaSet deletes idle pods first.
 //!
-//! ReplicaSets delete pods with a lower [`POD_DELETION_COST`] first, of those that are equally ready
-//! (kubernetes/pkg/controller/controller_utils.go, `ActivePodsWithRanks`). While a pod is busy it has the highest cost; what it had
-//! before stands on the pod in [`IDLE_DELETION_COST`], written together with it, so that it comes back whoever restarts meanwhile.
+//! Of equally ready pods, ReplicaSets delete those with a lower [`POD_DELETION_COST`] first
+//! (kubernetes/pkg/controller/controller_utils.go, `ActivePodsWithRanks`). A busy pod has the highest cost. The
+//! previous cost is stored in [`IDLE_DELETION_COST`] in the same write, so that it is restored after any restart.
 
 use serde::{Deserialize, Serialize};
 
-use crate::keys::{IDLE_DELETION_COST, POD_DELETION_COST};
-use crate::time::UnixNanos;
-use crate::wish::{CHEAPEST, Wish};
+use crate::model::deletion_request::{DeletionRequest, LOWEST_COST};
+use crate::model::keys::{IDLE_DELETION_COST, POD_DELETION_COST};
+use crate::model::time::UnixNanos;
 
-/// The highest cost there is.
-pub const DEAREST: &str = "2147483647";
+/// The highest deletion cost.
+pub const HIGHEST_COST: &str = "2147483647";
 
 /// The annotation [`IDLE_DELETION_COST`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleCost {
-    /// What the pod's cost was; empty when it had none.
+    /// The previous cost of the pod; empty when it had none.
     pub cost: String,
-    /// Since when it has the highest one, in nanoseconds since the Unix epoch.
+    /// The time of the change to the highest cost, in nanoseconds since the Unix epoch.
     pub since: i64,
 }
 
 impl IdleCost {
-    /// Reads the annotation's text. `None` when it can't be read.
+    /// Reads the text of the annotation. Returns `None` when it cannot be read.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -34,54 +34,55 @@ impl IdleCost {
     }
 }
 
-/// What a pod carries of costs.
+/// The annotations of a pod about its deletion cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cost<'a> {
+pub struct DeletionCost<'a> {
     /// The annotation [`POD_DELETION_COST`].
     pub present: Option<&'a str>,
     /// The text of the annotation [`IDLE_DELETION_COST`].
     pub idle: Option<&'a str>,
-    /// The wish to delete the pod. While it has set the cost itself that stays: the pod is to be the ReplicaSet's first choice.
-    pub wish: Option<&'a Wish>,
+    /// The deletion request of the pod. When it has set the cost, the cost stays, so that the ReplicaSet deletes the
+    /// pod first.
+    pub request: Option<&'a DeletionRequest>,
 }
 
-/// Whether an owner of this kind chooses by cost which of its pods go.
+/// Returns whether an owner of this kind chooses pods by cost.
 #[must_use]
 pub fn is_chosen_by_cost(owner_kind: &str) -> bool {
     matches!(owner_kind, "ReplicaSet" | "ReplicationController")
 }
 
-/// The annotations to write, if any, so that the cost of a pod that its workload chooses by cost is what it should be: `busy` says
-/// whether the pod is (and whether its workload does choose so). A cost that somebody else sets while the pod is busy stays.
+/// Returns the annotations to write so that the cost of the pod is correct. `busy` is true if the pod is busy and its
+/// workload chooses pods by cost. A cost that another writer sets while the pod is busy stays.
 ///
 /// ```
 /// use podward_core::UnixNanos;
-/// use podward_core::busy::{Cost, DEAREST, keep_cost};
+/// use podward_core::busy::{DeletionCost, HIGHEST_COST, keep_cost};
 ///
-/// let changes = keep_cost(true, &Cost { present: Some("5"), ..Cost::default() }, UnixNanos(7));
+/// let changes = keep_cost(true, &DeletionCost { present: Some("5"), ..DeletionCost::default() }, UnixNanos(7));
 /// let [(_, Some(dearest)), (_, Some(idle))] = changes.as_slice() else { panic!() };
-/// assert_eq!(dearest, DEAREST);
-/// let after = Cost { present: Some(dearest), idle: Some(idle), wish: None };
+/// assert_eq!(dearest, HIGHEST_COST);
+/// let after = DeletionCost { present: Some(dearest), idle: Some(idle), request: None };
 /// assert!(keep_cost(true, &after, UnixNanos(8)).is_empty());
 /// let back = keep_cost(false, &after, UnixNanos(9));
 /// assert_eq!(back[0].1.as_deref(), Some("5"));
 /// ```
 #[must_use]
-pub fn keep_cost(busy: bool, cost: &Cost<'_>, now: UnixNanos) -> Vec<(&'static str, Option<String>)> {
-    let is_wish_s =
-        cost.present == Some(CHEAPEST) && cost.wish.is_some_and(|wish| wish.cost_before.is_some());
-    if is_wish_s {
+pub fn keep_cost(busy: bool, cost: &DeletionCost<'_>, now: UnixNanos) -> Vec<(&'static str, Option<String>)> {
+    let is_set_by_request = cost.present == Some(LOWEST_COST)
+        && cost.request.is_some_and(|request| request.cost_before.is_some());
+    if is_set_by_request {
         return Vec::new();
     }
     match (busy, cost.idle) {
-        (true, None) if cost.present != Some(DEAREST) => {
+        (true, None) if cost.present != Some(HIGHEST_COST) => {
             let before = cost.present.unwrap_or_default().to_owned();
             let idle = IdleCost { cost: before, since: now.0 };
-            vec![(POD_DELETION_COST, Some(DEAREST.to_owned())), (IDLE_DELETION_COST, Some(idle.text()))]
+            vec![(POD_DELETION_COST, Some(HIGHEST_COST.to_owned())), (IDLE_DELETION_COST, Some(idle.text()))]
         }
         (false, Some(idle)) => {
             let before = IdleCost::parse(idle).map(|idle| idle.cost).filter(|cost| !cost.is_empty());
-            let restored = (cost.present == Some(DEAREST)).then_some((POD_DELETION_COST, before));
+            let restored = (cost.present == Some(HIGHEST_COST)).then_some((POD_DELETION_COST, before));
             restored.into_iter().chain([(IDLE_DELETION_COST, None)]).collect()
         }
         _ => Vec::new(),
@@ -91,18 +92,18 @@ pub fn keep_cost(busy: bool, cost: &Cost<'_>, now: UnixNanos) -> Vec<(&'static s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wish::DeletionKind;
+    use crate::model::deletion_request::DeletionKind;
 
-    fn wish(cost_before: Option<&str>) -> Wish {
-        let wish = Wish::new(DeletionKind::Delete, "jane", UnixNanos(1));
-        Wish { cost_before: cost_before.map(ToOwned::to_owned), ..wish }
+    fn request(cost_before: Option<&str>) -> DeletionRequest {
+        let request = DeletionRequest::new(DeletionKind::Delete, "jane", UnixNanos(1));
+        DeletionRequest { cost_before: cost_before.map(ToOwned::to_owned), ..request }
     }
 
     #[test]
     fn a_pod_without_a_cost_has_none_again() {
-        let marked = keep_cost(true, &Cost::default(), UnixNanos(7));
+        let marked = keep_cost(true, &DeletionCost::default(), UnixNanos(7));
         assert_eq!(marked[1], (IDLE_DELETION_COST, Some(r#"{"cost":"","since":7}"#.to_owned())));
-        let after = Cost { present: Some(DEAREST), idle: marked[1].1.as_deref(), wish: None };
+        let after = DeletionCost { present: Some(HIGHEST_COST), idle: marked[1].1.as_deref(), request: None };
         assert_eq!(
             keep_cost(false, &after, UnixNanos(8)),
             [(POD_DELETION_COST, None), (IDLE_DELETION_COST, None)]
@@ -111,31 +112,35 @@ mod tests {
 
     #[test]
     fn a_cost_that_somebody_sets_meanwhile_stays() {
-        let cost = Cost { present: Some("3"), idle: Some(r#"{"cost":"","since":7}"#), wish: None };
+        let cost = DeletionCost { present: Some("3"), idle: Some(r#"{"cost":"","since":7}"#), request: None };
         assert!(keep_cost(true, &cost, UnixNanos(8)).is_empty());
         assert_eq!(keep_cost(false, &cost, UnixNanos(8)), [(IDLE_DELETION_COST, None)]);
     }
 
     #[test]
-    fn what_a_wish_has_set_is_the_wish_s() {
-        let wish = wish(Some(DEAREST));
+    fn what_a_request_has_set_is_the_request_s() {
+        let request = request(Some(HIGHEST_COST));
         for idle in [None, Some(r#"{"cost":"5","since":7}"#)] {
-            let cost = Cost { present: Some(CHEAPEST), idle, wish: Some(&wish) };
+            let cost = DeletionCost { present: Some(LOWEST_COST), idle, request: Some(&request) };
             for busy in [true, false] {
                 assert!(keep_cost(busy, &cost, UnixNanos(8)).is_empty());
             }
         }
-        // Taken back, it leaves what was there before it, and that is put right.
-        let cost = Cost { present: Some(DEAREST), idle: Some(r#"{"cost":"5","since":7}"#), wish: None };
+        // A withdrawn request restores the cost before it, which is corrected here.
+        let cost = DeletionCost {
+            present: Some(HIGHEST_COST),
+            idle: Some(r#"{"cost":"5","since":7}"#),
+            request: None,
+        };
         assert_eq!(keep_cost(false, &cost, UnixNanos(8))[0], (POD_DELETION_COST, Some("5".to_owned())));
     }
 
     #[test]
     fn the_highest_cost_needs_no_mark_and_garbage_leaves_nothing_behind() {
-        let own = Cost { present: Some(DEAREST), ..Cost::default() };
+        let own = DeletionCost { present: Some(HIGHEST_COST), ..DeletionCost::default() };
         assert!(keep_cost(true, &own, UnixNanos(8)).is_empty());
         assert!(keep_cost(false, &own, UnixNanos(8)).is_empty(), "it is the application's own");
-        let garbage = Cost { present: Some(DEAREST), idle: Some("?"), wish: None };
+        let garbage = DeletionCost { present: Some(HIGHEST_COST), idle: Some("?"), request: None };
         assert_eq!(
             keep_cost(false, &garbage, UnixNanos(8)),
             [(POD_DELETION_COST, None), (IDLE_DELETION_COST, None)]

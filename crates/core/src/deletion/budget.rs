@@ -1,26 +1,27 @@
-//! Disruption budgets, counted as the API server's eviction handler counts them
-//! (kubernetes/pkg/registry/core/pod/storage/eviction.go), but before the pod is taken out of service.
+//! Disruption budgets, counted as in the eviction handler of the API server
+//! (kubernetes/pkg/registry/core/pod/storage/eviction.go), but before the pod leaves service.
 //!
-//! Room is *taken* as the handler takes it: `disruptionsAllowed` goes down by one and the pod goes into `disruptedPods`. The
-//! disruption controller then counts the pod as gone, for two minutes (`DeletionTimeout` in
-//! kubernetes/pkg/controller/disruption/disruption.go); by then the pod is out of service, hence not healthy, or room is taken anew.
+//! Room is reserved as the handler does it: `disruptionsAllowed` decreases by one, and the pod is added to
+//! `disruptedPods`. The disruption controller then counts the pod as gone for two minutes (`DeletionTimeout` in
+//! kubernetes/pkg/controller/disruption/disruption.go). By then the pod is out of service and not healthy, or the
+//! reservation is renewed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::hold::BUDGET_REFUSAL;
-use crate::time::UnixNanos;
+use crate::deletion::hold::BUDGET_REFUSAL;
+use crate::model::time::UnixNanos;
 
-/// How long room that was taken counts.
+/// The lifetime of a reservation.
 pub const RESERVATION_LASTS: Duration = Duration::from_secs(120);
-/// When it is taken anew for a pod that is still in service: well before it ends, also by a clock that is a little off.
+/// The age at which the reservation of a pod in service is renewed, early enough for clocks that differ a little.
 pub const RENEW_AFTER: Duration = Duration::from_secs(90);
-/// More disrupted pods than this the handler doesn't take (`MaxDisruptedPodSize`).
+/// The number of disrupted pods at which the handler refuses evictions (`MaxDisruptedPodSize`).
 const MOST_DISRUPTED: usize = 2000;
 
 /// A budget that selects the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Budget {
+pub struct DisruptionBudget {
     /// `metadata.name`.
     pub name: String,
     /// `metadata.generation`.
@@ -35,40 +36,40 @@ pub struct Budget {
     pub desired_healthy: i32,
     /// `status.disruptedPods`.
     pub disrupted_pods: BTreeMap<String, UnixNanos>,
-    /// Whether `spec.unhealthyPodEvictionPolicy` is `AlwaysAllow`.
+    /// True if `spec.unhealthyPodEvictionPolicy` is `AlwaysAllow`.
     pub always_allows_unhealthy: bool,
-    /// Reason and message of the condition `DisruptionAllowed`, where it is `False`.
+    /// Reason and message of the condition `DisruptionAllowed` when it is `False`.
     pub refusal: Option<(String, String)>,
 }
 
-/// The pod that is to be evicted.
+/// The pod to evict.
 #[derive(Clone, Copy, Debug)]
-pub struct Evictee<'a> {
-    /// Its name.
+pub struct EvictionPod<'a> {
+    /// The name.
     pub name: &'a str,
-    /// Whether its condition `Ready` is `True`.
+    /// True if the condition `Ready` is `True`.
     pub ready: bool,
-    /// Whether it is Pending, has run to its end, or is terminating: no budget counts then.
+    /// True if the pod is Pending, finished or terminating, so that no budget applies.
     pub beyond_budgets: bool,
 }
 
-/// Whether there is room for an eviction.
+/// The result of the check for room in the budgets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// It needs none: no budget selects the pod, or the pod's going makes no difference to it.
+pub enum EvictionRoom {
+    /// No room is needed: no budget selects the pod, or its eviction does not change the budget.
     NotNeeded,
-    /// It was taken before, not long ago.
+    /// A reservation exists and is recent.
     Held,
-    /// It is to be taken.
-    Take(Taken),
-    /// There is none: the text that the API server has for it.
+    /// Room must be reserved.
+    Take(ReservedEviction),
+    /// There is no room, with the text of the API server.
     None(String),
 }
 
-/// Room to take.
+/// A reservation to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The budget.
+pub struct ReservedEviction {
+    /// The name of the budget.
     pub budget: String,
     /// The new `status.disruptionsAllowed`.
     pub disruptions_allowed: i32,
@@ -76,58 +77,58 @@ pub struct Taken {
     pub at: UnixNanos,
 }
 
-/// Judges whether `pod` can be evicted, by all `budgets` that select it.
+/// Checks whether `pod` may be evicted under all `budgets` that select it.
 ///
 /// ```
 /// use podward_core::UnixNanos;
-/// use podward_core::deletion::{Budget, Evictee, Room, room};
+/// use podward_core::deletion::{DisruptionBudget, EvictionPod, EvictionRoom, eviction_room};
 ///
-/// let budget = Budget { name: "web".to_owned(), disruptions_allowed: 1, ..Budget::default() };
-/// let pod = Evictee { name: "web-0", ready: true, beyond_budgets: false };
-/// let Room::Take(taken) = room(&[budget.clone()], &pod, UnixNanos(7)) else { panic!() };
+/// let budget = DisruptionBudget { name: "web".to_owned(), disruptions_allowed: 1, ..DisruptionBudget::default() };
+/// let pod = EvictionPod { name: "web-0", ready: true, beyond_budgets: false };
+/// let EvictionRoom::Take(taken) = eviction_room(&[budget.clone()], &pod, UnixNanos(7)) else { panic!() };
 /// assert_eq!((taken.disruptions_allowed, taken.at), (0, UnixNanos(7)));
 ///
-/// let full = Budget { disruptions_allowed: 0, ..budget };
-/// assert!(matches!(room(&[full], &pod, UnixNanos(7)), Room::None(_)));
+/// let full = DisruptionBudget { disruptions_allowed: 0, ..budget };
+/// assert!(matches!(eviction_room(&[full], &pod, UnixNanos(7)), EvictionRoom::None(_)));
 /// ```
 #[must_use]
-pub fn room(budgets: &[Budget], pod: &Evictee<'_>, now: UnixNanos) -> Room {
+pub fn eviction_room(budgets: &[DisruptionBudget], pod: &EvictionPod<'_>, now: UnixNanos) -> EvictionRoom {
     if pod.beyond_budgets {
-        return Room::NotNeeded;
+        return EvictionRoom::NotNeeded;
     }
     let budget = match budgets {
-        [] => return Room::NotNeeded,
+        [] => return EvictionRoom::NotNeeded,
         [one] => one,
         _ => {
-            return Room::None(
+            return EvictionRoom::None(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
                     .to_owned(),
             );
         }
     };
     if !pod.ready && (budget.always_allows_unhealthy || budget.is_met()) {
-        return Room::NotNeeded;
+        return EvictionRoom::NotNeeded;
     }
     if let Some(since) = budget.disrupted_pods.get(pod.name) {
         let age = now.since(*since);
         if age < RENEW_AFTER {
-            return Room::Held;
+            return EvictionRoom::Held;
         }
         if age < RESERVATION_LASTS {
-            // It counts still: only its time is to be renewed.
-            return Room::Take(budget.take(budget.disruptions_allowed.max(0), now));
+            // The reservation is still valid: only its time is renewed.
+            return EvictionRoom::Take(budget.take(budget.disruptions_allowed.max(0), now));
         }
     }
     if let Some(refusal) = budget.refuses() {
-        return Room::None(refusal);
+        return EvictionRoom::None(refusal);
     }
-    Room::Take(budget.take(budget.disruptions_allowed - 1, now))
+    EvictionRoom::Take(budget.take(budget.disruptions_allowed - 1, now))
 }
 
-/// Whether an eviction that the API server has refused does no harm all the same: the pod is out of service, and `budgets` are met
-/// without it. The handler refuses such a pod where a budget wants no healthy pods at all.
+/// Returns whether a pod whose eviction the API server refused may be deleted instead: the pod is out of service, and
+/// `budgets` are met without it. The handler refuses such a pod when a budget wants no healthy pods.
 #[must_use]
-pub fn still_covers(budgets: &[Budget], pod: &Evictee<'_>) -> bool {
+pub fn still_covers(budgets: &[DisruptionBudget], pod: &EvictionPod<'_>) -> bool {
     match budgets {
         [] => true,
         [budget] => {
@@ -138,14 +139,14 @@ pub fn still_covers(budgets: &[Budget], pod: &Evictee<'_>) -> bool {
     }
 }
 
-impl Budget {
-    /// Whether as many pods are healthy as are to be, so that one that isn't may go.
+impl DisruptionBudget {
+    /// Returns whether enough pods are healthy, so that an unhealthy pod may be evicted.
     fn is_met(&self) -> bool {
         self.current_healthy >= self.desired_healthy && self.desired_healthy > 0
     }
 
-    fn take(&self, disruptions_allowed: i32, at: UnixNanos) -> Taken {
-        Taken { budget: self.name.clone(), disruptions_allowed, at }
+    fn take(&self, disruptions_allowed: i32, at: UnixNanos) -> ReservedEviction {
+        ReservedEviction { budget: self.name.clone(), disruptions_allowed, at }
     }
 
     fn refuses(&self) -> Option<String> {

@@ -1,51 +1,52 @@
-//! What a Deployment keeps in service while it rolls out.
+//! The number of pods that a Deployment keeps in service during a rollout.
 //!
-//! The Deployment controller counts a pod as available until it is terminating or not Ready. A pod whose delete is held is neither, so
-//! it counts as one that stays. Mostly the controller then waits (`cleanupUnhealthyReplicas` takes more available pods than wanted for
-//! an error); but when the pod is of the ReplicaSet that is to have all pods, as after a rollback, the controller scales the others in
-//! further than `maxUnavailable` allows (`reconcileOldReplicaSets`, both in kubernetes/pkg/controller/deployment/rolling.go). What the
-//! ReplicaSets then want is right in the end, but not yet: so a pod leaves service only when enough others are in it.
+//! The Deployment controller counts a pod as available until it terminates or is not Ready. A pod whose delete is held
+//! still counts. Usually the controller then waits (`cleanupUnhealthyReplicas` treats more available pods than wanted
+//! as an error). But when the pod belongs to the ReplicaSet that is to have all pods, as after a rollback, the
+//! controller scales the others in further than `maxUnavailable` allows (`reconcileOldReplicaSets`, both in
+//! kubernetes/pkg/controller/deployment/rolling.go). The replica counts are right in the end, but not yet. So a pod
+//! leaves service only when enough others are in service.
 
 use std::collections::BTreeSet;
 
-/// A pod of a Deployment, of whichever of its ReplicaSets.
+/// A pod of any ReplicaSet of a Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Serving {
-    /// UID.
+pub struct RolloutPod {
+    /// The UID.
     pub uid: String,
-    /// Whether it is in service: available, and not on its way out.
+    /// True if the pod is available and not leaving service.
     pub in_service: bool,
-    /// Whether somebody wishes it gone.
-    pub wished: bool,
+    /// True if its deletion is requested.
+    pub requested: bool,
 }
 
-/// A Deployment's count of pods in service. It may be lost: a new leader counts anew, by the labels of the pods.
+/// The count of a Deployment's pods in service. A new leader counts again from the labels of the pods.
 #[derive(Clone, Debug, Default)]
 pub struct Rollout {
     at_least: usize,
     staying: BTreeSet<String>,
-    /// Allowed to leave; their labels may not say so yet.
+    /// The pods that may leave. Their labels may not show it yet.
     allowed: BTreeSet<String>,
 }
 
 impl Rollout {
-    /// Takes in what the API server has now: all pods, and how many are to be in service at least.
-    pub fn count(&mut self, at_least: usize, pods: &[Serving]) {
-        let wished: BTreeSet<&str> =
-            pods.iter().filter(|pod| pod.wished).map(|pod| pod.uid.as_str()).collect();
-        // One whose wish was taken back stays.
-        self.allowed.retain(|uid| wished.contains(uid.as_str()));
-        let stays = |pod: &&Serving| pod.in_service && !self.allowed.contains(&pod.uid);
+    /// Updates the count with the present pods and the number that must stay in service.
+    pub fn count(&mut self, at_least: usize, pods: &[RolloutPod]) {
+        let requested: BTreeSet<&str> =
+            pods.iter().filter(|pod| pod.requested).map(|pod| pod.uid.as_str()).collect();
+        // A pod whose request was withdrawn stays.
+        self.allowed.retain(|uid| requested.contains(uid.as_str()));
+        let stays = |pod: &&RolloutPod| pod.in_service && !self.allowed.contains(&pod.uid);
         self.staying = pods.iter().filter(stays).map(|pod| pod.uid.clone()).collect();
         self.at_least = at_least;
     }
 
-    /// Lets the pod `uid` leave service if as many as there should be are in service without it, or if it isn't in service itself.
+    /// Allows the pod `uid` to leave service if enough pods are in service without it, or if it is not in service.
     ///
     /// ```
-    /// use podward_core::deletion::{Rollout, Serving};
+    /// use podward_core::deletion::{Rollout, RolloutPod};
     ///
-    /// let pod = |uid: &str| Serving { uid: uid.to_owned(), in_service: true, wished: true };
+    /// let pod = |uid: &str| RolloutPod { uid: uid.to_owned(), in_service: true, requested: true };
     /// let mut rollout = Rollout::default();
     /// rollout.count(2, &[pod("a"), pod("b"), pod("c")]);
     /// assert_eq!(rollout.leave("a"), Ok(()));
@@ -53,7 +54,7 @@ impl Rollout {
     /// ```
     ///
     /// # Errors
-    /// Why it has to wait, in words.
+    /// Fails with the reason for which the pod has to wait.
     pub fn leave(&mut self, uid: &str) -> Result<(), String> {
         let (at_least, staying) = (self.at_least, self.staying.len());
         if !self.staying.contains(uid) {
@@ -76,8 +77,8 @@ mod tests {
 
     use super::*;
 
-    fn pod(uid: &str, in_service: bool, wished: bool) -> Serving {
-        Serving { uid: uid.to_owned(), in_service, wished }
+    fn pod(uid: &str, in_service: bool, requested: bool) -> RolloutPod {
+        RolloutPod { uid: uid.to_owned(), in_service, requested }
     }
 
     #[test]
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_allowed_to_leave_counts_as_gone_until_its_wish_is_taken_back() {
+    fn one_that_was_allowed_to_leave_counts_as_gone_until_its_request_is_taken_back() {
         let (a, b, c) = (pod("a", true, true), pod("b", true, true), pod("c", true, false));
         let mut rollout = Rollout::default();
         rollout.count(2, &[a.clone(), b.clone(), c.clone()]);
@@ -99,14 +100,14 @@ mod tests {
         rollout.count(2, &[a.clone(), b.clone(), c.clone()]);
         assert_eq!(rollout.leave("a"), Ok(()), "it may still");
         assert!(rollout.leave("b").is_err());
-        rollout.count(2, &[Serving { wished: false, ..a }, b, c]);
+        rollout.count(2, &[RolloutPod { requested: false, ..a }, b, c]);
         assert_eq!(rollout.leave("b"), Ok(()));
     }
 
     #[derive(Clone, Debug)]
     enum Event {
         Asked(usize),
-        /// The labels of all that may leave say so.
+        /// The labels show all pods that may leave.
         Written,
         Counted,
     }
@@ -120,7 +121,7 @@ mod tests {
                 prop_oneof![(0_usize..8).prop_map(Event::Asked), Just(Event::Written), Just(Event::Counted)], 1..40,
             ),
         ) {
-            let mut pods: Vec<Serving> =
+            let mut pods: Vec<RolloutPod> =
                 in_service.iter().enumerate().map(|(n, up)| pod(&n.to_string(), *up, true)).collect();
             let at_first = pods.iter().filter(|pod| pod.in_service).count();
             let mut left = BTreeSet::new();

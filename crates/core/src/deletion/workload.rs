@@ -1,84 +1,84 @@
-//! Whether a workload really has more pods than it wants.
+//! The check that a workload has more pods than it wants.
 //!
-//! A workload controller whose delete is refused tries again within milliseconds, and may choose other pods. So its wishes are
-//! counted: never more pods go than there are too many.
+//! A workload controller retries a refused delete within milliseconds and may choose other pods. So its requests are
+//! counted: never more pods are deleted than there are surplus pods.
 
 use std::collections::BTreeMap;
 
-/// What a workload wants, as far as it decides which of its pods may go.
+/// The replica counts of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// The workload is gone, is being deleted, or has given up: whatever its controller deletes may go.
+    /// The workload is gone, is being deleted, or has failed: its controller may delete any pod.
     Ending,
-    /// A ReplicaSet or a ReplicationController: so many pods, no matter which. Also a Job, of its active pods.
+    /// A ReplicaSet, a ReplicationController, or a Job with its active pods: any pods up to this count.
     Count {
-        /// How many it wants.
+        /// The wanted number of pods.
         wanted: u32,
     },
     /// A StatefulSet.
     StatefulSet {
         /// The first ordinal.
         start: u32,
-        /// How many pods it wants, from that one on.
+        /// The wanted number of pods from the first ordinal on.
         wanted: u32,
-        /// The revision that pods are updated to; `None` while the controller hasn't said which it is.
+        /// The revision that pods are updated to; `None` while the controller has not reported it.
         update_revision: Option<String>,
     },
-    /// A DaemonSet: its controller says which; no more than this many at a time.
+    /// A DaemonSet: its controller chooses the pods, up to a number at a time.
     DaemonSet {
-        /// How many may be on their way out at once.
+        /// The number of pods that may be deleted at a time.
         at_once: u32,
     },
 }
 
-/// How far the operation of a wish is.
+/// The progress of the operation of a request, the furthest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Progress {
-    /// The delete is under way.
+pub enum DeletionProgress {
+    /// The delete was sent.
     Leaving,
     /// The pod is out of service and may be deleted.
     Granted,
-    /// The numbers were counted, and the pod leaves service.
+    /// The replica counts allow the deletion, and the pod leaves service.
     Passed,
-    /// It was asked for.
-    Asked,
+    /// The deletion is requested.
+    Requested,
 }
 
-/// The wish that a member carries.
+/// The deletion request of a workload's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemberWish {
-    /// When, in nanoseconds since the Unix epoch.
+pub struct WorkloadPodRequest {
+    /// The time of the request, in nanoseconds since the Unix epoch.
     pub at: i64,
-    /// Whether the workload's own controller wished it.
+    /// True if the workload's own controller made the request.
     pub by_workload: bool,
-    /// How far it is.
-    pub progress: Progress,
+    /// The progress.
+    pub progress: DeletionProgress,
 }
 
-/// One active pod of a workload: neither terminating nor run to its end.
+/// An active pod of a workload: neither terminating nor finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Name.
+pub struct WorkloadPod {
+    /// The name.
     pub name: String,
-    /// UID.
+    /// The UID.
     pub uid: String,
     /// The label `controller-revision-hash`.
     pub revision: Option<String>,
-    /// The wish to delete it.
-    pub wish: Option<MemberWish>,
+    /// The deletion request.
+    pub request: Option<WorkloadPodRequest>,
 }
 
-/// What becomes of a workload's wish.
+/// The decision about a request of a workload's controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// The pod goes.
+    /// The pod may be deleted.
     Go,
-    /// The workload wants the pod, for this reason: the wish is refused, or taken back.
+    /// The workload wants the pod, for this reason: the request is refused or withdrawn.
     Keep(String),
 }
 
-/// The controller of `kind` (a pod's managing owner), by the accounts that the controllers of kube-controller-manager act under:
-/// one each, or, without `--use-service-account-credentials`, one for all.
+/// Returns whether `user` is the controller of the pod's owner: a service account of kube-controller-manager for each
+/// controller, or one for all without `--use-service-account-credentials`.
 #[must_use]
 pub fn is_by_workload(user: &str, owner_kind: Option<&str>) -> bool {
     let account = match owner_kind {
@@ -94,20 +94,20 @@ pub fn is_by_workload(user: &str, owner_kind: Option<&str>) -> bool {
 }
 
 impl Workload {
-    /// Rules on every wish of the workload's own controller among `members`: UID to ruling. Members whose wish others made are not in
-    /// it: they go, and count.
+    /// Decides on every request of the workload's own controller among `members`, by UID. Pods with a request of
+    /// another user are not in the result: they are deleted, and they count.
     ///
-    /// Of wishes that compete those that are furthest go first, then the oldest, then by name. So a ruling doesn't change by itself,
-    /// and when fewer pods are too many the newest wishes are taken back.
+    /// Competing requests are ordered by progress, then age, then name. So a decision does not change by itself, and
+    /// when there are fewer surplus pods the newest requests are withdrawn.
     ///
     /// ```
-    /// use podward_core::deletion::{Member, MemberWish, Progress, Ruling, Workload};
+    /// use podward_core::deletion::{WorkloadPod, WorkloadPodRequest, DeletionProgress, Ruling, Workload};
     ///
-    /// let pod = |name: &str, wished_at: Option<i64>| Member {
+    /// let pod = |name: &str, requested_at: Option<i64>| WorkloadPod {
     ///     name: name.to_owned(),
     ///     uid: name.to_owned(),
     ///     revision: None,
-    ///     wish: wished_at.map(|at| MemberWish { at, by_workload: true, progress: Progress::Asked }),
+    ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested }),
     /// };
     /// let members = [pod("a", Some(3)), pod("b", Some(1)), pod("c", Some(2)), pod("d", None)];
     /// let rulings = Workload::Count { wanted: 2 }.rule(&members);
@@ -116,16 +116,16 @@ impl Workload {
     /// assert!(matches!(rulings["a"], Ruling::Keep(_)), "the newest of three, where two are too many");
     /// ```
     #[must_use]
-    pub fn rule<'m>(&self, members: &'m [Member]) -> BTreeMap<&'m str, Ruling> {
-        let mut wishes: Vec<(&Member, MemberWish)> =
-            members.iter().filter_map(|member| Some((member, member.wish?))).collect();
-        let of_others = wishes.iter().filter(|(_, wish)| !wish.by_workload).count();
-        wishes.retain(|(_, wish)| wish.by_workload);
-        wishes.sort_by(|(one, a), (other, b)| {
+    pub fn rule<'m>(&self, members: &'m [WorkloadPod]) -> BTreeMap<&'m str, Ruling> {
+        let mut requests: Vec<(&WorkloadPod, WorkloadPodRequest)> =
+            members.iter().filter_map(|member| Some((member, member.request?))).collect();
+        let of_others = requests.iter().filter(|(_, request)| !request.by_workload).count();
+        requests.retain(|(_, request)| request.by_workload);
+        requests.sort_by(|(one, a), (other, b)| {
             (a.progress, a.at, &one.name).cmp(&(b.progress, b.at, &other.name))
         });
         let room = self.room(members.len()).map(|room| room.saturating_sub(of_others));
-        let rulings = wishes.iter().enumerate().map(|(place, (member, _))| {
+        let rulings = requests.iter().enumerate().map(|(place, (member, _))| {
             let ruling = match room {
                 Some(room) if place >= room => Ruling::Keep(self.full(members.len(), of_others)),
                 Some(_) => Ruling::Go,
@@ -136,14 +136,15 @@ impl Workload {
         rulings.collect()
     }
 
-    /// Whether `uid` may go if its workload wishes it at `at`, the latest of all.
+    /// Returns whether `uid` may be deleted if its workload requests it at `at`, the latest of all requests.
     ///
     /// # Errors
-    /// Why not, in words.
-    pub fn may_go(&self, members: &[Member], uid: &str, at: i64) -> Result<(), String> {
+    /// Fails with the reason for which the pod stays.
+    pub fn may_go(&self, members: &[WorkloadPod], uid: &str, at: i64) -> Result<(), String> {
         let mut members = members.to_vec();
-        for member in members.iter_mut().filter(|member| member.uid == uid && member.wish.is_none()) {
-            member.wish = Some(MemberWish { at, by_workload: true, progress: Progress::Asked });
+        for member in members.iter_mut().filter(|member| member.uid == uid && member.request.is_none()) {
+            member.request =
+                Some(WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested });
         }
         match self.rule(&members).remove(uid) {
             Some(Ruling::Keep(why)) => Err(why),
@@ -151,7 +152,7 @@ impl Workload {
         }
     }
 
-    /// How many of `active` pods may go in all; `None` where each pod is judged by itself.
+    /// Returns how many of `active` pods may be deleted; `None` when each pod is decided by itself.
     fn room(&self, active: usize) -> Option<usize> {
         match self {
             Workload::Count { wanted } => Some(active.saturating_sub(*wanted as usize)),
@@ -160,7 +161,7 @@ impl Workload {
         }
     }
 
-    fn rule_one(&self, member: &Member) -> Ruling {
+    fn rule_one(&self, member: &WorkloadPod) -> Ruling {
         let Workload::StatefulSet { start, wanted, update_revision } = self else { return Ruling::Go };
         let ordinal: Option<u32> = member.name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok());
         let wanted_ordinals = *start..start.saturating_add(*wanted);
@@ -168,11 +169,9 @@ impl Workload {
             return Ruling::Go;
         }
         match (update_revision, &member.revision) {
-            (None, _) => {
-                Ruling::Keep("its StatefulSet has not said yet which revision it updates to".to_owned())
-            }
+            (None, _) => Ruling::Keep("its StatefulSet has not reported its update revision yet".to_owned()),
             (Some(update), Some(own)) if update == own => Ruling::Keep(format!(
-                "its StatefulSet wants {wanted} pods, this one among them, and it is of the revision {own} that it is to be of"
+                "its StatefulSet wants {wanted} pods including this one, and the pod already has the wanted revision {own}"
             )),
             _ => Ruling::Go,
         }
@@ -181,15 +180,15 @@ impl Workload {
     fn full(&self, active: usize, of_others: usize) -> String {
         let others = match of_others {
             0 => String::new(),
-            some => format!(" ({some} of them on their way out at somebody else's wish)"),
+            some => format!(" ({some} of them being deleted for other requests)"),
         };
         match self {
             Workload::DaemonSet { at_once } => format!(
-                "its DaemonSet may have {} of its pods on their way out at a time, and has them",
+                "its DaemonSet may replace {} pods at a time, and that many are already being deleted",
                 (*at_once).max(1)
             ),
             Workload::Count { wanted } => format!(
-                "its workload has {active} active pods{others} and wants {wanted}; as many as are too many are on their way out already"
+                "its workload has {active} active pods{others} and wants {wanted}; all surplus pods are already being deleted"
             ),
             Workload::Ending | Workload::StatefulSet { .. } => String::new(),
         }

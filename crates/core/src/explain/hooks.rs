@@ -1,19 +1,20 @@
-//! What is said of hooks.
+//! The sentences about hooks.
 
 use std::fmt::Write;
 
-use crate::consumers::OpenQuestion;
-use crate::expected::ExpectedFinalizers;
-use crate::hooks::{DeadlinePolicy, Phase, hook_of};
-use crate::time::UnixNanos;
-use crate::view::PodView;
+use crate::hooks::OpenHookQuestion;
+use crate::hooks::{DeadlinePolicy, HookPhase};
+use crate::model::expected_finalizers::ExpectedFinalizers;
+use crate::model::hook_keys::hook_of_consumer_key;
+use crate::model::time::UnixNanos;
+use crate::model::view::PodView;
 
-/// Everybody who holds the pod: hooks by name, others by their finalizer. Empty when nobody does.
+/// Returns the consumers that use the pod: hooks by name, others by finalizer. Empty when there is none.
 pub(super) fn holders(pod: &PodView<'_>) -> String {
     let expected = pod.expected_finalizers().unwrap_or_default();
     let (mut hooks, mut others) = (Vec::new(), Vec::new());
     for finalizer in pod.protection_finalizers() {
-        match expected.employer(finalizer).and_then(hook_of) {
+        match expected.consumer(finalizer).and_then(hook_of_consumer_key) {
             Some(hook) => hooks.push(format!("hook {hook}")),
             None => others.push(finalizer),
         }
@@ -24,23 +25,23 @@ pub(super) fn holders(pod: &PodView<'_>) -> String {
     hooks.join(" and ")
 }
 
-/// Everybody who is expected to hold the pod and doesn't.
+/// Returns the consumers that are expected to use the pod and do not.
 pub(super) fn missing_consumers(pod: &PodView<'_>, expected: &ExpectedFinalizers) -> Vec<String> {
-    let named = |(employer, finalizer): (&str, &str)| match hook_of(employer) {
+    let named = |(consumer, finalizer): (&str, &str)| match hook_of_consumer_key(consumer) {
         Some(hook) => format!("hook {hook}"),
-        None => format!("{employer} (finalizer {finalizer})"),
+        None => format!("{consumer} (finalizer {finalizer})"),
     };
     expected.missing(pod.finalizers).map(named).collect()
 }
 
-/// Whether a hook is among those who are expected to hold the pod and don't.
+/// Returns whether a hook is among the missing consumers.
 pub(super) fn misses_hook(pod: &PodView<'_>, expected: &ExpectedFinalizers) -> bool {
-    expected.missing(pod.finalizers).any(|(employer, _)| hook_of(employer).is_some())
+    expected.missing(pod.finalizers).any(|(consumer, _)| hook_of_consumer_key(consumer).is_some())
 }
 
-/// The hooks that are asked in `phase` (for the operation `id`, if that is given), or `None`.
-pub(super) fn asked(open: &[OpenQuestion], phase: Phase, id: Option<&str>) -> Option<String> {
-    let is_for = |open: &&OpenQuestion| {
+/// Returns the hooks that are asked in `phase` (for the operation `id` if given), or `None`.
+pub(super) fn open_requests(open: &[OpenHookQuestion], phase: HookPhase, id: Option<&str>) -> Option<String> {
+    let is_for = |open: &&OpenHookQuestion| {
         let operations = &open.question.operations;
         open.question.phase == phase && id.is_none_or(|id| operations.iter().any(|(other, _)| other == id))
     };
@@ -49,35 +50,35 @@ pub(super) fn asked(open: &[OpenQuestion], phase: Phase, id: Option<&str>) -> Op
     (!names.is_empty()).then(|| names.join(" and "))
 }
 
-/// How a question stands: since when it is open, what the hook says, until when it is waited for and what happens then. `None` where
-/// nothing waits for the answer.
-pub(super) fn sentence(open: &OpenQuestion) -> Option<String> {
+/// Returns the state of a question: since when it is open, the answer of the hook, the deadline and its effect. `None`
+/// when nothing waits for the answer.
+pub(super) fn sentence(open: &OpenHookQuestion) -> Option<String> {
     let question = &open.question;
     if question.deadline == UnixNanos(i64::MAX) {
         return None;
     }
-    let mut said =
+    let mut text =
         format!("hook {}: {} since {}", question.hook, question.phase.as_str(), question.since.to_rfc3339());
     let _ = match (open.rejected, open.message.as_str()) {
-        (true, message) => write!(said, ", says no: {message}"),
-        (false, "") => write!(said, ", no answer yet"),
-        (false, message) => write!(said, ", {message}"),
+        (true, message) => write!(text, ", rejected: {message}"),
+        (false, "") => write!(text, ", no answer yet"),
+        (false, message) => write!(text, ", {message}"),
     };
     let deadline = question.deadline.to_rfc3339();
-    let can_undo = matches!(question.phase, Phase::PreCheck | Phase::Prepare);
+    let can_undo = matches!(question.phase, HookPhase::PreCheck | HookPhase::Prepare);
     let _ = match (open.overdue, open.policy) {
         (true, DeadlinePolicy::Hold) => {
-            write!(said, "; overdue since {deadline}, and waited for all the same")
+            write!(text, "; overdue since {deadline}, and the pod keeps waiting")
         }
         (true, DeadlinePolicy::Cancel) if !can_undo => {
-            write!(said, "; overdue since {deadline}, and waited for all the same")
+            write!(text, "; overdue since {deadline}, and the pod keeps waiting")
         }
-        (true, _) => write!(said, "; overdue since {deadline}"),
-        (false, DeadlinePolicy::Proceed) => write!(said, "; at {deadline} the pod goes on without it"),
+        (true, _) => write!(text, "; overdue since {deadline}"),
+        (false, DeadlinePolicy::Proceed) => write!(text, "; at {deadline} the pod continues without it"),
         (false, DeadlinePolicy::Cancel) if can_undo => {
-            write!(said, "; at {deadline} the operation is undone")
+            write!(text, "; at {deadline} the operation is undone")
         }
-        (false, _) => write!(said, "; due by {deadline}, and waited for after that"),
+        (false, _) => write!(text, "; due by {deadline}, and the pod keeps waiting after that"),
     };
-    Some(said)
+    Some(text)
 }

@@ -5,33 +5,33 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Why a selector can't be right.
+/// A selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InvalidSelector {
-    /// An operator that there is not.
+    /// The operator is unknown.
     #[error("operator {operator:?} of key {key:?} must be In, NotIn, Exists or DoesNotExist")]
     Operator {
-        /// The requirement's key.
+        /// The key of the requirement.
         key: String,
-        /// What stands there.
+        /// The operator.
         operator: String,
     },
-    /// In or NotIn without values, Exists or DoesNotExist with some.
+    /// In or NotIn has no values, or Exists or DoesNotExist has some.
     #[error("operator {operator} of key {key:?} needs {}", if *wants_values { "at least one value" } else { "no values" })]
     Values {
-        /// The requirement's key.
+        /// The key of the requirement.
         key: String,
-        /// Its operator.
+        /// The operator.
         operator: String,
-        /// Whether values are missing, or too many.
+        /// True if values are missing; false if there must be none.
         wants_values: bool,
     },
-    /// Requirements that exclude each other.
+    /// The requirements exclude each other.
     #[error("nothing can match: {0}")]
     MatchesNothing(String),
 }
 
-/// A compiled selector. All of it has to match; an empty one matches everything.
+/// A compiled selector. All requirements must match. An empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     requirements: Vec<(String, Requirement)>,
@@ -40,9 +40,9 @@ pub struct Selector {
 /// A label that every match of a selector has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor<'a> {
-    /// Its key.
+    /// The key.
     pub key: &'a str,
-    /// The values that it may have; `None` for any.
+    /// The allowed values; `None` allows any value.
     pub values: Option<&'a BTreeSet<String>>,
 }
 
@@ -55,7 +55,7 @@ enum Requirement {
 }
 
 impl Selector {
-    /// Matches everything.
+    /// Returns the selector that matches everything.
     #[must_use]
     pub fn everything() -> Self {
         Self::default()
@@ -64,7 +64,7 @@ impl Selector {
     /// Compiles `matchLabels` and `matchExpressions` (key, operator, values).
     ///
     /// # Errors
-    /// When an expression is malformed, or no labels can match all of them.
+    /// Fails when an expression is malformed, or no labels can match.
     pub fn new(
         equal: BTreeMap<String, String>,
         expressions: impl IntoIterator<Item = (String, String, Vec<String>)>,
@@ -79,7 +79,7 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Whether `labels` match.
+    /// Returns whether `labels` match.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.requirements.iter().all(|(key, requirement)| {
@@ -93,8 +93,8 @@ impl Selector {
         })
     }
 
-    /// Labels that every match has, in the order of the requirements: to look selectors up by, instead of trying each. None for a selector
-    /// that only says what must not be there, or nothing.
+    /// Returns the labels that every match has, in the order of the requirements, so that selectors can be indexed by
+    /// them. Empty for a selector that only excludes labels, or has no requirement.
     pub fn anchors(&self) -> impl Iterator<Item = Anchor<'_>> {
         self.requirements.iter().filter_map(|(key, requirement)| match requirement {
             Requirement::In(values) => Some(Anchor { key, values: Some(values) }),
@@ -136,7 +136,7 @@ impl Selector {
     }
 }
 
-/// As Kubernetes writes selectors: `app=web,tier in (back,front),!old`.
+/// Formats the selector as Kubernetes does: `app=web,tier in (back,front),!old`.
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (key, requirement)) in self.requirements.iter().enumerate() {

@@ -1,22 +1,24 @@
-//! All hooks of a cluster.
+//! The hooks of a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Hook, finalizer_of};
+use crate::model::hook_keys::hook_finalizer;
 
-/// All hooks, to be asked which of them a pod concerns.
+use super::hook::Hook;
+
+/// All hooks of a cluster, indexed for the lookup by pod.
 #[derive(Clone, Debug, Default)]
 pub struct HookSet {
     hooks: BTreeMap<String, Arc<Hook>>,
     by_finalizer: BTreeMap<String, Arc<Hook>>,
 }
 
-/// There are no hooks.
+/// The empty set.
 pub(crate) static NO_HOOKS: HookSet = HookSet { hooks: BTreeMap::new(), by_finalizer: BTreeMap::new() };
 
 impl HookSet {
-    /// A set of these hooks; of two with the same name the later counts.
+    /// Returns a set of these hooks. Of two hooks with the same name the later one wins.
     #[must_use]
     pub fn new(hooks: impl IntoIterator<Item = Hook>) -> Self {
         let mut set = Self::default();
@@ -24,34 +26,34 @@ impl HookSet {
         set
     }
 
-    /// Adds `hook`, in the place of the one with its name. The others cost nothing, however many there are.
+    /// Adds `hook` and replaces a hook with the same name.
     pub fn put(&mut self, hook: Hook) {
         let (name, hook) = (hook.name.clone(), Arc::new(hook));
-        self.by_finalizer.insert(finalizer_of(&name), hook.clone());
+        self.by_finalizer.insert(hook_finalizer(&name), hook.clone());
         self.hooks.insert(name, hook);
     }
 
-    /// Takes the hook `name` out.
+    /// Removes the hook `name`.
     pub fn remove(&mut self, name: &str) {
         if self.hooks.remove(name).is_some() {
-            self.by_finalizer.remove(&finalizer_of(name));
+            self.by_finalizer.remove(&hook_finalizer(name));
         }
     }
 
-    /// The hook whose finalizer this is.
+    /// Returns the hook with this finalizer.
     #[must_use]
     pub fn owner_of(&self, finalizer: &str) -> Option<&Arc<Hook>> {
         self.by_finalizer.get(finalizer)
     }
 
-    /// The hook `name`.
+    /// Returns the hook `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Hook>> {
         self.hooks.get(name)
     }
 
-    /// The hooks that a pod with these labels, in a namespace with those, concerns, by name. Whether it has opted in is the caller's
-    /// to know.
+    /// Returns the hooks that apply to a pod with these labels in a namespace with those labels, by name. The caller
+    /// checks whether the pod has opted in.
     pub fn matching<'a>(
         &'a self,
         pod_labels: &'a BTreeMap<String, String>,
@@ -60,7 +62,7 @@ impl HookSet {
         self.hooks.values().filter(move |hook| hook.concerns(pod_labels, namespace_labels))
     }
 
-    /// All of them, by name.
+    /// Returns all hooks by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Hook>> {
         self.hooks.values()
     }
@@ -70,14 +72,14 @@ impl HookSet {
 mod tests {
     use super::*;
     use crate::PostCheckRejection;
-    use crate::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Phase, Selector};
+    use crate::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, HookPhase, Selector};
 
     fn hook(name: &str, order: i32) -> Hook {
         Hook {
             name: name.to_owned(),
             pod_selector: Selector::everything(),
             namespace_selector: Selector::everything(),
-            phases: vec![Phase::Prepare],
+            phases: vec![HookPhase::Prepare],
             operation_types: Vec::new(),
             order,
             deadline_nanoseconds: 1,
@@ -97,8 +99,8 @@ mod tests {
         set.remove("never there");
         let names: Vec<_> = set.iter().map(|hook| (hook.name.as_str(), hook.order)).collect();
         assert_eq!(names, [("b", 2), ("c", 1)]);
-        assert!(set.owner_of(&finalizer_of("a")).is_none());
-        assert_eq!(set.owner_of(&finalizer_of("b")).map(|hook| hook.order), Some(2));
+        assert!(set.owner_of(&hook_finalizer("a")).is_none());
+        assert_eq!(set.owner_of(&hook_finalizer("b")).map(|hook| hook.order), Some(2));
         assert_eq!(set.get("b").map(|hook| hook.order), Some(2));
     }
 }

@@ -1,33 +1,37 @@
-//! What people are told of a rule that refuses.
+//! Advice for people about a rule that refuses.
 
-use super::Check;
+use super::rule_set::RuleCheck;
 
-impl Check {
-    /// What kind of rule it is: the field of the rule that says what it wants.
+impl RuleCheck {
+    /// Returns the kind of the rule: the field of the rule that it sets.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
-            Check::Nothing => "nothing",
-            Check::Available(_) => "availablePolicy",
-            Check::Labels(_) => "labelCheck",
-            Check::Webhook => "webhook",
-            Check::Unreadable(_) => "unreadable",
+            RuleCheck::Nothing => "nothing",
+            RuleCheck::Available(_) => "availablePolicy",
+            RuleCheck::Labels(_) => "labelCheck",
+            RuleCheck::Webhook => "webhook",
+            RuleCheck::Unreadable(_) => "unreadable",
         }
     }
 
-    /// What comes next when it refuses a pod, and what people can do about it.
+    /// Returns what comes next after a refusal, and what people can do.
     #[must_use]
     pub const fn next_step(&self) -> &'static str {
         match self {
-            Check::Nothing => "nothing is asked",
-            Check::Available(_) => {
-                "the pod is next, the oldest first, when enough others are in service again; look for pods that don't come back, or allow more"
+            RuleCheck::Nothing => "the rule checks nothing",
+            RuleCheck::Available(_) => {
+                "pods continue in the order of their requests when enough other pods are in service; look for pods that do not become available, or allow more unavailable pods"
             }
-            Check::Labels(_) => "the pod goes on as soon as its labels match; who sets them has to agree",
-            Check::Webhook => {
-                "the webhook is asked again by itself; who runs it knows why, and events of the PodTransitionRule say whether it fails"
+            RuleCheck::Labels(_) => {
+                "the pod continues as soon as its labels match; ask the owner of the labels"
             }
-            Check::Unreadable(_) => "correct the PodTransitionRule: its condition Accepted says where",
+            RuleCheck::Webhook => {
+                "Podward calls the webhook again automatically; its owner knows the reason, and events of the PodTransitionRule report failures"
+            }
+            RuleCheck::Unreadable(_) => {
+                "correct the PodTransitionRule: its condition Accepted reports the error"
+            }
         }
     }
 }

@@ -1,19 +1,18 @@
-//! Which rule sets select a pod.
+//! The index of rule sets by the labels that they select.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::RuleSet;
+use super::rule_set::RuleSet;
 use crate::hooks::Anchor;
 
-/// All rule sets, by namespace, and there by a label that all pods have which they select: by key and value, or by the key alone where the
-/// selector has nothing but `Exists`. Of several such labels it is the one by which the fewest are found so far, so that a label that all
-/// pods have (`app=web` beside `shard=7`) doesn't lead to all rule sets.
+/// All rule sets by namespace, and in a namespace by a label that every selected pod has: by key and value, or by key
+/// alone for `Exists`. Of several such labels the index uses the one with the fewest rule sets so far, so that a label
+/// which all pods have (`app=web` beside `shard=7`) does not lead to all rule sets.
 ///
-/// What a pod costs grows with its labels, and with the rule sets that are found by one of these, not with the others. Those that have no
-/// such label, because they only say what must not be there (`NotIn`, `DoesNotExist`) or nothing at all, are tried against every pod of
-/// their namespace. That is near to the least that can be done: they select every pod that doesn't have what they exclude, which most pods
-/// don't, and who selects a pod has to be told anyway.
+/// The cost of a lookup grows with the labels of the pod and the rule sets that are found by one of them. A rule set
+/// without such a label (`NotIn`, `DoesNotExist`, or an empty selector) is compared with every pod of its namespace.
+/// This is close to the minimum: such a rule set selects most pods.
 #[derive(Clone, Debug, Default)]
 pub struct RuleIndex {
     namespaces: HashMap<String, Namespace>,
@@ -23,18 +22,18 @@ pub struct RuleIndex {
 struct Namespace {
     sets: BTreeMap<String, Entry>,
     by_key: HashMap<String, OfKey>,
-    /// Those that can't be told by a label.
+    /// The rule sets that cannot be found by a label.
     others: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     set: Arc<RuleSet>,
-    /// The place, among its selector's anchors, of the label that it is found by.
+    /// The index of the label among the selector's anchors.
     anchor: Option<usize>,
 }
 
-/// Names of rule sets that are found by a label with this key.
+/// The names of rule sets that are found by a label with this key.
 #[derive(Clone, Debug, Default)]
 struct OfKey {
     by_value: HashMap<String, BTreeSet<String>>,
@@ -42,7 +41,7 @@ struct OfKey {
 }
 
 impl RuleIndex {
-    /// Puts `set` in, in the place of the one with its name.
+    /// Adds `set` and replaces a rule set with the same name.
     pub fn put(&mut self, set: Arc<RuleSet>) {
         self.remove(&set.namespace, &set.name);
         let namespace = self.namespaces.entry(set.namespace.clone()).or_default();
@@ -57,7 +56,7 @@ impl RuleIndex {
         namespace.sets.insert(set.name.clone(), Entry { set, anchor });
     }
 
-    /// Takes the rule set out; gives it, if it was there.
+    /// Removes and returns the rule set.
     pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<RuleSet>> {
         let found = self.namespaces.get_mut(namespace)?;
         let Entry { set, anchor } = found.sets.remove(name)?;
@@ -71,13 +70,13 @@ impl RuleIndex {
         Some(set)
     }
 
-    /// The rule set `name`.
+    /// Returns the rule set `name`.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<RuleSet>> {
         Some(&self.namespaces.get(namespace)?.sets.get(name)?.set)
     }
 
-    /// The rule sets of `namespace`, by name.
+    /// Returns the rule sets of `namespace` by name.
     pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<RuleSet>> {
         self.namespaces
             .get(namespace)
@@ -85,7 +84,7 @@ impl RuleIndex {
             .flat_map(|found| found.sets.values().map(|entry| &entry.set))
     }
 
-    /// The rule sets that select a pod of `namespace` with these labels, by name.
+    /// Returns the rule sets that select a pod of `namespace` with these labels, by name.
     #[must_use]
     pub fn selecting(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Vec<&Arc<RuleSet>> {
         let Some(found) = self.namespaces.get(namespace) else { return Vec::new() };
@@ -96,7 +95,7 @@ impl RuleIndex {
 }
 
 impl Namespace {
-    /// Names of those that a pod with these labels is tried against.
+    /// Returns the names of the rule sets to compare with these labels.
     fn candidates(&self, labels: &BTreeMap<String, String>) -> BTreeSet<&String> {
         let by_label = labels.iter().filter_map(|(key, value)| Some((self.by_key.get(key)?, value)));
         let names = by_label.flat_map(|(of_key, value)| {
@@ -105,7 +104,7 @@ impl Namespace {
         names.chain(&self.others).collect()
     }
 
-    /// How many are found by that label of a pod, whatever its value.
+    /// Returns the number of rule sets under the label, whatever its value is.
     fn crowd(&self, anchor: &Anchor<'_>) -> usize {
         let Some(of_key) = self.by_key.get(anchor.key) else { return 0 };
         match anchor.values {
@@ -159,7 +158,7 @@ mod tests {
         entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// 5,000 rule sets with the selector that `of` gives, beside one that selects what has `app=web`.
+    /// Builds 5,000 rule sets with the selector that `of` returns, and one that selects `app=web`.
     fn index(of: impl Fn(&str) -> (BTreeMap<String, String>, Vec<String>)) -> RuleIndex {
         let mut index = RuleIndex::default();
         let mut put = |name: &str, equal: BTreeMap<String, String>, exists: Vec<String>| {

@@ -1,48 +1,48 @@
-//! How many pods may be unavailable.
+//! The policy for the number of unavailable pods.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// Why a number of pods can't be read.
+/// A number of pods cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InvalidAmount {
-    /// Neither a number nor a percentage, or less than none.
+    /// The value is neither a number nor a percentage, or is negative.
     #[error("{0:?} must be a number of pods, or a percentage of them such as \"25%\", and not less than 0")]
     Value(String),
-    /// A number of an `expFunc`.
+    /// A number of an `expFunc` cannot be read.
     #[error("{field} of expFunc is {text:?} and must be a number such as \"0.5\"")]
     Function {
         /// `coeff` or `pow`.
         field: &'static str,
-        /// What stands there.
+        /// The value.
         text: String,
     },
 }
 
-/// A number of pods, or a percentage of all.
+/// A number of pods, or a percentage of all pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many.
+    /// A number of pods.
     Pods(u32),
-    /// So many of a hundred; may be more than a hundred.
+    /// A percentage; may be more than 100.
     Percent(u32),
 }
 
 impl Amount {
-    /// Reads a text: a percentage. A number of pods is no text on the wire.
+    /// Reads a percentage. In the API a number of pods is not a string.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails when the text is not a percentage.
     pub fn percentage(text: &str) -> Result<Self, InvalidAmount> {
         let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
         percent.map(Amount::Percent).ok_or_else(|| InvalidAmount::Value(text.to_owned()))
     }
 
-    /// Takes a number of pods.
+    /// Returns the amount for a number of pods.
     ///
     /// # Errors
-    /// When it is less than 0.
+    /// Fails when the number is negative.
     pub fn pods(number: i32) -> Result<Self, InvalidAmount> {
         u32::try_from(number).map(Amount::Pods).map_err(|_| InvalidAmount::Value(number.to_string()))
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// `coeff * x ^ pow`, with x the number of selected pods (the reference's comment on its type; it never evaluates it).
+/// `coeff * x ^ pow`, where x is the number of selected pods (the comment in the reference, which never evaluates it).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpFunc {
     coeff: f64,
@@ -65,10 +65,10 @@ pub struct ExpFunc {
 }
 
 impl ExpFunc {
-    /// Reads the two numbers; each is 1 where it isn't set.
+    /// Reads the two numbers. The default of each is 1.
     ///
     /// # Errors
-    /// When one is not a finite number.
+    /// Fails when a number is not finite.
     pub fn new(coeff: Option<&str>, pow: Option<&str>) -> Result<Self, InvalidAmount> {
         let number = |field, text: Option<&str>| {
             let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(1.0) };
@@ -78,7 +78,7 @@ impl ExpFunc {
         Ok(ExpFunc { coeff: number("coeff", coeff)?, pow: number("pow", pow)? })
     }
 
-    /// Its value for `pods`. One that is a whole number but for the error of the arithmetic is that number.
+    /// Returns the value for `pods`. A value within the rounding error of a whole number is that number.
     fn at(self, pods: u32) -> f64 {
         let value = self.coeff * f64::from(pods).powf(self.pow);
         let whole = value.round();
@@ -86,10 +86,10 @@ impl ExpFunc {
     }
 }
 
-/// What bounds a number of pods.
+/// A limit of a number of pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// A number or percentage.
+    /// A number or a percentage.
     Amount(Amount),
     /// A function of the number of selected pods.
     Function(ExpFunc),
@@ -117,24 +117,24 @@ fn part(hundredfold: u64, add: u64) -> u32 {
     u32::try_from((hundredfold + add) / 100).unwrap_or(u32::MAX)
 }
 
-/// What is less than none, or no number, is none; what is too large is the largest.
+/// A negative value, or none, counts as 0; a value that is too large counts as the maximum.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole(value: f64) -> u32 {
-    // Such a cast saturates.
+    // The cast saturates.
     value as u32
 }
 
-/// How many of the selected pods may be unavailable. Of several limits the strictest counts.
+/// The number of selected pods that may be unavailable. Of several limits the strictest counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AvailablePolicy {
-    /// The most that may be unavailable; fractions are rounded up, as in the reference. None: as many as there are.
+    /// The maximum of unavailable pods, rounded up as in the reference. Without an entry there is no maximum.
     pub max_unavailable: Vec<Limit>,
-    /// The fewest that must stay available; fractions are rounded down, as in the reference. None: none.
+    /// The minimum of available pods, rounded down as in the reference. Without an entry there is no minimum.
     pub min_available: Vec<Limit>,
 }
 
 impl AvailablePolicy {
-    /// The most of `pods` that may be unavailable.
+    /// Returns the maximum of unavailable pods among `pods`.
     ///
     /// ```
     /// use podward_core::rules::{Amount, AvailablePolicy, ExpFunc, Limit};
@@ -151,7 +151,7 @@ impl AvailablePolicy {
         self.max_unavailable.iter().map(|limit| limit.rounded_up(pods)).min().unwrap_or(pods)
     }
 
-    /// The fewest of `pods` that must stay available.
+    /// Returns the minimum of available pods among `pods`.
     #[must_use]
     pub fn fewest_available(&self, pods: u32) -> u32 {
         self.min_available.iter().map(|limit| limit.rounded_down(pods)).max().unwrap_or(0)

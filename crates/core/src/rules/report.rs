@@ -5,56 +5,58 @@ use std::collections::{BTreeMap, HashSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::asking::CheckStage;
+use super::evaluate::RuleRefusal;
 use super::json_room::JsonRoom;
-use super::judge::Refusal;
-use super::settle::{Member, Settlement, Verdict};
+use super::refusal_cause::RefusalCause;
+use super::request::CheckStage;
+use super::settle::{RuleMember, RuleSettlement, RuleVerdict};
 
-/// The names of pods may take so many bytes as JSON.
+/// The size limit of the pod names, in bytes of JSON.
 const TARGETS_LIMIT: usize = 32 * 1024;
-/// What is said to single pods may take so many bytes as JSON. With the names, the ledger and what webhooks keep there
-/// the status stays under 256 KiB.
+/// The size limit of the details of pods, in bytes of JSON. With the names, the grants and the state of webhooks the
+/// status stays under 256 KiB.
 const DETAILS_LIMIT: usize = 96 * 1024;
-/// The names and reasons of rules that are said to one pod may take so many bytes as JSON, in the status and in the pod's annotation. The
-/// longest refusal there can be has half of that.
+/// The size limit of the rule names and reasons for one pod, in bytes of JSON, in the status and in the annotation. The
+/// longest refusal has half of that.
 const DETAIL_LIMIT: usize = 8 * 1024;
 
-// What is written of it stands in the resource's schema, too: without links.
-/// What the rules say to a pod. Also the value of the pod's annotation `detail.podtransitionrule.kusionstack.io/<object>`, without
-/// name and passed rules.
+// The comments are also the descriptions in the CRD, so they have no links.
+/// The result of the rules for a pod. Also the value of the annotation
+/// `detail.podtransitionrule.kusionstack.io/<object>` of the pod, without name and passed rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Detail {
-    /// The pod.
+pub struct RuleDetail {
+    /// The name of the pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The stage that it is in.
+    /// The stage of the check.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stage: String,
-    /// Whether it has passed all rules of the stage.
+    /// True if the pod has passed all rules of the stage.
     pub passed: bool,
-    /// Rules that it has passed.
+    /// The rules that the pod has passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_rules: Vec<String>,
-    /// Rules that it has not, and why.
+    /// The rules that the pod has not passed, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reject_info: Vec<Refusal>,
+    pub reject_info: Vec<RuleRefusal>,
 }
 
-impl Detail {
-    /// The value of the pod's annotation: what fits of it, the first refusals first.
+impl RuleDetail {
+    /// Returns the value of the annotation: as many refusals as fit, in their order.
     #[must_use]
     pub fn annotation(&self) -> String {
-        let short = Detail { name: String::new(), passed_rules: Vec::new(), ..self.clone() };
+        let short = RuleDetail { name: String::new(), passed_rules: Vec::new(), ..self.clone() };
         serde_json::to_string(&short.cut()).unwrap_or_default()
     }
 
-    /// Adds what was said to one more asking of the stage.
-    pub fn add(&mut self, passed: &[String], refusals: &[Refusal]) {
+    /// Adds the result of another request of the stage.
+    pub fn add(&mut self, passed: &[String], refusals: &[RuleRefusal]) {
         self.passed &= refusals.is_empty();
         for refusal in refusals {
             if !self.reject_info.iter().any(|known| known.rule_name == refusal.rule_name) {
-                self.reject_info.push(refusal.clone());
+                // Without the cause, so that it equals the refusal that was read from the status.
+                self.reject_info.push(refusal.clone().because(RefusalCause::default()));
             }
         }
         for rule in passed {
@@ -62,11 +64,11 @@ impl Detail {
                 self.passed_rules.push(rule.clone());
             }
         }
-        let Detail { passed_rules, reject_info, .. } = self;
+        let RuleDetail { passed_rules, reject_info, .. } = self;
         passed_rules.retain(|rule| !reject_info.iter().any(|refusal| &refusal.rule_name == rule));
     }
 
-    /// The first refusals that fit, then the first rules that were passed.
+    /// Keeps the first refusals that fit, then the first passed rules.
     fn cut(mut self) -> Self {
         let mut room = JsonRoom(DETAIL_LIMIT);
         self.reject_info.truncate(self.reject_info.iter().take_while(|refusal| room.fits(refusal)).count());
@@ -75,23 +77,25 @@ impl Detail {
     }
 }
 
-/// What the status says of the pods of one rule set.
+/// The status of a rule set's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Names of selected pods: first those that wait, the oldest first, then the others by name; as many as fit.
+pub struct RuleReport {
+    /// The names of selected pods, as many as fit: waiting pods first, the oldest first, then the others by name.
     pub targets: Vec<String>,
-    /// How many pods are selected.
+    /// The number of selected pods.
     pub target_count: u32,
-    /// How many of them wait for a rule.
+    /// The number of selected pods that wait for a rule.
     pub waiting_count: u32,
-    /// What is said to those that are in a check: first those that wait, the oldest first; as many as fit.
-    pub details: Vec<Detail>,
+    /// The results of pods in a check, as many as fit: waiting pods first, the oldest first.
+    pub details: Vec<RuleDetail>,
 }
 
-/// The reports on all rule sets, in step with them, of a decision about `members`. What they take grows with the pods that each selects.
+/// Returns the reports of all rule sets, in their order, about a decision on `members`. The cost grows with the number
+/// of selected pods.
 #[must_use]
-pub fn reports(members: &[Member<'_>], settlement: &Settlement) -> Vec<Report> {
-    let mut found: Vec<(Vec<&Member<'_>>, Vec<&Verdict>)> = vec![Default::default(); settlement.rooms.len()];
+pub fn rule_reports(members: &[RuleMember<'_>], settlement: &RuleSettlement) -> Vec<RuleReport> {
+    let mut found: Vec<(Vec<&RuleMember<'_>>, Vec<&RuleVerdict>)> =
+        vec![Default::default(); settlement.rooms.len()];
     for member in members {
         for set in member.sets {
             found[*set].0.push(member);
@@ -103,23 +107,23 @@ pub fn reports(members: &[Member<'_>], settlement: &Settlement) -> Vec<Report> {
     found.into_iter().map(|(selected, verdicts)| report(members, &selected, &verdicts)).collect()
 }
 
-/// The report on one of them, which selects `selected`, and said `verdicts`.
-fn report(members: &[Member<'_>], selected: &[&Member<'_>], verdicts: &[&Verdict]) -> Report {
-    let mut of_member: BTreeMap<usize, (i64, Detail)> = BTreeMap::new();
+/// Returns the report of one rule set that selects `selected` and has `verdicts`.
+fn report(members: &[RuleMember<'_>], selected: &[&RuleMember<'_>], verdicts: &[&RuleVerdict]) -> RuleReport {
+    let mut of_member: BTreeMap<usize, (i64, RuleDetail)> = BTreeMap::new();
     for verdict in verdicts {
-        let Member { pod, askings, .. } = &members[verdict.member];
-        let asking = &askings[verdict.asking];
+        let RuleMember { pod, check_requests, .. } = &members[verdict.member];
+        let check_request = &check_requests[verdict.check_request];
         let (since, detail) = of_member.entry(verdict.member).or_insert_with(|| {
-            let (name, stage) = (pod.name.to_owned(), asking.stage.as_str().to_owned());
-            (i64::MAX, Detail { name, stage, passed: true, ..Detail::default() })
+            let (name, stage) = (pod.name.to_owned(), check_request.stage.as_str().to_owned());
+            (i64::MAX, RuleDetail { name, stage, passed: true, ..RuleDetail::default() })
         });
-        *since = (*since).min(asking.since());
-        if asking.stage == CheckStage::PreCheck || detail.stage == asking.stage.as_str() {
+        *since = (*since).min(check_request.since());
+        if check_request.stage == CheckStage::PreCheck || detail.stage == check_request.stage.as_str() {
             detail.add(&verdict.passed, &verdict.refusals);
         }
     }
-    // In the order that they stand in the report: those that wait first, then by the time that they ask since, then by name.
-    let mut found: BTreeMap<(bool, i64, &str), Detail> = BTreeMap::new();
+    // In the order of the report: waiting pods first, then by the time of the request, then by name.
+    let mut found: BTreeMap<(bool, i64, &str), RuleDetail> = BTreeMap::new();
     for (member, (since, detail)) in of_member {
         found.insert((detail.passed, since, members[member].pod.name), detail);
     }
@@ -130,7 +134,7 @@ fn report(members: &[Member<'_>], selected: &[&Member<'_>], verdicts: &[&Verdict
     let mut rest: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
     rest.sort_unstable();
     let (mut targets, mut details) = (JsonRoom(TARGETS_LIMIT), JsonRoom(DETAILS_LIMIT));
-    Report {
+    RuleReport {
         target_count: u32::try_from(selected.len()).unwrap_or(u32::MAX),
         waiting_count: u32::try_from(first.len()).unwrap_or(u32::MAX),
         targets: first
@@ -139,6 +143,6 @@ fn report(members: &[Member<'_>], selected: &[&Member<'_>], verdicts: &[&Verdict
             .take_while(|name| targets.fits(name))
             .map(|name| (*name).to_owned())
             .collect(),
-        details: found.into_values().map(Detail::cut).take_while(|detail| details.fits(detail)).collect(),
+        details: found.into_values().map(RuleDetail::cut).take_while(|detail| details.fits(detail)).collect(),
     }
 }

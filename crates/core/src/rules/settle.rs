@@ -1,162 +1,166 @@
-//! Who gets room: one decision about all rule sets and pods of a namespace.
+//! The decision about room in budgets, for all rule sets and pods of a namespace.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::asking::Asking;
-use super::judge::{Answers, Judgement, Refusal, Subject};
-use super::ledger::{GRANTS_LIMIT, Grant, Ledger};
+use super::evaluate::{RuleDecision, RulePod, RuleRefusal, WebhookAnswers};
+use super::grants::{GRANTS_LIMIT, Grant, Grants};
 use super::policy::AvailablePolicy;
-use super::{Check, RuleSet};
+use super::refusal_cause::RefusalCause;
+use super::request::CheckRequest;
+use super::rule_set::{RuleCheck, RuleSet};
 
-/// A rule set, and what counts for its budgets.
+/// A rule set with the data for its budgets.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget<'a> {
+pub struct RuleBudget<'a> {
     /// The rule set.
     pub set: &'a RuleSet,
-    /// Its ledger, as it is stored.
-    pub ledger: &'a Ledger,
-    /// How many pods its owners want that don't exist: for each owner of a selected pod the replicas that it wants, less its pods; never
-    /// less than none.
+    /// The stored grants.
+    pub stored_grants: &'a Grants,
+    /// The number of missing pods: for each owner of a selected pod its replicas less its pods, at least 0.
     pub missing: u32,
-    /// Whether the pods were read after the ledger's last write, or are known to whoever wrote it, who is the one that decides now. Where
-    /// they were not nothing is given and nothing dropped.
+    /// True if the pods were read after the last write of the grants, or this process wrote them. Otherwise nothing is
+    /// granted or dropped.
     pub is_current: bool,
 }
 
-/// A pod of the namespace. Those that are being deleted, have run to their end or haven't opted in are not among them.
+/// A pod of the namespace. Pods that are being deleted, are finished or have not opted in are excluded.
 #[derive(Clone, Copy, Debug)]
-pub struct Member<'a> {
+pub struct RuleMember<'a> {
     /// The pod.
-    pub pod: Subject<'a>,
-    /// What it asks for; see [`askings`](super::askings).
-    pub askings: &'a [Asking],
-    /// The rule sets that select it: places in the list of them, each once, in ascending order.
+    pub pod: RulePod<'a>,
+    /// The requests of the pod; see [`check_requests`](super::check_requests).
+    pub check_requests: &'a [CheckRequest],
+    /// The indexes of the rule sets that select the pod, in ascending order without duplicates.
     pub sets: &'a [usize],
 }
 
-/// What all who are asked besides rules (hooks, and whoever else) say to an asking.
+/// The answer of all checks besides rules, such as hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
-    /// Nobody knows yet: nothing is given, and what was given stays.
-    Unheard,
-    /// None of them refuses.
+pub enum OtherChecks {
+    /// Unknown: nothing is granted, and existing grants stay.
+    Unknown,
+    /// No other check refuses.
     Agree,
-    /// Somebody refuses.
+    /// Another check refuses.
     Refuse,
 }
 
-/// How a rule set's budgets stand.
+/// The state of a rule set's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// The pods that it selects.
+pub struct BudgetRoom {
+    /// The number of selected pods.
     pub selected: u32,
-    /// Those that are unavailable.
+    /// The number of unavailable pods.
     pub unavailable: u32,
-    /// Those that are available still, and were given room.
+    /// The number of pods that are still available and have a grant.
     pub granted: u32,
-    /// [`Budget::missing`].
+    /// [`RuleBudget::missing`].
     pub missing: u32,
 }
 
-/// What one rule set says to one asking of one pod.
+/// The result of one rule set for one request of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The pod: its place in the list of members.
+pub struct RuleVerdict {
+    /// The index of the pod in the list of members.
     pub member: usize,
-    /// The asking: its place in [`Member::askings`].
-    pub asking: usize,
-    /// The rule set: its place in the list of them.
+    /// The index of the request in [`RuleMember::check_requests`].
+    pub check_request: usize,
+    /// The index of the rule set.
     pub set: usize,
-    /// The rules that it has passed.
+    /// The rules that the pod has passed.
     pub passed: Vec<String>,
-    /// All that it hasn't, and why.
-    pub refusals: Vec<Refusal>,
-    /// The webhook rules that are to be asked about it.
+    /// The rules that the pod has not passed, with reasons.
+    pub refusals: Vec<RuleRefusal>,
+    /// The webhook rules to ask.
     pub ask: Vec<String>,
 }
 
-/// What comes of a decision.
+/// The result of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settlement {
-    /// For each rule set its new ledger, if it is to be written. What was given counts once that is done, and not before.
-    pub ledgers: Vec<Option<Ledger>>,
-    /// For each rule set how it stands, with what was given now.
-    pub rooms: Vec<Room>,
-    /// What is said to each asking, in the order of members.
-    pub verdicts: Vec<Verdict>,
-    /// Askings (member, place in its askings) that were given room in a rule set and are refused all the same: they are to be put anew,
-    /// with another time, so that the room is free again. That happens when two who decide meet, or somebody refuses late.
+pub struct RuleSettlement {
+    /// The new grants of each rule set; `None` when they do not change. A grant counts only after it is written.
+    pub new_grants: Vec<Option<Grants>>,
+    /// The state of each rule set's budgets after this decision.
+    pub rooms: Vec<BudgetRoom>,
+    /// The results of all requests, in the order of members.
+    pub verdicts: Vec<RuleVerdict>,
+    /// Requests (member, index of the request) with a grant in a rule set that are refused all the same. They must be
+    /// renewed with another time, so that the room is free again. This happens when two processes decide, or a check
+    /// refuses late.
     pub renew: Vec<(usize, usize)>,
 }
 
-/// Decides who of `members` gets room in the budgets of `sets`, which are all of one namespace. `me` is who decides, see
-/// [`Ledger::holder`].
+/// Decides which of `members` get room in the budgets of `sets`, all of one namespace. `me` is the name of this
+/// process, see [`Grants::holder`].
 ///
-/// Total and deterministic. With the ledgers that it gives in place, and the pods as they were, it gives nothing more to write.
+/// Deterministic. With the returned grants stored and the pods unchanged, it returns nothing to write.
 ///
 /// # Guarantees
-/// - In no rule set are more pods given room than there is room for, counting those that are unavailable, missing, or were given room.
-/// - An asking gets room in all rule sets that it needs it in, or in none; and only when nobody else refuses.
-/// - Of two askings for which there is room the older gets it first: by the time that they ask since, then the pod's name.
-/// - No grant is dropped while its asking stands.
+/// - No rule set grants more room than there is, counting unavailable, missing and granted pods.
+/// - A request gets room in all rule sets in which it needs room, or in none, and only when no other check refuses.
+/// - Of two requests the older gets room first, then by the name of the pod.
+/// - No grant is dropped while its request is on the pod.
 #[must_use]
 pub fn settle(
     me: &str,
-    sets: &[Budget<'_>],
-    members: &[Member<'_>],
-    answers: &dyn Answers,
-    others: &dyn Fn(&Subject<'_>, &Asking) -> Others,
-) -> Settlement {
+    sets: &[RuleBudget<'_>],
+    members: &[RuleMember<'_>],
+    answers: &dyn WebhookAnswers,
+    others: &dyn Fn(&RulePod<'_>, &CheckRequest) -> OtherChecks,
+) -> RuleSettlement {
     let mut books = open(sets, members);
     let mut verdicts = Vec::new();
     let mut claims = Vec::new();
     let mut renew = Vec::new();
     for (member, at) in members.iter().enumerate() {
-        for (place, asking) in at.askings.iter().enumerate() {
-            let judged: Vec<(usize, Judgement)> =
-                at.sets.iter().map(|set| (*set, sets[*set].set.judge(&at.pod, asking, answers))).collect();
-            let claim = Claim { member, place, first: verdicts.len() };
-            // A webhook that has not been asked, as by a controller that is new, has refused nothing.
+        for (place, check_request) in at.check_requests.iter().enumerate() {
+            let judged: Vec<(usize, RuleDecision)> = at
+                .sets
+                .iter()
+                .map(|set| (*set, sets[*set].set.evaluate(&at.pod, check_request, answers)))
+                .collect();
+            let claim = RoomRequest { member, place, first: verdicts.len() };
+            // A webhook that has not been asked (the controller is new) has not refused.
             let refused =
-                |(_, judgement): &(usize, Judgement)| judgement.refusals.len() > judgement.ask.len();
+                |(_, judgement): &(usize, RuleDecision)| judgement.refusals.len() > judgement.ask.len();
             let is_refused = judged.iter().any(refused);
             let is_asked = judged.iter().any(|(_, judgement)| !judgement.ask.is_empty());
             let is_held = judged.iter().any(|(set, judgement)| {
-                !judgement.budgets.is_empty() && sets[*set].ledger.has(at.pod.uid, asking)
+                !judgement.budgets.is_empty() && sets[*set].stored_grants.has(at.pod.uid, check_request)
             });
-            let others = others(&at.pod, asking);
+            let others = others(&at.pod, check_request);
             let budgets: Vec<(usize, Vec<usize>)> =
                 judged.iter().map(|(set, judgement)| (*set, judgement.budgets.clone())).collect();
             for (set, judgement) in judged {
-                let Judgement { passed, refusals, ask, .. } = judgement;
-                verdicts.push(Verdict { member, asking: place, set, passed, refusals, ask });
+                let RuleDecision { passed, refusals, ask, .. } = judgement;
+                verdicts.push(RuleVerdict { member, check_request: place, set, passed, refusals, ask });
             }
             match () {
-                () if is_refused || others == Others::Refuse => {
+                () if is_refused || others == OtherChecks::Refuse => {
                     if is_held {
                         renew.push((member, place));
                     }
                     claims.push((claim, budgets, false));
                 }
-                () => claims.push((claim, budgets, others == Others::Agree && !is_asked)),
+                () => claims.push((claim, budgets, others == OtherChecks::Agree && !is_asked)),
             }
         }
     }
     claims.sort_by_cached_key(|(claim, ..)| {
-        let Member { pod, askings, .. } = &members[claim.member];
-        let asking = &askings[claim.place];
-        (asking.since(), pod.name, pod.uid, asking.clone())
+        let RuleMember { pod, check_requests, .. } = &members[claim.member];
+        let check_request = &check_requests[claim.place];
+        (check_request.since(), pod.name, pod.uid, check_request.clone())
     });
     for (claim, budgets, is_ready) in &claims {
-        let Member { pod, askings, .. } = &members[claim.member];
-        let asking = &askings[claim.place];
-        let needs = budgets
-            .iter()
-            .filter(|(set, places)| !places.is_empty() && !sets[*set].ledger.has(pod.uid, asking));
+        let RuleMember { pod, check_requests, .. } = &members[claim.member];
+        let check_request = &check_requests[claim.place];
+        let needs = budgets.iter().filter(|(set, places)| {
+            !places.is_empty() && !sets[*set].stored_grants.has(pod.uid, check_request)
+        });
         let needs: Vec<&(usize, Vec<usize>)> = needs.collect();
-        let grant = Grant::new(pod.name, pod.uid, asking);
+        let grant = Grant::new(pod.name, pod.uid, check_request);
         let lacks = |(set, places): &(usize, Vec<usize>)| books[*set].lacks(&sets[*set], places, &grant);
-        let mut lacking: BTreeMap<usize, Vec<Refusal>> =
+        let mut lacking: BTreeMap<usize, Vec<RuleRefusal>> =
             needs.iter().map(|need| (need.0, lacks(need))).collect();
         let has_room = lacking.values().all(Vec::is_empty);
         if *is_ready && has_room {
@@ -173,7 +177,7 @@ pub fn settle(
             let names = places.iter().map(|place| &sets[verdict.set].set.rules[*place].name);
             match lacking.remove(&verdict.set) {
                 Some(refusals) if !refusals.is_empty() => verdict.refusals.extend(refusals),
-                Some(_) => verdict.refusals.extend(names.map(|name| Refusal::new(name, LATER))),
+                Some(_) => verdict.refusals.extend(names.map(|name| later(name))),
                 None => verdict.passed.extend(names.cloned()),
             }
         }
@@ -181,43 +185,49 @@ pub fn settle(
     renew.sort_unstable();
     renew.dedup();
     let rooms = books.iter().map(|book| book.room).collect();
-    let ledgers = books.into_iter().zip(sets).map(|(book, budget)| book.close(me, budget.ledger)).collect();
-    Settlement { ledgers, rooms, verdicts, renew }
+    let new_grants =
+        books.into_iter().zip(sets).map(|(book, budget)| book.close(me, budget.stored_grants)).collect();
+    RuleSettlement { new_grants, rooms, verdicts, renew }
 }
 
-/// What is said where there would be room, but not for an asking that can't use it.
-const LATER: &str = "there is room, which is given once nobody else refuses";
+/// The reason when there is room that the request cannot use yet.
+const LATER: &str = "there is room, which is granted when no other check refuses";
 
-/// An asking, and where its verdicts begin: one for each rule set that selects the pod, in the order that they stand in there.
-struct Claim {
+fn later(rule: &str) -> RuleRefusal {
+    RuleRefusal::new(rule, LATER).because(RefusalCause::OtherCheck)
+}
+
+/// A request and the index of its first verdict. There is one verdict for each rule set that selects the pod, in order.
+struct RoomRequest {
     member: usize,
     place: usize,
     first: usize,
 }
 
-/// The account of one rule set during a decision.
-struct Book {
+/// The grants of one rule set during a decision.
+struct OpenGrants {
     grants: Vec<Grant>,
-    /// UIDs of available pods that were given room.
+    /// The UIDs of available pods with a grant.
     granted: HashSet<String>,
     bytes: usize,
-    room: Room,
+    room: BudgetRoom,
 }
 
-fn open(sets: &[Budget<'_>], members: &[Member<'_>]) -> Vec<Book> {
-    let by_uid: HashMap<&str, &Member<'_>> = members.iter().map(|member| (member.pod.uid, member)).collect();
+fn open(sets: &[RuleBudget<'_>], members: &[RuleMember<'_>]) -> Vec<OpenGrants> {
+    let by_uid: HashMap<&str, &RuleMember<'_>> =
+        members.iter().map(|member| (member.pod.uid, member)).collect();
     let stands = |grant: &Grant| {
-        by_uid
-            .get(grant.uid.as_str())
-            .is_some_and(|member| member.askings.iter().any(|asking| grant.is_for(member.pod.uid, asking)))
+        by_uid.get(grant.uid.as_str()).is_some_and(|member| {
+            member.check_requests.iter().any(|check_request| grant.is_for(member.pod.uid, check_request))
+        })
     };
-    let mut books: Vec<Book> = Vec::with_capacity(sets.len());
+    let mut books: Vec<OpenGrants> = Vec::with_capacity(sets.len());
     for budget in sets {
-        let kept = budget.ledger.grants().iter().filter(|grant| !budget.is_current || stands(grant));
+        let kept = budget.stored_grants.grants().iter().filter(|grant| !budget.is_current || stands(grant));
         let grants: Vec<Grant> = kept.cloned().collect();
         let bytes = grants.iter().map(Grant::bytes).sum();
-        let room = Room { missing: budget.missing, ..Room::default() };
-        books.push(Book { grants, granted: HashSet::new(), bytes, room });
+        let room = BudgetRoom { missing: budget.missing, ..BudgetRoom::default() };
+        books.push(OpenGrants { grants, granted: HashSet::new(), bytes, room });
     }
     for member in members {
         for set in member.sets {
@@ -238,27 +248,35 @@ fn open(sets: &[Budget<'_>], members: &[Member<'_>]) -> Vec<Book> {
     books
 }
 
-impl Book {
-    /// Which of the budgets at `places` have no room for one more.
-    fn lacks(&self, budget: &Budget<'_>, places: &[usize], grant: &Grant) -> Vec<Refusal> {
+impl OpenGrants {
+    /// Returns the budgets at `places` that have no room for one more pod.
+    fn lacks(&self, budget: &RuleBudget<'_>, places: &[usize], grant: &Grant) -> Vec<RuleRefusal> {
         let rules = places.iter().map(|place| &budget.set.rules[*place]);
         if !budget.is_current {
             let why =
-                "the rule's ledger was last written by another controller: the pods are read anew first";
-            return rules.map(|rule| Refusal::new(&rule.name, why)).collect();
+                "the rule's grants were last written by another controller: the pods are read again first";
+            let refusal =
+                |rule: &super::Rule| RuleRefusal::new(&rule.name, why).because(RefusalCause::NotCurrent);
+            return rules.map(refusal).collect();
         }
         if self.bytes + grant.bytes() > GRANTS_LIMIT {
-            let why = "too many pods are let through at once; this one is next when they are";
-            return rules.map(|rule| Refusal::new(&rule.name, why)).collect();
+            let why = "too many pods are allowed at once; this pod continues after them";
+            let refusal =
+                |rule: &super::Rule| RuleRefusal::new(&rule.name, why).because(RefusalCause::TooManyGrants);
+            return rules.map(refusal).collect();
         }
         if self.granted.contains(&grant.uid) {
             return Vec::new();
         }
         let refusal = |rule: &super::Rule| match &rule.check {
-            Check::Available(policy) => self.room.refuses(policy, &rule.name),
+            RuleCheck::Available(policy) => self.room.refuses(policy, &rule.name),
             _ => None,
         };
-        rules.filter_map(|rule| refusal(rule).map(|why| Refusal::new(&rule.name, why))).collect()
+        let refusal = |rule: &super::Rule| {
+            let (cause, why) = refusal(rule)?;
+            Some(RuleRefusal::new(&rule.name, why).because(cause))
+        };
+        rules.filter_map(refusal).collect()
     }
 
     fn give(&mut self, grant: Grant) {
@@ -269,20 +287,20 @@ impl Book {
         self.grants.push(grant);
     }
 
-    fn close(self, me: &str, stored: &Ledger) -> Option<Ledger> {
-        (self.grants != stored.grants()).then(|| Ledger::new(me, self.grants))
+    fn close(self, me: &str, stored: &Grants) -> Option<Grants> {
+        (self.grants != stored.grants()).then(|| Grants::new(me, self.grants))
     }
 }
 
-impl Room {
-    /// Pods that are available, and go on to be.
+impl BudgetRoom {
+    /// Returns the number of pods that are available and stay so.
     #[must_use]
     pub fn available(&self) -> u32 {
         self.selected.saturating_sub(self.unavailable).saturating_sub(self.granted)
     }
 
-    /// Why one more pod may not go, if so. The words are the reference's.
-    fn refuses(&self, policy: &AvailablePolicy, rule: &str) -> Option<String> {
+    /// Returns the cause and the reason for which one more pod may not leave, with the text of the reference.
+    fn refuses(&self, policy: &AvailablePolicy, rule: &str) -> Option<(RefusalCause, String)> {
         let all = self.selected;
         let (most, fewest) = (policy.most_unavailable(all), policy.fewest_available(all));
         let left =
@@ -293,15 +311,17 @@ impl Room {
                 0 => String::new(),
                 missing => format!(", [missing replicas]={missing}"),
             };
-            return Some(format!(
+            let reason = format!(
                 "[{rule}] blocked by max unavailable policy: [max unavailable]={most}/{all}, [current unavailable]={out}/{all}{missing}"
-            ));
+            );
+            return Some((RefusalCause::MaxUnavailable, reason));
         }
         if self.available() <= fewest {
-            return Some(format!(
+            let reason = format!(
                 "[{rule}] blocked by min available policy: [min available]={fewest}/{all}, [current available]={}/{all}",
                 self.available()
-            ));
+            );
+            return Some((RefusalCause::MinAvailable, reason));
         }
         None
     }

@@ -1,73 +1,73 @@
-//! A run of an operation, followed from version to version of its pod, and the spans that it gives.
+//! A run of an operation, observed over the versions of its pod, and its spans.
 
 use std::collections::BTreeMap;
 
-use crate::consumers::{HookEvent, Note};
-use crate::hooks::{EvidenceLevel, Phase as HookPhase};
-use crate::keys::Stage;
-use crate::operations::{Operations, UNKNOWN_TYPE};
-use crate::phase::Phase;
-use crate::time::UnixNanos;
+use crate::hooks::{EvidenceLevel, HookPhase};
+use crate::hooks::{HookEvent, HookReport};
+use crate::model::keys::Stage;
+use crate::model::operations::{Operations, UNKNOWN_TYPE};
+use crate::model::phase::OperationPhase;
+use crate::model::time::UnixNanos;
 
-use super::{SpanId, TraceId, root_of, run_label, span_of, trace_of};
+use super::ids::{SpanId, TraceId, root_of, run_label, span_of, trace_of};
 
-/// A phase tells of so many answers at most.
-const MOST_HEARD: usize = 64;
+/// The maximum number of hook reports in the span of a phase.
+const MAX_REPORTS: usize = 64;
 
-/// One span, all but its attributes.
+/// A span without attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Its trace.
+pub struct OperationSpan {
+    /// The trace.
     pub trace: TraceId,
-    /// Its name in it.
+    /// The id.
     pub id: SpanId,
-    /// What it is a part of; the root is of nothing.
+    /// The parent span; `None` for the root.
     pub parent: Option<SpanId>,
-    /// When it began.
+    /// The start.
     pub start: UnixNanos,
-    /// When it ended; never before `start`.
+    /// The end, never before `start`.
     pub end: UnixNanos,
-    /// What it tells of.
+    /// The content.
     pub kind: SpanKind,
 }
 
-/// What a span tells of.
+/// The content of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// The whole run.
     Run {
-        /// How it ended.
-        outcome: Outcome,
-        /// The first phase that there are spans of: any but the first one of all if the operation was under way already when it was
-        /// first seen.
-        first: Phase,
-        /// The weakest evidence that a hook has given.
+        /// How the run ended.
+        outcome: RunOutcome,
+        /// The first phase with a span. It is not the first phase of the protocol when the operation was already active
+        /// at the first observation.
+        first: OperationPhase,
+        /// The weakest evidence of a hook.
         evidence: Option<EvidenceLevel>,
     },
-    /// A phase of it.
+    /// A phase of the run.
     Phase {
-        /// Which.
-        phase: Phase,
-        /// What hooks have said in it.
-        heard: Vec<Heard>,
+        /// The phase.
+        phase: OperationPhase,
+        /// The reports of hooks in the phase.
+        reports: Vec<SpanHookReport>,
     },
 }
 
-/// What a hook has said in a phase, or what became of asking it.
+/// A report of a hook in a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
-    /// When it was acted on.
+pub struct SpanHookReport {
+    /// The time at which it took effect.
     pub at: UnixNanos,
-    /// Hook, question and outcome.
-    pub note: Note,
+    /// The report.
+    pub note: HookReport,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The operator finished.
+pub enum RunOutcome {
+    /// The operator has finished.
     Completed,
-    /// It was undone, or given up before it was finished.
+    /// The operation was undone, or given up before it was finished.
     Cancelled,
     /// The operator began it again.
     BegunAgain,
@@ -75,43 +75,44 @@ pub enum Outcome {
     PodGone,
 }
 
-impl Outcome {
-    /// The name in CamelCase.
+impl RunOutcome {
+    /// Returns the name in CamelCase.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Outcome::Completed => "Completed",
-            Outcome::Cancelled => "Cancelled",
-            Outcome::BegunAgain => "BegunAgain",
-            Outcome::PodGone => "PodGone",
+            RunOutcome::Completed => "Completed",
+            RunOutcome::Cancelled => "Cancelled",
+            RunOutcome::BegunAgain => "BegunAgain",
+            RunOutcome::PodGone => "PodGone",
         }
     }
 }
 
-/// A run that goes on.
+/// An active run.
 ///
-/// Its spans are gapless: a phase begins when the one before it ends, and the root spans them all. A phase that was gone through between two
-/// versions gives a span too if the labels tell when it began.
+/// The spans have no gaps: a phase begins when the previous one ends, and the root covers all of them. A phase that
+/// began and ended between two versions has a span if the labels contain its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct OperationRun {
     uid: String,
     id: String,
     run: String,
     operation_type: String,
     began: UnixNanos,
-    first: Phase,
-    phase: Phase,
+    first: OperationPhase,
+    phase: OperationPhase,
     since: UnixNanos,
-    /// What the label says of when the phase began, if there is one. It may come later than the phase.
+    /// The start of the phase according to its label. The label may be set later than the phase begins.
     label: Option<UnixNanos>,
-    heard: Vec<Heard>,
+    reports: Vec<SpanHookReport>,
     evidence: Option<EvidenceLevel>,
     last_seen: UnixNanos,
 }
 
-impl Run {
-    /// The run of the operation `id` that `labels` tell of; `None` if there is none. `is_new` is whether it wasn't there in the version
-    /// before: then phases that it has gone through already are among the spans; otherwise whoever saw them has told of them.
+impl OperationRun {
+    /// Starts to observe the run of the operation `id`; `None` when `labels` contain none. `is_new` is true if the
+    /// previous version did not contain it: then earlier phases get spans, too. Otherwise the previous observer has
+    /// reported them.
     #[must_use]
     pub fn begin(
         uid: &str,
@@ -120,7 +121,7 @@ impl Run {
         operations: &Operations<'_>,
         is_new: bool,
         now: UnixNanos,
-    ) -> Option<(Run, Vec<Span>)> {
+    ) -> Option<(OperationRun, Vec<OperationSpan>)> {
         let phase = phase_of(operations, id)?;
         let starts = starts(labels, id);
         let since = start_of(&starts, phase).unwrap_or(now);
@@ -128,7 +129,7 @@ impl Run {
             Some(first) if is_new => *first,
             _ => (phase, since),
         };
-        let mut run = Run {
+        let mut run = OperationRun {
             uid: uid.to_owned(),
             id: id.to_owned(),
             run: labels.get(&run_label(id)).cloned().unwrap_or_default(),
@@ -138,7 +139,7 @@ impl Run {
             phase: first.0,
             since: first.1,
             label: start_of(&starts, first.0),
-            heard: Vec::new(),
+            reports: Vec::new(),
             evidence: None,
             last_seen: now,
         };
@@ -146,17 +147,17 @@ impl Run {
         Some((run, spans))
     }
 
-    /// Takes note of another version of the pod. Gives the spans of what is over, and whether that is all of the run: then it is to be
-    /// dropped, and what goes on under its id is another one.
+    /// Observes another version of the pod. Returns the spans that have ended, and whether the run has ended. After
+    /// that a new run may have the same id.
     pub fn observe(
         &mut self,
         labels: &BTreeMap<String, String>,
         operations: &Operations<'_>,
         now: UnixNanos,
-    ) -> (Vec<Span>, bool) {
+    ) -> (Vec<OperationSpan>, bool) {
         self.last_seen = now;
         let Some(phase) = phase_of(operations, &self.id) else {
-            return (self.end(self.outcome_or(Outcome::Cancelled), now), true);
+            return (self.end(self.outcome_or(RunOutcome::Cancelled), now), true);
         };
         let starts = starts(labels, &self.id);
         let start = start_of(&starts, phase);
@@ -164,7 +165,7 @@ impl Run {
         let goes_back = phase < self.phase || (phase == self.phase && is_entered_anew);
         let run = labels.get(&run_label(&self.id));
         if goes_back && run.is_some_and(|run| *run != self.run) {
-            return (self.end(self.outcome_or(Outcome::BegunAgain), start.unwrap_or(now)), true);
+            return (self.end(self.outcome_or(RunOutcome::BegunAgain), start.unwrap_or(now)), true);
         }
         if let Some(known) = operations.type_of(&self.id)
             && *known != *self.operation_type
@@ -185,25 +186,25 @@ impl Run {
         (spans, false)
     }
 
-    /// What a hook has said. It counts for the phase in which the hook was asked, and once however often it is told.
-    pub fn heard(&mut self, note: &Note, now: UnixNanos) {
+    /// Adds a report of a hook to the phase in which the hook was asked. A repeated report counts once.
+    pub fn add_report(&mut self, note: &HookReport, now: UnixNanos) {
         let asked_in = match note.phase {
-            HookPhase::PreCheck => Phase::PreChecking,
-            HookPhase::Prepare => Phase::Preparing,
-            HookPhase::PostCheck => Phase::PostChecking,
-            HookPhase::Complete => Phase::Completing,
+            HookPhase::PreCheck => OperationPhase::PreChecking,
+            HookPhase::Prepare => OperationPhase::Preparing,
+            HookPhase::PostCheck => OperationPhase::PostChecking,
+            HookPhase::Complete => OperationPhase::Completing,
             HookPhase::Release => return,
         };
-        let is_same = |heard: &Heard| {
-            let other = &heard.note;
+        let is_same = |report: &SpanHookReport| {
+            let other = &report.note;
             other.hook == note.hook
                 && other.since == note.since
                 && other.event.as_str() == note.event.as_str()
         };
-        if asked_in != self.phase || self.heard.len() >= MOST_HEARD || self.heard.iter().any(is_same) {
+        if asked_in != self.phase || self.reports.len() >= MAX_REPORTS || self.reports.iter().any(is_same) {
             return;
         }
-        self.heard.push(Heard { at: now.max(self.since), note: note.clone() });
+        self.reports.push(SpanHookReport { at: now.max(self.since), note: note.clone() });
         self.evidence = self.evidence.max(match note.event {
             HookEvent::Done(level) => Some(level),
             HookEvent::Proceeded => Some(EvidenceLevel::TimedOut),
@@ -211,19 +212,19 @@ impl Run {
         });
     }
 
-    /// The pod is not there any more, and was last seen when it was last told of.
+    /// Ends the run because the pod is gone, at the time of the last observation.
     #[must_use]
-    pub fn pod_gone(mut self) -> Vec<Span> {
-        self.end(Outcome::PodGone, self.last_seen)
+    pub fn pod_gone(mut self) -> Vec<OperationSpan> {
+        self.end(RunOutcome::PodGone, self.last_seen)
     }
 
-    /// Where a span that happens now belongs: its trace, and the phase.
+    /// Returns the trace and the span of the present phase, for new spans.
     #[must_use]
     pub fn here(&self) -> (TraceId, SpanId) {
         (trace_of(&self.uid, &self.id), self.phase_span())
     }
 
-    /// The operation's type.
+    /// Returns the type of the operation.
     #[must_use]
     pub fn operation_type(&self) -> &str {
         &self.operation_type
@@ -237,36 +238,38 @@ impl Run {
         root_of(&self.uid, &self.id, &self.run)
     }
 
-    /// How the run ended, as far as its last phase tells.
-    fn outcome_or(&self, unfinished: Outcome) -> Outcome {
+    /// Returns the outcome according to the last phase.
+    fn outcome_or(&self, unfinished: RunOutcome) -> RunOutcome {
         match self.phase {
-            Phase::WaitingForOthers | Phase::PostChecking | Phase::Completing => Outcome::Completed,
+            OperationPhase::WaitingForOthers | OperationPhase::PostChecking | OperationPhase::Completing => {
+                RunOutcome::Completed
+            }
             _ => unfinished,
         }
     }
 
-    /// On to `phase`, at `at`.
-    fn leave(&mut self, phase: Phase, at: UnixNanos) -> Span {
+    /// Ends the phase and begins `phase` at `at`.
+    fn leave(&mut self, phase: OperationPhase, at: UnixNanos) -> OperationSpan {
         let span = self.present(at);
         (self.phase, self.since) = (phase, span.end);
         span
     }
 
-    fn present(&mut self, end: UnixNanos) -> Span {
-        Span {
+    fn present(&mut self, end: UnixNanos) -> OperationSpan {
+        OperationSpan {
             trace: trace_of(&self.uid, &self.id),
             id: self.phase_span(),
             parent: Some(self.root()),
             start: self.since,
-            // Labels are by the clocks of several machines.
+            // The labels are from the clocks of several machines.
             end: end.max(self.since),
-            kind: SpanKind::Phase { phase: self.phase, heard: std::mem::take(&mut self.heard) },
+            kind: SpanKind::Phase { phase: self.phase, reports: std::mem::take(&mut self.reports) },
         }
     }
 
-    fn end(&mut self, outcome: Outcome, end: UnixNanos) -> Vec<Span> {
+    fn end(&mut self, outcome: RunOutcome, end: UnixNanos) -> Vec<OperationSpan> {
         let last = self.present(end);
-        let root = Span {
+        let root = OperationSpan {
             id: self.root(),
             parent: None,
             start: self.began,
@@ -277,28 +280,28 @@ impl Run {
     }
 }
 
-/// What is announced in half is no operation yet.
-fn phase_of(operations: &Operations<'_>, id: &str) -> Option<Phase> {
-    Phase::of(operations.get(id)?).filter(|phase| *phase != Phase::HalfAnnounced)
+/// An incomplete operation has no phase.
+fn phase_of(operations: &Operations<'_>, id: &str) -> Option<OperationPhase> {
+    OperationPhase::of(operations.get(id)?).filter(|phase| *phase != OperationPhase::Incomplete)
 }
 
-/// When phases began, as far as labels tell, in the order of the phases.
-fn starts(labels: &BTreeMap<String, String>, id: &str) -> Vec<(Phase, UnixNanos)> {
+/// Returns the starts of phases according to the labels, in the order of the phases.
+fn starts(labels: &BTreeMap<String, String>, id: &str) -> Vec<(OperationPhase, UnixNanos)> {
     let at = |stage: Stage| labels.get(&stage.key(id))?.parse().ok().map(UnixNanos);
     [
-        (Phase::PreChecking, at(Stage::PreCheck)),
-        // Begun again, an operation keeps `preparing` from before, so that alone doesn't tell.
-        (Phase::Preparing, at(Stage::PreChecked).or_else(|| at(Stage::Preparing))),
-        (Phase::Operating, at(Stage::Operate)),
-        (Phase::PostChecking, at(Stage::Operated)),
-        (Phase::Completing, at(Stage::Completing)),
+        (OperationPhase::PreChecking, at(Stage::PreCheck)),
+        // An operation that is begun again keeps `preparing`, so this label alone does not show the phase.
+        (OperationPhase::Preparing, at(Stage::PreChecked).or_else(|| at(Stage::Preparing))),
+        (OperationPhase::Operating, at(Stage::Operate)),
+        (OperationPhase::PostChecking, at(Stage::Operated)),
+        (OperationPhase::Completing, at(Stage::Completing)),
     ]
     .into_iter()
     .filter_map(|(phase, at)| Some((phase, at?)))
     .collect()
 }
 
-fn start_of(starts: &[(Phase, UnixNanos)], phase: Phase) -> Option<UnixNanos> {
+fn start_of(starts: &[(OperationPhase, UnixNanos)], phase: OperationPhase) -> Option<UnixNanos> {
     starts.iter().find(|(other, _)| *other == phase).map(|(_, at)| *at)
 }
 

@@ -1,17 +1,20 @@
 //! Busy pods: no operation gets its permission before they are done or the maximum has passed, and none waits for ever.
 
+mod interleavings;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, Claim, DEAREST, REASON_LIMIT, told_limit};
-use podward_core::hold::{Outcome, answer};
-use podward_core::keys::{BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, POD_DELETION_COST, Stage};
-use podward_core::wish::{DeletionKind, Wish};
+use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, BusyClaim, BusyLimits, HIGHEST_COST, REASON_LIMIT};
+use podward_core::deletion::hold::{RecordOutcome, answer};
+use podward_core::deletion::request::{DeletionKind, DeletionRequest};
+use podward_core::keys::{
+    BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, POD_DELETION_COST, Stage,
+};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Consumers, Facts, NoRules, Objection, Plan, Pod, PodView,
+    CheckResult, Checks, ConditionStatus, NoRules, Objection, Pod, PodFacts, PodHooks, PodPlan, PodView,
     ReviewPolicy, UnixNanos, Writer, explain, on_update, plan, review,
 };
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const SECOND: i64 = 1_000_000_000;
@@ -69,21 +72,21 @@ impl Worker {
             gate: Some(self.gate),
             ready: self.gate == ConditionStatus::True,
             terminating: false,
-            facts: Facts {
+            facts: PodFacts {
                 busy_until: self.until.as_deref(),
                 busy_reason: self.reason.as_deref(),
                 evidence: self.evidence.as_deref(),
-                ..Facts::default()
+                ..PodFacts::default()
             },
         }
     }
 
     /// What the controller does at `now`; gives its plan and how many operations it let go on although the pod is busy.
-    fn look(&mut self, now: UnixNanos) -> (Plan, usize) {
+    fn look(&mut self, now: UnixNanos) -> (PodPlan, usize) {
         let (plan, overruns) = {
             let view = self.view();
             let checks = BusyChecks::new(&view, MOST, now, &NoRules);
-            let mut plan = plan(&view, &Consumers::none(), &checks, now);
+            let mut plan = plan(&view, &PodHooks::none(), &checks, now);
             let overruns = checks.record(&view, &mut plan).len();
             plan.wake = checks.wake();
             (plan, overruns)
@@ -115,7 +118,7 @@ fn an_operation_waits_until_the_pod_is_done() {
 }
 
 #[test]
-fn the_time_that_was_said_is_enough() {
+fn the_requested_delay_is_respected() {
     let mut worker = Worker::new().busy(30, "");
     worker.begin("a", at(0));
     worker.look(at(0));
@@ -187,7 +190,7 @@ fn times_of_announcement_that_cant_be_hold_nothing_up_for_ever() {
 }
 
 #[test]
-fn what_others_say_is_told_too() {
+fn reasons_of_other_checks_are_reported_too() {
     struct Full;
     impl Checks for Full {
         fn pre_check(&self, _: &str, _: &str) -> CheckResult {
@@ -209,7 +212,7 @@ fn what_others_say_is_told_too() {
     assert_eq!(
         told.message,
         format!(
-            "operation a (update) waits for its pre-checks: busy until {until}: encoding; waited for until {limit} at most; also: no room"
+            "operation a (update) waits for its pre-checks: busy until {until}: encoding; Podward waits until {limit} at the latest; also: no room"
         )
     );
     let full = BusyChecks::new(&view, MOST, at(30), &Full).pre_check("a", "update");
@@ -217,10 +220,10 @@ fn what_others_say_is_told_too() {
 }
 
 #[test]
-fn what_cant_be_read_is_no_work_and_is_told() {
+fn an_unreadable_busy_annotation_is_reported_and_not_busy() {
     for text in ["", "soon", "1700000000", "2026-01-01", "9999-12-31T23:59:59Z"] {
         let mut worker = Worker { until: Some(text.to_owned()), ..Worker::new() };
-        assert_eq!(Claim::of(&worker.view()), Claim::Unreadable(text));
+        assert_eq!(BusyClaim::of(&worker.view()), BusyClaim::Unreadable(text));
         let told = explain(&worker.view(), &NoRules, &[]);
         assert_eq!((told.status, told.reason), (ConditionStatus::True, "InvalidAnnotation"));
         assert!(told.message.contains(&format!("{text:?}")), "{}", told.message);
@@ -229,7 +232,7 @@ fn what_cant_be_read_is_no_work_and_is_told() {
         assert!(worker.has(Stage::PreChecked, "a"), "{text:?}");
     }
     let long = "ü".repeat(REASON_LIMIT);
-    let Claim::Busy(work) = Claim::parse(Some("2026-01-01T10:00:00Z"), Some(&long)) else { panic!() };
+    let BusyClaim::Busy(work) = BusyClaim::parse(Some("2026-01-01T10:00:00Z"), Some(&long)) else { panic!() };
     assert!(work.reason.len() <= REASON_LIMIT);
 }
 
@@ -241,7 +244,7 @@ fn pod(annotations: Value) -> Pod {
 }
 
 #[test]
-fn what_cant_be_read_is_refused_at_the_door() {
+fn unreadable_values_are_refused_at_admission() {
     let writer = Writer { username: "jane", groups: &[] };
     let denials = |old: &Pod, annotations: Value| {
         review(Some(old), &pod(annotations), &writer, &ReviewPolicy::default()).denials
@@ -275,7 +278,7 @@ fn the_webhook_keeps_the_cost_in_step_within_the_application_s_write() {
     };
     let busy = json!({BUSY_UNTIL: at(30).to_rfc3339(), POD_DELETION_COST: "5"});
     let marked = patched("ReplicaSet", busy.clone());
-    assert_eq!(marked[POD_DELETION_COST], DEAREST);
+    assert_eq!(marked[POD_DELETION_COST], HIGHEST_COST);
     assert_eq!(patched("ReplicaSet", marked.clone()), marked, "once");
     let mut idle = marked;
     idle.as_object_mut().unwrap().remove(BUSY_UNTIL);
@@ -286,12 +289,12 @@ fn the_webhook_keeps_the_cost_in_step_within_the_application_s_write() {
 }
 
 #[test]
-fn who_deletes_a_busy_pod_is_told_until_when_and_why() {
+fn the_answer_to_a_delete_of_a_busy_pod_has_time_and_reason() {
     let busy = json!({BUSY_UNTIL: at(30).to_rfc3339(), BUSY_REASON: "encoding 17"});
     let mut pod = pod(busy);
-    let wish = Wish::new(DeletionKind::Evict, "drain", at(0));
+    let request = DeletionRequest::new(DeletionKind::Evict, "drain", at(0));
     let expected = format!("busy until {}: encoding 17", at(30).to_rfc3339());
-    let told = |pod: &Pod| answer(pod, DeletionKind::Evict, Outcome::Recorded(&wish));
+    let told = |pod: &Pod| answer(pod, DeletionKind::Evict, RecordOutcome::Recorded(&request));
     assert!(told(&pod).contains(&expected), "{}", told(&pod));
 
     let mut labels = pod.metadata.labels.clone().unwrap();
@@ -320,102 +323,34 @@ fn who_deletes_a_busy_pod_is_told_until_when_and_why() {
     assert!(!told(&pod).contains("busy"), "{}", told(&pod));
 }
 
-#[derive(Clone, Debug)]
-enum Event {
-    Begins(usize),
-    /// The webhook takes its step within the operator's write.
-    WebhookSees,
-    Busy(i64),
-    Done,
-    Garbage,
-    Looks,
-    Passes(i64),
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![
-        (0_usize..3).prop_map(Event::Begins),
-        Just(Event::WebhookSees),
-        (-20_i64..300).prop_map(Event::Busy),
-        Just(Event::Done),
-        Just(Event::Garbage),
-        Just(Event::Looks),
-        (0_i64..60).prop_map(Event::Passes),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn no_permission_before_done_or_maximum_and_one_after(events in prop::collection::vec(event(), 1..60)) {
-        let mut worker = Worker::new();
-        let mut now = 0;
-        let mut announced: BTreeMap<&str, i64> = BTreeMap::new();
-        const IDS: [&str; 3] = ["a", "b", "c"];
-        for event in events {
-            match event {
-                Event::Begins(number) if !worker.has(Stage::Operating, IDS[number]) => worker.begin(IDS[number], at(now)),
-                Event::Begins(_) => {}
-                Event::WebhookSees => {
-                    let changes = podward_core::advance(None, &worker.view(), at(now));
-                    changes.apply(&mut worker.labels);
-                }
-                Event::Busy(length) => worker.until = Some(at(now + length).to_rfc3339()),
-                Event::Done => worker.until = None,
-                Event::Garbage => worker.until = Some("soon".to_owned()),
-                Event::Passes(seconds) => now += seconds,
-                Event::Looks => {
-                    let before = worker.clone();
-                    let (_, overruns) = worker.look(at(now));
-                    let work = Claim::of(&before.view()).at(at(now));
-                    let mut past = 0;
-                    for id in IDS {
-                        if worker.has(Stage::PreChecked, id) && !before.has(Stage::PreChecked, id) && work.is_some() {
-                            let since = announced.get(id).copied().unwrap_or(now);
-                            prop_assert!(now >= since + 100, "{id} at {now}, announced at {since}, {work:?}");
-                            past += 1;
-                        }
-                    }
-                    prop_assert_eq!(overruns, past, "each that goes on all the same is on record, and no other");
-                    prop_assert!(worker.clone().look(at(now)).0.is_empty(), "at rest");
-                }
-            }
-            for id in IDS {
-                if worker.has(Stage::PreCheck, id) {
-                    announced.entry(id).or_insert(now);
-                }
-            }
-        }
-        // A worker that never ends is interrupted all the same, by looks at the times that were asked for alone.
-        worker.until = Some(at(1_000_000).to_rfc3339());
-        for _ in 0..10 {
-            let Some(wake) = worker.look(at(now)).0.wake else { break };
-            prop_assert!(wake > at(now) && wake <= at(now + 100), "{wake:?} at {now}");
-            now = wake.0 / SECOND - START;
-        }
-        for id in IDS {
-            prop_assert!(!worker.has(Stage::Operating, id) || worker.has(Stage::PreChecked, id), "{id} waits");
-        }
-    }
-}
-
 #[test]
-fn the_maximum_can_be_read_back_from_the_condition() {
-    let mut worker = Worker::new().busy(50, "encoding 17. operation of a surgeon");
+fn the_maximum_can_be_read_back_from_the_annotation() {
+    let mut worker = Worker::new().busy(150, "encoding 17");
     for (id, announced) in [("a", 0), ("b", 10)] {
         worker.begin(id, at(announced));
         worker.labels.insert(Stage::PreCheck.key(id), at(announced).to_string());
     }
-    let message = |checks: &BusyChecks<'_>| explain(&worker.view(), checks, &[]).message;
-    let told = message(&BusyChecks::new(&worker.view(), MOST, at(20), &NoRules));
-    assert_eq!(told_limit(&told, "a"), None, "the reason looks like the next sentence: {told}");
-    assert_eq!(told_limit(&told, "c"), None);
-    let worker = Worker { reason: None, ..worker };
-    let message = |checks: &BusyChecks<'_>| explain(&worker.view(), checks, &[]).message;
-    let told = message(&BusyChecks::new(&worker.view(), MOST, at(20), &NoRules));
-    assert_eq!((told_limit(&told, "a"), told_limit(&told, "b")), (Some(at(100)), Some(at(110))), "{told}");
-    // Of an operation for which it has passed nothing is told, nor where nobody knows it.
-    let told = message(&BusyChecks::new(&worker.view(), MOST, at(105), &NoRules));
-    assert_eq!(told_limit(&told, "a"), None, "{told}");
-    let told = message(&BusyChecks::without_maximum(&worker.view(), at(20), &NoRules));
-    assert_eq!(told_limit(&told, "b"), None, "{told}");
+    let limits = |now| BusyChecks::new(&worker.view(), MOST, now, &NoRules).limits();
+    let (key, text) = limits(at(20)).change(&worker.view()).unwrap();
+    assert_eq!(key, BUSY_LIMITS);
+    let mut view = worker.view();
+    view.facts.busy_limits = text.as_deref();
+    assert_eq!(limits(at(20)).change(&view), None, "it is already stored");
+    let stored = BusyLimits::of(&view);
+    assert_eq!(
+        (stored.get("a"), stored.get("b"), stored.get("c")),
+        (Some(at(100)), Some(at(110)), None),
+        "{text:?}"
+    );
+    // An operation whose maximum has passed does not wait any more, and the last one removes the annotation.
+    assert_eq!((limits(at(105)).get("a"), limits(at(105)).get("b")), (None, Some(at(110))));
+    assert_eq!(limits(at(110)).change(&view), Some((BUSY_LIMITS, None)));
+    assert_eq!(limits(at(150)).change(&view), Some((BUSY_LIMITS, None)));
+    // A program that does not know the maximum knows no limits, and unreadable ones count as unknown.
+    let unknown = BusyChecks::without_maximum(&view, at(20), &NoRules).limits();
+    assert_eq!(unknown, BusyLimits::default());
+    for text in ["", "soon", "[]", r#"{"a":"soon"}"#, r#"{"a":1}"#] {
+        view.facts.busy_limits = Some(text);
+        assert_eq!(BusyLimits::of(&view), BusyLimits::default(), "{text}");
+    }
 }

@@ -1,10 +1,10 @@
-//! The client library that operators of PodOpsLifecycle use (2.8 of the reference's algorithms), against the engine. Each call is
-//! one update of the object that the operator read.
+//! The client library that operators of PodOpsLifecycle use (2.8 of the reference's algorithms), against the engine.
+//! Each call is one update of the object that the operator read.
 
 use podward_core::NoRules;
 use podward_core::keys::{Key, SERVICE_AVAILABLE, Stage};
 
-use crate::words::{Scene, off, on};
+use crate::words::{Fixture, off, on};
 
 /// One operator.
 struct Client {
@@ -17,14 +17,14 @@ const SCALE_IN: Client = Client { id: "collaset", operation_type: "scale-in" };
 const RESTART: Client = Client { id: "job", operation_type: "restart" };
 
 impl Client {
-    fn is_during_ops(&self, pod: &Scene) -> bool {
+    fn is_during_ops(&self, pod: &Fixture) -> bool {
         let operation_type = pod.labels.get(&Stage::OperationType.key(self.id));
         pod.labels.contains_key(&Stage::Operating.key(self.id))
             && operation_type.is_some_and(|value| value == self.operation_type)
     }
 
     /// Refused while another id has the same type.
-    fn may_begin(&self, pod: &Scene) -> bool {
+    fn may_begin(&self, pod: &Fixture) -> bool {
         !pod.labels.iter().any(|(key, value)| {
             matches!(Key::parse(key), Key::Stage(Stage::OperationType, id) if id != self.id)
                 && value == self.operation_type
@@ -32,7 +32,7 @@ impl Client {
     }
 
     /// Sets what is missing; no update when nothing is.
-    fn begin(&self, pod: &Scene) -> Scene {
+    fn begin(&self, pod: &Fixture) -> Fixture {
         assert!(self.may_begin(pod), "the type is taken: {:?}", pod.words());
         let mut write = String::new();
         if !pod.labels.contains_key(&Stage::Operating.key(self.id)) {
@@ -45,7 +45,7 @@ impl Client {
         if write.is_empty() { pod.clone() } else { pod.written(&write) }
     }
 
-    fn begin_with_cleaning_old(&self, pod: &Scene) -> Scene {
+    fn begin_with_cleaning_old(&self, pod: &Fixture) -> Fixture {
         if pod.labels.contains_key(&Stage::Operating.key(self.id)) {
             self.begin(&self.undo(pod))
         } else {
@@ -53,21 +53,21 @@ impl Client {
         }
     }
 
-    fn allow_ops(&self, pod: &Scene) -> bool {
+    fn allow_ops(&self, pod: &Fixture) -> bool {
         self.is_during_ops(pod) && pod.labels.contains_key(&Stage::Operate.key(self.id))
     }
 
-    fn finish(&self, pod: &Scene) -> Scene {
+    fn finish(&self, pod: &Fixture) -> Fixture {
         pod.written(&format!("-operating/{}", self.id))
     }
 
-    fn undo(&self, pod: &Scene) -> Scene {
+    fn undo(&self, pod: &Fixture) -> Fixture {
         pod.written(&format!("+undo-operation-type/{}={}", self.id, self.operation_type))
     }
 }
 
 /// Kubelet, traffic and controller do what there is to do.
-fn settled(mut pod: Scene) -> Scene {
+fn settled(mut pod: Fixture) -> Fixture {
     for _ in 0..8 {
         pod = pod.reconciled(&NoRules);
         if let Some(gate) = pod.gate_write() {
@@ -84,7 +84,7 @@ fn settled(mut pod: Scene) -> Scene {
     pod
 }
 
-fn in_service() -> Scene {
+fn in_service() -> Fixture {
     settled(on("").expecting().held())
 }
 

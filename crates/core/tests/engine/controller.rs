@@ -1,11 +1,12 @@
-//! The controller, step by step (2.4 of the reference's algorithms), with no webhook to help: what it writes to labels and gate.
+//! The controller, step by step (2.4 of the reference's algorithms), with no webhook to help: what it writes to labels
+//! and gate.
 
-use podward_core::{ConditionStatus, NoRules, plan_labels, without_employers};
+use podward_core::{ConditionStatus, NoRules, plan_labels, without_consumers};
 
-use crate::words::{COMPLETING, Hold, NOW, OPERATED, OPERATING, PREPARING, Scene, off, on};
+use crate::words::{COMPLETING, Fixture, Hold, NOW, OPERATED, OPERATING, PREPARING, off, on};
 
 /// Where it stands, what is stored, and what the controller makes of the labels and of the gate as it is after that.
-type Row = (&'static str, Scene, &'static str, Option<ConditionStatus>);
+type Row = (&'static str, Fixture, &'static str, Option<ConditionStatus>);
 
 const GATE_ON: Option<ConditionStatus> = Some(ConditionStatus::True);
 const GATE_OFF: Option<ConditionStatus> = Some(ConditionStatus::False);
@@ -92,11 +93,11 @@ fn join(first: &str, second: &str) -> &'static str {
 }
 
 #[test]
-fn step_2_expectations_that_nobody_will_meet() {
+fn step_2_expectations_that_no_consumer_will_meet() {
     let text = r#"{"expectedFinalizers":{"Service/d/gone":"prot.podopslifecycle.kusionstack.io/1"}}"#;
     let waiting = on("").annotated(text);
     waiting.reconciled(&NoRules).expect("", "waits for a Service that is gone");
-    let mended = without_employers(text, &["Service/d/gone"]).unwrap().unwrap();
+    let mended = without_consumers(text, &["Service/d/gone"]).unwrap().unwrap();
     waiting
         .annotated(&mended)
         .reconciled(&NoRules)
@@ -104,7 +105,7 @@ fn step_2_expectations_that_nobody_will_meet() {
     // The reference stops at the first key that is in order; here every one that is named goes.
     let text = r#"{"expectedFinalizers":{"Service/d/a":"1","Service/d/b":"2","Service/d/c":"3"}}"#;
     assert_eq!(
-        without_employers(text, &["Service/d/a", "Service/d/c"]).unwrap().as_deref(),
+        without_consumers(text, &["Service/d/a", "Service/d/c"]).unwrap().as_deref(),
         Some(r#"{"expectedFinalizers":{"Service/d/b":"2"}}"#)
     );
 }
@@ -253,9 +254,9 @@ fn pods_at_rest_cost_no_write() {
         on("SA operating/x pre-check/x"),
         on("SA operation-type/x=T"),
     ];
-    for scene in rest {
-        let changes = plan_labels(&scene.view(), &NoRules, NOW);
-        assert!(changes.is_empty(), "{scene:?}: {changes:?}");
-        assert_eq!(scene.gate_write(), None, "{scene:?}");
+    for fixture in rest {
+        let changes = plan_labels(&fixture.view(), &NoRules, NOW);
+        assert!(changes.is_empty(), "{fixture:?}: {changes:?}");
+        assert_eq!(fixture.gate_write(), None, "{fixture:?}");
     }
 }

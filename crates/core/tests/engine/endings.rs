@@ -1,4 +1,5 @@
-//! The mutating webhook, row by row, where operations end: steps 3 to 6 of the reference's, and what it spreads over several writes.
+//! The mutating webhook, row by row, where operations end: steps 3 to 6 of the reference's, and what it spreads over
+//! several writes.
 
 use crate::tables::check;
 use crate::words::{BEGUN, COMPLETING, OPERATED, OPERATING, PREPARING, off, on};
@@ -32,7 +33,8 @@ fn step_5_the_type_is_kept_however_the_operator_finishes() {
             "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=T post-check/y",
         ),
     ]);
-    // Both labels removed while others are at work: by then the stored pod no longer says what the type was, the permission does.
+    // Both labels removed while others are at work: by then the stored pod no longer says what the type was, the
+    // permission does.
     let waiting = off(BOTH).written("-operating/x -operation-type/x");
     waiting.written("-operating/y").expect(
         "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=U post-check/y",
@@ -53,7 +55,8 @@ fn step_4_completion() {
         ("both", off(mixed).expecting(), "+post-checked/y", both),
         ("both, satisfied", on(both).expecting(), "+held", ""),
     ]);
-    // An annotation that can't be read fails the reference's request. Here the write goes through, and completion waits.
+    // An annotation that can't be read fails the reference's request. Here the write goes through, and completion
+    // waits.
     on(COMPLETING).annotated("no JSON").written("not-ready").expect(COMPLETING, "2.2 4, parse error");
     // What the reference leaves behind (operation-type, pre-check, pre-checked, preparing, permission) goes too.
     let leftovers =

@@ -4,18 +4,18 @@ use podward_core::keys::{self, SERVICE_READY_GATE, STAY_OFFLINE};
 use podward_core::{ConditionStatus, NoRules, explain};
 
 use crate::words::{
-    BEGUN, COMPLETING, CONSUMER, Hold, OPERATED, OPERATING, PREPARING, Scene, WAITING, off, on,
+    BEGUN, COMPLETING, CONSUMER, Fixture, Hold, OPERATED, OPERATING, PREPARING, WAITING, off, on,
 };
 
 /// Where it stands, the pod, the reason, and what the message says and doesn't say (`!`).
-type Row = (&'static str, Scene, &'static str, &'static [&'static str]);
+type Row = (&'static str, Fixture, &'static str, &'static [&'static str]);
 
 fn check(status: ConditionStatus, rows: Vec<Row>) {
-    for (name, scene, reason, parts) in rows {
-        let found = explain(&scene.view(), &NoRules, &[]);
+    for (name, fixture, reason, parts) in rows {
+        let found = explain(&fixture.view(), &NoRules, &[]);
         assert_eq!((found.status, found.reason), (status, reason), "{name}: {}", found.message);
         assert_parts(name, &found.message, parts);
-        assert_eq!(found, explain(&scene.view(), &NoRules, &[]), "{name}: the same each time");
+        assert_eq!(found, explain(&fixture.view(), &NoRules, &[]), "{name}: the same each time");
     }
 }
 
@@ -64,7 +64,7 @@ fn one_operation_in_each_phase() {
                 "Preparing",
                 &[
                     "to turn False",
-                    "and then for the owners of prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb to let go",
+                    "and then for the owners of prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb to release the pod",
                 ],
             ),
             (
@@ -78,7 +78,7 @@ fn one_operation_in_each_phase() {
                 off(PREPARING).held(),
                 "Preparing",
                 &[
-                    "waits for the owners of prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb to let go of the pod",
+                    "waits for the owners of prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb to release the pod",
                     "!turn False",
                 ],
             ),
@@ -100,7 +100,7 @@ fn one_operation_in_each_phase() {
                 "Operating",
                 &[
                     "has its permission",
-                    "waits for its operator to work and remove operating.podopslifecycle.kusionstack.io/x",
+                    "waits until the operator has finished and removes operating.podopslifecycle.kusionstack.io/x",
                     "!but",
                 ],
             ),
@@ -143,7 +143,7 @@ fn one_operation_in_each_phase() {
                 on(COMPLETING).expecting(),
                 "Completing",
                 &[
-                    "waits for Service/default/server (finalizer prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb) to take the pod in",
+                    "waits for Service/default/server (finalizer prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb) to add the pod to traffic",
                 ],
             ),
             (
@@ -157,7 +157,7 @@ fn one_operation_in_each_phase() {
                 on(COMPLETING).annotated("no JSON"),
                 "Completing",
                 &[
-                    "can't be ended while nobody can tell",
+                    "cannot end because the expected consumers cannot be read",
                     "pod.kusionstack.io/available-conditions must be JSON",
                     "until it is corrected",
                     "!labels go next",
@@ -168,7 +168,7 @@ fn one_operation_in_each_phase() {
 }
 
 #[test]
-fn reasons_of_checks_are_told() {
+fn reasons_of_checks_are_reported() {
     let hold = Hold { types: &["T"], results: &["x"] };
     let found = explain(&on(BEGUN).view(), &hold, &[]);
     assert_eq!(found.reason, "PreChecking");
@@ -182,7 +182,7 @@ fn reasons_of_checks_are_told() {
 }
 
 #[test]
-fn an_operation_that_is_checked_anew_is_not_said_to_get_its_permission_next() {
+fn a_repeated_check_does_not_announce_the_permission() {
     let again = off(OPERATED).written("+operating/x +operation-type/x=T");
     check(
         ConditionStatus::False,
@@ -208,7 +208,7 @@ fn an_operation_that_is_checked_anew_is_not_said_to_get_its_permission_next() {
 }
 
 #[test]
-fn several_operations_are_told_one_by_one_under_the_reason_that_decides() {
+fn several_operations_are_listed_under_the_deciding_reason() {
     check(
         ConditionStatus::False,
         vec![
@@ -279,7 +279,7 @@ fn pods_at_rest() {
                 on("SA operating/x pre-check/x"),
                 "InService",
                 &[
-                    "the pod is in service. operation x is announced in half",
+                    "the pod is in service. operation x is incomplete",
                     "operation-type.podopslifecycle.kusionstack.io/x is missing",
                 ],
             ),
@@ -301,7 +301,7 @@ fn pods_at_rest() {
                 "the consumer is missing",
                 on("").expecting(),
                 "EnteringService",
-                &["waits for Service/default/server", CONSUMER, "to take the pod in"],
+                &["waits for Service/default/server", CONSUMER, "to add the pod to traffic"],
             ),
             (
                 "stay-offline",
@@ -345,7 +345,7 @@ fn pods_that_nothing_is_done_for() {
                 "Terminating",
                 &[
                     "with it end operation x",
-                    "when the owners of prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb have let go",
+                    "when the owners of prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb have released it",
                     "!permission",
                 ],
             ),

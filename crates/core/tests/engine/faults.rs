@@ -1,87 +1,88 @@
-//! Known faults of the reference implementation, each as a test that this one doesn't have it. The names in the comments are those
-//! of the fault lists (2.7: d2 to e10, f1, f2; section 6: numbers; public issues: #). Those of several operations on one pod are in
-//! `repeats`.
+//! Known faults of the reference implementation, each as a test that this one doesn't have it. The names in the
+//! comments are those of the fault lists (2.7: d2 to e10, f1, f2; section 6: numbers; public issues: #). Those of
+//! several operations on one pod are in `repeats`.
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use podward_core::{ConditionStatus, NoRules, Operations, explain, on_update, plan_labels};
 
+use crate::model::{Blockable, Model};
 use crate::words::{EXPECTS_CONSUMER, Hold, NOW, off, on};
-use crate::world::{Blockable, World};
 
 pub(crate) const HELD_PRE: Blockable = Blockable { pre: true, post: false, refuses: false };
 pub(crate) const HELD_POST: Blockable = Blockable { pre: false, post: true, refuses: false };
 pub(crate) const FREE: Blockable = Blockable { pre: false, post: false, refuses: false };
 
 /// A pod whose operation `a` has its permission. The pod's consumer is expected back at the end.
-pub(crate) fn operating(webhook: bool) -> World {
-    let mut world = World::in_service(true, true);
-    world.webhook = webhook;
-    world.begin("a", "update");
-    world.settle();
-    assert!(world.pod.has(Stage::Operate, "a"));
-    world
+pub(crate) fn operating(webhook: bool) -> Model {
+    let mut model = Model::in_service(true, true);
+    model.webhook = webhook;
+    model.begin("a", "update");
+    model.settle();
+    assert!(model.pod.has(Stage::Operate, "a"));
+    model
 }
 
 #[track_caller]
-pub(crate) fn comes_to_rest_in_service(world: &mut World) {
-    world.checks = FREE;
-    world.settle();
-    assert_eq!(world.pod.protocol_labels(), [SERVICE_AVAILABLE]);
-    assert_eq!(world.pod.gate, Some(ConditionStatus::True));
+pub(crate) fn comes_to_rest_in_service(model: &mut Model) {
+    model.checks = FREE;
+    model.settle();
+    assert_eq!(model.pod.protocol_labels(), [SERVICE_AVAILABLE]);
+    assert_eq!(model.pod.gate, Some(ConditionStatus::True));
 }
 
 #[track_caller]
-pub(crate) fn never_on_since(world: &World, version: u64) {
-    for stored in world.history.iter().filter(|stored| stored.version >= version) {
+pub(crate) fn never_on_since(model: &Model, version: u64) {
+    for stored in model.history.iter().filter(|stored| stored.version >= version) {
         assert_ne!(stored.gate, Some(ConditionStatus::True), "in service in mid-operation: {stored:?}");
     }
 }
 
-/// Brings `a` from `operate` to where it is judged (`post-check`), or further to where its consumer comes back (`completing`).
-pub(crate) fn end_a(world: &mut World, completing: bool) {
+/// Brings `a` from `operate` to where it is judged (`post-check`), or further to where its consumer comes back
+/// (`completing`).
+pub(crate) fn end_a(model: &mut Model, completing: bool) {
     if !completing {
-        world.checks = HELD_POST;
-        world.finish("a");
-        world.settle();
-        assert!(world.pod.has(Stage::PostCheck, "a"));
-        world.checks = FREE;
+        model.checks = HELD_POST;
+        model.finish("a");
+        model.settle();
+        assert!(model.pod.has(Stage::PostCheck, "a"));
+        model.checks = FREE;
         return;
     }
-    world.finish("a");
+    model.finish("a");
     // Without the webhook the operation ends in one write, and the gate turns in the next.
-    world.reconcile_latest();
-    world.reconcile_latest();
-    world.kubelet();
-    assert!(world.pod.has(Stage::Completing, "a") && world.pod.gate == Some(ConditionStatus::True));
+    model.reconcile_latest();
+    model.reconcile_latest();
+    model.kubelet();
+    assert!(model.pod.has(Stage::Completing, "a") && model.pod.gate == Some(ConditionStatus::True));
 }
 
 /// e1: a cancel whose value is not the type.
 #[test]
 fn an_undo_with_another_value_is_carried_out() {
-    let mut world = operating(true);
-    world.undo("a", "something else");
-    comes_to_rest_in_service(&mut world);
+    let mut model = operating(true);
+    model.undo("a", "something else");
+    comes_to_rest_in_service(&mut model);
 }
 
 /// e2: the type is taken away first, `operating` in a later write.
 #[test]
 fn a_type_that_was_taken_away_early_does_not_block_the_finish() {
     for webhook in [true, false] {
-        let mut world = operating(webhook);
-        world.write(|pod| {
+        let mut model = operating(webhook);
+        model.write(|pod| {
             pod.labels.remove(&Stage::OperationType.key("a"));
         });
-        world.settle();
-        assert!(world.pod.has(Stage::Operate, "a"), "the permission stands");
-        world.checks = HELD_POST;
-        world.finish("a");
-        world.settle();
+        model.settle();
+        assert!(model.pod.has(Stage::Operate, "a"), "the permission stands");
+        model.checks = HELD_POST;
+        model.finish("a");
+        model.settle();
         assert_eq!(
-            world.pod.labels[&Stage::DoneOperationType.key("a")],
+            model.pod.labels[&Stage::DoneOperationType.key("a")],
             "update",
             "the permission named the type"
         );
-        comes_to_rest_in_service(&mut world);
+        comes_to_rest_in_service(&mut model);
     }
 }
 
@@ -89,19 +90,19 @@ fn a_type_that_was_taken_away_early_does_not_block_the_finish() {
 #[test]
 fn a_permission_is_not_inherited_by_another_type() {
     for webhook in [true, false] {
-        let mut world = operating(webhook);
-        let granted = world.pod.version;
-        world.checks = HELD_PRE;
-        world.begin("a", "scale-in");
-        world.settle();
-        assert!(!world.pod.has(Stage::Operate, "a"), "it is checked anew");
-        world.checks = FREE;
-        world.settle();
-        assert!(world.pod.has(Stage::Operate, "a"));
-        never_on_since(&world, granted);
-        assert!(!Operations::parse(&world.pod.labels).permits("update"), "the old permission is gone");
-        world.finish("a");
-        comes_to_rest_in_service(&mut world);
+        let mut model = operating(webhook);
+        let granted = model.pod.version;
+        model.checks = HELD_PRE;
+        model.begin("a", "scale-in");
+        model.settle();
+        assert!(!model.pod.has(Stage::Operate, "a"), "it is checked anew");
+        model.checks = FREE;
+        model.settle();
+        assert!(model.pod.has(Stage::Operate, "a"));
+        never_on_since(&model, granted);
+        assert!(!Operations::parse(&model.pod.labels).permits("update"), "the old permission is gone");
+        model.finish("a");
+        comes_to_rest_in_service(&mut model);
     }
 }
 
@@ -116,24 +117,24 @@ fn a_wrong_cancel_leaves_no_orphans() {
         (true, false, false),
         (false, false, false),
     ] {
-        let mut world = World::in_service(true, true);
-        world.checks = Blockable { pre: blocked, ..FREE };
-        world.webhook = webhook;
-        world.begin("a", "update");
-        world.reconcile_latest();
-        assert_eq!(world.pod.has(Stage::Preparing, "a"), !blocked);
+        let mut model = Model::in_service(true, true);
+        model.checks = Blockable { pre: blocked, ..FREE };
+        model.webhook = webhook;
+        model.begin("a", "update");
+        model.reconcile_latest();
+        assert_eq!(model.pod.has(Stage::Preparing, "a"), !blocked);
         if both {
-            world.finish_both("a");
+            model.finish_both("a");
         } else {
-            world.finish("a");
+            model.finish("a");
         }
-        comes_to_rest_in_service(&mut world);
+        comes_to_rest_in_service(&mut model);
     }
 }
 
 /// e8: `operating` without a type waits for ever, and nobody says why.
 #[test]
-fn an_announcement_without_a_type_is_told_about_and_blocks_nothing() {
+fn an_announcement_without_a_type_is_reported_and_blocks_nothing() {
     let half = on("SA operating/x pre-check/x");
     let message = explain(&half.view(), &NoRules, &[]).message;
     assert!(message.contains(&Stage::OperationType.key("x")) && message.contains("missing"), "{message}");
@@ -190,17 +191,17 @@ fn a_pod_that_is_not_ready_costs_no_write() {
         assert!(plan_labels(&pod.view(), &NoRules, NOW).is_empty(), "{pod:?}");
         assert_eq!(pod.gate_write(), None);
     }
-    let mut world = World::created(true, true);
-    world.settle();
-    let version = world.pod.version;
+    let mut model = Model::created(true, true);
+    model.settle();
+    let version = model.pod.version;
     for _ in 0..5 {
-        world.settle();
+        model.settle();
     }
-    assert_eq!(world.pod.version, version, "at rest is at rest");
+    assert_eq!(model.pod.version, version, "at rest is at rest");
 }
 
-/// 26: nothing orders operations of different types. Here a check may keep one type waiting while another is at work, and says so;
-/// what it keeps waiting neither gets a permission nor keeps the others from theirs.
+/// 26: nothing orders operations of different types. Here a check may keep one type waiting while another is at work,
+/// and says so; what it keeps waiting neither gets a permission nor keeps the others from theirs.
 #[test]
 fn checks_can_order_operations_by_type() {
     let begun = on(

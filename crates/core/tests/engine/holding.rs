@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use podward_core::hold::{
-    BUDGET_REFUSAL, DeletionRequest, Facts, Node, Outcome, Reason, Verdict, answer, hold,
+use podward_core::deletion::hold::{
+    AllowReason, BUDGET_REFUSAL, DeletionAttempt, HoldFacts, HoldVerdict, NodeState, RecordOutcome, answer,
+    hold,
 };
+use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_core::keys::{self, Stage};
-use podward_core::wish::{DeletionKind, Wish};
 use podward_core::{Pod, UnixNanos};
 use serde_json::{Value, json};
 
@@ -26,14 +27,14 @@ fn with(change: impl FnOnce(&mut Value)) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
-fn delete() -> DeletionRequest<'static> {
-    DeletionRequest { kind: DeletionKind::Delete, user: "jane", dry_run: false }
+fn delete() -> DeletionAttempt<'static> {
+    DeletionAttempt { kind: DeletionKind::Delete, user: "jane", dry_run: false }
 }
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> HoldFacts {
+    HoldFacts {
         now: NOW,
-        node: Node::Ready,
+        node: NodeState::Ready,
         unreachable_limit: Duration::from_secs(60),
         namespace_terminating: false,
     }
@@ -46,30 +47,30 @@ fn label(pod: &mut Value, key: &str, value: &str) {
 #[test]
 fn what_the_pod_says() {
     type Change = fn(&mut Value);
-    let rows: [(&str, Change, Option<Reason>); 16] = [
+    let rows: [(&str, Change, Option<AllowReason>); 16] = [
         ("in service", |_| {}, None),
-        ("opted out", |pod| label(pod, keys::CONTROL_LABEL, "false"), Some(Reason::NotOptedIn)),
-        ("no labels", |pod| pod["metadata"]["labels"] = Value::Null, Some(Reason::NotOptedIn)),
+        ("opted out", |pod| label(pod, keys::CONTROL_LABEL, "false"), Some(AllowReason::NotOptedIn)),
+        ("no labels", |pod| pod["metadata"]["labels"] = Value::Null, Some(AllowReason::NotOptedIn)),
         (
             "terminating",
             |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z"),
-            Some(Reason::Terminating),
+            Some(AllowReason::Terminating),
         ),
-        ("succeeded", |pod| pod["status"]["phase"] = json!("Succeeded"), Some(Reason::Finished)),
-        ("failed", |pod| pod["status"]["phase"] = json!("Failed"), Some(Reason::Finished)),
+        ("succeeded", |pod| pod["status"]["phase"] = json!("Succeeded"), Some(AllowReason::Finished)),
+        ("failed", |pod| pod["status"]["phase"] = json!("Failed"), Some(AllowReason::Finished)),
         ("pending on a node", |pod| pod["status"]["phase"] = json!("Pending"), None),
-        ("without a node", |pod| pod["spec"]["nodeName"] = Value::Null, Some(Reason::NeverScheduled)),
-        ("with an empty node", |pod| pod["spec"]["nodeName"] = json!(""), Some(Reason::NeverScheduled)),
+        ("without a node", |pod| pod["spec"]["nodeName"] = Value::Null, Some(AllowReason::NeverScheduled)),
+        ("with an empty node", |pod| pod["spec"]["nodeName"] = json!(""), Some(AllowReason::NeverScheduled)),
         (
             "a static pod's image",
             |pod| pod["metadata"]["annotations"][keys::MIRROR_POD] = json!("hash"),
-            Some(Reason::MirrorPod),
+            Some(AllowReason::MirrorPod),
         ),
-        ("no gate", |pod| pod["spec"]["readinessGates"] = Value::Null, Some(Reason::NoGate)),
+        ("no gate", |pod| pod["spec"]["readinessGates"] = Value::Null, Some(AllowReason::NoGate)),
         (
             "break-glass",
             |pod| pod["metadata"]["annotations"][keys::BREAK_GLASS] = json!("INC-7"),
-            Some(Reason::BreakGlass),
+            Some(AllowReason::BreakGlass),
         ),
         (
             "break-glass without a word",
@@ -93,7 +94,7 @@ fn what_the_pod_says() {
                 label(pod, &Stage::Operate.key("collaset"), "1");
                 label(pod, keys::PREPARING_TO_DELETE, "1");
             },
-            Some(Reason::Granted),
+            Some(AllowReason::Granted),
         ),
         (
             "another has it, ours hasn't",
@@ -111,60 +112,60 @@ fn what_the_pod_says() {
     for (what, change, expected) in rows {
         let verdict = hold(&with(change), &delete(), &facts());
         assert_eq!(verdict.reason(), expected, "{what}");
-        let evict = DeletionRequest { kind: DeletionKind::Evict, ..delete() };
+        let evict = DeletionAttempt { kind: DeletionKind::Evict, ..delete() };
         assert_eq!(hold(&with(change), &evict, &facts()).reason(), expected, "{what}, evicted");
     }
 }
 
 #[test]
-fn our_operation_with_its_permission_lets_the_delete_through() {
+fn a_granted_deletion_request_allows_the_delete() {
     let granted = with(|pod| {
         label(pod, &Stage::Operating.key("pod-delete"), "1");
         label(pod, &Stage::OperationType.key("pod-delete"), "delete");
         label(pod, &Stage::Operate.key("pod-delete"), "1");
     });
-    assert_eq!(hold(&granted, &delete(), &facts()).reason(), Some(Reason::Granted));
-    // The operator is gone: the permission is being taken back.
+    assert_eq!(hold(&granted, &delete(), &facts()).reason(), Some(AllowReason::Granted));
+    // The operator is gone: the permission is being withdrawn.
     let finished = with(|pod| label(pod, &Stage::Operate.key("pod-delete"), "1"));
-    assert_eq!(hold(&finished, &delete(), &facts()), Verdict::Hold);
+    assert_eq!(hold(&finished, &delete(), &facts()), HoldVerdict::Hold);
 }
 
 #[test]
 fn what_is_known_besides() {
-    let since = |seconds: i64| Node::NotReadySince(UnixNanos(NOW.0 - seconds * 1_000_000_000));
+    let since = |seconds: i64| NodeState::NotReadySince(UnixNanos(NOW.0 - seconds * 1_000_000_000));
     let rows = [
-        (Facts { node: Node::Unknown, ..facts() }, None),
-        (Facts { node: Node::Gone, ..facts() }, Some(Reason::NodeGone)),
-        (Facts { node: since(60), ..facts() }, None),
-        (Facts { node: since(61), ..facts() }, Some(Reason::NodeUnreachable)),
-        (Facts { node: since(-10), ..facts() }, None),
-        (Facts { namespace_terminating: true, ..facts() }, Some(Reason::NamespaceTerminating)),
+        (HoldFacts { node: NodeState::Unknown, ..facts() }, None),
+        (HoldFacts { node: NodeState::Gone, ..facts() }, Some(AllowReason::NodeGone)),
+        (HoldFacts { node: since(60), ..facts() }, None),
+        (HoldFacts { node: since(61), ..facts() }, Some(AllowReason::NodeUnreachable)),
+        (HoldFacts { node: since(-10), ..facts() }, None),
+        (HoldFacts { namespace_terminating: true, ..facts() }, Some(AllowReason::NamespaceTerminating)),
     ];
     for (facts, expected) in rows {
         assert_eq!(hold(&with(|_| {}), &delete(), &facts).reason(), expected, "{facts:?}");
     }
-    let dry = DeletionRequest { dry_run: true, ..delete() };
-    assert_eq!(hold(&with(|_| {}), &dry, &facts()).reason(), Some(Reason::DryRun));
+    let dry = DeletionAttempt { dry_run: true, ..delete() };
+    assert_eq!(hold(&with(|_| {}), &dry, &facts()).reason(), Some(AllowReason::DryRun));
 }
 
 #[test]
-fn what_may_lose_traffic_is_on_record_with_who_and_why() {
+fn a_possible_loss_of_traffic_is_recorded_with_user_and_reason() {
     let pod = with(|pod| pod["metadata"]["annotations"][keys::BREAK_GLASS] = json!("INC-7: disk is full"));
-    let Verdict::Allow { reason, words } = hold(&pod, &delete(), &facts()) else { panic!("held") };
+    let HoldVerdict::Allow { reason, words } = hold(&pod, &delete(), &facts()) else { panic!("held") };
     assert!(reason.is_on_record());
     assert!(
         words.contains("jane") && words.contains("INC-7: disk is full") && words.contains("shop/web-0"),
         "{words}"
     );
     let old = with(|pod| pod["spec"]["readinessGates"] = Value::Null);
-    let Verdict::Allow { reason, words } = hold(&old, &delete(), &facts()) else { panic!("held") };
+    let HoldVerdict::Allow { reason, words } = hold(&old, &delete(), &facts()) else { panic!("held") };
     assert!(reason.is_on_record() && words.contains("no readiness gate"), "{words}");
-    assert!(!Reason::Terminating.is_on_record());
+    assert!(!AllowReason::Terminating.is_on_record());
 }
 
 #[test]
-fn the_answer_names_who_holds_and_since_when() {
-    let wish = Wish::new(DeletionKind::Delete, "jane", NOW);
+fn the_answer_names_the_consumer_and_the_start_of_the_wait() {
+    let request = DeletionRequest::new(DeletionKind::Delete, "jane", NOW);
     let held = with(|pod| {
         pod["metadata"]["finalizers"] =
             json!(["prot.podopslifecycle.kusionstack.io/a", "prot.podopslifecycle.kusionstack.io/b", "x"]);
@@ -176,7 +177,7 @@ fn the_answer_names_who_holds_and_since_when() {
         label(pod, &Stage::Preparing.key("pod-delete"), "1700000060000000000");
         pod["status"]["conditions"] = json!([{"type": keys::SERVICE_READY_GATE, "status": "False"}]);
     });
-    let text = answer(&held, DeletionKind::Delete, Outcome::Recorded(&wish));
+    let text = answer(&held, DeletionKind::Delete, RecordOutcome::Recorded(&request));
     assert!(
         text.starts_with(
             "pod deletion process is underway and being managed by PodOpsLifecycle with finalizers: \
@@ -187,24 +188,27 @@ fn the_answer_names_who_holds_and_since_when() {
     assert!(text.contains(
         "waits since 2023-11-14T22:14:20Z for hook traffic, the owner of prot.podopslifecycle.kusionstack.io/b;"
     ), "{text}");
-    assert!(text.contains("asked for by jane at 2023-11-14T22:13:20Z"), "{text}");
+    assert!(text.contains("requested by jane at 2023-11-14T22:13:20Z"), "{text}");
     assert!(text.ends_with("kubectl label pod web-0 -n shop collaset.kusionstack.io/to-delete-"), "{text}");
     assert!(!text.contains("Eviction triggered evacuation"), "{text}");
 
-    let evicted = answer(&held, DeletionKind::Evict, Outcome::Recorded(&wish));
+    let evicted = answer(&held, DeletionKind::Evict, RecordOutcome::Recorded(&request));
     assert!(evicted.contains("Eviction triggered evacuation"), "{evicted}");
-    assert_eq!(answer(&held, DeletionKind::Evict, Outcome::Refused(BUDGET_REFUSAL)), BUDGET_REFUSAL);
-    let failed = answer(&held, DeletionKind::Delete, Outcome::Failed("no answer"));
+    assert_eq!(answer(&held, DeletionKind::Evict, RecordOutcome::Refused(BUDGET_REFUSAL)), BUDGET_REFUSAL);
+    let failed = answer(&held, DeletionKind::Delete, RecordOutcome::Failed("no answer"));
     assert!(failed.contains("no answer") && failed.contains("try again"), "{failed}");
 }
 
 #[test]
 fn while_it_is_checked_the_condition_says_what_it_waits_for() {
-    let wish = Wish::new(DeletionKind::Evict, "jane", NOW);
+    let request = DeletionRequest::new(DeletionKind::Evict, "jane", NOW);
     let pod = with(|pod| {
         label(pod, &Stage::Operating.key("pod-delete"), "1");
         label(pod, &Stage::PreCheck.key("pod-delete"), "1");
         pod["status"]["conditions"] = json!([{"type": keys::LIFECYCLE_CONDITION, "status": "False", "message": "waits for the budget"}]);
     });
-    assert!(answer(&pod, DeletionKind::Evict, Outcome::Recorded(&wish)).contains(": waits for the budget;"));
+    assert!(
+        answer(&pod, DeletionKind::Evict, RecordOutcome::Recorded(&request))
+            .contains(": waits for the budget;")
+    );
 }

@@ -1,15 +1,17 @@
-//! Hooks that answer in any order, too late or never, come, go and change, while pods are operated on and end at any moment and the
-//! process restarts: the safety properties hold, and everything comes to rest.
+//! Hooks that answer in any order, too late or never, come, go and change, while pods are operated on and end at any
+//! moment and the process restarts: the safety properties hold, and everything comes to rest.
 
-use podward_core::hooks::{Answer, DeadlinePolicy, GateTiming, Hook, Phase, Selector, is_hook_finalizer};
+use podward_core::hooks::{
+    DeadlinePolicy, GateTiming, Hook, HookAnswer, HookPhase, Selector, is_hook_finalizer,
+};
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use podward_core::{ConditionStatus, PostCheckRejection};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::hook_world::{TIER, done, hook};
+use crate::hook_model::{TIER, done, hook};
 use crate::interleavings::{self, IDS};
-use crate::world::{Blockable, World};
+use crate::model::{Blockable, Model};
 
 const HOOKS: [&str; 3] = ["mesh", "registry", "audit"];
 
@@ -45,7 +47,7 @@ prop_compose! {
     fn any_hook()(
         name in 0..HOOKS.len(),
         phases in prop::sample::subsequence(
-            vec![Phase::PreCheck, Phase::Prepare, Phase::PostCheck, Phase::Complete, Phase::Release], 1..=5),
+            vec![HookPhase::PreCheck, HookPhase::Prepare, HookPhase::PostCheck, HookPhase::Complete, HookPhase::Release], 1..=5),
         usual in prop::bool::weighted(0.6),
         selects in prop::bool::weighted(0.2),
         order in -1..=1i32,
@@ -55,7 +57,7 @@ prop_compose! {
         prepare_timing in timing(),
         complete_timing in timing(),
     ) -> Hook {
-        let phases = if usual { vec![Phase::Prepare, Phase::Complete, Phase::Release] } else { phases };
+        let phases = if usual { vec![HookPhase::Prepare, HookPhase::Complete, HookPhase::Release] } else { phases };
         let pod_selector = if selects {
             Selector::new([(TIER.to_owned(), "front".to_owned())].into(), []).unwrap()
         } else {
@@ -84,39 +86,39 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn perform(world: &mut World, act: &Act) {
+fn perform(model: &mut Model, act: &Act) {
     match act {
-        Act::Usual(act) => interleavings::perform(world, act),
+        Act::Usual(act) => interleavings::perform(model, act),
         Act::Answer(hook, reply) => {
             let answer = match reply {
                 Reply::Done => done(),
-                Reply::Pending => Answer::Open { message: "3 sessions".to_owned() },
-                Reply::No => Answer::Rejected { reason: "not now".to_owned() },
+                Reply::Pending => HookAnswer::Open { message: "3 sessions".to_owned() },
+                Reply::No => HookAnswer::Rejected { reason: "not now".to_owned() },
             };
-            world.answer(HOOKS[*hook], &answer);
+            model.answer(HOOKS[*hook], &answer);
         }
-        Act::Register(hook) => world.register(hook.clone()),
-        Act::Deregister(hook) => world.deregister(HOOKS[*hook]),
-        Act::Relabel(front) => world.relabel(front.then_some("front")),
-        Act::Containers(ready) => world.containers(*ready),
-        Act::Sleep(seconds) => world.now += seconds * 1_000_000_000,
-        Act::Restart => world.restart(),
-        Act::Terminate => world.terminate(),
+        Act::Register(hook) => model.register(hook.clone()),
+        Act::Deregister(hook) => model.deregister(HOOKS[*hook]),
+        Act::Relabel(front) => model.relabel(front.then_some("front")),
+        Act::Containers(ready) => model.containers(*ready),
+        Act::Sleep(seconds) => model.now += seconds * 1_000_000_000,
+        Act::Restart => model.restart(),
+        Act::Terminate => model.terminate(),
     }
 }
 
-fn all_end(world: &mut World, undo: bool) {
-    world.checks = Blockable::default();
-    world.containers(true);
-    world.settle_with_hooks();
+fn all_end(model: &mut Model, undo: bool) {
+    model.checks = Blockable::default();
+    model.containers(true);
+    model.settle_with_hooks();
     for id in IDS {
-        if undo && (world.pod.has(Stage::Operating, id) || world.pod.has(Stage::OperationType, id)) {
-            world.undo(id, "update");
+        if undo && (model.pod.has(Stage::Operating, id) || model.pod.has(Stage::OperationType, id)) {
+            model.undo(id, "update");
         } else {
-            world.finish_both(id);
+            model.finish_both(id);
         }
     }
-    world.settle_with_hooks();
+    model.settle_with_hooks();
 }
 
 proptest! {
@@ -131,20 +133,20 @@ proptest! {
         webhook_at_end in any::<bool>(),
         undo in any::<bool>(),
     ) {
-        let mut world = World::created(has_gate, consumer);
-        hooks.into_iter().for_each(|hook| world.register(hook));
+        let mut model = Model::created(has_gate, consumer);
+        hooks.into_iter().for_each(|hook| model.register(hook));
         for act in &acts {
-            perform(&mut world, act);
+            perform(&mut model, act);
         }
-        world.webhook = webhook_at_end;
-        all_end(&mut world, undo);
-        prop_assert_eq!(world.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
-        prop_assert_eq!(&world.pod.refused, &None);
-        prop_assert!(!has_gate || world.pod.gate == Some(ConditionStatus::True));
-        world.assert_held_by_exactly_its_hooks();
-        let at_rest = world.pod.clone();
-        world.restart();
-        prop_assert!(!world.reconcile_latest(), "writes at rest: {:?} -> {:?}", at_rest, world.pod);
+        model.webhook = webhook_at_end;
+        all_end(&mut model, undo);
+        prop_assert_eq!(model.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
+        prop_assert_eq!(&model.pod.refused, &None);
+        prop_assert!(!has_gate || model.pod.gate == Some(ConditionStatus::True));
+        model.assert_held_by_exactly_its_hooks();
+        let at_rest = model.pod.clone();
+        model.restart();
+        prop_assert!(!model.reconcile_latest(), "writes at rest: {:?} -> {:?}", at_rest, model.pod);
     }
 
     /// A pod that ends at any moment is gone when every hook that held it has forgotten it.
@@ -154,14 +156,14 @@ proptest! {
         before in vec(act(), 1..40),
         after in vec(act(), 0..15),
     ) {
-        let mut world = World::created(true, true);
-        hooks.into_iter().for_each(|hook| world.register(hook));
-        before.iter().for_each(|act| perform(&mut world, act));
-        perform(&mut world, &Act::Terminate);
-        after.iter().for_each(|act| perform(&mut world, act));
-        world.settle_with_hooks();
-        let left: Vec<&String> = world.pod.finalizers.iter().filter(|name| is_hook_finalizer(name)).collect();
+        let mut model = Model::created(true, true);
+        hooks.into_iter().for_each(|hook| model.register(hook));
+        before.iter().for_each(|act| perform(&mut model, act));
+        perform(&mut model, &Act::Terminate);
+        after.iter().for_each(|act| perform(&mut model, act));
+        model.settle_with_hooks();
+        let left: Vec<&String> = model.pod.finalizers.iter().filter(|name| is_hook_finalizer(name)).collect();
         prop_assert!(left.is_empty(), "{:?}", left);
-        prop_assert!(world.pod.finalizers.contains(&"example.com/not-ours".to_owned()));
+        prop_assert!(model.pod.finalizers.contains(&"example.com/not-ours".to_owned()));
     }
 }

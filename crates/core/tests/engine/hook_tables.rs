@@ -1,13 +1,14 @@
 //! Hooks, rule by rule: what a plan writes and asks in each state, and that it costs no more writes than it has to.
 
 use podward_core::hooks::{
-    Answer, DeadlinePolicy, EvidenceLevel, GateTiming, Hook, Phase, Question, employer_of, finalizer_of,
+    DeadlinePolicy, EvidenceLevel, GateTiming, Hook, HookAnswer, HookPhase, HookQuestion, consumer_key_of,
+    hook_finalizer,
 };
 use podward_core::keys::{self, Stage};
-use podward_core::{ConditionStatus, HookEvent, NoRules, Note, Plan, UnixNanos};
+use podward_core::{ConditionStatus, HookEvent, HookReport, NoRules, PodPlan, UnixNanos};
 
-use crate::hook_world::{done, hook};
-use crate::world::World;
+use crate::hook_model::{done, hook};
+use crate::model::Model;
 
 mod changes;
 mod deadlines;
@@ -15,24 +16,24 @@ mod deadlines;
 const SECOND: i64 = 1_000_000_000;
 
 /// A new pod and these hooks; nothing has been done yet.
-fn created(hooks: impl IntoIterator<Item = Hook>) -> World {
-    let mut world = World::created(true, false);
-    world.hooks.are_alone = true;
-    hooks.into_iter().for_each(|hook| world.register(hook));
-    world
+fn created(hooks: impl IntoIterator<Item = Hook>) -> Model {
+    let mut model = Model::created(true, false);
+    model.hooks.are_alone = true;
+    hooks.into_iter().for_each(|hook| model.register(hook));
+    model
 }
 
 /// A pod in service that these hooks hold.
-fn in_service(hooks: impl IntoIterator<Item = Hook>) -> World {
-    let mut world = created(hooks);
-    world.settle_with_hooks();
-    assert_eq!(world.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
-    world
+fn in_service(hooks: impl IntoIterator<Item = Hook>) -> Model {
+    let mut model = created(hooks);
+    model.settle_with_hooks();
+    assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
+    model
 }
 
-impl World {
+impl Model {
     /// What the controller would do now.
-    fn look(&mut self) -> Plan {
+    fn look(&mut self) -> PodPlan {
         let now = self.now();
         self.hooks.plan(&self.pod.view(), &NoRules, now)
     }
@@ -42,7 +43,7 @@ impl World {
         (0..20).take_while(|_| self.reconcile_latest()).count()
     }
 
-    fn asked(&self) -> Vec<(&str, Phase)> {
+    fn asked(&self) -> Vec<(&str, HookPhase)> {
         self.hooks.asked.iter().map(|question| (question.hook.as_str(), question.phase)).collect()
     }
 
@@ -52,18 +53,18 @@ impl World {
     }
 
     fn is_held_by(&self, hook: &str) -> bool {
-        self.pod.finalizers.contains(&finalizer_of(hook))
+        self.pod.finalizers.contains(&hook_finalizer(hook))
     }
 
     fn sleep(&mut self, seconds: i64) {
         self.now += seconds * SECOND;
     }
 
-    fn question(&self, hook: &str) -> &Question {
+    fn question(&self, hook: &str) -> &HookQuestion {
         self.hooks.asked.iter().find(|question| question.hook == hook).unwrap()
     }
 
-    fn told(&mut self) -> String {
+    fn reported(&mut self) -> String {
         self.look().explain(&self.pod.view(), &NoRules).message
     }
 }
@@ -72,261 +73,261 @@ fn after_gate(name: &str) -> Hook {
     Hook { complete_timing: GateTiming::AfterGate, ..hook(name) }
 }
 
-fn with(name: &str, phases: &[Phase]) -> Hook {
+fn with(name: &str, phases: &[HookPhase]) -> Hook {
     Hook { phases: phases.to_vec(), ..hook(name) }
 }
 
 #[test]
 fn one_operation_with_one_consumer_costs_four_writes() {
-    let mut world = in_service([after_gate("mesh")]);
-    world.begin("x", "update");
-    assert_eq!(world.work(), 1, "preparing and the gate");
-    assert_eq!(world.asked(), [("mesh", Phase::Prepare)]);
-    assert_eq!(world.pod.gate, Some(ConditionStatus::False));
-    world.kubelet();
-    assert_eq!(world.answers("mesh"), 1, "the finalizer, operate and the evidence");
-    assert!(world.pod.has(Stage::Operate, "x") && !world.is_held_by("mesh"));
-    assert_eq!(world.pod.evidence.as_deref(), Some(r#"{"mesh":{"level":"PROVEN","detail":"seen"}}"#));
-    world.finish("x");
-    assert_eq!(world.work(), 1, "completing and the gate");
-    assert!(world.asked().is_empty(), "not asked before the pod is Ready");
-    world.kubelet();
-    assert_eq!(world.work(), 0);
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
-    assert_eq!(world.answers("mesh"), 1, "the finalizer, the end and service-available");
-    assert_eq!(world.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
-    assert_eq!(world.pod.asked, None);
+    let mut model = in_service([after_gate("mesh")]);
+    model.begin("x", "update");
+    assert_eq!(model.work(), 1, "preparing and the gate");
+    assert_eq!(model.asked(), [("mesh", HookPhase::Prepare)]);
+    assert_eq!(model.pod.gate, Some(ConditionStatus::False));
+    model.kubelet();
+    assert_eq!(model.answers("mesh"), 1, "the finalizer, operate and the evidence");
+    assert!(model.pod.has(Stage::Operate, "x") && !model.is_held_by("mesh"));
+    assert_eq!(model.pod.evidence.as_deref(), Some(r#"{"mesh":{"level":"PROVEN","detail":"seen"}}"#));
+    model.finish("x");
+    assert_eq!(model.work(), 1, "completing and the gate");
+    assert!(model.asked().is_empty(), "not asked before the pod is Ready");
+    model.kubelet();
+    assert_eq!(model.work(), 0);
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    assert_eq!(model.answers("mesh"), 1, "the finalizer, the end and service-available");
+    assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
+    assert_eq!(model.pod.asked, None);
 }
 
 #[test]
 fn one_operation_with_a_consumer_before_the_gate_costs_five_writes() {
-    let mut world = in_service([hook("mesh")]);
-    world.begin("x", "update");
-    let mut writes = world.work();
-    world.kubelet();
-    writes += world.answers("mesh");
-    world.finish("x");
-    writes += world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)], "containers are ready");
-    assert_eq!(world.pod.gate, Some(ConditionStatus::False), "it waits for the hook");
-    writes += world.answers("mesh");
-    assert_eq!(world.pod.gate, Some(ConditionStatus::True));
-    world.kubelet();
-    writes += world.work();
-    assert_eq!(world.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
+    let mut model = in_service([hook("mesh")]);
+    model.begin("x", "update");
+    let mut writes = model.work();
+    model.kubelet();
+    writes += model.answers("mesh");
+    model.finish("x");
+    writes += model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)], "containers are ready");
+    assert_eq!(model.pod.gate, Some(ConditionStatus::False), "it waits for the hook");
+    writes += model.answers("mesh");
+    assert_eq!(model.pod.gate, Some(ConditionStatus::True));
+    model.kubelet();
+    writes += model.work();
+    assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
     assert_eq!(writes, 5);
 }
 
 #[test]
 fn a_new_pod_is_not_ready_before_hooks_have_taken_it_in() {
-    let mut world = created([hook("mesh"), after_gate("late")]);
-    world.containers(false);
-    world.work();
-    assert!(world.asked().is_empty() && world.pod.gate.is_none(), "the containers aren't ready");
-    assert!(world.told().contains("containers to be ready, and then for hook"), "{}", world.told());
-    world.containers(true);
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
-    assert!(world.told().contains("waits for hook mesh to take it in"), "{}", world.told());
-    assert_eq!(world.answers("mesh"), 1, "the finalizer and the gate");
-    assert!(world.pod.gate == Some(ConditionStatus::True) && world.asked().is_empty());
-    world.kubelet();
-    world.work();
-    assert_eq!(world.asked(), [("late", Phase::Complete)], "asked of a pod that is Ready");
-    assert!(!world.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
-    assert_eq!(world.answers("late"), 1);
-    assert!(world.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
-    world.assert_held_by_exactly_its_hooks();
+    let mut model = created([hook("mesh"), after_gate("late")]);
+    model.containers(false);
+    model.work();
+    assert!(model.asked().is_empty() && model.pod.gate.is_none(), "the containers aren't ready");
+    assert!(model.reported().contains("containers to be ready, and then for hook"), "{}", model.reported());
+    model.containers(true);
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    assert!(model.reported().contains("waits for hook mesh to add it to traffic"), "{}", model.reported());
+    assert_eq!(model.answers("mesh"), 1, "the finalizer and the gate");
+    assert!(model.pod.gate == Some(ConditionStatus::True) && model.asked().is_empty());
+    model.kubelet();
+    model.work();
+    assert_eq!(model.asked(), [("late", HookPhase::Complete)], "asked of a pod that is Ready");
+    assert!(!model.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
+    assert_eq!(model.answers("late"), 1);
+    assert!(model.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
+    model.assert_held_by_exactly_its_hooks();
 }
 
 #[test]
 fn a_later_hook_takes_nothing_out_of_service() {
-    let mut world = in_service([]);
-    world.register(Hook { deadline_policy: DeadlinePolicy::Proceed, ..hook("late") });
-    assert_eq!(world.work(), 0, "a pod at rest isn't written to before it answers");
-    assert_eq!(world.asked(), [("late", Phase::Complete)]);
-    world.sleep(10_000);
-    assert_eq!(world.work(), 0, "nothing waits for it, so there is no deadline");
-    assert_eq!(world.look().wake, None);
-    assert!(world.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
-    assert_eq!(world.answers("late"), 1, "finalizer and expectation");
-    world.assert_held_by_exactly_its_hooks();
+    let mut model = in_service([]);
+    model.register(Hook { deadline_policy: DeadlinePolicy::Proceed, ..hook("late") });
+    assert_eq!(model.work(), 0, "a pod at rest isn't written to before it answers");
+    assert_eq!(model.asked(), [("late", HookPhase::Complete)]);
+    model.sleep(10_000);
+    assert_eq!(model.work(), 0, "nothing waits for it, so there is no deadline");
+    assert_eq!(model.look().wake, None);
+    assert!(model.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
+    assert_eq!(model.answers("late"), 1, "finalizer and expectation");
+    model.assert_held_by_exactly_its_hooks();
 }
 
 #[test]
-fn hooks_before_the_gate_let_go_first() {
+fn hooks_before_the_gate_release_first() {
     let before = Hook { prepare_timing: GateTiming::BeforeGate, ..hook("balancer") };
-    let mut world = in_service([before, hook("mesh")]);
-    world.begin("x", "update");
-    world.work();
-    assert_eq!(world.asked(), [("balancer", Phase::Prepare)]);
-    assert_eq!(world.pod.gate, Some(ConditionStatus::True), "it serves while the balancer lets go");
-    assert!(world.told().contains("waits for hook balancer to let go of the pod"), "{}", world.told());
-    world.sleep(30);
-    assert_eq!(world.answers("balancer"), 1, "its finalizer and the gate");
-    assert_eq!(world.pod.gate, Some(ConditionStatus::False));
-    assert_eq!(world.asked(), [("mesh", Phase::Prepare)]);
-    let mesh = world.question("mesh").clone();
-    assert!(mesh.deadline.0 > world.now + 50 * SECOND, "its time began when it was asked");
-    assert_eq!(world.answers("mesh"), 1);
-    assert!(world.pod.has(Stage::Operate, "x"));
+    let mut model = in_service([before, hook("mesh")]);
+    model.begin("x", "update");
+    model.work();
+    assert_eq!(model.asked(), [("balancer", HookPhase::Prepare)]);
+    assert_eq!(model.pod.gate, Some(ConditionStatus::True), "it serves while the balancer lets go");
+    assert!(model.reported().contains("waits for hook balancer to release the pod"), "{}", model.reported());
+    model.sleep(30);
+    assert_eq!(model.answers("balancer"), 1, "its finalizer and the gate");
+    assert_eq!(model.pod.gate, Some(ConditionStatus::False));
+    assert_eq!(model.asked(), [("mesh", HookPhase::Prepare)]);
+    let mesh = model.question("mesh").clone();
+    assert!(mesh.deadline.0 > model.now + 50 * SECOND, "its time began when it was asked");
+    assert_eq!(model.answers("mesh"), 1);
+    assert!(model.pod.has(Stage::Operate, "x"));
 }
 
 #[test]
 fn orders_are_asked_one_after_the_other() {
     let ordered = |name: &str, order| Hook { order, ..hook(name) };
-    let mut world = created([ordered("a", 1), ordered("b", 2), ordered("c", 2)]);
-    world.work();
-    assert_eq!(world.asked(), [("b", Phase::Complete), ("c", Phase::Complete)]);
-    world.answers("c");
-    assert_eq!(world.asked(), [("b", Phase::Complete)]);
-    world.answers("b");
-    assert_eq!(world.asked(), [("a", Phase::Complete)]);
-    world.answers("a");
-    world.kubelet();
-    world.work();
-    world.begin("x", "update");
-    world.work();
-    assert_eq!(world.asked(), [("a", Phase::Prepare)]);
-    world.answers("a");
-    assert_eq!(world.asked(), [("b", Phase::Prepare), ("c", Phase::Prepare)]);
+    let mut model = created([ordered("a", 1), ordered("b", 2), ordered("c", 2)]);
+    model.work();
+    assert_eq!(model.asked(), [("b", HookPhase::Complete), ("c", HookPhase::Complete)]);
+    model.answers("c");
+    assert_eq!(model.asked(), [("b", HookPhase::Complete)]);
+    model.answers("b");
+    assert_eq!(model.asked(), [("a", HookPhase::Complete)]);
+    model.answers("a");
+    model.kubelet();
+    model.work();
+    model.begin("x", "update");
+    model.work();
+    assert_eq!(model.asked(), [("a", HookPhase::Prepare)]);
+    model.answers("a");
+    assert_eq!(model.asked(), [("b", HookPhase::Prepare), ("c", HookPhase::Prepare)]);
 }
 
 #[test]
 fn operations_wait_for_pre_checks_of_their_type() {
-    let guard = Hook { operation_types: vec!["update".to_owned()], ..with("guard", &[Phase::PreCheck]) };
-    let mut world = in_service([guard, with("all", &[Phase::PreCheck])]);
-    world.begin("x", "update");
-    world.work();
-    assert_eq!(world.asked(), [("all", Phase::PreCheck), ("guard", Phase::PreCheck)]);
-    assert_eq!(world.question("guard").operations, [("x".to_owned(), "update".to_owned())]);
-    let since = world.pod.labels[&Stage::PreCheck.key("x")].parse().unwrap();
-    assert_eq!(world.question("guard").since, UnixNanos(since));
-    assert_eq!(world.answers("all"), 0);
-    assert!(world.told().contains("operation x (update) waits for hook guard to agree that it starts"));
-    world.answer("guard", &Answer::Rejected { reason: "frozen".to_owned() });
-    assert_eq!(world.work(), 0);
-    let plan = world.look();
-    assert!(plan.notes.iter().any(|note| note.event == HookEvent::Rejected("frozen".to_owned())));
-    assert!(world.told().contains("hook guard: PRE_CHECK since"), "{}", world.told());
-    assert!(world.told().contains("says no: frozen; due by"), "{}", world.told());
-    world.answers("guard");
-    assert!(world.pod.has(Stage::Operate, "x"));
-    world.begin("y", "restart");
-    world.work();
-    assert_eq!(world.asked(), [("all", Phase::PreCheck)], "guard has no part in restarts");
+    let guard = Hook { operation_types: vec!["update".to_owned()], ..with("guard", &[HookPhase::PreCheck]) };
+    let mut model = in_service([guard, with("all", &[HookPhase::PreCheck])]);
+    model.begin("x", "update");
+    model.work();
+    assert_eq!(model.asked(), [("all", HookPhase::PreCheck), ("guard", HookPhase::PreCheck)]);
+    assert_eq!(model.question("guard").operations, [("x".to_owned(), "update".to_owned())]);
+    let since = model.pod.labels[&Stage::PreCheck.key("x")].parse().unwrap();
+    assert_eq!(model.question("guard").since, UnixNanos(since));
+    assert_eq!(model.answers("all"), 0);
+    assert!(model.reported().contains("operation x (update) waits for hook guard to allow the start"));
+    model.answer("guard", &HookAnswer::Rejected { reason: "frozen".to_owned() });
+    assert_eq!(model.work(), 0);
+    let plan = model.look();
+    assert!(plan.hook_reports.iter().any(|note| note.event == HookEvent::Rejected("frozen".to_owned())));
+    assert!(model.reported().contains("hook guard: PRE_CHECK since"), "{}", model.reported());
+    assert!(model.reported().contains("rejected: frozen; due by"), "{}", model.reported());
+    model.answers("guard");
+    assert!(model.pod.has(Stage::Operate, "x"));
+    model.begin("y", "restart");
+    model.work();
+    assert_eq!(model.asked(), [("all", HookPhase::PreCheck)], "guard has no part in restarts");
 }
 
 #[test]
 fn results_wait_for_post_checks() {
-    let mut world = in_service([with("judge", &[Phase::PostCheck])]);
-    world.begin("x", "update");
-    world.work();
-    world.finish("x");
-    world.work();
-    assert_eq!(world.asked(), [("judge", Phase::PostCheck)]);
-    assert!(world.told().contains("is done and waits for hook judge to accept its result"));
-    assert_eq!(world.pod.gate, Some(ConditionStatus::False));
-    world.answers("judge");
-    world.settle_with_hooks();
-    assert_eq!(world.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
+    let mut model = in_service([with("judge", &[HookPhase::PostCheck])]);
+    model.begin("x", "update");
+    model.work();
+    model.finish("x");
+    model.work();
+    assert_eq!(model.asked(), [("judge", HookPhase::PostCheck)]);
+    assert!(model.reported().contains("is done and waits for hook judge to accept its result"));
+    assert_eq!(model.pod.gate, Some(ConditionStatus::False));
+    model.answers("judge");
+    model.settle_with_hooks();
+    assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
 }
 
 /// A pod that waits for `mesh` to let go, and its deadline in a moment.
 #[test]
 fn an_undone_operation_makes_a_hook_take_the_pod_in_again() {
-    let mut world = in_service([hook("mesh")]);
-    world.begin("x", "update");
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Prepare)]);
-    world.undo("x", "update");
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
-    assert!(world.is_held_by("mesh"), "it may not have begun to let go");
-    assert_eq!(world.pod.gate, Some(ConditionStatus::False), "or it may have");
-    world.restart();
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)], "also for a new process");
-    world.answers("mesh");
-    assert_eq!(world.pod.gate, Some(ConditionStatus::True));
+    let mut model = in_service([hook("mesh")]);
+    model.begin("x", "update");
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Prepare)]);
+    model.undo("x", "update");
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    assert!(model.is_held_by("mesh"), "it may not have begun to let go");
+    assert_eq!(model.pod.gate, Some(ConditionStatus::False), "or it may have");
+    model.restart();
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)], "also for a new process");
+    model.answers("mesh");
+    assert_eq!(model.pod.gate, Some(ConditionStatus::True));
 }
 
 #[test]
-fn a_hook_that_may_have_taken_the_pod_in_is_asked_to_let_go() {
-    let mut world = created([hook("mesh")]);
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
-    world.begin("x", "update");
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Prepare)]);
-    assert!(world.is_held_by("mesh") && !world.pod.has(Stage::Operate, "x"));
-    world.answers("mesh");
-    assert!(world.pod.has(Stage::Operate, "x"));
+fn a_hook_that_may_have_added_the_pod_is_asked_to_drain_it() {
+    let mut model = created([hook("mesh")]);
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    model.begin("x", "update");
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Prepare)]);
+    assert!(model.is_held_by("mesh") && !model.pod.has(Stage::Operate, "x"));
+    model.answers("mesh");
+    assert!(model.pod.has(Stage::Operate, "x"));
 }
 
 #[test]
 fn expectations_are_corrected_and_those_of_others_stay() {
-    let mut world = in_service([after_gate("mesh")]);
+    let mut model = in_service([after_gate("mesh")]);
     let foreign = r#"{"expectedFinalizers":{"LifecycleHook//gone":"prot.podopslifecycle.kusionstack.io/lifecyclehook-0","Slb/d/a":"example.com/not-ours"},"more":1}"#;
-    world.pod.expected = Some(foreign.to_owned());
-    assert_eq!(world.work(), 1, "what is gone holds the pod up");
-    let corrected: serde_json::Value = serde_json::from_str(world.pod.expected.as_ref().unwrap()).unwrap();
+    model.pod.expected = Some(foreign.to_owned());
+    assert_eq!(model.work(), 1, "what is gone holds the pod up");
+    let corrected: serde_json::Value = serde_json::from_str(model.pod.expected.as_ref().unwrap()).unwrap();
     let wanted = serde_json::json!({
-        "expectedFinalizers": {employer_of("mesh"): finalizer_of("mesh"), "Slb/d/a": "example.com/not-ours"},
+        "expectedFinalizers": {consumer_key_of("mesh"): hook_finalizer("mesh"), "Slb/d/a": "example.com/not-ours"},
         "more": 1,
     });
     assert_eq!(corrected, wanted);
-    world.pod.expected = Some(r#"{"expectedFinalizers":{"Slb/d/a":"example.com/not-ours"}}"#.to_owned());
-    assert_eq!(world.work(), 0, "what is missing can wait for the next write");
-    world.begin("x", "update");
-    assert_eq!(world.work(), 1);
-    assert!(world.pod.expected.as_ref().unwrap().contains(&employer_of("mesh")));
-    world.pod.expected = Some("no JSON".to_owned());
-    assert_eq!(world.work(), 0, "nobody can tell what it expects: it is left to whoever wrote it");
+    model.pod.expected = Some(r#"{"expectedFinalizers":{"Slb/d/a":"example.com/not-ours"}}"#.to_owned());
+    assert_eq!(model.work(), 0, "what is missing can wait for the next write");
+    model.begin("x", "update");
+    assert_eq!(model.work(), 1);
+    assert!(model.pod.expected.as_ref().unwrap().contains(&consumer_key_of("mesh")));
+    model.pod.expected = Some("no JSON".to_owned());
+    assert_eq!(model.work(), 0, "nobody can tell what it expects: it is left to whoever wrote it");
 }
 
 #[test]
 fn third_parties_are_waited_for_as_well() {
-    let mut world = World::created(true, true);
-    world.register(after_gate("mesh"));
-    world.settle_with_hooks();
-    world.begin("x", "update");
-    world.work();
-    world.kubelet();
-    world.answers("mesh");
-    assert!(!world.pod.has(Stage::Operate, "x"));
-    assert!(world.told().contains("waits for the owners of prot."), "{}", world.told());
-    world.traffic();
-    world.work();
-    assert!(world.pod.has(Stage::Operate, "x"));
+    let mut model = Model::created(true, true);
+    model.register(after_gate("mesh"));
+    model.settle_with_hooks();
+    model.begin("x", "update");
+    model.work();
+    model.kubelet();
+    model.answers("mesh");
+    assert!(!model.pod.has(Stage::Operate, "x"));
+    assert!(model.reported().contains("waits for the owners of prot."), "{}", model.reported());
+    model.traffic();
+    model.work();
+    assert!(model.pod.has(Stage::Operate, "x"));
 }
 
 #[test]
 fn the_explanation_names_hook_phase_time_deadline_and_what_happens() {
-    let mut world = in_service([Hook { deadline_policy: DeadlinePolicy::Proceed, ..after_gate("mesh") }]);
-    world.begin("x", "update");
-    world.work();
-    world.kubelet();
-    world.answer("mesh", &Answer::Open { message: "3 sessions are open".to_owned() });
+    let mut model = in_service([Hook { deadline_policy: DeadlinePolicy::Proceed, ..after_gate("mesh") }]);
+    model.begin("x", "update");
+    model.work();
+    model.kubelet();
+    model.answer("mesh", &HookAnswer::Open { message: "3 sessions are open".to_owned() });
     assert_eq!(
-        world.told(),
-        "operation x (update) waits for hook mesh to let go of the pod; its permission follows. \
+        model.reported(),
+        "operation x (update) waits for hook mesh to release the pod; its permission follows. \
          hook mesh: PREPARE since 2023-11-14T22:13:20Z, 3 sessions are open; \
-         at 2023-11-14T22:14:20Z the pod goes on without it"
+         at 2023-11-14T22:14:20Z the pod continues without it"
     );
 }
 
 #[test]
-fn what_was_answered_is_told_with_its_evidence() {
-    let mut world = in_service([hook("mesh")]);
-    world.begin("x", "update");
-    world.work();
-    world.answer("mesh", &done());
-    let notes = world.look().notes;
-    let since = world.question("mesh").since;
+fn answers_are_reported_with_their_evidence() {
+    let mut model = in_service([hook("mesh")]);
+    model.begin("x", "update");
+    model.work();
+    model.answer("mesh", &done());
+    let notes = model.look().hook_reports;
+    let since = model.question("mesh").since;
     assert!(
         notes.iter().any(|note| note.hook == "mesh"
-            && note.phase == Phase::Prepare
+            && note.phase == HookPhase::Prepare
             && note.since == since
             && note.event == HookEvent::Done(EvidenceLevel::Proven)),
         "{notes:?}"
@@ -335,10 +336,10 @@ fn what_was_answered_is_told_with_its_evidence() {
 
 #[test]
 fn a_pod_that_is_opted_out_keeps_nothing_of_hooks() {
-    let mut world = in_service([hook("mesh")]);
-    world.pod.labels.remove(keys::CONTROL_LABEL);
-    let plan = world.look();
-    assert_eq!(plan.finalizers.remove, [finalizer_of("mesh")]);
+    let mut model = in_service([hook("mesh")]);
+    model.pod.labels.remove(keys::CONTROL_LABEL);
+    let plan = model.look();
+    assert_eq!(plan.finalizers.remove, [hook_finalizer("mesh")]);
     assert!(plan.annotations.contains(&(keys::AVAILABLE_CONDITIONS, None)), "{plan:?}");
     assert!(plan.labels.is_empty() && plan.gate.is_none() && plan.open.is_empty());
 }

@@ -5,7 +5,7 @@ use podward_core::{ConditionStatus, Pod, ReviewPolicy, Writer, review};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::world::{Blockable, Stored, World};
+use crate::model::{Blockable, Model, Stored};
 
 pub(crate) const IDS: [&str; 3] = ["a", "b", "c"];
 const TYPES: [&str; 2] = ["update", "restart"];
@@ -38,39 +38,39 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-pub(crate) fn perform(world: &mut World, act: &Act) {
+pub(crate) fn perform(model: &mut Model, act: &Act) {
     match *act {
-        Act::Begin(id, t) => world.begin(IDS[id], TYPES[t]),
-        Act::BeginHalf(id, operating) => world.write(|pod| {
+        Act::Begin(id, t) => model.begin(IDS[id], TYPES[t]),
+        Act::BeginHalf(id, operating) => model.write(|pod| {
             let stage = if operating { Stage::Operating } else { Stage::OperationType };
             pod.labels.insert(stage.key(IDS[id]), "update".to_owned());
         }),
-        Act::Finish(id, true) => world.finish_both(IDS[id]),
-        Act::Finish(id, false) => world.finish(IDS[id]),
-        Act::Undo(id, t) => world.undo(IDS[id], TYPES[t]),
-        Act::Kubelet => world.kubelet(),
-        Act::Traffic => world.traffic(),
+        Act::Finish(id, true) => model.finish_both(IDS[id]),
+        Act::Finish(id, false) => model.finish(IDS[id]),
+        Act::Undo(id, t) => model.undo(IDS[id], TYPES[t]),
+        Act::Kubelet => model.kubelet(),
+        Act::Traffic => model.traffic(),
         Act::Controller(age) => {
-            let seen = world.history[world.history.len().saturating_sub(age + 1)].clone();
-            world.reconcile(&seen);
+            let seen = model.history[model.history.len().saturating_sub(age + 1)].clone();
+            model.reconcile(&seen);
         }
-        Act::Webhook(there) => world.webhook = there,
-        Act::Checks(pre, post, refuses) => world.checks = Blockable { pre, post, refuses },
+        Act::Webhook(there) => model.webhook = there,
+        Act::Checks(pre, post, refuses) => model.checks = Blockable { pre, post, refuses },
     }
 }
 
-/// Everybody who has begun finishes, or takes back what was announced in half.
-fn all_end(world: &mut World, undo: bool) {
-    world.checks = Blockable::default();
-    world.settle();
+/// Everybody who has begun finishes, or withdraws what was incomplete.
+fn all_end(model: &mut Model, undo: bool) {
+    model.checks = Blockable::default();
+    model.settle();
     for id in IDS {
-        if undo && (world.pod.has(Stage::Operating, id) || world.pod.has(Stage::OperationType, id)) {
-            world.undo(id, "update");
+        if undo && (model.pod.has(Stage::Operating, id) || model.pod.has(Stage::OperationType, id)) {
+            model.undo(id, "update");
         } else {
-            world.finish_both(id);
+            model.finish_both(id);
         }
     }
-    world.settle();
+    model.settle();
 }
 
 fn as_pod(stored: &Stored) -> Pod {
@@ -98,34 +98,34 @@ proptest! {
         webhook_at_end in any::<bool>(),
         undo in any::<bool>(),
     ) {
-        let mut world = World::in_service(has_gate, consumer);
+        let mut model = Model::in_service(has_gate, consumer);
         for act in &acts {
-            perform(&mut world, act);
+            perform(&mut model, act);
         }
-        world.webhook = webhook_at_end;
-        all_end(&mut world, undo);
-        prop_assert_eq!(world.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
-        prop_assert_eq!(&world.pod.refused, &None);
-        prop_assert!(!has_gate || world.pod.gate == Some(ConditionStatus::True));
+        model.webhook = webhook_at_end;
+        all_end(&mut model, undo);
+        prop_assert_eq!(model.pod.protocol_labels(), vec![SERVICE_AVAILABLE]);
+        prop_assert_eq!(&model.pod.refused, &None);
+        prop_assert!(!has_gate || model.pod.gate == Some(ConditionStatus::True));
     }
 
-    /// What operators, kubelet, traffic loops and the controller do is never called a stranger's doing, and the rules of the
-    /// protocol hold after each of their writes, for any interleaving.
+    /// What operators, kubelet, traffic loops and the controller do is never refused as a foreign write, and the rules
+    /// of the protocol hold after each of their writes, for any interleaving.
     #[test]
     fn every_write_of_the_engine_passes_the_review(acts in vec(act(), 1..60), webhook in any::<bool>()) {
         let policy = ReviewPolicy { strict: true, trusted: vec!["podward".to_owned()] };
-        let mut world = World::in_service(true, true);
-        world.webhook = webhook;
+        let mut model = Model::in_service(true, true);
+        model.webhook = webhook;
         for act in &acts {
             if matches!(act, Act::Webhook(_) | Act::BeginHalf(..)) {
                 continue;
             }
-            let before = world.history.len();
-            perform(&mut world, act);
+            let before = model.history.len();
+            perform(&mut model, act);
             let username = if matches!(act, Act::Controller(_)) { "podward" } else { "operator" };
-            for pair in world.history[before - 1..].windows(2) {
+            for pair in model.history[before - 1..].windows(2) {
                 let found = review(Some(&as_pod(&pair[0])), &as_pod(&pair[1]), &Writer { username, groups: &[] }, &policy);
-                let is_half = |text: &String| text.contains("announced in half");
+                let is_half = |text: &String| text.contains("incomplete");
                 let denials: Vec<_> = found.denials.into_iter().filter(|text| !is_half(text)).collect();
                 prop_assert!(denials.is_empty(), "{:?}: {:?} -> {:?}: {:?}", act, pair[0], pair[1], denials);
             }

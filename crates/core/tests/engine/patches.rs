@@ -1,6 +1,6 @@
 //! The patches of the mutating webhook, applied to whole pods: they do what they say, and touch nothing else.
 
-use podward_core::hooks::{employer_of, finalizer_of};
+use podward_core::hooks::{consumer_key_of, hook_finalizer};
 use podward_core::keys::{self, Key, SERVICE_READY_GATE, Stage};
 use podward_core::{Pod, on_create, on_update};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ fn create_adds_the_gate() {
 }
 
 #[test]
-fn create_opts_in_where_the_namespace_says_so() {
+fn create_opts_in_pods_of_labelled_namespaces() {
     let gates = "/spec/readinessGates/0/conditionType";
     let plain = full_pod(json!({"app": "web"}));
     assert!(on_create(&read(&plain), false, &[], NOW).0.is_empty(), "nobody asked");
@@ -111,7 +111,7 @@ fn create_names_the_consumers() {
         assert!(again.0.is_empty(), "once is enough: {again:?}");
         patched
     };
-    let ours = json!({employer_of("a"): finalizer_of("a"), employer_of("b"): finalizer_of("b")});
+    let ours = json!({consumer_key_of("a"): hook_finalizer("a"), consumer_key_of("b"): hook_finalizer("b")});
     let mut pod = full_pod(json!({keys::CONTROL_LABEL: "true"}));
     let named = with(&pod, &["a", "b"]);
     assert_eq!(expected(&named), Some(ours.clone()));
@@ -122,11 +122,11 @@ fn create_names_the_consumers() {
     let copied = with(&with(&pod, &["gone", "a"]), &["a"]);
     assert_eq!(
         expected(&copied),
-        Some(json!({employer_of("a"): finalizer_of("a")})),
+        Some(json!({consumer_key_of("a"): hook_finalizer("a")})),
         "copied from another pod"
     );
     pod["metadata"]["finalizers"] =
-        json!([finalizer_of("a"), "example.com/f", finalizer_of("b"), finalizer_of("c")]);
+        json!([hook_finalizer("a"), "example.com/f", hook_finalizer("b"), hook_finalizer("c")]);
     assert_eq!(
         with(&pod, &["a"])["metadata"]["finalizers"],
         json!(["example.com/f"]),
@@ -140,7 +140,7 @@ fn create_names_the_consumers() {
 }
 
 #[test]
-fn create_takes_away_what_a_new_pod_cannot_have_earned() {
+fn create_removes_labels_that_only_podward_sets() {
     let mut labels = json!({
         keys::CONTROL_LABEL: "true", "app": "web", keys::SERVICE_AVAILABLE: "1", keys::CREATING: "1", keys::STAY_OFFLINE: "1",
         keys::permission_key("T"): "1",

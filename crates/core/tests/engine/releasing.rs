@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use podward_core::ConditionStatus;
-use podward_core::hooks::{employer_of, finalizer_of, is_hook_finalizer};
+use podward_core::deletion::request::{DeletionKind, DeletionMarks, DeletionRequest, record};
+use podward_core::hooks::{consumer_key_of, hook_finalizer, is_hook_finalizer};
 use podward_core::keys::{self, Key, Stage};
-use podward_core::release::{DroppedWish, Release, Subject, ThirdParties, release};
-use podward_core::wish::{Carried, DeletionKind, Wish, record};
+use podward_core::release::{DroppedRequest, OtherFinalizers, Release, ReleasePod, release};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use crate::hook_world::{done, hook};
-use crate::words::{CONSUMER, NOW, OPERATED, OPERATING, PREPARING, Scene, WAITING, off, on};
-use crate::world::World;
+use crate::hook_model::{done, hook};
+use crate::model::Model;
+use crate::words::{CONSUMER, Fixture, NOW, OPERATED, OPERATING, PREPARING, WAITING, off, on};
 
 const FOREIGN_FINALIZER: &str = "example.com/not-ours";
 
@@ -25,29 +25,33 @@ struct Whole {
     has_gate: bool,
     gate: Option<ConditionStatus>,
     terminating: bool,
-    is_told: bool,
+    has_condition: bool,
     is_finished: bool,
 }
 
 impl Whole {
-    fn of(scene: Scene) -> Self {
+    fn of(fixture: Fixture) -> Self {
         Whole {
-            labels: scene.labels,
+            labels: fixture.labels,
             annotations: BTreeMap::new(),
-            finalizers: scene.finalizers,
-            has_gate: scene.has_gate,
-            gate: scene.gate,
-            terminating: scene.terminating,
-            is_told: true,
+            finalizers: fixture.finalizers,
+            has_gate: fixture.has_gate,
+            gate: fixture.gate,
+            terminating: fixture.terminating,
+            has_condition: true,
             is_finished: false,
         }
     }
 
-    fn with_wish(mut self, cost: Option<&str>) -> Self {
+    fn with_request(mut self, cost: Option<&str>) -> Self {
         self.annotations.extend(cost.map(|cost| (keys::POD_DELETION_COST.to_owned(), cost.to_owned())));
-        let carried =
-            Carried { labels: &self.labels, wish: None, delete_timestamp: None, deletion_cost: cost };
-        let changes = record(&carried, Wish::new(DeletionKind::Evict, "jane", NOW), true);
+        let carried = DeletionMarks {
+            labels: &self.labels,
+            request: None,
+            delete_timestamp: None,
+            deletion_cost: cost,
+        };
+        let changes = record(&carried, DeletionRequest::new(DeletionKind::Evict, "jane", NOW), true);
         changes.labels.apply(&mut self.labels);
         for (key, text) in changes.annotations {
             self.annotations.insert(key.to_owned(), text.unwrap());
@@ -55,8 +59,8 @@ impl Whole {
         self
     }
 
-    fn release(&self, third_parties: ThirdParties) -> Release {
-        let scene = Scene {
+    fn release(&self, third_parties: OtherFinalizers) -> Release {
+        let fixture = Fixture {
             labels: self.labels.clone(),
             annotation: self.annotations.get(keys::AVAILABLE_CONDITIONS).cloned(),
             finalizers: self.finalizers.clone(),
@@ -65,10 +69,10 @@ impl Whole {
             ready: false,
             terminating: self.terminating,
         };
-        let subject = Subject {
-            pod: scene.view(),
+        let subject = ReleasePod {
+            pod: fixture.view(),
             annotations: &self.annotations,
-            is_told: self.is_told,
+            has_condition: self.has_condition,
             is_finished: self.is_finished,
         };
         release(&subject, third_parties)
@@ -87,12 +91,12 @@ impl Whole {
         if release.opens_gate {
             after.gate = Some(ConditionStatus::True);
         }
-        after.is_told &= !release.untells;
+        after.has_condition &= !release.removes_condition;
         after
     }
 
     fn released(&self) -> Self {
-        self.after(&self.release(ThirdParties::Keep))
+        self.after(&self.release(OtherFinalizers::Keep))
     }
 }
 
@@ -114,30 +118,30 @@ fn operations_lose_what_podward_wrote_and_keep_their_announcement() {
         ("SA creating stay-offline completing", "creating stay-offline completing"),
     ] {
         let after = Whole::of(off(words)).released();
-        let words = Scene { labels: after.labels, ..off("") };
+        let words = Fixture { labels: after.labels, ..off("") };
         words.expect(left, "left");
     }
 }
 
 #[test]
 fn an_interrupted_operation_is_named_and_its_pod_serves_again() {
-    let release = Whole::of(off(OPERATING)).release(ThirdParties::Keep);
+    let release = Whole::of(off(OPERATING)).release(OtherFinalizers::Keep);
     assert_eq!(release.interrupted, ["x"]);
-    assert!(release.opens_gate && release.untells);
-    let waiting = Whole::of(on("operating/x operation-type/x=T pre-check/x")).release(ThirdParties::Keep);
+    assert!(release.opens_gate && release.removes_condition);
+    let waiting = Whole::of(on("operating/x operation-type/x=T pre-check/x")).release(OtherFinalizers::Keep);
     assert!(waiting.interrupted.is_empty() && !waiting.opens_gate, "it had not begun: {waiting:?}");
 }
 
 #[test]
-fn the_gate_opens_unless_nothing_comes_of_it_or_somebody_said_no() {
-    let opens = |pod: Whole| pod.release(ThirdParties::Keep).opens_gate;
+fn release_opens_the_gate_unless_that_has_no_effect_or_was_rejected() {
+    let opens = |pod: Whole| pod.release(OtherFinalizers::Keep).opens_gate;
     assert!(opens(Whole::of(off(""))));
     assert!(opens(Whole::of(on("").gate(None))), "nobody has written it yet");
     assert!(!opens(Whole::of(on(""))), "it is open");
     assert!(!opens(Whole::of(off("").without_gate())));
     assert!(!opens(Whole::of(off("").terminating())));
     assert!(!opens(Whole { is_finished: true, ..Whole::of(off("")) }));
-    let offline = Whole::of(off("stay-offline")).release(ThirdParties::Keep);
+    let offline = Whole::of(off("stay-offline")).release(OtherFinalizers::Keep);
     assert!(!offline.opens_gate && offline.stays_offline);
     let mut opted_out = Whole::of(off(""));
     opted_out.labels.remove(keys::CONTROL_LABEL);
@@ -145,47 +149,47 @@ fn the_gate_opens_unless_nothing_comes_of_it_or_somebody_said_no() {
 }
 
 #[test]
-fn a_recorded_wish_is_dropped_and_the_cost_is_as_it_was() {
+fn a_recorded_request_is_dropped_and_the_cost_is_as_it_was() {
     for cost in [None, Some("7")] {
         let before = Whole::of(on("").held());
-        let pod = before.clone().with_wish(cost);
-        let release = pod.release(ThirdParties::Keep);
-        let Some(DroppedWish { wish: Some(wish) }) = &release.dropped_wish else {
+        let pod = before.clone().with_request(cost);
+        let release = pod.release(OtherFinalizers::Keep);
+        let Some(DroppedRequest { request: Some(request) }) = &release.dropped_request else {
             panic!("{release:?}");
         };
-        assert_eq!((wish.kind, &*wish.requested_by), (DeletionKind::Evict, "jane"));
+        assert_eq!((request.kind, &*request.requested_by), (DeletionKind::Evict, "jane"));
         assert!(release.interrupted.is_empty(), "its operation is dropped, not interrupted: {release:?}");
         let after = pod.after(&release);
         assert_eq!(after.annotations.get(keys::POD_DELETION_COST).map(String::as_str), cost);
         assert_eq!(after.annotations.len(), usize::from(cost.is_some()));
         assert_eq!(after.labels, before.labels);
     }
-    let unreadable = BTreeMap::from([(keys::DELETION_WISH.to_owned(), "?".to_owned())]);
+    let unreadable = BTreeMap::from([(keys::DELETION_REQUEST.to_owned(), "?".to_owned())]);
     let pod = Whole { annotations: unreadable, ..Whole::of(on("")) };
-    assert_eq!(pod.release(ThirdParties::Keep).dropped_wish, Some(DroppedWish { wish: None }));
+    assert_eq!(pod.release(OtherFinalizers::Keep).dropped_request, Some(DroppedRequest { request: None }));
     assert!(pod.released().annotations.is_empty());
-    let terminating = Whole::of(on("").terminating()).with_wish(None);
-    assert_eq!(terminating.release(ThirdParties::Keep).dropped_wish, None, "it has come true");
+    let terminating = Whole::of(on("").terminating()).with_request(None);
+    assert_eq!(terminating.release(OtherFinalizers::Keep).dropped_request, None, "it has come true");
 }
 
 #[test]
-fn what_others_asked_for_stays_theirs() {
+fn requests_of_other_writers_are_kept() {
     let asked = Whole::of(on("").labelled(keys::TO_DELETE, "1"));
-    assert!(asked.released().labels.contains_key(keys::TO_DELETE), "a wish that nobody has recorded");
+    assert!(asked.released().labels.contains_key(keys::TO_DELETE), "a request that nobody has recorded");
     let theirs = Whole::of(on("operating/pod-delete operation-type/pod-delete=delete"));
     assert_eq!(theirs.released().labels, theirs.labels, "an operation of somebody who deletes by himself");
 }
 
 #[test]
-fn finalizers_of_hooks_go_and_those_of_third_parties_when_it_is_said() {
+fn release_removes_finalizers_of_hooks_and_on_request_those_of_others() {
     let mut pod = Whole::of(on("").held());
-    pod.finalizers.extend([finalizer_of("mesh"), FOREIGN_FINALIZER.to_owned()]);
-    let kept = pod.release(ThirdParties::Keep);
+    pod.finalizers.extend([hook_finalizer("mesh"), FOREIGN_FINALIZER.to_owned()]);
+    let kept = pod.release(OtherFinalizers::Keep);
     assert_eq!(
         (&*kept.finalizers, &*kept.third_parties),
-        (&[finalizer_of("mesh")][..], &[CONSUMER.to_owned()][..])
+        (&[hook_finalizer("mesh")][..], &[CONSUMER.to_owned()][..])
     );
-    let removed = pod.release(ThirdParties::Remove);
+    let removed = pod.release(OtherFinalizers::Remove);
     assert!(removed.third_parties.is_empty());
     assert_eq!(pod.after(&removed).finalizers, [FOREIGN_FINALIZER]);
 }
@@ -193,64 +197,69 @@ fn finalizers_of_hooks_go_and_those_of_third_parties_when_it_is_said() {
 #[test]
 fn a_reinstall_takes_the_pod_in_again() {
     for lets_go in [true, false] {
-        let mut world = World::created(true, true);
-        world.register(hook("mesh"));
-        let serve = |world: &mut World| {
+        let mut model = Model::created(true, true);
+        model.register(hook("mesh"));
+        let serve = |model: &mut Model| {
             for _ in 0..4 {
-                world.settle();
-                world.answer("mesh", &done());
+                model.settle();
+                model.answer("mesh", &done());
             }
-            world.settle();
+            model.settle();
         };
-        serve(&mut world);
-        let in_service = world.pod.clone();
-        assert!(in_service.finalizers.contains(&finalizer_of("mesh")));
+        serve(&mut model);
+        let in_service = model.pod.clone();
+        assert!(in_service.finalizers.contains(&hook_finalizer("mesh")));
         assert!(in_service.labels.contains_key(keys::SERVICE_AVAILABLE));
 
-        world.begin("x", "T");
+        model.begin("x", "T");
         if lets_go {
-            serve(&mut world);
+            serve(&mut model);
         } else {
-            world.settle();
+            model.settle();
         }
         // What the controller remembers goes with it, and so does the webhook.
-        world.webhook = false;
-        world.hooks.board = crate::hook_world::Board::default();
-        world.hooks.asked.clear();
+        model.webhook = false;
+        model.hooks.board = crate::hook_model::Board::default();
+        model.hooks.asked.clear();
         let annotations: BTreeMap<String, String> = [
-            (keys::AVAILABLE_CONDITIONS, &world.pod.expected),
-            (keys::ASKED, &world.pod.asked),
-            (keys::EVIDENCE, &world.pod.evidence),
-            (keys::REFUSED, &world.pod.refused),
+            (keys::AVAILABLE_CONDITIONS, &model.pod.expected),
+            (keys::HOOK_REQUESTS, &model.pod.asked),
+            (keys::EVIDENCE, &model.pod.evidence),
+            (keys::RESULT_REFUSED, &model.pod.refused),
         ]
         .into_iter()
         .filter_map(|(key, text)| Some((key.to_owned(), text.clone()?)))
         .collect();
-        let subject =
-            Subject { pod: world.pod.view(), annotations: &annotations, is_told: false, is_finished: false };
-        let release = release(&subject, ThirdParties::Keep);
-        assert_eq!(release.interrupted, ["x"]);
-        world.pod.labels.retain(|key, _| !release.labels.contains(key));
-        world.pod.finalizers.retain(|finalizer| !release.finalizers.contains(finalizer));
-        world.pod.expected = match release.annotations.get(keys::AVAILABLE_CONDITIONS) {
-            Some(text) => text.clone(),
-            None => world.pod.expected,
+        let subject = ReleasePod {
+            pod: model.pod.view(),
+            annotations: &annotations,
+            has_condition: false,
+            is_finished: false,
         };
-        (world.pod.asked, world.pod.evidence) = (None, None);
-        world.pod.gate = Some(ConditionStatus::True);
-        world.pod.version += 1;
-        world.kubelet();
-        assert!(world.pod.ready);
+        let release = release(&subject, OtherFinalizers::Keep);
+        assert_eq!(release.interrupted, ["x"]);
+        model.pod.labels.retain(|key, _| !release.labels.contains(key));
+        model.pod.finalizers.retain(|finalizer| !release.finalizers.contains(finalizer));
+        model.pod.expected = match release.annotations.get(keys::AVAILABLE_CONDITIONS) {
+            Some(text) => text.clone(),
+            None => model.pod.expected,
+        };
+        (model.pod.asked, model.pod.evidence) = (None, None);
+        model.pod.gate = Some(ConditionStatus::True);
+        model.pod.version += 1;
+        model.kubelet();
+        assert!(model.pod.ready);
 
-        // The operator goes on as if nothing had been, while Podward is back: the operation begins anew, and ends as ever.
-        world.webhook = true;
-        serve(&mut world);
-        assert!(world.pod.has(Stage::Operate, "x"), "{:?}", world.pod);
-        world.finish_both("x");
-        serve(&mut world);
-        assert_eq!(world.pod.labels.keys().collect::<Vec<_>>(), in_service.labels.keys().collect::<Vec<_>>());
-        assert_eq!(world.pod.finalizers.len(), in_service.finalizers.len());
-        assert_eq!(world.pod.expected, in_service.expected);
+        // The operator goes on as if nothing had been, while Podward is back: the operation begins anew, and ends as
+        // ever.
+        model.webhook = true;
+        serve(&mut model);
+        assert!(model.pod.has(Stage::Operate, "x"), "{:?}", model.pod);
+        model.finish_both("x");
+        serve(&mut model);
+        assert_eq!(model.pod.labels.keys().collect::<Vec<_>>(), in_service.labels.keys().collect::<Vec<_>>());
+        assert_eq!(model.pod.finalizers.len(), in_service.finalizers.len());
+        assert_eq!(model.pod.expected, in_service.expected);
     }
 }
 
@@ -279,29 +288,36 @@ fn keys_of_labels() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
-    let wish = Wish { cost_before: Some("3".to_owned()), ..Wish::new(DeletionKind::Delete, "jane", NOW) };
-    let expected = format!(r#"{{"expectedFinalizers":{{"{}":"x","Slb/d/b":"y"}}}}"#, employer_of("mesh"));
-    let ours = format!(r#"{{"expectedFinalizers":{{"{}":"x"}}}}"#, employer_of("mesh"));
+    let request = DeletionRequest {
+        cost_before: Some("3".to_owned()),
+        ..DeletionRequest::new(DeletionKind::Delete, "jane", NOW)
+    };
+    let expected = format!(r#"{{"expectedFinalizers":{{"{}":"x","Slb/d/b":"y"}}}}"#, consumer_key_of("mesh"));
+    let ours = format!(r#"{{"expectedFinalizers":{{"{}":"x"}}}}"#, consumer_key_of("mesh"));
     let one = |key: &'static str, texts: Vec<String>| {
         proptest::option::of(select(texts)).prop_map(move |text| text.map(|text| (key.to_owned(), text)))
     };
     let text = |text: &str| vec![text.to_owned()];
     (
-        one(keys::DELETION_WISH, vec![wish.to_text(), "?".to_owned()]),
+        one(keys::DELETION_REQUEST, vec![request.to_text(), "?".to_owned()]),
         one(keys::DELETE_TIMESTAMP, vec!["1".to_owned(), "2".to_owned()]),
         one(keys::POD_DELETION_COST, vec!["5".to_owned(), i32::MIN.to_string()]),
         one(keys::AVAILABLE_CONDITIONS, vec![expected, ours, "{}".to_owned(), "?".to_owned()]),
-        one(keys::ASKED, text("{}")),
+        one(keys::HOOK_REQUESTS, text("{}")),
         one(keys::EVIDENCE, text("?")),
         one(keys::BREAK_GLASS, text("why")),
-        one(keys::REFUSED, text("{}")),
+        one(keys::RESULT_REFUSED, text("{}")),
     )
         .prop_map(|(a, b, c, d, e, f, g, h)| [a, b, c, d, e, f, g, h].into_iter().flatten().collect())
 }
 
 fn pods() -> impl Strategy<Value = Whole> {
-    let finalizers =
-        vec![finalizer_of("mesh"), finalizer_of("gone"), CONSUMER.to_owned(), FOREIGN_FINALIZER.to_owned()];
+    let finalizers = vec![
+        hook_finalizer("mesh"),
+        hook_finalizer("gone"),
+        CONSUMER.to_owned(),
+        FOREIGN_FINALIZER.to_owned(),
+    ];
     let gate = select(vec![
         None,
         Some(ConditionStatus::True),
@@ -309,15 +325,17 @@ fn pods() -> impl Strategy<Value = Whole> {
         Some(ConditionStatus::Unknown),
     ]);
     (keys_of_labels(), annotations(), subsequence(finalizers, 0..=4), gate, any::<[bool; 4]>()).prop_map(
-        |(labels, annotations, finalizers, gate, [has_gate, terminating, is_told, is_finished])| Whole {
-            labels: labels.into_iter().map(|key| (key, "1".to_owned())).collect(),
-            annotations,
-            finalizers,
-            has_gate,
-            gate,
-            terminating,
-            is_told,
-            is_finished,
+        |(labels, annotations, finalizers, gate, [has_gate, terminating, has_condition, is_finished])| {
+            Whole {
+                labels: labels.into_iter().map(|key| (key, "1".to_owned())).collect(),
+                annotations,
+                finalizers,
+                has_gate,
+                gate,
+                terminating,
+                has_condition,
+                is_finished,
+            }
         },
     )
 }
@@ -325,19 +343,19 @@ fn pods() -> impl Strategy<Value = Whole> {
 proptest! {
     #[test]
     fn nothing_of_podward_is_left_and_nothing_of_others_is_touched(pod in pods()) {
-        let release = pod.release(ThirdParties::Keep);
+        let release = pod.release(OtherFinalizers::Keep);
         let after = pod.after(&release);
-        let again = after.release(ThirdParties::Keep);
+        let again = after.release(OtherFinalizers::Keep);
         prop_assert!(again.is_empty(), "a second run would change {again:?}");
 
         prop_assert!(!after.labels.keys().any(|key| Key::parse(key).is_protected()), "{:?}", after.labels);
         prop_assert!(!after.finalizers.iter().any(|finalizer| is_hook_finalizer(finalizer)));
-        prop_assert!(!after.is_told);
-        for key in [keys::DELETION_WISH, keys::ASKED, keys::EVIDENCE, keys::REFUSED] {
+        prop_assert!(!after.has_condition);
+        for key in [keys::DELETION_REQUEST, keys::HOOK_REQUESTS, keys::EVIDENCE, keys::RESULT_REFUSED] {
             prop_assert!(!after.annotations.contains_key(key), "{key}");
         }
         let expected = after.annotations.get(keys::AVAILABLE_CONDITIONS);
-        prop_assert!(!expected.is_some_and(|text| text.contains(&employer_of("mesh"))));
+        prop_assert!(!expected.is_some_and(|text| text.contains(&consumer_key_of("mesh"))));
         if pod.has_gate && !pod.terminating && !pod.is_finished && !pod.labels.contains_key(keys::STAY_OFFLINE) {
             prop_assert_eq!(after.gate, Some(ConditionStatus::True));
         } else {
@@ -363,7 +381,7 @@ proptest! {
                 prop_assert_eq!(after.labels.contains_key(&type_), pod.labels.contains_key(&type_));
             }
         }
-        let has_wish = pod.annotations.contains_key(keys::DELETION_WISH);
-        prop_assert_eq!(release.dropped_wish.is_some(), has_wish && !pod.terminating && !pod.is_finished);
+        let has_request = pod.annotations.contains_key(keys::DELETION_REQUEST);
+        prop_assert_eq!(release.dropped_request.is_some(), has_request && !pod.terminating && !pod.is_finished);
     }
 }

@@ -4,8 +4,8 @@ use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use podward_core::{ConditionStatus, NoRules};
 
 use crate::faults::{FREE, HELD_PRE, comes_to_rest_in_service, end_a, never_on_since, operating};
+use crate::model::{Blockable, Model};
 use crate::words::{Hold, off, on};
-use crate::world::{Blockable, World};
 
 /// d2, e6, e9, #248, 1: `b` begins while `a` is judged or completing.
 #[test]
@@ -13,23 +13,23 @@ fn staggered_operations_end_in_service() {
     for (completing, webhook, both) in
         [(false, true, true), (false, false, false), (true, true, false), (true, false, true)]
     {
-        let mut world = operating(webhook);
-        end_a(&mut world, completing);
-        world.begin("b", "restart");
-        world.settle();
-        assert!(world.pod.has(Stage::Operate, "b"), "e9: it gets its permission: {:?}", world.pod);
-        let granted = world.history.iter().find(|stored| stored.has(Stage::Operate, "b")).unwrap().version;
+        let mut model = operating(webhook);
+        end_a(&mut model, completing);
+        model.begin("b", "restart");
+        model.settle();
+        assert!(model.pod.has(Stage::Operate, "b"), "e9: it gets its permission: {:?}", model.pod);
+        let granted = model.history.iter().find(|stored| stored.has(Stage::Operate, "b")).unwrap().version;
         for _ in 0..3 {
-            world.settle();
+            model.settle();
         }
-        never_on_since(&world, granted);
+        never_on_since(&model, granted);
         if both {
-            world.finish_both("b");
+            model.finish_both("b");
         } else {
-            world.finish("b");
+            model.finish("b");
         }
-        never_on_since(&world, granted);
-        comes_to_rest_in_service(&mut world);
+        never_on_since(&model, granted);
+        comes_to_rest_in_service(&mut model);
     }
 }
 
@@ -37,18 +37,18 @@ fn staggered_operations_end_in_service() {
 #[test]
 fn one_of_two_staggered_operations_may_be_undone() {
     for (completing, undone) in [(false, "a"), (false, "b"), (true, "a"), (true, "b")] {
-        let mut world = operating(true);
-        end_a(&mut world, completing);
-        world.begin("b", "restart");
-        world.settle();
-        world.undo(undone, if undone == "a" { "update" } else { "restart" });
-        world.settle();
+        let mut model = operating(true);
+        end_a(&mut model, completing);
+        model.begin("b", "restart");
+        model.settle();
+        model.undo(undone, if undone == "a" { "update" } else { "restart" });
+        model.settle();
         if undone == "a" {
-            assert!(world.pod.has(Stage::Operate, "b"), "b works on");
-            assert_eq!(world.pod.gate, Some(ConditionStatus::False));
-            world.finish("b");
+            assert!(model.pod.has(Stage::Operate, "b"), "b works on");
+            assert_eq!(model.pod.gate, Some(ConditionStatus::False));
+            model.finish("b");
         }
-        comes_to_rest_in_service(&mut world);
+        comes_to_rest_in_service(&mut model);
     }
 }
 
@@ -56,22 +56,22 @@ fn one_of_two_staggered_operations_may_be_undone() {
 #[test]
 fn the_gate_does_not_flap_between_staggered_operations() {
     for (first, second) in [("a", "b"), ("b", "a")] {
-        let mut world = World::in_service(true, true);
-        world.begin(first, "update");
-        world.settle();
-        world.finish(first);
-        world.reconcile_latest();
-        world.kubelet();
-        world.begin(second, "restart");
-        world.settle();
-        let mut flips = world.history.windows(2).filter(|pair| pair[0].gate != pair[1].gate).count();
+        let mut model = Model::in_service(true, true);
+        model.begin(first, "update");
+        model.settle();
+        model.finish(first);
+        model.reconcile_latest();
+        model.kubelet();
+        model.begin(second, "restart");
+        model.settle();
+        let mut flips = model.history.windows(2).filter(|pair| pair[0].gate != pair[1].gate).count();
         for _ in 0..4 {
-            world.settle();
+            model.settle();
         }
-        flips -= world.history.windows(2).filter(|pair| pair[0].gate != pair[1].gate).count();
+        flips -= model.history.windows(2).filter(|pair| pair[0].gate != pair[1].gate).count();
         assert_eq!(flips, 0, "at rest while {second} works");
-        world.finish(second);
-        comes_to_rest_in_service(&mut world);
+        model.finish(second);
+        comes_to_rest_in_service(&mut model);
     }
 }
 
@@ -79,73 +79,73 @@ fn the_gate_does_not_flap_between_staggered_operations() {
 #[test]
 fn the_same_id_begun_again_is_checked_again_and_leaves_nothing() {
     for (completing, webhook) in [(false, true), (false, false), (true, true), (true, false)] {
-        let mut world = operating(webhook);
-        end_a(&mut world, completing);
-        world.checks = HELD_PRE;
-        world.begin("a", "update");
-        world.settle();
+        let mut model = operating(webhook);
+        end_a(&mut model, completing);
+        model.checks = HELD_PRE;
+        model.begin("a", "update");
+        model.settle();
         assert!(
-            !world.pod.has(Stage::Operate, "a") && !world.pod.has(Stage::PreChecked, "a"),
+            !model.pod.has(Stage::Operate, "a") && !model.pod.has(Stage::PreChecked, "a"),
             "{:?}",
-            world.pod
+            model.pod
         );
-        assert!(!world.pod.has(Stage::Completing, "a") && !world.pod.has(Stage::Operated, "a"));
-        world.checks = FREE;
-        world.settle();
-        assert!(world.pod.has(Stage::Operate, "a"));
-        world.finish("a");
-        comes_to_rest_in_service(&mut world);
+        assert!(!model.pod.has(Stage::Completing, "a") && !model.pod.has(Stage::Operated, "a"));
+        model.checks = FREE;
+        model.settle();
+        assert!(model.pod.has(Stage::Operate, "a"));
+        model.finish("a");
+        comes_to_rest_in_service(&mut model);
 
-        world.checks = HELD_PRE;
-        world.begin("a", "update");
-        world.settle();
-        assert!(!world.pod.has(Stage::PreChecked, "a"), "f2: the third time PreCheck is not skipped");
-        assert!(world.pod.labels.contains_key(SERVICE_AVAILABLE), "in service while it waits");
+        model.checks = HELD_PRE;
+        model.begin("a", "update");
+        model.settle();
+        assert!(!model.pod.has(Stage::PreChecked, "a"), "f2: the third time PreCheck is not skipped");
+        assert!(model.pod.labels.contains_key(SERVICE_AVAILABLE), "in service while it waits");
     }
 }
 
-/// f1: there the pod goes into service under the second run. Here it stays out, also while the second run waits to be checked: the
-/// first one's result was not judged.
+/// f1: there the pod goes into service under the second run. Here it stays out, also while the second run waits to be
+/// checked: the first one's result was not judged.
 #[test]
-fn a_pod_whose_result_was_not_judged_stays_out_while_its_operation_begins_again() {
-    let mut world = operating(true);
-    let granted = world.pod.version;
-    end_a(&mut world, false);
-    world.checks = Blockable { pre: true, post: true, refuses: false };
-    world.begin("a", "update");
-    world.settle();
-    never_on_since(&world, granted);
-    world.checks = FREE;
-    world.settle();
-    assert!(world.pod.has(Stage::Operate, "a"));
-    never_on_since(&world, granted);
-    world.finish("a");
-    comes_to_rest_in_service(&mut world);
+fn a_pod_without_a_checked_result_stays_out_of_service_while_its_operation_begins_again() {
+    let mut model = operating(true);
+    let granted = model.pod.version;
+    end_a(&mut model, false);
+    model.checks = Blockable { pre: true, post: true, refuses: false };
+    model.begin("a", "update");
+    model.settle();
+    never_on_since(&model, granted);
+    model.checks = FREE;
+    model.settle();
+    assert!(model.pod.has(Stage::Operate, "a"));
+    never_on_since(&model, granted);
+    model.finish("a");
+    comes_to_rest_in_service(&mut model);
 }
 
 /// 1: the same id begun again after it was finished, while another operation holds the pod.
 #[test]
 fn an_id_that_waits_for_others_is_checked_again_when_it_begins_again() {
-    let mut world = operating(true);
-    world.begin("b", "restart");
-    world.settle();
-    let granted = world.pod.version;
-    world.finish("a");
-    world.settle();
-    assert!(world.pod.has(Stage::Operate, "a") && world.pod.has(Stage::Operate, "b"));
-    world.checks = HELD_PRE;
-    world.begin("a", "update");
-    assert!(!world.pod.has(Stage::Operate, "a"), "in the write that begins it");
-    world.settle();
-    assert!(!world.pod.has(Stage::PreChecked, "a"));
-    world.finish("b");
-    world.settle();
-    never_on_since(&world, granted);
-    world.checks = FREE;
-    world.settle();
-    assert!(world.pod.has(Stage::Operate, "a"));
-    world.finish("a");
-    comes_to_rest_in_service(&mut world);
+    let mut model = operating(true);
+    model.begin("b", "restart");
+    model.settle();
+    let granted = model.pod.version;
+    model.finish("a");
+    model.settle();
+    assert!(model.pod.has(Stage::Operate, "a") && model.pod.has(Stage::Operate, "b"));
+    model.checks = HELD_PRE;
+    model.begin("a", "update");
+    assert!(!model.pod.has(Stage::Operate, "a"), "in the write that begins it");
+    model.settle();
+    assert!(!model.pod.has(Stage::PreChecked, "a"));
+    model.finish("b");
+    model.settle();
+    never_on_since(&model, granted);
+    model.checks = FREE;
+    model.settle();
+    assert!(model.pod.has(Stage::Operate, "a"));
+    model.finish("a");
+    comes_to_rest_in_service(&mut model);
 }
 
 /// f2: what the reference has left on a pod doesn't let the next run skip PreCheck.
@@ -160,7 +160,7 @@ fn leftovers_of_an_earlier_run_are_not_inherited() {
 
 /// e10, 2: the stages of several ids are told apart.
 #[test]
-fn pre_and_post_checks_of_different_ids_are_told_apart() {
+fn pre_and_post_checks_of_different_ids_are_separate() {
     let both =
         off("operating/b operation-type/b=U pre-check/b operated/a done-operation-type/a=T post-check/a")
             .expecting();
@@ -187,22 +187,22 @@ fn pre_and_post_checks_of_different_ids_are_told_apart() {
 #[test]
 fn operations_that_were_begun_together_share_one_way_out_and_in() {
     for both in [true, false] {
-        let mut world = World::in_service(true, true);
-        world.begin("a", "update");
-        world.begin("b", "restart");
-        world.settle();
-        assert!(world.pod.has(Stage::Operate, "a") && world.pod.has(Stage::Operate, "b"));
+        let mut model = Model::in_service(true, true);
+        model.begin("a", "update");
+        model.begin("b", "restart");
+        model.settle();
+        assert!(model.pod.has(Stage::Operate, "a") && model.pod.has(Stage::Operate, "b"));
         for id in ["a", "b"] {
             if both {
-                world.finish_both(id);
+                model.finish_both(id);
             } else {
-                world.finish(id);
+                model.finish(id);
             }
-            world.settle();
+            model.settle();
         }
-        comes_to_rest_in_service(&mut world);
+        comes_to_rest_in_service(&mut model);
         let flips =
-            world.history.windows(2).filter(|pair| pair[0].gate.is_some() && pair[0].gate != pair[1].gate);
+            model.history.windows(2).filter(|pair| pair[0].gate.is_some() && pair[0].gate != pair[1].gate);
         assert_eq!(flips.count(), 2, "off once, on once");
     }
 }

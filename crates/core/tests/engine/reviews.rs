@@ -1,10 +1,10 @@
-//! What the webhooks say of a write: `review_raw` of the caller's own, `review` of what is about to be stored. The rules of the
-//! protocol are in `rules`.
+//! What the webhooks say of a write: `review_raw` of the caller's own, `review` of what is about to be stored. The
+//! rules of the protocol are in `rules`.
 
 use podward_core::keys::{self, SERVICE_AVAILABLE, Stage, permission_key};
 use podward_core::{Review, ReviewPolicy, Writer, on_create, review, review_raw};
 
-use crate::words::{BEGUN, COMPLETING, NOW, OPERATED, OPERATING, PREPARING, Scene, off, on};
+use crate::words::{BEGUN, COMPLETING, Fixture, NOW, OPERATED, OPERATING, PREPARING, off, on};
 
 pub(crate) const OPERATOR: Writer<'_> =
     Writer { username: "system:serviceaccount:apps:operator", groups: &[] };
@@ -16,7 +16,7 @@ pub(crate) fn policy(strict: bool) -> ReviewPolicy {
 }
 
 /// Both webhooks' words on one write: the mutating one sees the caller's, the validating one the result.
-pub(crate) fn both(stored: &Scene, write: &str, writer: &Writer<'_>, strict: bool) -> [Review; 2] {
+pub(crate) fn both(stored: &Fixture, write: &str, writer: &Writer<'_>, strict: bool) -> [Review; 2] {
     let old = stored.pod();
     let raw = review_raw(Some(&old), &stored.after(write).pod(), writer, &policy(strict));
     let result = review(Some(&old), &stored.written(write).pod(), writer, &policy(strict));
@@ -117,20 +117,20 @@ fn a_half_announcement_on_create_is_objected_to() {
         assert_objection(
             &review_raw(None, &half.pod(), &OPERATOR, &policy(strict)),
             strict,
-            "announced in half",
+            "incomplete",
             "raw",
         );
         assert_objection(
             &review(None, &half.written("").pod(), &OPERATOR, &policy(strict)),
             strict,
-            "announced in half",
+            "incomplete",
             "result",
         );
     }
 }
 
 #[test]
-fn what_operators_may_do_is_never_called_a_strangers_doing() {
+fn allowed_writes_of_operators_are_never_refused() {
     let second = "operation-type/x=T pre-checked/x operate/x permission/T operating/y operation-type/y=U pre-checked/y operate/y permission/U";
     let rows = [
         ("begin", on("SA"), "+operating/x +operation-type/x=T"),
@@ -191,7 +191,7 @@ fn labels_that_only_podward_writes_are_protected() {
 }
 
 #[test]
-fn a_stranger_cannot_hide_behind_the_engine() {
+fn a_foreign_write_within_an_engine_write_is_refused() {
     let rows = [
         ("grants itself the permission", on(BEGUN), "+permission/T +pre-checked/x", "pre-checked."),
         (
@@ -254,7 +254,7 @@ fn leaving_podwards_care_is_warned_of() {
     let found = review_raw(Some(&stored.pod()), &out.pod(), &OPERATOR, &policy(true));
     assert!(found.denials.is_empty() && found.warnings.len() == 1, "{found:?}");
     assert!(
-        found.warnings[0].contains("leaves Podward's care")
+        found.warnings[0].contains("no longer manages the pod")
             && found.warnings[0].contains(keys::CONTROL_LABEL)
     );
     assert_silent(&[review_raw(Some(&out.pod()), &stored.pod(), &OPERATOR, &policy(true))], "coming into it");

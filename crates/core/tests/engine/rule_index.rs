@@ -9,7 +9,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::rule_world::Labels;
+use crate::rule_model::Labels;
 
 fn labels(entries: &[(&str, &str)]) -> Labels {
     entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -98,7 +98,7 @@ fn change() -> impl Strategy<Value = Change> {
 
 proptest! {
     #[test]
-    fn the_index_finds_what_a_look_at_each_finds(changes in vec(change(), 0..40), pods in vec(pod(), 1..8)) {
+    fn the_index_finds_the_same_rules_as_a_linear_search(changes in vec(change(), 0..40), pods in vec(pod(), 1..8)) {
         let mut index = RuleIndex::default();
         let mut all: BTreeMap<String, RuleSet> = BTreeMap::new();
         for change in changes {

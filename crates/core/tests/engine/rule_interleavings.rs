@@ -1,34 +1,35 @@
-//! Budgets of rules, whatever the order in which pods ask, give up, crash and are replaced, rules change, come and go, and two
-//! controllers with old knowledge write.
+//! Budgets of rules, whatever the order in which pods ask, give up, crash and are replaced, rules change, come and go,
+//! and two controllers with old knowledge write.
 
 use podward_core::rules::{
-    Amount, Asking, AvailablePolicy, Budget, Check, CheckStage, Ledger, Limit, Member, NoAnswers, Others,
-    Rule, RuleSet, Subject, settle,
+    Amount, AvailablePolicy, CheckRequest, CheckStage, Grants, Limit, NoWebhookAnswers, OtherChecks, Rule,
+    RuleBudget, RuleCheck, RuleMember, RulePod, RuleSet, settle,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::rule_world::{Labels, PODS, World, act};
+use crate::rule_model::{Labels, Model, PODS, act};
 use podward_core::hooks::Selector;
 use podward_core::keys::SERVICE_AVAILABLE;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// No budget is overdrawn by what is given, nobody leaves service without it, and in the end everybody who asks gets through.
+    /// No budget is overdrawn by what is given, nobody leaves service without it, and in the end everybody who asks
+    /// gets through.
     #[test]
     fn no_budget_is_overdrawn(most in [1..4u32, 1..4u32, 1..4u32], acts in vec(act(), 0..200)) {
-        let mut world = World::new(most);
+        let mut model = Model::new(most);
         for act in &acts {
-            world.act(act)?;
+            model.act(act)?;
         }
-        world.settle()?;
+        model.settle()?;
     }
 }
 
 /// The property says nothing unless things happen in it.
 #[test]
-fn the_world_lets_pods_through() {
+fn the_model_completes_operations() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
 
@@ -36,11 +37,11 @@ fn the_world_lets_pods_through() {
     let mut granted = 0;
     for _ in 0..50 {
         let acts = vec(act(), 200).new_tree(&mut runner).unwrap().current();
-        let mut world = World::new([2, 2, 2]);
-        acts.iter().for_each(|act| world.act(act).unwrap());
-        granted += world.granted;
-        world.settle().unwrap();
-        assert!((0..PODS).all(|pod| !world.is_asking(pod)));
+        let mut model = Model::new([2, 2, 2]);
+        acts.iter().for_each(|act| model.act(act).unwrap());
+        granted += model.granted;
+        model.settle().unwrap();
+        assert!((0..PODS).all(|pod| !model.is_asking(pod)));
     }
     assert!(granted > 100, "{granted}");
 }
@@ -53,7 +54,7 @@ fn budget(most: u32, fewest: u32) -> RuleSet {
     let rule = Rule {
         name: "budget".to_owned(),
         stage: Some(CheckStage::PreCheck),
-        check: Check::Available(policy),
+        check: RuleCheck::Available(policy),
         ..Rule::default()
     };
     RuleSet { selector: Some(Selector::everything()), rules: vec![rule], ..RuleSet::default() }
@@ -83,35 +84,35 @@ proptest! {
             .iter()
             .map(|pod| if pod.available { Labels::from([(SERVICE_AVAILABLE.to_owned(), "1".to_owned())]) } else { Labels::new() })
             .collect();
-        let asked: Vec<Vec<Asking>> = pods
+        let asked: Vec<Vec<CheckRequest>> = pods
             .iter()
             .map(|pod| {
-                let asking = |at: i64| Asking { stage: CheckStage::PreCheck, operation: "a".to_owned(), asked_at: at.to_string() };
-                pod.asked_at.map(asking).into_iter().collect()
+                let check_request = |at: i64| CheckRequest { stage: CheckStage::PreCheck, operation: "a".to_owned(), asked_at: at.to_string() };
+                pod.asked_at.map(check_request).into_iter().collect()
             })
             .collect();
-        let members: Vec<Member<'_>> = (0..pods.len())
-            .map(|pod| Member {
-                pod: Subject { namespace: "shop", name: &names[pod], uid: &names[pod], labels: &labels[pod], skip: None },
-                askings: &asked[pod],
+        let members: Vec<RuleMember<'_>> = (0..pods.len())
+            .map(|pod| RuleMember {
+                pod: RulePod { namespace: "shop", name: &names[pod], uid: &names[pod], labels: &labels[pod], skip: None },
+                check_requests: &asked[pod],
                 sets: &[0],
             })
             .collect();
-        let others = |pod: &Subject<'_>, _: &Asking| {
+        let others = |pod: &RulePod<'_>, _: &CheckRequest| {
             let place = names.iter().position(|name| name == pod.name).unwrap();
-            match pods[place].others { 0 => Others::Unheard, 1 => Others::Refuse, _ => Others::Agree }
+            match pods[place].others { 0 => OtherChecks::Unknown, 1 => OtherChecks::Refuse, _ => OtherChecks::Agree }
         };
         // Some were given room before.
-        let none = Ledger::default();
-        let open = Budget { set: &set, ledger: &none, missing, is_current: true };
-        let everybody = settle("me", &[open], &members, &NoAnswers, &|_, _| Others::Agree);
-        let first = everybody.ledgers[0].clone().unwrap_or_default();
-        let ledger = Ledger::new("me", first.grants().iter().take(held).cloned().collect());
-        let result = settle("me", &[Budget { ledger: &ledger, ..open }], &members, &NoAnswers, &others);
-        let grants = result.ledgers[0].as_ref().unwrap_or(&ledger).grants();
-        let given: Vec<&str> = grants.iter().skip(ledger.grants().len()).map(|grant| grant.pod.as_str()).collect();
+        let none = Grants::default();
+        let open = RuleBudget { set: &set, stored_grants: &none, missing, is_current: true };
+        let everybody = settle("me", &[open], &members, &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
+        let first = everybody.new_grants[0].clone().unwrap_or_default();
+        let stored_grants = Grants::new("me", first.grants().iter().take(held).cloned().collect());
+        let result = settle("me", &[RuleBudget { stored_grants: &stored_grants, ..open }], &members, &NoWebhookAnswers, &others);
+        let grants = result.new_grants[0].as_ref().unwrap_or(&stored_grants).grants();
+        let given: Vec<&str> = grants.iter().skip(stored_grants.grants().len()).map(|grant| grant.pod.as_str()).collect();
 
-        let holds = |name: &str| ledger.grants().iter().any(|grant| grant.pod == name);
+        let holds = |name: &str| stored_grants.grants().iter().any(|grant| grant.pod == name);
         let mut may: Vec<(i64, &str)> = pods
             .iter()
             .zip(&names)
@@ -119,7 +120,7 @@ proptest! {
             .filter_map(|(pod, name)| Some((pod.asked_at?, name.as_str())))
             .collect();
         may.sort_unstable();
-        let out = pods.iter().filter(|pod| !pod.available).count() as i64 + ledger.grants().len() as i64;
+        let out = pods.iter().filter(|pod| !pod.available).count() as i64 + stored_grants.grants().len() as i64;
         let room = (i64::from(most) - i64::from(missing) - out).min(pods.len() as i64 - out - i64::from(fewest)).max(0);
         let expected: Vec<&str> = may.into_iter().map(|(_, name)| name).take(room as usize).collect();
         prop_assert_eq!(given, expected);

@@ -3,11 +3,12 @@
 use podward_core::hooks::Selector;
 use podward_core::keys::SERVICE_AVAILABLE;
 use podward_core::rules::{
-    Amount, Answer, Answers, Asking, AvailablePolicy, Budget, Check, CheckStage, Detail, Ledger, Limit,
-    Member, NoAnswers, Others, Refusal, Report, Rule, RuleSet, Settlement, Subject, reports, settle,
+    Amount, AvailablePolicy, CheckRequest, CheckStage, Grants, Limit, NoWebhookAnswers, OtherChecks, Rule,
+    RuleBudget, RuleCheck, RuleDetail, RuleMember, RulePod, RuleRefusal, RuleReport, RuleSet, RuleSettlement,
+    WebhookAnswer, WebhookAnswers, rule_reports, settle,
 };
 
-use crate::rule_world::Labels;
+use crate::rule_model::Labels;
 
 fn web(most: u32) -> RuleSet {
     let policy = AvailablePolicy {
@@ -22,34 +23,34 @@ fn web(most: u32) -> RuleSet {
     };
     RuleSet {
         selector: Some(Selector::everything()),
-        rules: vec![rule("budget", Check::Available(policy)), rule("webhook", Check::Webhook)],
+        rules: vec![rule("budget", RuleCheck::Available(policy)), rule("webhook", RuleCheck::Webhook)],
         ..RuleSet::default()
     }
 }
 
-fn asking(operation: &str, at: i64) -> Asking {
-    Asking { stage: CheckStage::PreCheck, operation: operation.to_owned(), asked_at: at.to_string() }
+fn check_request(operation: &str, at: i64) -> CheckRequest {
+    CheckRequest { stage: CheckStage::PreCheck, operation: operation.to_owned(), asked_at: at.to_string() }
 }
 
 /// The report on the first rule set.
-fn report(members: &[Member<'_>], settlement: &Settlement) -> Report {
-    reports(members, settlement).swap_remove(0)
+fn report(members: &[RuleMember<'_>], settlement: &RuleSettlement) -> RuleReport {
+    rule_reports(members, settlement).swap_remove(0)
 }
 
 struct Approves;
 
-impl Answers for Approves {
-    fn answer(&self, _: &RuleSet, _: &Rule, _: &Subject<'_>, _: &Asking) -> Option<Answer> {
-        Some(Answer::Approved)
+impl WebhookAnswers for Approves {
+    fn answer(&self, _: &RuleSet, _: &Rule, _: &RulePod<'_>, _: &CheckRequest) -> Option<WebhookAnswer> {
+        Some(WebhookAnswer::Approved)
     }
 }
 
 /// Refuses at length, in letters that take six bytes each in JSON.
 struct Rants;
 
-impl Answers for Rants {
-    fn answer(&self, _: &RuleSet, _: &Rule, _: &Subject<'_>, _: &Asking) -> Option<Answer> {
-        Some(Answer::Rejected("\u{1}".repeat(5000)))
+impl WebhookAnswers for Rants {
+    fn answer(&self, _: &RuleSet, _: &Rule, _: &RulePod<'_>, _: &CheckRequest) -> Option<WebhookAnswer> {
+        Some(WebhookAnswer::Rejected("\u{1}".repeat(5000)))
     }
 }
 
@@ -57,21 +58,25 @@ impl Answers for Rants {
 fn details_are_those_of_the_wire() {
     let set = web(1);
     let on = Labels::from([(SERVICE_AVAILABLE.to_owned(), "1".to_owned())]);
-    let ledger = Ledger::default();
-    let asked: [Vec<Asking>; 4] =
-        [vec![asking("a", 9)], vec![asking("a", 3)], Vec::new(), vec![asking("b", 5), asking("a", 8)]];
+    let stored_grants = Grants::default();
+    let asked: [Vec<CheckRequest>; 4] = [
+        vec![check_request("a", 9)],
+        vec![check_request("a", 3)],
+        Vec::new(),
+        vec![check_request("b", 5), check_request("a", 8)],
+    ];
     let names = ["web-0", "web-1", "web-2", "web-3"];
-    let members: Vec<Member<'_>> = names
+    let members: Vec<RuleMember<'_>> = names
         .iter()
         .zip(&asked)
-        .map(|(name, askings)| Member {
-            pod: Subject { namespace: "shop", name, uid: name, labels: &on, skip: None },
-            askings,
+        .map(|(name, check_requests)| RuleMember {
+            pod: RulePod { namespace: "shop", name, uid: name, labels: &on, skip: None },
+            check_requests,
             sets: &[0],
         })
         .collect();
-    let budget = Budget { set: &set, ledger: &ledger, missing: 0, is_current: true };
-    let settlement = settle("me", &[budget], &members, &Approves, &|_, _| Others::Agree);
+    let budget = RuleBudget { set: &set, stored_grants: &stored_grants, missing: 0, is_current: true };
+    let settlement = settle("me", &[budget], &members, &Approves, &|_, _| OtherChecks::Agree);
     let found = report(&members, &settlement);
     assert_eq!(
         found.targets,
@@ -91,19 +96,22 @@ fn details_are_those_of_the_wire() {
         "name": "web-1", "stage": "PreCheck", "passed": true, "passedRules": ["webhook", "budget"],
     });
     assert_eq!(json, serde_json::json!([waits("web-3"), waits("web-0"), passed]));
-    let detail = Detail {
+    let detail = RuleDetail {
         stage: "PreCheck".to_owned(),
-        reject_info: vec![Refusal::new("budget", "full")],
+        reject_info: vec![RuleRefusal::new("budget", "full")],
         passed_rules: vec!["webhook".to_owned()],
-        ..Detail::default()
+        ..RuleDetail::default()
     };
     assert_eq!(
         detail.annotation(),
         r#"{"stage":"PreCheck","passed":false,"rejectInfo":[{"ruleName":"budget","reason":"full"}]}"#
     );
-    assert_eq!(found.details, serde_json::from_value::<Vec<Detail>>(json).unwrap());
-    assert_eq!(found, report(&members, &settle("me", &[budget], &members, &Approves, &|_, _| Others::Agree)));
-    let nobody = settle("me", &[budget], &members, &NoAnswers, &|_, _| Others::Agree);
+    assert_eq!(found.details, serde_json::from_value::<Vec<RuleDetail>>(json).unwrap());
+    assert_eq!(
+        found,
+        report(&members, &settle("me", &[budget], &members, &Approves, &|_, _| OtherChecks::Agree))
+    );
+    let nobody = settle("me", &[budget], &members, &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
     assert_eq!(report(&members, &nobody).waiting_count, 3, "nobody has answered");
 }
 
@@ -111,35 +119,35 @@ fn details_are_those_of_the_wire() {
 fn five_thousand_pods_fit_whatever_their_names() {
     let set = web(5000);
     let on = Labels::from([(SERVICE_AVAILABLE.to_owned(), "1".to_owned())]);
-    for answers in [&Approves as &dyn Answers, &Rants] {
+    for answers in [&Approves as &dyn WebhookAnswers, &Rants] {
         for (length, operation) in [(5, 1), (253, 63)] {
             let names: Vec<String> = (0..5000).map(|pod| format!("{pod:0length$}")).collect();
             let uid = |pod: usize| format!("{pod:036}");
             let uids: Vec<String> = (0..5000).map(uid).collect();
-            let asked: Vec<Vec<Asking>> = (0..5000)
-                .map(|pod| vec![asking(&"o".repeat(operation), 1_700_000_000_000_000_000 + pod)])
+            let asked: Vec<Vec<CheckRequest>> = (0..5000)
+                .map(|pod| vec![check_request(&"o".repeat(operation), 1_700_000_000_000_000_000 + pod)])
                 .collect();
-            let members: Vec<Member<'_>> = (0..5000)
-                .map(|pod| Member {
-                    pod: Subject {
+            let members: Vec<RuleMember<'_>> = (0..5000)
+                .map(|pod| RuleMember {
+                    pod: RulePod {
                         namespace: "shop",
                         name: &names[pod],
                         uid: &uids[pod],
                         labels: &on,
                         skip: None,
                     },
-                    askings: &asked[pod],
+                    check_requests: &asked[pod],
                     sets: &[0],
                 })
                 .collect();
-            let mut ledger = Ledger::default();
-            let decide = |ledger: &Ledger| {
-                let budget = Budget { set: &set, ledger, missing: 0, is_current: true };
-                settle("me", &[budget], &members, answers, &|_, _| Others::Agree)
+            let mut stored_grants = Grants::default();
+            let decide = |stored_grants: &Grants| {
+                let budget = RuleBudget { set: &set, stored_grants, missing: 0, is_current: true };
+                settle("me", &[budget], &members, answers, &|_, _| OtherChecks::Agree)
             };
-            let settlement = decide(&ledger);
-            ledger = settlement.ledgers[0].clone().unwrap_or_default();
-            let grants = serde_json::to_string(ledger.grants()).unwrap().len();
+            let settlement = decide(&stored_grants);
+            stored_grants = settlement.new_grants[0].clone().unwrap_or_default();
+            let grants = serde_json::to_string(stored_grants.grants()).unwrap().len();
             let found = report(&members, &settlement);
             let targets = serde_json::to_string(&found.targets).unwrap().len();
             let details = serde_json::to_string(&found.details).unwrap().len();
@@ -147,10 +155,10 @@ fn five_thousand_pods_fit_whatever_their_names() {
             assert_eq!(found.target_count, 5000);
             assert!(found.targets.len() >= 100 && found.details.len() >= 25, "there is something in it");
             // Whoever found no place is next when those who did have gone.
-            if !ledger.grants().is_empty() {
-                assert!(ledger.grants().len() >= 140, "{}", ledger.grants().len());
-                assert_eq!(found.waiting_count as usize, 5000 - ledger.grants().len());
-                assert!(decide(&ledger).ledgers[0].is_none(), "nothing more fits");
+            if !stored_grants.grants().is_empty() {
+                assert!(stored_grants.grants().len() >= 140, "{}", stored_grants.grants().len());
+                assert_eq!(found.waiting_count as usize, 5000 - stored_grants.grants().len());
+                assert!(decide(&stored_grants).new_grants[0].is_none(), "nothing more fits");
             }
         }
     }
@@ -160,20 +168,28 @@ fn five_thousand_pods_fit_whatever_their_names() {
 fn each_rule_set_has_its_own_report() {
     let sets = [web(1), web(2)];
     let on = Labels::from([(SERVICE_AVAILABLE.to_owned(), "1".to_owned())]);
-    let asked = [asking("a", 1)];
-    let pod = |name| Subject { namespace: "shop", name, uid: name, labels: &on, skip: None };
-    let member =
-        |name, sets, asks: bool| Member { pod: pod(name), askings: &asked[..usize::from(asks)], sets };
+    let asked = [check_request("a", 1)];
+    let pod = |name| RulePod { namespace: "shop", name, uid: name, labels: &on, skip: None };
+    let member = |name, sets, asks: bool| RuleMember {
+        pod: pod(name),
+        check_requests: &asked[..usize::from(asks)],
+        sets,
+    };
     let members = [
         member("a", &[0, 1], true),
         member("b", &[1], true),
         member("c", &[0], false),
         member("d", &[], true),
     ];
-    let ledger = Ledger::default();
-    let budgets = sets.each_ref().map(|set| Budget { set, ledger: &ledger, missing: 0, is_current: true });
-    let settlement = settle("me", &budgets, &members, &NoAnswers, &|_, _| Others::Agree);
-    let found = reports(&members, &settlement);
+    let stored_grants = Grants::default();
+    let budgets = sets.each_ref().map(|set| RuleBudget {
+        set,
+        stored_grants: &stored_grants,
+        missing: 0,
+        is_current: true,
+    });
+    let settlement = settle("me", &budgets, &members, &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
+    let found = rule_reports(&members, &settlement);
     let names: Vec<(Vec<String>, u32, u32)> = found
         .iter()
         .map(|report| (report.targets.clone(), report.target_count, report.waiting_count))
@@ -189,11 +205,11 @@ fn each_rule_set_has_its_own_report() {
 
 /// A pod that many rules refuse at length is told what fits, and hides nobody else.
 #[test]
-fn what_is_said_to_one_pod_is_cut() {
+fn the_details_of_one_pod_are_limited() {
     let rule = |number: usize| Rule {
         name: format!("{number:0253}"),
         stage: Some(CheckStage::PreCheck),
-        check: Check::Webhook,
+        check: RuleCheck::Webhook,
         ..Rule::default()
     };
     let set = RuleSet {
@@ -201,20 +217,20 @@ fn what_is_said_to_one_pod_is_cut() {
         rules: (0..64).map(rule).collect(),
         ..RuleSet::default()
     };
-    let (on, ledger) = (Labels::new(), Ledger::default());
-    let budget = Budget { set: &set, ledger: &ledger, missing: 0, is_current: true };
-    let asked = [asking("a", 1)];
+    let (on, stored_grants) = (Labels::new(), Grants::default());
+    let budget = RuleBudget { set: &set, stored_grants: &stored_grants, missing: 0, is_current: true };
+    let asked = [check_request("a", 1)];
     let names: Vec<String> = (0..20).map(|pod| format!("web-{pod}")).collect();
-    let members: Vec<Member<'_>> = names
+    let members: Vec<RuleMember<'_>> = names
         .iter()
-        .map(|name| Member {
-            pod: Subject { namespace: "shop", name, uid: name, labels: &on, skip: None },
-            askings: &asked,
+        .map(|name| RuleMember {
+            pod: RulePod { namespace: "shop", name, uid: name, labels: &on, skip: None },
+            check_requests: &asked,
             sets: &[0],
         })
         .collect();
-    for answers in [&Rants as &dyn Answers, &Approves] {
-        let settlement = settle("me", &[budget], &members, answers, &|_, _| Others::Agree);
+    for answers in [&Rants as &dyn WebhookAnswers, &Approves] {
+        let settlement = settle("me", &[budget], &members, answers, &|_, _| OtherChecks::Agree);
         let found = report(&members, &settlement);
         assert!(found.details.len() >= 10, "{}", found.details.len());
         for detail in &found.details {
@@ -222,10 +238,10 @@ fn what_is_said_to_one_pod_is_cut() {
             assert!((4096..9 * 1024).contains(&bytes), "{bytes}");
         }
     }
-    let refusals = (0..64).map(|number| Refusal::new(&rule(number).name, "\u{1}".repeat(5000))).collect();
-    let detail = Detail { reject_info: refusals, ..Detail::default() };
+    let refusals = (0..64).map(|number| RuleRefusal::new(&rule(number).name, "\u{1}".repeat(5000))).collect();
+    let detail = RuleDetail { reject_info: refusals, ..RuleDetail::default() };
     let text = detail.annotation();
     assert!(text.len() < 9 * 1024, "{}", text.len());
-    let read: Detail = serde_json::from_str(&text).unwrap();
+    let read: RuleDetail = serde_json::from_str(&text).unwrap();
     assert_eq!(read.reject_info, detail.reject_info[..2]);
 }

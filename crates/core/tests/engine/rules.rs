@@ -1,4 +1,5 @@
-//! The rules of the reference's validating webhook (2.3), 1 to 4. They are always denials, and only of what this write brings.
+//! The rules of the reference's validating webhook (2.3), 1 to 4. They are always denials, and only of what this write
+//! brings.
 
 use podward_core::keys::{self, Stage, permission_key};
 use podward_core::review;

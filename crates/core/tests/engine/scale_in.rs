@@ -1,16 +1,19 @@
-//! Wishes of a workload's own controller: never more pods go than it has too many, whatever the order in which replicas of the
-//! controller, two leaders, a ReplicaSet that chooses again and again, and people act. And it gets what it wants.
+//! Requests of a workload's own controller: never more pods go than it has too many, whatever the order in which
+//! replicas of the controller, two leaders, a ReplicaSet that chooses again and again, and people act. And it gets what
+//! it wants.
 
 use std::collections::BTreeMap;
 
-use podward_core::deletion::{Account, Member, MemberWish, Progress, Ruling, Workload, is_by_workload};
+use podward_core::deletion::{
+    DeletionProgress, Ruling, Workload, WorkloadPod, WorkloadPodRequest, WorkloadRulings, is_by_workload,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// A pod as it is stored.
 #[derive(Clone, Debug)]
 struct Stored {
-    member: Member,
+    member: WorkloadPod,
     version: u64,
     gone: bool,
 }
@@ -25,7 +28,7 @@ struct InFlight {
 
 #[derive(Clone, Debug)]
 enum Write {
-    Wish(MemberWish),
+    DeletionRequest(WorkloadPodRequest),
     Pass,
     Grant,
     Cancel,
@@ -61,34 +64,35 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-struct World {
+struct Model {
     pods: Vec<Stored>,
     wanted: u32,
-    leader: Account,
+    leader: WorkloadRulings,
     in_flight: Vec<InFlight>,
     clock: i64,
     skew: i64,
-    /// Nothing happens but this workload's wishes, and one leader: then not even a permission is given to one pod too many.
+    /// Nothing happens but this workload's requests, and one leader: then not even a permission is given to one pod too
+    /// many.
     one_leader: bool,
 }
 
-impl World {
+impl Model {
     fn new(pods: usize, wanted: u32) -> Self {
         let pod = |number: usize| Stored {
-            member: Member {
+            member: WorkloadPod {
                 name: format!("web-{number}"),
                 uid: format!("u{number}"),
                 revision: None,
-                wish: None,
+                request: None,
             },
             version: 1,
             gone: false,
         };
         let pods = (0..pods).map(pod).collect();
-        World {
+        Model {
             pods,
             wanted,
-            leader: Account::default(),
+            leader: WorkloadRulings::default(),
             in_flight: Vec::new(),
             clock: 100,
             skew: 0,
@@ -96,7 +100,7 @@ impl World {
         }
     }
 
-    fn members(&self) -> Vec<Member> {
+    fn members(&self) -> Vec<WorkloadPod> {
         self.pods.iter().filter(|pod| !pod.gone).map(|pod| pod.member.clone()).collect()
     }
 
@@ -125,41 +129,52 @@ impl World {
             Act::Ask(pod) if has(&self.pods, pod) => {
                 let (members, at) = (self.members(), self.clock + self.skew);
                 let uid = self.pods[pod].member.uid.clone();
-                let is_new = self.pods[pod].member.wish.is_none();
+                let is_new = self.pods[pod].member.request.is_none();
                 if is_new && self.workload().may_go(&members, &uid, at).is_ok() {
                     self.send(
                         pod,
-                        Write::Wish(MemberWish { at, by_workload: true, progress: Progress::Asked }),
+                        Write::DeletionRequest(WorkloadPodRequest {
+                            at,
+                            by_workload: true,
+                            progress: DeletionProgress::Requested,
+                        }),
                     );
                 }
             }
-            Act::AskByOthers(pod) if has(&self.pods, pod) && self.pods[pod].member.wish.is_none() => {
+            Act::AskByOthers(pod) if has(&self.pods, pod) && self.pods[pod].member.request.is_none() => {
                 let at = self.clock + self.skew;
-                self.send(pod, Write::Wish(MemberWish { at, by_workload: false, progress: Progress::Asked }));
+                self.send(
+                    pod,
+                    Write::DeletionRequest(WorkloadPodRequest {
+                        at,
+                        by_workload: false,
+                        progress: DeletionProgress::Requested,
+                    }),
+                );
             }
             Act::Look(pod) if has(&self.pods, pod) => self.look(pod),
             Act::Land(number) if number < self.in_flight.len() => self.land(number)?,
-            Act::NewLeader => self.leader = Account::default(),
+            Act::NewLeader => self.leader = WorkloadRulings::default(),
             Act::Clock(skew) => self.skew = skew,
             _ => {}
         }
         Ok(())
     }
 
-    /// What the leader does: as its `step` and `carry_out` do.
+    /// Does what `step` and `execute` of the leader do.
     fn look(&mut self, pod: usize) {
-        let Some(wish) = self.pods[pod].member.wish else { return };
+        let Some(request) = self.pods[pod].member.request else { return };
         let (workload, members) = (self.workload(), self.members());
         let uid = self.pods[pod].member.uid.clone();
         let keeps = |rulings: BTreeMap<String, Ruling>| matches!(rulings.get(&uid), Some(Ruling::Keep(_)));
-        let (next, kept) = match wish.progress {
-            Progress::Granted => {
-                (Write::Delete, wish.by_workload && keeps(self.leader.last_word(&workload, &members)))
+        let (next, kept) = match request.progress {
+            DeletionProgress::Granted => {
+                (Write::Delete, request.by_workload && keeps(self.leader.final_ruling(&workload, &members)))
             }
-            Progress::Passed => {
-                (Write::Grant, wish.by_workload && keeps(self.leader.rule(&workload, &members)))
+            DeletionProgress::Passed => {
+                (Write::Grant, request.by_workload && keeps(self.leader.rule(&workload, &members)))
             }
-            _ => (Write::Pass, wish.by_workload && keeps(self.leader.rule(&workload, &members))),
+            _ => (Write::Pass, request.by_workload && keeps(self.leader.rule(&workload, &members))),
         };
         self.send(pod, if kept { Write::Cancel } else { next });
     }
@@ -173,16 +188,21 @@ impl World {
         }
         stored.version += 1;
         match write {
-            Write::Wish(wish) => stored.member.wish = Some(wish),
-            Write::Cancel => stored.member.wish = None,
+            Write::DeletionRequest(request) => stored.member.request = Some(request),
+            Write::Cancel => stored.member.request = None,
             Write::Pass | Write::Grant => {
-                let progress =
-                    if matches!(write, Write::Pass) { Progress::Passed } else { Progress::Granted };
-                if let Some(wish) = &mut stored.member.wish {
-                    wish.progress = progress;
+                let progress = if matches!(write, Write::Pass) {
+                    DeletionProgress::Passed
+                } else {
+                    DeletionProgress::Granted
+                };
+                if let Some(request) = &mut stored.member.request {
+                    request.progress = progress;
                 }
-                let out = |member: &Member| {
-                    member.wish.is_some_and(|wish| wish.by_workload && wish.progress <= Progress::Granted)
+                let out = |member: &WorkloadPod| {
+                    member.request.is_some_and(|request| {
+                        request.by_workload && request.progress <= DeletionProgress::Granted
+                    })
                 };
                 let granted = self.members().iter().filter(|member| out(member)).count();
                 prop_assert!(
@@ -192,7 +212,7 @@ impl World {
                 );
             }
             Write::Delete => {
-                let by_workload = stored.member.wish.is_some_and(|wish| wish.by_workload);
+                let by_workload = stored.member.request.is_some_and(|request| request.by_workload);
                 stored.gone = true;
                 prop_assert!(
                     !by_workload || active > self.wanted as usize,
@@ -201,10 +221,11 @@ impl World {
                     self.wanted
                 );
                 if !by_workload {
-                    // Nobody can foresee what happens to pods otherwise: a delete that was decided on at the same moment may be one too
-                    // many then, and the workload makes another pod. It is not what is proven here.
+                    // Nobody can foresee what happens to pods otherwise: a delete that was decided on at the same
+                    // moment may be one too many then, and the workload makes another pod. It is not what is proven
+                    // here.
                     self.in_flight.retain(|other| !matches!(other.write, Write::Delete));
-                    self.leader = Account::default();
+                    self.leader = WorkloadRulings::default();
                 }
             }
         }
@@ -216,7 +237,8 @@ impl World {
         for round in 0..60 {
             let members = self.members();
             let is_enough = members.len() <= self.wanted as usize;
-            if is_enough && self.in_flight.is_empty() && members.iter().all(|member| member.wish.is_none()) {
+            if is_enough && self.in_flight.is_empty() && members.iter().all(|member| member.request.is_none())
+            {
                 return Ok(());
             }
             let active: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
@@ -242,40 +264,40 @@ proptest! {
     fn never_more_go_than_are_too_many(
         pods in 1..7usize, wanted in 0..7u32, acts in vec(act(), 0..80), choice in 0..7usize,
     ) {
-        let mut world = World::new(pods, wanted);
+        let mut model = Model::new(pods, wanted);
         for act in &acts {
-            world.act(act)?;
+            model.act(act)?;
         }
-        world.settle(choice)?;
-        let left = world.members();
-        prop_assert!(left.len() <= world.wanted as usize, "{left:?} where {} are wanted", world.wanted);
-        prop_assert!(left.iter().all(|member| member.wish.is_none()), "{left:?}");
+        model.settle(choice)?;
+        let left = model.members();
+        prop_assert!(left.len() <= model.wanted as usize, "{left:?} where {} are wanted", model.wanted);
+        prop_assert!(left.iter().all(|member| member.request.is_none()), "{left:?}");
     }
 
     #[test]
     fn without_others_exactly_the_surplus_goes(
         pods in 1..7usize, wanted in 0..7u32, acts in vec(act(), 0..80), choice in 0..7usize, one_leader in any::<bool>(),
     ) {
-        let mut world = World::new(pods, wanted);
-        world.one_leader = one_leader;
+        let mut model = Model::new(pods, wanted);
+        model.one_leader = one_leader;
         for act in &acts {
             match act {
                 Act::AskByOthers(_) | Act::Scale(_) => {}
                 Act::NewLeader if one_leader => {}
-                act => world.act(act)?,
+                act => model.act(act)?,
             }
         }
-        world.settle(choice)?;
-        prop_assert_eq!(world.members().len(), pods.min(wanted as usize));
+        model.settle(choice)?;
+        prop_assert_eq!(model.members().len(), pods.min(wanted as usize));
     }
 }
 
-fn member(name: &str, wish: Option<MemberWish>) -> Member {
-    Member { name: name.to_owned(), uid: name.to_owned(), revision: None, wish }
+fn member(name: &str, request: Option<WorkloadPodRequest>) -> WorkloadPod {
+    WorkloadPod { name: name.to_owned(), uid: name.to_owned(), revision: None, request }
 }
 
-fn wished(at: i64, by_workload: bool, progress: Progress) -> Option<MemberWish> {
-    Some(MemberWish { at, by_workload, progress })
+fn requested(at: i64, by_workload: bool, progress: DeletionProgress) -> Option<WorkloadPodRequest> {
+    Some(WorkloadPodRequest { at, by_workload, progress })
 }
 
 fn go(rulings: &BTreeMap<&str, Ruling>) -> Vec<String> {
@@ -284,18 +306,18 @@ fn go(rulings: &BTreeMap<&str, Ruling>) -> Vec<String> {
 
 #[test]
 fn who_goes_first() {
-    use Progress::{Asked, Granted, Passed};
+    use DeletionProgress::{Granted, Passed, Requested};
     let members = [
-        member("a", wished(1, true, Asked)),
-        member("b", wished(2, true, Granted)),
-        member("c", wished(3, true, Passed)),
-        member("d", wished(4, false, Asked)),
-        member("e", wished(1, true, Asked)),
+        member("a", requested(1, true, Requested)),
+        member("b", requested(2, true, Granted)),
+        member("c", requested(3, true, Passed)),
+        member("d", requested(4, false, Requested)),
+        member("e", requested(1, true, Requested)),
         member("f", None),
     ];
     let goes = |wanted| go(&Workload::Count { wanted }.rule(&members));
     assert_eq!(goes(6), Vec::<String>::new());
-    assert_eq!(goes(5), Vec::<String>::new(), "one is too many, and d goes at somebody else's wish");
+    assert_eq!(goes(5), Vec::<String>::new(), "one is too many, and d goes at somebody else's request");
     assert_eq!(goes(4), ["b"]);
     assert_eq!(goes(3), ["b", "c"]);
     assert_eq!(goes(2), ["a", "b", "c"], "the oldest, then by name");
@@ -307,9 +329,9 @@ fn who_goes_first() {
 
 #[test]
 fn stateful_sets_daemon_sets_and_what_ends() {
-    let of = |name: &str, revision: &str| Member {
+    let of = |name: &str, revision: &str| WorkloadPod {
         revision: Some(revision.to_owned()),
-        ..member(name, wished(1, true, Progress::Asked))
+        ..member(name, requested(1, true, DeletionProgress::Requested))
     };
     let members =
         [of("db-0", "new"), of("db-1", "old"), of("db-2", "new"), of("db-3", "new"), of("db-x", "new")];
@@ -328,7 +350,7 @@ fn stateful_sets_daemon_sets_and_what_ends() {
 }
 
 #[test]
-fn who_counts_as_the_workload() {
+fn the_users_that_count_as_the_workload() {
     let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
     let rows = [
         (account("replicaset-controller"), Some("ReplicaSet"), true),
@@ -349,28 +371,29 @@ fn who_counts_as_the_workload() {
     }
 }
 
-/// Wishes are timed by the replica that records them, and its clock may be behind: a wish may come late and still be the older one.
+/// Requests are timed by the replica that records them, and its clock may be behind: a request may come late and still
+/// be the older one.
 #[test]
-fn a_place_that_was_given_is_not_given_again_to_an_older_wish() {
-    use Progress::{Asked, Granted};
+fn a_place_that_was_given_is_not_given_again_to_an_older_request() {
+    use DeletionProgress::{Granted, Requested};
     let workload = Workload::Count { wanted: 1 };
-    let mut account = Account::default();
-    let first = [member("a", None), member("b", wished(10, true, Asked))];
+    let mut account = WorkloadRulings::default();
+    let first = [member("a", None), member("b", requested(10, true, Requested))];
     assert_eq!(account.rule(&workload, &first)["b"], Ruling::Go);
     // What was ruled is not written yet, and the API server shows nothing of it.
-    let late = [member("a", wished(5, true, Asked)), member("b", wished(10, true, Asked))];
+    let late = [member("a", requested(5, true, Requested)), member("b", requested(10, true, Requested))];
     let rulings = account.rule(&workload, &late);
     assert_eq!(rulings["b"], Ruling::Go);
     assert!(matches!(rulings["a"], Ruling::Keep(_)));
 
-    let mut account = Account::default();
-    let one = [member("a", wished(5, true, Asked)), member("b", wished(10, true, Granted))];
-    assert_eq!(account.last_word(&workload, &one)["b"], Ruling::Go);
-    let both = [member("a", wished(5, true, Granted)), member("b", wished(10, true, Granted))];
-    let rulings = account.last_word(&workload, &both);
+    let mut account = WorkloadRulings::default();
+    let one = [member("a", requested(5, true, Requested)), member("b", requested(10, true, Granted))];
+    assert_eq!(account.final_ruling(&workload, &one)["b"], Ruling::Go);
+    let both = [member("a", requested(5, true, Granted)), member("b", requested(10, true, Granted))];
+    let rulings = account.final_ruling(&workload, &both);
     assert_eq!(rulings["b"], Ruling::Go);
     assert!(matches!(rulings["a"], Ruling::Keep(_)));
     // The first was called off after all.
-    let left = [member("a", wished(5, true, Granted)), member("b", None)];
-    assert_eq!(account.last_word(&workload, &left)["a"], Ruling::Go);
+    let left = [member("a", requested(5, true, Granted)), member("b", None)];
+    assert_eq!(account.final_ruling(&workload, &left)["a"], Ruling::Go);
 }

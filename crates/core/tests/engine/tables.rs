@@ -1,14 +1,14 @@
-//! The mutating webhook, row by row: what a write becomes within itself. Sources are sections and steps of the reference's
-//! algorithm: `2.2 1b` is step 1b of its mutating webhook. Rows that end elsewhere on purpose are in tests of their own, whose
-//! names or comments say why. How operations end is in `endings`.
+//! The mutating webhook, row by row: what a write becomes within itself. Sources are sections and steps of the
+//! reference's algorithm: `2.2 1b` is step 1b of its mutating webhook. Rows that end elsewhere on purpose are in tests
+//! of their own, whose names or comments say why. How operations end is in `endings`.
 
 use podward_core::keys::{self, Stage};
 use podward_core::{ConditionStatus, Operations, ReviewPolicy, Writer, advance, may_operate, review};
 
-use crate::words::{BEGUN, COMPLETING, NOW, OPERATED, OPERATING, PREPARING, Scene, off, on};
+use crate::words::{BEGUN, COMPLETING, Fixture, NOW, OPERATED, OPERATING, PREPARING, off, on};
 
 /// Where it stands, what is stored, what is written, and the labels that come of it.
-type Row = (&'static str, Scene, &'static str, &'static str);
+type Row = (&'static str, Fixture, &'static str, &'static str);
 
 pub(crate) fn check(rows: Vec<Row>) {
     let policy = ReviewPolicy { strict: true, trusted: vec!["podward".to_owned()] };
@@ -65,27 +65,28 @@ fn readiness_to_operate() {
         (None, false, false, true),
         // The reference doesn't look at finalizers where the condition is absent. They are honoured here.
         (None, false, true, false),
-        // The reference takes an absent condition for off, also where the pod has the gate and nobody has written it yet.
+        // The reference takes an absent condition for off, also where the pod has the gate and nobody has written it
+        // yet.
         (None, true, false, false),
         (None, true, true, false),
     ];
     for (gate, has_gate, held, expected) in rows {
-        let mut scene = off(PREPARING).gate(gate);
-        scene.has_gate = has_gate;
-        let scene = if held { scene.held() } else { scene };
+        let mut fixture = off(PREPARING).gate(gate);
+        fixture.has_gate = has_gate;
+        let fixture = if held { fixture.held() } else { fixture };
         let why = format!("gate {gate:?} (in the spec: {has_gate}), held: {held}");
-        assert_eq!(may_operate(&scene.view()), expected, "{why}");
-        scene.written("").expect(if expected { OPERATING } else { PREPARING }, &why);
+        assert_eq!(may_operate(&fixture.view()), expected, "{why}");
+        fixture.written("").expect(if expected { OPERATING } else { PREPARING }, &why);
     }
 }
 
 #[test]
 fn step_0_pods_that_did_not_opt_in_are_left_alone() {
     for value in [None, Some("false"), Some("True"), Some("")] {
-        let mut scene = on(BEGUN);
-        scene.labels.remove(keys::CONTROL_LABEL);
-        scene.labels.extend(value.map(|value| (keys::CONTROL_LABEL.to_owned(), value.to_owned())));
-        let changes = advance(None, &scene.after("+permission/T +pre-checked/x").view(), NOW);
+        let mut fixture = on(BEGUN);
+        fixture.labels.remove(keys::CONTROL_LABEL);
+        fixture.labels.extend(value.map(|value| (keys::CONTROL_LABEL.to_owned(), value.to_owned())));
+        let changes = advance(None, &fixture.after("+permission/T +pre-checked/x").view(), NOW);
         assert!(changes.is_empty(), "{value:?}: {changes:?}");
     }
 }
@@ -123,9 +124,9 @@ fn step_1a_undo_takes_every_label_of_the_id() {
 }
 
 #[test]
-fn step_1a_undo_works_whatever_it_says_and_whoever_it_names() {
-    // The reference compares the undo label's value with the type, and never finds an id that has none of operating, operate and
-    // operated. Here the id is enough.
+fn step_1a_undo_ignores_its_value_and_unknown_ids() {
+    // The reference compares the undo label's value with the type, and never finds an id that has none of operating,
+    // operate and operated. Here the id is enough.
     check(vec![
         ("the value is another type", off(OPERATING), "+undo-operation-type/x=other", ""),
         ("the value is empty", on(PREPARING), "+undo-operation-type/x=", ""),
@@ -164,7 +165,8 @@ fn step_1b_an_operation_that_was_begun() {
 
 #[test]
 fn step_1c_post_checked_counts_only_for_an_operation_that_is_done() {
-    // The reference gives `completing` also to an id that is operating: its pod then goes into service in mid-operation.
+    // The reference gives `completing` also to an id that is operating: its pod then goes into service in
+    // mid-operation.
     off(OPERATING)
         .written("+post-checked/x")
         .expect("operating/x operation-type/x=T pre-check/x preparing/x", "2.2 1c");
@@ -225,7 +227,7 @@ fn new_labels_carry_nanoseconds_and_types_and_old_ones_are_not_written_again() {
 }
 
 #[test]
-fn what_an_id_may_look_like_is_up_to_its_operator() {
+fn an_operation_id_may_have_any_valid_form() {
     for id in ["collaset", "pod-delete", "0xd96f0f85", "My.job_1"] {
         let begun = on("SA").written(&format!("+operating/{id} +operation-type/{id}=T"));
         assert!(Operations::parse(&begun.labels).get(id).unwrap().has(Stage::PreCheck), "{id}");

@@ -1,13 +1,14 @@
 //! Pods in words, so that a row of a table reads like the table: `"SA operating/x operation-type/x=T"`.
 //!
-//! `<stage>/<id>` is a label of an operation (with `=<value>` where the value counts), `permission/<type>` a permission, `SA`
-//! the label `service-available`; `stay-offline`, `creating` and `completing` are the labels of the whole pod.
+//! `<stage>/<id>` is a label of an operation (with `=<value>` where the value counts), `permission/<type>` a
+//! permission, `SA` the label `service-available`; `stay-offline`, `creating` and `completing` are the labels of the
+//! whole pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, Facts, LabelChanges, Objection, Operations, Pod, PodView,
+    CheckResult, Checks, ConditionStatus, LabelChanges, Objection, Operations, Pod, PodFacts, PodView,
     UnixNanos, advance, gate_to_write, plan_labels,
 };
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ pub(crate) const COMPLETING: &str = "operated/x done-operation-type/x=T post-che
 
 /// A pod. As a new one, it has opted in, and is in service as far as gate and readiness go.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotation: Option<String>,
     pub(crate) finalizers: Vec<String>,
@@ -37,10 +38,10 @@ pub(crate) struct Scene {
 }
 
 /// In service: gate True and Ready.
-pub(crate) fn on(words: &str) -> Scene {
+pub(crate) fn on(words: &str) -> Fixture {
     let mut labels = labels(words);
     labels.insert(keys::CONTROL_LABEL.to_owned(), keys::CONTROL_VALUE.to_owned());
-    Scene {
+    Fixture {
         labels,
         annotation: None,
         finalizers: Vec::new(),
@@ -52,44 +53,44 @@ pub(crate) fn on(words: &str) -> Scene {
 }
 
 /// Out of service: gate False and not Ready.
-pub(crate) fn off(words: &str) -> Scene {
-    Scene { gate: Some(ConditionStatus::False), ready: false, ..on(words) }
+pub(crate) fn off(words: &str) -> Fixture {
+    Fixture { gate: Some(ConditionStatus::False), ready: false, ..on(words) }
 }
 
-impl Scene {
-    pub(crate) fn gate(self, gate: Option<ConditionStatus>) -> Scene {
-        Scene { gate, ..self }
+impl Fixture {
+    pub(crate) fn gate(self, gate: Option<ConditionStatus>) -> Fixture {
+        Fixture { gate, ..self }
     }
 
     /// Made without the readiness gate, so that nobody writes its condition.
-    pub(crate) fn without_gate(self) -> Scene {
-        Scene { has_gate: false, gate: None, ..self }
+    pub(crate) fn without_gate(self) -> Fixture {
+        Fixture { has_gate: false, gate: None, ..self }
     }
 
-    pub(crate) fn ready(self, ready: bool) -> Scene {
-        Scene { ready, ..self }
+    pub(crate) fn ready(self, ready: bool) -> Fixture {
+        Fixture { ready, ..self }
     }
 
-    pub(crate) fn terminating(self) -> Scene {
-        Scene { terminating: true, ..self }
+    pub(crate) fn terminating(self) -> Fixture {
+        Fixture { terminating: true, ..self }
     }
 
     /// A consumer holds the pod.
-    pub(crate) fn held(mut self) -> Scene {
+    pub(crate) fn held(mut self) -> Fixture {
         self.finalizers.push(CONSUMER.to_owned());
         self
     }
 
     /// The pod isn't available before its consumer holds it.
-    pub(crate) fn expecting(self) -> Scene {
+    pub(crate) fn expecting(self) -> Fixture {
         self.annotated(EXPECTS_CONSUMER)
     }
 
-    pub(crate) fn annotated(self, text: &str) -> Scene {
-        Scene { annotation: Some(text.to_owned()), ..self }
+    pub(crate) fn annotated(self, text: &str) -> Fixture {
+        Fixture { annotation: Some(text.to_owned()), ..self }
     }
 
-    pub(crate) fn labelled(mut self, key: &str, value: &str) -> Scene {
+    pub(crate) fn labelled(mut self, key: &str, value: &str) -> Fixture {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
@@ -103,7 +104,7 @@ impl Scene {
             gate: self.gate,
             ready: self.ready,
             terminating: self.terminating,
-            facts: Facts::default(),
+            facts: PodFacts::default(),
         }
     }
 
@@ -131,24 +132,24 @@ impl Scene {
         Operations::parse(&self.labels)
     }
 
-    /// What somebody's write makes of the pod. Of `write`, `+word` sets a label and `-word` takes it away; `gate=False` and
-    /// `gate=True` write the condition; `-held` and `+held` are a consumer letting go and taking in; `ready` and `not-ready` are
-    /// the kubelet's.
-    pub(crate) fn after(&self, write: &str) -> Scene {
-        let mut scene = self.clone();
+    /// What somebody's write makes of the pod. Of `write`, `+word` sets a label and `-word` takes it away; `gate=False`
+    /// and `gate=True` write the condition; `-held` and `+held` are a consumer letting go and taking in; `ready` and
+    /// `not-ready` are the kubelet's.
+    pub(crate) fn after(&self, write: &str) -> Fixture {
+        let mut fixture = self.clone();
         for word in write.split_whitespace() {
             match word {
-                "gate=False" => scene.gate = Some(ConditionStatus::False),
-                "gate=True" => scene.gate = Some(ConditionStatus::True),
-                "-held" => scene.finalizers.retain(|finalizer| finalizer != CONSUMER),
-                "+held" => scene.finalizers.push(CONSUMER.to_owned()),
-                "ready" => scene.ready = true,
-                "not-ready" => scene.ready = false,
+                "gate=False" => fixture.gate = Some(ConditionStatus::False),
+                "gate=True" => fixture.gate = Some(ConditionStatus::True),
+                "-held" => fixture.finalizers.retain(|finalizer| finalizer != CONSUMER),
+                "+held" => fixture.finalizers.push(CONSUMER.to_owned()),
+                "ready" => fixture.ready = true,
+                "not-ready" => fixture.ready = false,
                 _ => {
                     if let Some(word) = word.strip_prefix('+') {
-                        scene.labels.extend(labels(word));
+                        fixture.labels.extend(labels(word));
                     } else if let Some(word) = word.strip_prefix('-') {
-                        let gone = scene.labels.remove(&key(word));
+                        let gone = fixture.labels.remove(&key(word));
                         assert!(gone.is_some(), "{word} was not there");
                     } else {
                         panic!("not a write: {word}");
@@ -156,24 +157,24 @@ impl Scene {
                 }
             }
         }
-        scene
+        fixture
     }
 
     /// The same write, with the mutating webhook in it. What it adds is itself at rest.
-    pub(crate) fn written(&self, write: &str) -> Scene {
-        let mut scene = self.after(write);
-        let changes = advance(Some(&self.view()), &scene.view(), NOW);
-        changes.apply(&mut scene.labels);
-        let again = advance(Some(&self.view()), &scene.view(), NOW);
+    pub(crate) fn written(&self, write: &str) -> Fixture {
+        let mut fixture = self.after(write);
+        let changes = advance(Some(&self.view()), &fixture.view(), NOW);
+        changes.apply(&mut fixture.labels);
+        let again = advance(Some(&self.view()), &fixture.view(), NOW);
         assert_eq!(again, LabelChanges::default(), "advance is idempotent: {write}");
-        scene
+        fixture
     }
 
     /// The controller's label write, without any webhook.
-    pub(crate) fn reconciled(&self, checks: &dyn Checks) -> Scene {
-        let mut scene = self.clone();
-        plan_labels(&self.view(), checks, NOW).apply(&mut scene.labels);
-        scene
+    pub(crate) fn reconciled(&self, checks: &dyn Checks) -> Fixture {
+        let mut fixture = self.clone();
+        plan_labels(&self.view(), checks, NOW).apply(&mut fixture.labels);
+        fixture
     }
 
     /// What the controller writes to the gate.

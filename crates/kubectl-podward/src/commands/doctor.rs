@@ -1,19 +1,20 @@
-//! `kubectl podward doctor`: is this installation all right, and if not, what is to be done.
+//! `kubectl podward doctor`: checks an installation of Podward.
 //!
-//! A check has two parts: one that collects facts, and one that judges them and can be tested without a cluster. Checks run side by
-//! side, each with a deadline, and one that can't be done is a finding like any other: it never hides what the others found.
+//! A check has two parts: one collects facts, the other evaluates them and can be tested without a cluster. Checks run
+//! concurrently, each with a deadline. A check that cannot be run is a finding too, so it does not hide the findings of
+//! other checks.
 
 mod certificates;
+mod configurations;
 mod definitions;
 mod finding;
-mod hooks;
 mod manifests;
-mod neighbours;
+mod other_installations;
 mod permissions;
 mod probes;
 mod report;
 mod services;
-mod site;
+mod target;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -27,71 +28,71 @@ use kube::Client;
 use tokio::time::timeout;
 
 use finding::Finding;
-use report::{Check, Report};
-use site::Site;
+use report::{CheckReport, DoctorReport};
+use target::DoctorTarget;
 
 /// Check an installation of Podward
 ///
-/// Nothing is changed: pods that are made to ask the webhooks are dry runs. Ends with 1 when something failed.
+/// Changes nothing: the pods that it creates to test the webhooks are dry runs. Exits with 1 if a check fails.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Namespace that Podward is in; where its webhooks lead to when not given
+    /// Podward's namespace [default: the namespace of the Services that its webhooks call]
     #[arg(long, short, env = "PODWARD_NAMESPACE")]
     namespace: Option<String>,
-    /// Namespace in which dry runs create pods: any that Podward doesn't leave alone
+    /// Namespace for pods that are created as dry runs: one that Podward does not exclude
     #[arg(long, value_name = "NAMESPACE", default_value = "default")]
     probe_namespace: String,
-    /// How findings are printed
-    #[arg(long, short, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    /// Seconds that a check may take
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t = DoctorOutput::Table)]
+    output: DoctorOutput,
+    /// Maximum duration of each check, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     deadline: u64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    /// For people
+enum DoctorOutput {
+    /// A line for each finding
     Table,
-    /// For machines
+    /// JSON, for programs
     Json,
 }
 
-type Findings<'a> = BoxFuture<'a, Result<Vec<Finding>>>;
+type CheckFuture<'a> = BoxFuture<'a, Result<Vec<Finding>>>;
 
 impl Doctor {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let deadline = Duration::from_secs(self.deadline);
-        let site = Site::find(client, self.namespace, self.probe_namespace, deadline).await?;
-        let checks: [(&'static str, Findings<'_>); 7] = [
-            ("resource definitions", definitions::check(&site).boxed()),
-            ("services", services::check(&site).boxed()),
-            ("webhook configurations", webhooks::check(&site).boxed()),
-            ("webhooks asked", probes::check(&site).boxed()),
-            ("certificates", certificates::check(&site).boxed()),
-            ("permissions", permissions::check(&site).boxed()),
-            ("other installations", neighbours::check(&site).boxed()),
+        let target = DoctorTarget::find(client, self.namespace, self.probe_namespace, deadline).await?;
+        let checks: [(&'static str, CheckFuture<'_>); 7] = [
+            ("resource definitions", definitions::check(&target).boxed()),
+            ("services", services::check(&target).boxed()),
+            ("webhook configurations", webhooks::check(&target).boxed()),
+            ("webhooks called", probes::check(&target).boxed()),
+            ("certificates", certificates::check(&target).boxed()),
+            ("permissions", permissions::check(&target).boxed()),
+            ("other installations", other_installations::check(&target).boxed()),
         ];
-        let checks = join_all(checks.map(|(name, check)| examine(name, check, deadline))).await;
-        let report = Report::new(site.namespace, checks);
+        let checks = join_all(checks.map(|(name, check)| run_check(name, check, deadline))).await;
+        let report = DoctorReport::new(target.namespace, checks);
         match self.output {
-            Output::Table => print!("{}", report.table()),
-            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+            DoctorOutput::Table => print!("{}", report.table()),
+            DoctorOutput::Json => println!("{}", serde_json::to_string_pretty(&report)?),
         }
         Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-async fn examine(name: &'static str, check: Findings<'_>, deadline: Duration) -> Check {
+async fn run_check(name: &'static str, check: CheckFuture<'_>, deadline: Duration) -> CheckReport {
     let findings = match timeout(deadline, check).await {
         Ok(Ok(findings)) => findings,
-        Ok(Err(error)) => vec![Finding::undone(&error)],
+        Ok(Err(error)) => vec![Finding::check_failed(&error)],
         Err(_) => vec![Finding::failed(
-            format!("could not be checked within {} s", deadline.as_secs()),
-            "see whether the API server answers (kubectl get --raw /readyz), or give it more time (--deadline)",
+            format!("the check did not finish within {} s", deadline.as_secs()),
+            "check that the API server answers (kubectl get --raw /readyz), or set a longer --deadline",
         )],
     };
-    Check { name, findings }
+    CheckReport { name, findings }
 }
 
 #[cfg(test)]
@@ -99,13 +100,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_check_that_cannot_be_done_is_a_finding() {
-        let never = examine("never", futures::future::pending().boxed(), Duration::ZERO).await;
+    async fn a_check_that_cannot_be_run_is_a_finding() {
+        let never = run_check("never", futures::future::pending().boxed(), Duration::ZERO).await;
         assert!(never.findings[0].what.contains("within 0 s"), "{never:?}");
         let error = anyhow::anyhow!("no route").context("read the Lease");
-        let broken = examine("broken", async { Err(error) }.boxed(), Duration::from_secs(5)).await;
+        let broken = run_check("broken", async { Err(error) }.boxed(), Duration::from_secs(5)).await;
         assert_eq!(broken.findings[0].what, "could not be checked: read the Lease: no route");
-        assert!(Report::new("x".to_owned(), vec![never]).failed());
-        assert!(Report::new("x".to_owned(), vec![broken]).failed());
+        assert!(DoctorReport::new("x".to_owned(), vec![never]).failed());
+        assert!(DoctorReport::new("x".to_owned(), vec![broken]).failed());
     }
 }

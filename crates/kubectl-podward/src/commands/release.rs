@@ -1,4 +1,4 @@
-//! `kubectl podward release`.
+//! `kubectl podward release`: removes Podward's metadata from pods.
 
 mod events;
 mod pass;
@@ -13,45 +13,47 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use kube::Client;
-use podward_core::release::ThirdParties;
+use podward_core::release::OtherFinalizers;
 use podward_runtime::args::seconds;
 use tokio::time::Instant;
 
-use pass::Targets;
-use stop::Installation;
-use tally::Tally;
-use write::Writer;
+use pass::TargetPods;
+use stop::PodwardInstallation;
+use tally::ReleaseTally;
+use write::ReleaseWriter;
 
-/// Take off pods what would wedge them without Podward, before it is uninstalled or after
+/// Release pods from Podward, before or after it is uninstalled
 ///
-/// Finalizers of hooks go, readiness gates open, recorded deletions are dropped (the pods live on until they are deleted again), and
-/// so does everything else that only Podward writes. Announcements of operations stay. Nobody is asked to let go of the pods: what
-/// sends them traffic goes on sending it.
+/// Removes what would block pods without Podward: finalizers of hooks, recorded deletion requests (the pods stay until
+/// they are deleted again) and all other metadata that only Podward writes. Sets readiness gates to True. The labels
+/// with which operators announce operations stay. Pods are not drained: traffic continues.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["all", "namespace", "pods"]))]
 pub(crate) struct Release {
     /// All pods of the cluster
     #[arg(long, conflicts_with_all = ["namespace", "pods"])]
     all: bool,
-    /// All pods of this namespace, or the namespace of those that are named
+    /// All pods of this namespace, or the namespace of the named pods
     #[arg(long, short)]
     namespace: Option<String>,
-    /// Single pods, of the namespace of the kubeconfig's context when none is given
+    /// Single pods, in the namespace of the kubeconfig's context if no namespace is given
     #[arg(value_name = "POD")]
     pods: Vec<String>,
-    /// Stop Podward first: delete its webhook configurations, and scale its controllers to zero. Otherwise it must be stopped already
+    /// Stop Podward first: delete its webhook configurations and scale its controllers to zero. Without this option, it
+    /// must be stopped already
     #[arg(long, conflicts_with_all = ["namespace", "pods"])]
     stop_services: bool,
-    /// Where Podward is, or was
+    /// Podward's namespace
     #[arg(long, env = "PODWARD_NAMESPACE", value_name = "NAMESPACE", default_value = "podward-system")]
     podward_namespace: String,
-    /// Remove the finalizers of third parties, too, which they remove by themselves otherwise: for those that don't exist any more
+    /// Also remove the `prot.` finalizers of other controllers. Use it for controllers that no longer exist: others
+    /// remove their finalizers themselves
     #[arg(long)]
     third_party_finalizers: bool,
-    /// Only print what would be done
+    /// Only print what would change
     #[arg(long)]
     dry_run: bool,
-    /// Seconds for all of it
+    /// Maximum duration of the command, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     timeout: Duration,
 }
@@ -59,32 +61,33 @@ pub(crate) struct Release {
 impl Release {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let deadline = Instant::now() + self.timeout;
-        let installation = Installation::new(client.clone(), &self.podward_namespace);
+        let installation = PodwardInstallation::new(client.clone(), &self.podward_namespace);
         if self.stop_services && self.dry_run {
-            println!("would stop Podward: {}", installation.what_is_stopped());
+            println!("would stop Podward: {}", installation.describe_stop());
         } else if self.stop_services {
             installation.stop(deadline).await?;
         } else if !self.dry_run
-            && let Some(at_work) = installation.at_work().await?
+            && let Some(running) = installation.still_running().await?
         {
             bail!(
-                "Podward is at work ({at_work}) and would take the pods in again at once; stop it with --all --stop-services, \
-                 or take the label kusionstack.io/control off the pods: then it releases them by itself"
+                "Podward is still running ({running}) and would add its metadata to the pods again; stop it with --all \
+                 --stop-services, or remove the label kusionstack.io/control from the pods: then Podward releases them"
             );
         }
-        let third_parties =
-            if self.third_party_finalizers { ThirdParties::Remove } else { ThirdParties::Keep };
-        let targets = Targets::new(&client, self.namespace, self.pods);
-        let writer = Writer::new(client, third_parties, self.dry_run);
-        let mut tally = Tally::default();
-        let passes = pass::until_nothing_is_left(&targets, &writer, &mut tally);
+        let other_finalizers =
+            if self.third_party_finalizers { OtherFinalizers::Remove } else { OtherFinalizers::Keep };
+        let targets = TargetPods::new(&client, self.namespace, self.pods);
+        let writer = ReleaseWriter::new(client, other_finalizers, self.dry_run);
+        let mut tally = ReleaseTally::default();
+        let passes = pass::release_all(&targets, &writer, &mut tally);
         let ended = tokio::time::timeout_at(deadline, passes).await;
         print!("{}", tally.summary(self.dry_run));
         match ended {
             Ok(Ok(())) => Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }),
             Ok(Err(error)) => Err(error),
             Err(_) => bail!(
-                "not all pods were looked at within {:?}; run it again, with a longer --timeout for a large cluster",
+                "not all pods were checked within {:?}; run the command again, with a longer --timeout \
+                 for a large cluster",
                 self.timeout
             ),
         }
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_has_to_be_said() {
+    fn the_pods_must_be_selected() {
         for line in ["--all", "--all --stop-services --dry-run", "-n shop", "-n shop web-0 web-1", "web-0"] {
             assert!(is_taken(line), "{line}");
         }

@@ -1,7 +1,7 @@
-//! `kubectl podward why POD`: what a pod waits for, who keeps it waiting, until when, and what comes next.
+//! `kubectl podward why POD`: what a pod waits for, since when, until when, and the next step.
 //!
-//! What is told comes from the API server alone: the pod with its condition, labels and annotations, and the PodTransitionRules of its
-//! namespace with their status. It is judged by the functions of the core, as the controller judges it.
+//! The data comes only from the API server: the pod, and the PodTransitionRules of its namespace with their status. The
+//! functions of the core evaluate it, as in the controller.
 
 mod busy;
 mod report;
@@ -20,34 +20,34 @@ use kube::{Api, Client, ResourceExt};
 use podward_api::PodTransitionRule;
 use podward_core::{NoRules, Operations, Pod, UnixNanos, explain};
 
-use report::Report;
-use rules::RuleObject;
+use report::WhyReport;
+use rules::RuleWithStatus;
 
-/// For one answer of the API server.
-const ANSWER: Duration = Duration::from_secs(10);
+/// The deadline of a request.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tell what a pod waits for: who keeps it waiting, why, since when, until when, and what comes next
+/// Show what a pod waits for: what blocks it, why, since when, until when, and the next step
 ///
-/// Rules that refuse an operation, work that must not be interrupted, and whatever else the pod's condition says. Reads the pod and the
-/// PodTransitionRules of its namespace; nothing is changed.
+/// Shows the pod's lifecycle condition, rules that refuse an operation, and work that must not be interrupted. Reads
+/// the pod and the PodTransitionRules of its namespace. Changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// The pod
+    /// The name of the pod
     #[arg(value_name = "POD")]
     pod: String,
-    /// Its namespace; that of the kubeconfig's context when none is given
+    /// The pod's namespace [default: the namespace of the kubeconfig's context]
     #[arg(long, short)]
     namespace: Option<String>,
-    /// How it is printed
-    #[arg(long, short, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t = WhyOutput::Text)]
+    output: WhyOutput,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    /// For people
+enum WhyOutput {
+    /// Text
     Text,
-    /// For machines
+    /// JSON, for programs
     Json,
 }
 
@@ -59,27 +59,28 @@ impl Why {
             None => Api::default_namespaced_with(client.clone(), &kind),
         };
         let found =
-            in_time(pods.get(&self.pod)).await.with_context(|| format!("look up pod {}", self.pod))?;
+            with_timeout(pods.get(&self.pod)).await.with_context(|| format!("look up pod {}", self.pod))?;
         let namespace = found.namespace().unwrap_or_default();
         let rules: Api<DeserializeGuard<PodTransitionRule>> = Api::namespaced(client, &namespace);
-        let rules = match in_time(rules.list(&ListParams::default())).await {
-            Ok(list) => Ok(list.items.into_iter().map(RuleObject::new).collect()),
-            // The cluster has no such resource: nobody has rules.
+        let rules = match with_timeout(rules.list(&ListParams::default())).await {
+            Ok(list) => Ok(list.items.into_iter().map(RuleWithStatus::new).collect()),
+            // The cluster has no PodTransitionRules.
             Err(error) if is_not_found(&error) => Ok(Vec::new()),
             Err(error) => Err(format!("{error:#}")),
         };
-        let report = look(&found, rules, now())?;
+        let report = inspect(&found, rules, now())?;
         match self.output {
-            Output::Text => print!("{}", report.text(now())),
-            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+            WhyOutput::Text => print!("{}", report.text(now())),
+            WhyOutput::Json => println!("{}", serde_json::to_string_pretty(&report)?),
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    let answer = tokio::time::timeout(ANSWER, answer).await;
-    Ok(answer.map_err(|_| anyhow!("no answer from the API server within {ANSWER:?}"))??)
+/// Waits for an answer of the API server with a deadline.
+async fn with_timeout<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    let answer = tokio::time::timeout(API_TIMEOUT, answer).await;
+    Ok(answer.map_err(|_| anyhow!("no answer from the API server within {API_TIMEOUT:?}"))??)
 }
 
 fn is_not_found(error: &anyhow::Error) -> bool {
@@ -90,22 +91,33 @@ fn now() -> UnixNanos {
     UnixNanos(i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX))
 }
 
-/// What `object`, a pod, waits for at `now`; `rules` are those of its namespace, or why they could not be read.
-fn look(object: &DynamicObject, rules: Result<Vec<RuleObject>, String>, now: UnixNanos) -> Result<Report> {
-    let json = serde_json::to_value(object).context("read the pod")?;
-    let pod: Pod = serde_json::from_value(json).context("understand the pod")?;
+/// Returns what the pod `object` waits for at `now`. `rules` are the rules of its namespace, or the reason why they
+/// could not be read.
+///
+/// # Errors
+/// When the pod cannot be parsed.
+fn inspect(
+    object: &DynamicObject,
+    rules: Result<Vec<RuleWithStatus>, String>,
+    now: UnixNanos,
+) -> Result<WhyReport> {
+    let json = serde_json::to_value(object).context("convert the pod")?;
+    let pod: Pod = serde_json::from_value(json).context("parse the pod")?;
     let view = pod.view();
-    // The condition is written when a wait has lasted; before that the labels tell the most of it.
-    let message = pod.told().map_or_else(|| explain(&view, &NoRules, &[]).message, ToOwned::to_owned);
+    // The condition is written only after a wait of some seconds. Before that, the message comes from the labels.
+    let message =
+        pod.lifecycle_message().map_or_else(|| explain(&view, &NoRules, &[]).message, ToOwned::to_owned);
     let operations = Operations::parse(view.labels);
-    let mut report = Report::new(&pod.metadata.namespace, &pod.metadata.name, message);
+    let mut report = WhyReport::new(&pod.metadata.namespace, &pod.metadata.name, message);
     if view.is_controlled() && !view.terminating {
         let annotations = object.annotations();
         match rules {
-            Ok(rules) => rules::look(&mut report, &pod, annotations, &operations, &rules),
-            Err(error) => rules::look_at_annotations(&mut report, &pod, annotations, &operations, &error),
+            Ok(rules) => rules::add_waits(&mut report, &pod, annotations, &operations, &rules),
+            Err(error) => {
+                rules::add_waits_from_annotations(&mut report, &pod, annotations, &operations, &error)
+            }
         }
-        busy::look(&mut report, &pod, &operations, now);
+        busy::add_waits(&mut report, &pod, &operations, now);
     }
     Ok(report)
 }
@@ -126,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_to_be_named() {
+    fn the_name_of_the_pod_is_required() {
         assert!(Line::try_parse_from(["why", "web-0", "-n", "shop", "-o", "json"]).is_ok());
         assert!(Line::try_parse_from(["why"]).is_err());
     }
@@ -155,7 +167,7 @@ mod tests {
         .unwrap()
     }
 
-    fn rule(status: Value) -> RuleObject {
+    fn rule(status: Value) -> RuleWithStatus {
         let object: DeserializeGuard<PodTransitionRule> = serde_json::from_value(json!({
             "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
             "metadata": {"namespace": "shop", "name": "web"},
@@ -165,27 +177,32 @@ mod tests {
                     {"name": "a-quarter", "availablePolicy": {"maxUnavailableValue": "25%"}},
                     {"name": "backed-up", "labelCheck": {"requires": {"matchLabels": {"backup": "done"}}}},
                     {"name": "outside", "webhook": {"clientConfig": {"url": "https://checks.shop"}}},
-                    {"name": "result", "stage": "PostCheck", "webhook": {"clientConfig": {"url": "https://checks.shop"}}},
+                    {
+                        "name": "result", "stage": "PostCheck",
+                        "webhook": {"clientConfig": {"url": "https://checks.shop"}},
+                    },
                 ],
             },
             "status": status,
         }))
         .unwrap();
-        RuleObject::new(object)
+        RuleWithStatus::new(object)
     }
 
-    fn found(report: &Report) -> Vec<(&str, &str, &str)> {
+    fn found(report: &WhyReport) -> Vec<(&str, &str, &str)> {
         report.waits.iter().map(|wait| (wait.who.as_str(), wait.kind.as_str(), wait.why.as_str())).collect()
     }
 
     #[test]
-    fn every_rule_that_refuses_is_told_with_kind_and_next_step() {
+    fn every_refusing_rule_has_a_kind_and_a_next_step() {
         let details = json!({"details": [
             {"name": "web-1", "stage": "PreCheck", "passed": true},
             {"name": "web-0", "stage": "PreCheck", "passed": false, "passedRules": ["outside"],
-             "rejectInfo": [{"ruleName": "a-quarter", "reason": "full"}, {"ruleName": "backed-up", "reason": "old words"}]},
+             "rejectInfo": [
+                {"ruleName": "a-quarter", "reason": "full"}, {"ruleName": "backed-up", "reason": "old text"},
+             ]},
         ]});
-        let report = look(&pod(json!({}), Some("it waits")), Ok(vec![rule(details)]), NOW).unwrap();
+        let report = inspect(&pod(json!({}), Some("it waits")), Ok(vec![rule(details)]), NOW).unwrap();
         let labels = "block by label check policy, pod shop/web-0 labels not match ";
         let waits = found(&report);
         assert_eq!(waits.len(), 2, "{waits:?}");
@@ -194,32 +211,35 @@ mod tests {
         let text = report.text(NOW);
         for line in [
             "pod shop/web-0: it waits\n",
-            "rule web/a-quarter (availablePolicy) keeps operation upgrade (update) in its PreCheck, since 2026-01-01T10:00:00Z (3 min)\n",
+            "rule web/a-quarter (availablePolicy) blocks the PreCheck of operation upgrade (update) \
+             since 2026-01-01T10:00:00Z (3 min)\n",
             "  why:  full\n",
-            "kubectl annotate pod -n shop web-0 --overwrite podtransitionrule.kusionstack.io/skip-rule-conditions='{\"skipRules\":[\"a-quarter\",\"backed-up\"]}'",
+            "kubectl annotate pod -n shop web-0 --overwrite \
+             podtransitionrule.kusionstack.io/skip-rule-conditions='{\"skipRules\":[\"a-quarter\",\"backed-up\"]}'",
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }
     }
 
     #[test]
-    fn a_rule_that_nothing_is_known_of_yet_is_told_too() {
+    fn a_rule_without_a_result_is_a_wait_too() {
         let skip = json!({"podtransitionrule.kusionstack.io/skip-rule-conditions": "{\"skipRules\":[\"backed-up\"]}"});
-        let report = look(&pod(skip, None), Ok(vec![rule(json!({}))]), NOW).unwrap();
+        let report = inspect(&pod(skip, None), Ok(vec![rule(json!({}))]), NOW).unwrap();
         let waits: Vec<&str> = report.waits.iter().map(|wait| wait.who.as_str()).collect();
         assert_eq!(waits, ["rule web/a-quarter", "rule web/outside"]);
-        // What was skipped before stays so.
+        // Rules that were skipped before stay skipped.
         assert!(report.text(NOW).contains("{\"skipRules\":[\"backed-up\",\"a-quarter\",\"outside\"]}"));
         assert!(report.message.contains("operation upgrade (update)"), "{}", report.message);
     }
 
     #[test]
-    fn what_does_not_fit_into_the_status_is_on_the_pod() {
-        let detail = json!({"stage": "PreCheck", "passed": false, "rejectInfo": [{"ruleName": "outside", "reason": "not today"}]});
+    fn results_can_be_on_the_pod_instead_of_the_status() {
+        let info = json!([{"ruleName": "outside", "reason": "not today"}]);
+        let detail = json!({"stage": "PreCheck", "passed": false, "rejectInfo": info});
         let annotations = json!({"detail.podtransitionrule.kusionstack.io/web": detail.to_string()});
-        let report = look(&pod(annotations.clone(), None), Ok(vec![rule(json!({}))]), NOW).unwrap();
+        let report = inspect(&pod(annotations.clone(), None), Ok(vec![rule(json!({}))]), NOW).unwrap();
         assert!(found(&report).contains(&("rule web/outside", "webhook", "not today")), "{report:?}");
-        let report = look(&pod(annotations, None), Err("forbidden".to_owned()), NOW).unwrap();
+        let report = inspect(&pod(annotations, None), Err("forbidden".to_owned()), NOW).unwrap();
         assert_eq!(found(&report), [("rule web/outside", "unknown", "not today")]);
         assert!(report.text(NOW).contains("the PodTransitionRules of shop could not be read: forbidden"));
     }
@@ -229,19 +249,21 @@ mod tests {
         let mut other = pod(json!({}), None);
         let labels = other.metadata.labels.as_mut().unwrap();
         labels.insert("pre-checked.podopslifecycle.kusionstack.io/upgrade".to_owned(), "2".to_owned());
-        assert!(found(&look(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
+        assert!(found(&inspect(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
         let mut other = pod(json!({}), None);
         other.metadata.labels.as_mut().unwrap().insert("app".to_owned(), "api".to_owned());
-        assert!(found(&look(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
+        assert!(found(&inspect(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
     }
 
     #[test]
-    fn a_busy_pod_tells_until_when_why_and_when_the_maximum_passes() {
-        let annotations =
-            json!({"podward.io/busy-until": "2026-01-01T10:05:00Z", "podward.io/busy-reason": "encoding 17"});
-        let message = "operation upgrade (update) waits for its pre-checks: busy until 2026-01-01T10:05:00Z: encoding 17; \
-                       waited for until 2026-01-01T11:00:00Z at most";
-        let report = look(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), NOW).unwrap();
+    fn a_busy_pod_has_a_reason_an_end_and_a_maximum() {
+        let annotations = json!({
+            "podward.io/busy-until": "2026-01-01T10:05:00Z", "podward.io/busy-reason": "encoding 17",
+            "podward.io/busy-limits": json!({"upgrade": "2026-01-01T11:00:00Z"}).to_string(),
+        });
+        let message = "operation upgrade (update) waits for its pre-checks: busy until 2026-01-01T10:05:00Z: \
+                       encoding 17; Podward waits until 2026-01-01T11:00:00Z at the latest";
+        let report = inspect(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), NOW).unwrap();
         assert_eq!(
             found(&report),
             [("the pod's own work", "busy", "busy until 2026-01-01T10:05:00Z: encoding 17")]
@@ -249,15 +271,23 @@ mod tests {
         let wait = &report.waits[0];
         assert_eq!(wait.until.as_deref(), Some("2026-01-01T10:05:00Z"));
         assert_eq!(wait.at_most.as_deref(), Some("2026-01-01T11:00:00Z"));
-        assert!(report.text(NOW).contains("  until 2026-01-01T10:05:00Z (in 2 min), unless it is said again; 2026-01-01T11:00:00Z at most\n"), "{}", report.text(NOW));
-        // The maximum has passed, or the work is over: it doesn't wait for that.
+        let (text, line) = (
+            report.text(NOW),
+            "  until 2026-01-01T10:05:00Z (in 2 min), unless the pod extends it; 2026-01-01T11:00:00Z at the latest\n",
+        );
+        assert!(text.contains(line), "{text}");
+        // The maximum has passed, or the work has ended, so the pod does not wait for it.
         let late = UnixNanos(NOW.0 + 3_600_000_000_000);
         assert!(
-            found(&look(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), late).unwrap()).is_empty()
+            found(&inspect(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), late).unwrap())
+                .is_empty()
         );
         let mut idle = pod(annotations, None);
         idle.metadata.labels = Some([("kusionstack.io/control".to_owned(), "true".to_owned())].into());
-        let report = look(&idle, Ok(Vec::new()), NOW).unwrap();
-        assert!(report.waits.is_empty() && report.notes[0].contains("nothing waits for it"), "{report:?}");
+        let report = inspect(&idle, Ok(Vec::new()), NOW).unwrap();
+        assert!(
+            report.waits.is_empty() && report.notes[0].contains("no operation waits for it"),
+            "{report:?}"
+        );
     }
 }

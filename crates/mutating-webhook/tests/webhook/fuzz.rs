@@ -1,4 +1,4 @@
-//! No body, whatever it holds, is left without a valid answer.
+//! Every body gets a valid response.
 
 use std::sync::LazyLock;
 
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::reviews::{UID, pod, review};
-use crate::{ask, post, service};
+use crate::{post, send, service};
 
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap());
 
-static WHOLE: LazyLock<String> = LazyLock::new(|| {
+static REVIEW: LazyLock<String> = LazyLock::new(|| {
     let (operating, kind) = (Stage::Operating.key("a"), Stage::OperationType.key("a"));
     review("UPDATE", pod(&[]), pod(&[(&operating, "1"), (&kind, "update")])).to_string()
 });
 
-/// Sends `body`, and checks all that holds of any answer. Returns the response if it was judged.
-fn answer(path: &str, body: &[u8]) -> Option<Value> {
-    let (status, answer) = RUNTIME.block_on(ask(&service(false), post(path, body.to_vec())));
+/// Sends `body`, and checks what must hold for every response. Returns the `response` to a valid review.
+fn check(path: &str, body: &[u8]) -> Option<Value> {
+    let (status, answer) = RUNTIME.block_on(send(&service(false), post(path, body.to_vec())));
     if status != StatusCode::OK {
         assert!(status.is_client_error(), "{status}");
         let text = std::str::from_utf8(&answer).unwrap();
@@ -35,9 +35,9 @@ fn answer(path: &str, body: &[u8]) -> Option<Value> {
         (&json!("admission.k8s.io/v1"), &json!("AdmissionReview"))
     );
     let response = &answer["response"];
-    // What is skipped is not read closely: a number out of range there, or a byte that is no text, is nobody's concern.
+    // Fields that are not used are not parsed completely: a number out of range or invalid UTF-8 there causes no error.
     match serde_json::from_slice::<Value>(body) {
-        Ok(asked) => assert_eq!(response["uid"], asked["request"]["uid"]),
+        Ok(review) => assert_eq!(response["uid"], review["request"]["uid"]),
         Err(_) => assert!(response["uid"].is_string()),
     }
     match response["allowed"].as_bool().unwrap() {
@@ -52,7 +52,7 @@ fn answer(path: &str, body: &[u8]) -> Option<Value> {
     Some(response.clone())
 }
 
-/// Any JSON at all.
+/// Returns any JSON value.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -70,23 +70,23 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// All places in `value`, as JSON pointers.
-fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+/// Collects the JSON pointers of all values in `value`.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
     match value {
         Value::Object(map) => {
-            map.iter().for_each(|(key, value)| places(value, &format!("{at}/{}", escaped(key)), found))
+            map.iter().for_each(|(key, value)| pointers(value, &format!("{at}/{}", escaped(key)), found))
         }
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(i, value)| places(value, &format!("{at}/{i}"), found))
+            list.iter().enumerate().for_each(|(i, value)| pointers(value, &format!("{at}/{i}"), found))
         }
         _ => {}
     }
 }
 
-/// Text that upsets parsers, put in place of a value.
-fn nasty() -> impl Strategy<Value = String> {
+/// Returns text that parsers often handle wrongly, to replace a value.
+fn malformed_text() -> impl Strategy<Value = String> {
     prop_oneof![
         (1..200_usize).prop_map(|depth| "[".repeat(depth) + &"]".repeat(depth)),
         (1..10_000_usize).prop_map(|depth| "{\"a\":".repeat(depth)),
@@ -107,64 +107,64 @@ proptest! {
 
     #[test]
     fn any_bytes(body in vec(any::<u8>(), 0..400)) {
-        prop_assert!(answer("/mutate", &body).is_none());
+        prop_assert!(check("/mutate", &body).is_none());
     }
 
     #[test]
     fn any_document(body in any_json()) {
-        prop_assert!(answer("/inject", body.to_string().as_bytes()).is_none());
+        prop_assert!(check("/inject", body.to_string().as_bytes()).is_none());
     }
 
     #[test]
-    fn a_review_cut_short(at in 0..WHOLE.len()) {
-        prop_assert!(answer("/mutate", &WHOLE.as_bytes()[..at]).is_none());
+    fn a_review_cut_short(at in 0..REVIEW.len()) {
+        prop_assert!(check("/mutate", &REVIEW.as_bytes()[..at]).is_none());
     }
 
     #[test]
-    fn a_review_with_bytes_flipped(flips in vec((0..WHOLE.len(), any::<u8>()), 1..4)) {
-        let mut body = WHOLE.clone().into_bytes();
+    fn a_review_with_bytes_flipped(flips in vec((0..REVIEW.len(), any::<u8>()), 1..4)) {
+        let mut body = REVIEW.clone().into_bytes();
         for (at, mask) in flips {
             body[at] ^= mask;
         }
-        answer("/mutate", &body);
+        check("/mutate", &body);
     }
 
     #[test]
-    fn a_review_with_another_value_somewhere(at in any::<prop::sample::Index>(), value in any_json()) {
-        let mut review: Value = serde_json::from_str(&WHOLE).unwrap();
+    fn a_review_with_a_replaced_value(at in any::<prop::sample::Index>(), value in any_json()) {
+        let mut review: Value = serde_json::from_str(&REVIEW).unwrap();
         let mut found = Vec::new();
-        places(&review, "", &mut found);
+        pointers(&review, "", &mut found);
         let place = at.get(&found);
         *review.pointer_mut(place).unwrap() = value;
-        let judged = answer("/mutate", review.to_string().as_bytes());
-        let keeps_its_uid = review["request"]["uid"] == UID && review["kind"] == "AdmissionReview"
+        let response = check("/mutate", review.to_string().as_bytes());
+        let is_valid_review = review["request"]["uid"] == UID && review["kind"] == "AdmissionReview"
             && review["apiVersion"] == "admission.k8s.io/v1";
-        if keeps_its_uid {
-            prop_assert!(judged.is_some(), "a review with a uid was left without a judgement: {}", place);
+        if is_valid_review {
+            prop_assert!(response.is_some(), "a review with a UID got no response: {}", place);
         }
     }
 
     #[test]
-    fn a_review_with_something_nasty_in_it(text in nasty(), at in 0..4_usize) {
+    fn a_review_with_malformed_text(text in malformed_text(), at in 0..4_usize) {
         let place = ["\"web:1\"", "\"update\"", "\"7\"", "\"kubelet\""][at];
-        answer("/mutate", WHOLE.replace(place, &text).as_bytes());
+        check("/mutate", REVIEW.replace(place, &text).as_bytes());
     }
 
     #[test]
-    fn a_review_with_a_key_twice(at in 0..4_usize) {
+    fn a_review_with_a_duplicate_key(at in 0..4_usize) {
         let key = ["\"uid\"", "\"object\"", "\"request\"", "\"labels\""][at];
-        let twice = WHOLE.replacen(key, &format!("{key}:null,{key}"), 1);
-        let judged = answer("/mutate", twice.as_bytes());
-        prop_assert!(judged.is_none_or(|response| response["allowed"] == false));
+        let duplicate = REVIEW.replacen(key, &format!("{key}:null,{key}"), 1);
+        let response = check("/mutate", duplicate.as_bytes());
+        prop_assert!(response.is_none_or(|response| response["allowed"] == false));
     }
 
     #[test]
-    fn invalid_utf8_in_a_string_that_is_read(at in 0..3_usize, byte in 0x80..=0xff_u8) {
+    fn invalid_utf8_in_a_string_that_is_used(at in 0..3_usize, byte in 0x80..=0xff_u8) {
         let place = ["shop", "update", "system:auth"][at];
-        let start = WHOLE.find(place).unwrap();
-        let mut body = WHOLE.clone().into_bytes();
+        let start = REVIEW.find(place).unwrap();
+        let mut body = REVIEW.clone().into_bytes();
         body[start] = byte;
-        let judged = answer("/mutate", &body);
-        prop_assert!(judged.is_none_or(|response| response["allowed"] == false));
+        let response = check("/mutate", &body);
+        prop_assert!(response.is_none_or(|response| response["allowed"] == false));
     }
 }

@@ -1,4 +1,4 @@
-//! Reviews for tests.
+//! Admission reviews for tests.
 
 use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ pub(crate) const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 pub(crate) const OPERATOR: &str = "system:serviceaccount:default:operator";
 pub(crate) const CONTROLLER: &str = "system:serviceaccount:podward-system:lifecycle-controller";
 
-/// A pod with these labels besides the one that opts it in.
+/// Returns an opted-in pod with additional labels.
 pub(crate) fn pod(labels: &[(&str, &str)]) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -30,7 +30,7 @@ pub(crate) fn pod(labels: &[(&str, &str)]) -> Value {
     pod
 }
 
-/// A review of a write to a pod.
+/// Returns a review of a write to a pod.
 pub(crate) fn review(operation: &str, old: Value, new: Value) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

@@ -1,4 +1,4 @@
-//! How it learns of hooks and namespaces.
+//! The watches of hooks and namespaces.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use hyper::body::{Bytes, Frame};
 use hyper::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use mutating_webhook::Consumers;
+use mutating_webhook::ConsumerHooks;
 use parking_lot::Mutex;
-use podward_core::hooks::employer_of;
-use podward_runtime::Setup;
+use podward_core::hooks::consumer_key_of;
+use podward_runtime::WebhookSetup;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::reviews::{pod, review};
-use crate::{ask, post, service_with};
+use crate::{post, send, service_with};
 
 const HOOKS: &str = "/apis/podward.io/v1alpha1/lifecyclehooks";
 
-/// Lists of hooks and namespaces. A watch lasts until the lists change, and then breaks.
+/// An API server that lists hooks and namespaces. A watch fails when the lists change.
 #[derive(Clone, Default)]
-struct Lists {
-    /// `None` while the CRD isn't installed.
+struct ListServer {
+    /// `None` while the CRD is not installed.
     hooks: Arc<Mutex<Option<Vec<Value>>>>,
     changed: Arc<Notify>,
 }
 
-impl Lists {
+impl ListServer {
     fn client(&self) -> Client {
         let lists = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -46,7 +46,9 @@ impl Lists {
             let changed = Arc::clone(&self.changed);
             let broken = stream::once(async move {
                 changed.notified().await;
-                let gone = json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "x"});
+                let gone = json!({
+                    "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "x",
+                });
                 Ok(Frame::data(Bytes::from(format!("{}\n", json!({"type": "ERROR", "object": gone})))))
             });
             return Response::new(StreamBody::new(broken.chain(stream::pending())).boxed_unsync());
@@ -81,22 +83,22 @@ async fn eventually(holds: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
-async fn hooks_come_with_their_crd_and_go_with_it() {
-    let lists = Lists::default();
-    let mut setup = Setup::new("test", "1", CancellationToken::new());
-    let service = service_with(false, Consumers::follow(&lists.client(), &mut setup));
-    let names = async |hook: &str| {
+async fn hooks_are_known_when_the_crd_is_installed() {
+    let lists = ListServer::default();
+    let mut setup = WebhookSetup::new("test", "1", CancellationToken::new());
+    let service = service_with(false, ConsumerHooks::follow(&lists.client(), &mut setup));
+    let has_consumer = async |hook: &str| {
         let (_, body) =
-            ask(&service, post("/mutate", review("CREATE", Value::Null, pod(&[])).to_string())).await;
+            send(&service, post("/mutate", review("CREATE", Value::Null, pod(&[])).to_string())).await;
         let answer: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(answer["response"]["allowed"], true);
         let Some(patch) = answer["response"].get("patch") else { return false };
         let patch: k8s_openapi::ByteString = serde_json::from_value(patch.clone()).unwrap();
-        String::from_utf8(patch.0).unwrap().contains(&employer_of(hook))
+        String::from_utf8(patch.0).unwrap().contains(&consumer_key_of(hook))
     };
-    // Without the CRD there are no hooks, and the process is ready all the same.
+    // Without the CRD there are no hooks, but the process is ready.
     eventually(async || setup.readiness.missing().is_empty()).await;
-    assert!(!names("mesh").await);
+    assert!(!has_consumer("mesh").await);
 
     let hook = |name: &str, team: &str| {
         json!({
@@ -105,10 +107,10 @@ async fn hooks_come_with_their_crd_and_go_with_it() {
         })
     };
     *lists.hooks.lock() = Some(vec![hook("mesh", "a"), hook("other", "b")]);
-    eventually(async || names("mesh").await).await;
-    assert!(!names("other").await, "it is for other namespaces");
+    eventually(async || has_consumer("mesh").await).await;
+    assert!(!has_consumer("other").await, "the hook is for other namespaces");
 
     *lists.hooks.lock() = Some(Vec::new());
     lists.changed.notify_waiters();
-    eventually(async || !names("mesh").await).await;
+    eventually(async || !has_consumer("mesh").await).await;
 }

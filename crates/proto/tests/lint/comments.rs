@@ -1,10 +1,10 @@
-//! Everything that somebody may have to look up says what it is.
+//! Every element of the interface has a comment.
 
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto};
 
 use super::{files, none};
 
-// Numbers of fields in descriptor.proto: a location's path is made of them.
+// Field numbers of descriptor.proto. The path of a location consists of them.
 const FILE_MESSAGE: i32 = 4;
 const FILE_ENUM: i32 = 5;
 const FILE_SERVICE: i32 = 6;
@@ -31,7 +31,7 @@ fn everything_has_a_comment() {
         let bare = all.into_iter().filter(|(path, _)| !commented.contains(&path.as_slice()));
         findings.extend(bare.map(|(_, what)| format!("{}: {what}", file.name())));
     }
-    none(findings, "these have no comment above them");
+    none(findings, "these have no comment");
 }
 
 #[test]
@@ -45,10 +45,10 @@ fn comments_are_sentences() {
             }
         }
     }
-    none(findings, "these comments don't end as a sentence does");
+    none(findings, "these comments do not end with a full stop, a question mark or a colon");
 }
 
-/// The paths of everything that needs a comment, with names for people.
+/// The paths of all elements that need a comment, with names for messages.
 fn described(file: &FileDescriptorProto) -> Vec<(Vec<i32>, String)> {
     let mut all = vec![(vec![FILE_SYNTAX], "the file itself, above `syntax`".to_owned())];
     for (index, message) in (0..).zip(&file.message_type) {
@@ -78,7 +78,7 @@ fn of_message(path: &[i32], scope: &str, message: &DescriptorProto, all: &mut Ve
         all.push((below(MESSAGE_FIELD, index), format!("field {name}.{}", field.name())));
     }
     for (index, oneof) in (0..).zip(&message.oneof_decl) {
-        // The compiler makes one for each `optional` field.
+        // The compiler adds one for each `optional` field.
         if !oneof.name().starts_with('_') {
             all.push((below(MESSAGE_ONEOF, index), format!("oneof {name}.{}", oneof.name())));
         }

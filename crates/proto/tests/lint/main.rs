@@ -1,5 +1,5 @@
-//! The style of `proto/`, and what may never change in it once somebody speaks it.
-// The helpers of tests are tests, too.
+//! Checks the style of `proto/`, and that the interface stays compatible.
+// The helpers of tests may panic, as tests may.
 #![allow(clippy::expect_used)]
 
 mod comments;
@@ -10,16 +10,16 @@ use podward_proto::FILE_DESCRIPTOR_SET;
 use prost::Message;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 
-/// Our files, with comments.
+/// The files of Podward's packages, with their comments.
 fn files() -> Vec<FileDescriptorProto> {
-    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the descriptors that the crate carries");
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("decode the descriptors of the crate");
     let ours = |file: &FileDescriptorProto| file.package().starts_with("podward.");
     let files: Vec<_> = set.file.into_iter().filter(ours).collect();
-    assert!(!files.is_empty(), "no file of ours in the descriptors: this test would show nothing");
+    assert!(!files.is_empty(), "the descriptors contain no file of Podward");
     files
 }
 
-/// Every message of ours with its full name, those of map entries left out: they are the compiler's.
+/// All messages of Podward's packages with their full names, without the map entries that the compiler adds.
 fn messages() -> Vec<(String, DescriptorProto)> {
     let mut found = Vec::new();
     let mut open: Vec<(String, DescriptorProto)> = files()
@@ -40,7 +40,7 @@ fn messages() -> Vec<(String, DescriptorProto)> {
     found
 }
 
-/// Every enum of ours with its full name.
+/// All enums of Podward's packages with their full names.
 fn enums() -> Vec<(String, EnumDescriptorProto)> {
     let named = |scope: &str, all: &[EnumDescriptorProto]| -> Vec<_> {
         all.iter().map(|one| (format!("{scope}.{}", one.name()), one.clone())).collect()
@@ -52,7 +52,7 @@ fn enums() -> Vec<(String, EnumDescriptorProto)> {
     found
 }
 
-/// Fails with all findings at once.
+/// Panics with all findings if there are any.
 fn none(findings: Vec<String>, rule: &str) {
     assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
 }

@@ -1,4 +1,4 @@
-//! Names, numbers and types.
+//! Rules for names, numbers and types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ fn packages_are_their_folders() {
         let folder = file.name().rsplit_once('/').map_or("", |(folder, _)| folder).replace('/', ".");
         (folder != file.package()).then(|| format!("{} has the package {}", file.name(), file.package()))
     });
-    none(wrong.collect(), "a file is in the folder of its package");
+    none(wrong.collect(), "the package of a file must match its folder");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn enum_values_are_prefixed_and_zero_is_unspecified() {
         let reserved = one.reserved_range.iter().flat_map(|range| range.start()..=range.end());
         let used: BTreeSet<i32> = numbers.iter().copied().chain(reserved).collect();
         if used.iter().copied().ne((0..).take(used.len())) {
-            findings.push(format!("{name}: a number between others is neither used nor reserved"));
+            findings.push(format!("{name}: a number in a gap is neither used nor reserved"));
         }
     }
     none(findings, "enums");
@@ -104,7 +104,7 @@ fn field_numbers_are_dense_and_used_once() {
             }
         }
         if used.iter().copied().ne((1..).take(used.len())) {
-            findings.push(format!("{message}: a number between others is neither used nor reserved"));
+            findings.push(format!("{message}: a number in a gap is neither used nor reserved"));
         }
     }
     none(findings, "field numbers");
@@ -125,15 +125,15 @@ fn every_rpc_has_messages_of_its_own() {
                     findings.push(format!("{rpc}: {message} is not named {expected}"));
                 }
                 if let Some(other) = users.insert(message.to_owned(), rpc.clone()) {
-                    findings.push(format!("{rpc}: {message} is a message of {other}"));
+                    findings.push(format!("{rpc}: {message} is also a message of {other}"));
                 }
             }
         }
     }
-    none(findings, "an rpc's messages are its own, and named after it");
+    none(findings, "an rpc must have messages of its own, named after it");
 }
 
-/// A moment is a Timestamp and a length a Duration; a number that is a time says its unit in its name.
+/// Times are Timestamps and Durations. The name of a number that is a time ends with its unit.
 #[test]
 fn times_have_a_type_or_a_unit() {
     const TIMES: [&str; 13] = [
@@ -165,11 +165,11 @@ fn times_have_a_type_or_a_unit() {
                 findings.push(format!("{message}.{} is a {:?}", field.name(), field.r#type()));
             }
             if has_unit && field.r#type() == Type::Message {
-                findings.push(format!("{message}.{} has a unit by its type already", field.name()));
+                findings.push(format!("{message}.{} needs no unit: its type has one", field.name()));
             }
         }
     }
-    none(findings, "google.protobuf.Timestamp or Duration, or a unit at the end of the name");
+    none(findings, "use google.protobuf.Timestamp or Duration, or end the name with a unit");
 }
 
 fn upper_snake(name: &str) -> String {

@@ -1,13 +1,13 @@
-//! What others have compiled in: it may grow, and nothing of it may go or change.
+//! Checks that the interface only grows, because clients have compiled it in: nothing may be removed or changed.
 //!
-//! `proto/podward/v1/fields.txt` has every field, value and rpc, one a line. After adding to the interface, write it anew:
+//! `proto/podward/v1/fields.txt` lists every field, value and rpc, one per line. After an addition, write it again:
 //!
 //! ```sh
 //! PODWARD_WRITE_FIELDS=1 cargo test -p podward-proto --test lint
 //! ```
 //!
-//! That refuses to take a line away. What is really to go gets `reserved` in its place, and its line is removed by hand, in the
-//! sight of whoever reads the change.
+//! The command refuses to remove a line. To remove an element, reserve its number and delete its line by hand, so that
+//! the removal shows in the diff.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -29,7 +29,7 @@ fn the_interface_only_grows() {
     let lost: Vec<&str> = stored.difference(&present).map(String::as_str).collect();
     assert!(
         lost.is_empty(),
-        "these are in use by others and may not go or change (see tests/lint/surface.rs):\n  {}",
+        "these lines of fields.txt must not be removed or changed (see tests/lint/surface.rs):\n  {}",
         lost.join("\n  ")
     );
     let new: Vec<&str> = present.difference(&stored).map(String::as_str).collect();
@@ -39,21 +39,21 @@ fn the_interface_only_grows() {
     } else {
         assert!(
             new.is_empty(),
-            "these are new; if they are meant, write them down by {WRITE}=1:\n  {}",
+            "these are new; to add them to fields.txt, run the test with {WRITE}=1:\n  {}",
             new.join("\n  ")
         );
     }
 }
 
-/// A change of type, of name or from one to many is one line that goes and one that comes.
+/// A change of a name, a type or a cardinality changes a line.
 #[test]
-fn lines_say_all_that_counts() {
+fn lines_contain_names_types_and_cardinalities() {
     let present = present();
     for line in [
         "podward.v1.HandleRequest 0003 pod .podward.v1.Pod",
         "podward.v1.Hook 0004 phases repeated .podward.v1.Phase",
         "podward.v1.Hook 0006 endpoint oneof connection .podward.v1.Endpoint",
-        "podward.v1.DeletionWish 0004 grace_period_seconds optional uint32",
+        "podward.v1.DeletionRequest 0004 grace_period_seconds optional uint32",
         "podward.v1.Outcome 0001 OUTCOME_DONE",
         "podward.v1.HookHandler.Handle .podward.v1.HandleRequest -> .podward.v1.HandleResponse",
         "podward.v1.HookRegistry.Attach stream .podward.v1.AttachRequest -> stream .podward.v1.AttachResponse",

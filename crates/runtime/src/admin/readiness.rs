@@ -1,25 +1,25 @@
-//! Named conditions that must all hold before traffic comes.
+//! Named conditions that must all be true before the process is ready.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// A set of conditions. Clones share them.
+/// The conditions of a process. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
-    conditions: Arc<Mutex<Vec<Condition>>>,
+    conditions: Arc<Mutex<Vec<ReadinessCondition>>>,
 }
 
 impl Readiness {
-    /// Adds a condition, which doesn't hold yet. Add all of them before serving.
-    pub fn condition(&self, name: &'static str) -> Condition {
-        let condition = Condition { name, holds: Arc::default() };
+    /// Adds a condition, which is false at first. Add all conditions before serving.
+    pub fn condition(&self, name: &'static str) -> ReadinessCondition {
+        let condition = ReadinessCondition { name, holds: Arc::default() };
         self.conditions.lock().push(condition.clone());
         condition
     }
 
-    /// The names of the conditions that don't hold.
+    /// Returns the names of the conditions that are false.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         self.conditions
@@ -31,20 +31,20 @@ impl Readiness {
     }
 }
 
-/// One condition of a [`Readiness`], or by default of none. Clones are the same condition.
+/// A condition of a [`Readiness`]; the default belongs to none. Clones share its value.
 #[derive(Clone, Debug, Default)]
-pub struct Condition {
+pub struct ReadinessCondition {
     name: &'static str,
     holds: Arc<AtomicBool>,
 }
 
-impl Condition {
-    /// Says whether it holds; tells whether that is news.
+impl ReadinessCondition {
+    /// Sets the value. Returns true if it changes.
     pub fn set(&self, holds: bool) -> bool {
         self.holds.swap(holds, Ordering::Relaxed) != holds
     }
 
-    /// Whether it holds.
+    /// True if the condition holds.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.holds.load(Ordering::Relaxed)

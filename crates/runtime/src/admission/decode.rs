@@ -1,4 +1,4 @@
-//! Reads an AdmissionReview.
+//! Parses an AdmissionReview.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,21 +8,21 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The one version of the review that is spoken.
+/// The only supported version of reviews.
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
 /// The kind of the review.
 pub(super) const KIND: &str = "AdmissionReview";
 
-/// What the API server asks about a write. `T` is what the webhook reads of the object; the rest of the object is skipped.
+/// The request of a review. `T` has the fields of the object that the webhook reads; the other fields are skipped.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "T: Deserialize<'de>"))]
 pub struct AdmissionRequest<'a, T> {
-    /// Ties the answer to the question.
+    /// ID of the request, which the response repeats.
     #[serde(borrow)]
     pub uid: Cow<'a, str>,
-    /// What is written, without the subresource.
+    /// The resource, without the subresource.
     #[serde(borrow)]
-    pub resource: Resource<'a>,
+    pub resource: AdmissionResource<'a>,
     /// `status`, `eviction` and so on; empty for the object itself.
     #[serde(default, borrow)]
     pub sub_resource: Cow<'a, str>,
@@ -32,33 +32,33 @@ pub struct AdmissionRequest<'a, T> {
     /// The object's namespace; empty for cluster scope.
     #[serde(default, borrow)]
     pub namespace: Cow<'a, str>,
-    /// What is done to it.
-    pub operation: Operation,
-    /// Who does it.
+    /// The kind of write.
+    pub operation: AdmissionOperation,
+    /// The user who makes the write.
     #[serde(default, borrow)]
-    pub user_info: UserInfo<'a>,
-    /// The object as it is to be; `None` on DELETE.
+    pub user_info: AdmissionUser<'a>,
+    /// The object after the write; `None` on DELETE.
     #[serde(default = "none")]
     pub object: Option<T>,
-    /// The object as it is stored; `None` on CREATE.
+    /// The stored object; `None` on CREATE.
     #[serde(default = "none")]
     pub old_object: Option<T>,
-    /// Whether nothing will be stored.
+    /// True if nothing will be stored.
     #[serde(default, deserialize_with = "null_is_default")]
     pub dry_run: bool,
-    /// How the object is to be deleted; only of a DELETE are these options more than their defaults.
+    /// The options of a DELETE; the default for other operations.
     #[serde(default, deserialize_with = "null_is_default")]
     pub options: DeleteOptions,
 }
 
-/// The part of `metav1.DeleteOptions` that is read.
+/// The fields of `metav1.DeleteOptions` that webhooks read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteOptions {
-    /// Seconds that the object gets to end; its own time when not given.
+    /// Grace period in seconds; `None` stands for the object's own.
     #[serde(default)]
     pub grace_period_seconds: Option<i64>,
-    /// `["All"]` when nothing is to be stored.
+    /// `["All"]` if nothing is to be stored.
     #[serde(default)]
     pub dry_run: Option<Vec<String>>,
 }
@@ -75,7 +75,7 @@ fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 
 /// A resource: `pods` of version `v1` in the core group has `group` empty.
 #[derive(Debug, Default, Deserialize)]
-pub struct Resource<'a> {
+pub struct AdmissionResource<'a> {
     /// API group.
     #[serde(default, borrow)]
     pub group: Cow<'a, str>,
@@ -87,10 +87,10 @@ pub struct Resource<'a> {
     pub resource: Cow<'a, str>,
 }
 
-/// What is done to the object.
+/// The kind of write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Operation {
+pub enum AdmissionOperation {
     /// `CREATE`.
     Create,
     /// `UPDATE`, by PUT, PATCH or apply.
@@ -101,28 +101,28 @@ pub enum Operation {
     Connect,
 }
 
-impl Operation {
-    /// The wire's word.
+impl AdmissionOperation {
+    /// Returns its name in a review.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Operation::Create => "CREATE",
-            Operation::Update => "UPDATE",
-            Operation::Delete => "DELETE",
-            Operation::Connect => "CONNECT",
+            AdmissionOperation::Create => "CREATE",
+            AdmissionOperation::Update => "UPDATE",
+            AdmissionOperation::Delete => "DELETE",
+            AdmissionOperation::Connect => "CONNECT",
         }
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for AdmissionOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// Who makes the write.
+/// The user who makes a write.
 #[derive(Debug, Default, Deserialize)]
-pub struct UserInfo<'a> {
+pub struct AdmissionUser<'a> {
     /// `system:serviceaccount:<namespace>:<name>` for a service account.
     #[serde(default, borrow)]
     pub username: Cow<'a, str>,
@@ -133,7 +133,7 @@ pub struct UserInfo<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "T: Deserialize<'de>"))]
-struct Review<'a, T> {
+struct ReviewIn<'a, T> {
     #[serde(default, borrow)]
     api_version: Cow<'a, str>,
     #[serde(default, borrow)]
@@ -141,7 +141,7 @@ struct Review<'a, T> {
     request: Option<MapOnly<T>>,
 }
 
-/// A `T` written as a JSON object. Derived code would read an array too, taking its items for the fields in turn.
+/// A `T` that must be a JSON object. Derived code would also accept an array, with its items as the fields.
 struct MapOnly<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
@@ -170,20 +170,20 @@ struct OnlyUid<'a> {
     uid: Cow<'a, str>,
 }
 
-/// Why a review couldn't be read, and its uid if that much could.
+/// A review can't be parsed. `uid` is that of the review; `None` if it can't be parsed either.
 #[derive(Debug)]
 pub(super) struct DecodeError<'a> {
     pub(super) uid: Option<Cow<'a, str>>,
     pub(super) message: String,
 }
 
-/// Reads a review.
+/// Parses a review.
 pub(super) fn decode<'a, T: Deserialize<'a>>(
     body: &'a [u8],
 ) -> Result<AdmissionRequest<'a, T>, DecodeError<'a>> {
-    match serde_json::from_slice::<MapOnly<Review<'a, AdmissionRequest<'a, T>>>>(body) {
-        Ok(MapOnly(Review { api_version, kind, request })) => {
-            if let Some(message) = foreign(&api_version, &kind) {
+    match serde_json::from_slice::<MapOnly<ReviewIn<'a, AdmissionRequest<'a, T>>>>(body) {
+        Ok(MapOnly(ReviewIn { api_version, kind, request })) => {
+            if let Some(message) = unsupported(&api_version, &kind) {
                 return Err(DecodeError { uid: None, message });
             }
             match request {
@@ -198,24 +198,25 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(
     }
 }
 
-fn foreign(api_version: &str, kind: &str) -> Option<String> {
+fn unsupported(api_version: &str, kind: &str) -> Option<String> {
     (api_version != API_VERSION || kind != KIND).then(|| {
         let found = format!("{api_version:.80} {kind:.80}");
         format!(
-            "expected {API_VERSION} {KIND}, got {found:?}; list v1 in admissionReviewVersions of the webhook configuration"
+            "expected {API_VERSION} {KIND}, got {found:?}; the webhook configuration must have v1 in \
+             admissionReviewVersions"
         )
     })
 }
 
-/// Reads once more, only for the uid: a review whose object can't be read can still be answered.
+/// Parses once more, only for the uid, because a review whose object can't be parsed can still be answered.
 fn explain<'a>(body: &'a [u8], error: &serde_json::Error) -> DecodeError<'a> {
     let message = format!("the review could not be read: {error}");
-    let Ok(MapOnly(review)) = serde_json::from_slice::<MapOnly<Review<'a, OnlyUid<'a>>>>(body) else {
+    let Ok(MapOnly(review)) = serde_json::from_slice::<MapOnly<ReviewIn<'a, OnlyUid<'a>>>>(body) else {
         let is_json = serde_json::from_slice::<IgnoredAny>(body).is_ok();
         let message = if is_json { message } else { format!("the body is not JSON: {error}") };
         return DecodeError { uid: None, message };
     };
-    match (foreign(&review.api_version, &review.kind), review.request) {
+    match (unsupported(&review.api_version, &review.kind), review.request) {
         (Some(message), _) => DecodeError { uid: None, message },
         (None, Some(MapOnly(OnlyUid { uid }))) if !uid.is_empty() => DecodeError { uid: Some(uid), message },
         (None, _) => DecodeError { uid: None, message },
@@ -255,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_review_and_borrows_its_strings() {
+    fn parses_a_review_and_borrows_its_strings() {
         let body = serde_json::to_vec(&review()).unwrap();
         let request: AdmissionRequest<'_, Thing> = decode(&body).unwrap();
         assert_eq!(
             (request.uid.as_ref(), request.operation, request.dry_run),
-            ("u-1", Operation::Update, true)
+            ("u-1", AdmissionOperation::Update, true)
         );
         assert_eq!((request.resource.resource.as_ref(), request.sub_resource.as_ref()), ("pods", "status"));
         assert_eq!(
@@ -268,11 +269,11 @@ mod tests {
             ("me", &["g".to_owned()][..])
         );
         assert_eq!((request.object.unwrap().size, request.old_object.unwrap().size), (1, 2));
-        assert!(matches!(request.uid, Cow::Borrowed(_)), "a copy was made");
+        assert!(matches!(request.uid, Cow::Borrowed(_)), "it was copied");
     }
 
     #[test]
-    fn what_the_server_may_leave_out_may_be_missing() {
+    fn optional_fields_may_be_missing() {
         let mut review = review();
         let request = review["request"].as_object_mut().unwrap();
         for key in ["subResource", "name", "namespace", "userInfo", "oldObject"] {
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_kinds_are_refused_even_if_they_look_alike() {
+    fn other_versions_and_kinds_are_refused() {
         for (key, value) in [("apiVersion", "admission.k8s.io/v1beta1"), ("kind", "ConversionReview")] {
             let mut review = review();
             review[key] = json!(value);
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_no_uid() {
+    fn a_request_and_its_uid_are_required() {
         assert!(error_of(&json!({"apiVersion": API_VERSION, "kind": KIND})).1.contains("no request"));
         let mut review = review();
         review["request"]["uid"] = json!("");
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_called_so() {
+    fn an_error_says_that_a_body_is_not_json() {
         for body in [b"".as_slice(), b"hello", b"{\"apiVersion\":", b"\xff\xfe"] {
             let error = decode::<Thing>(body).unwrap_err();
             assert!(error.uid.is_none() && error.message.contains("not JSON"), "{}", error.message);

@@ -1,4 +1,4 @@
-//! What is counted of admission requests.
+//! Metrics of admission requests.
 
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -10,57 +10,57 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use super::decision::Hindrance;
+use super::decision::DeferralFailure;
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Allowed, unchanged.
+pub(super) enum AdmissionOutcome {
+    /// Allowed without changes.
     Allowed,
-    /// Allowed, changed.
+    /// Allowed with changes.
     Patched,
-    /// A judgement against the write.
+    /// Denied by a decision.
     Denied,
-    /// Not a review that could be judged.
+    /// Not a valid review.
     Invalid,
 }
 
-impl Outcome {
+impl AdmissionOutcome {
     const fn as_str(self) -> &'static str {
         match self {
-            Outcome::Allowed => "allowed",
-            Outcome::Patched => "patched",
-            Outcome::Denied => "denied",
-            Outcome::Invalid => "invalid",
+            AdmissionOutcome::Allowed => "allowed",
+            AdmissionOutcome::Patched => "patched",
+            AdmissionOutcome::Denied => "denied",
+            AdmissionOutcome::Invalid => "invalid",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
+struct AdmissionRequestLabels {
     webhook: &'static str,
     operation: &'static str,
     outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DurationLabels {
+struct WebhookLabels {
     webhook: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HindranceLabels {
+struct UndecidedLabels {
     webhook: &'static str,
     reason: &'static str,
 }
 
-/// Counters of an [`AdmissionService`](super::AdmissionService). Clones share their figures.
+/// Counters of an [`AdmissionService`](super::AdmissionService). Clones share their values.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
-    requests: Family<RequestLabels, Counter>,
-    duration: Family<DurationLabels, Histogram, fn() -> Histogram>,
-    warnings: Family<DurationLabels, Counter>,
-    undecided: Family<HindranceLabels, Counter>,
+    requests: Family<AdmissionRequestLabels, Counter>,
+    duration: Family<WebhookLabels, Histogram, fn() -> Histogram>,
+    warnings: Family<WebhookLabels, Counter>,
+    undecided: Family<UndecidedLabels, Counter>,
     pub(super) in_flight: Gauge<i64, AtomicI64>,
 }
 
@@ -88,14 +88,14 @@ impl AdmissionMetrics {
         );
         registry.register_with_unit(
             "request_duration",
-            "From the request's head to its answer",
+            "Seconds from the request's head to its answer",
             Unit::Seconds,
             self.duration.clone(),
         );
         registry.register("warnings", "Requests answered with a warning, by path", self.warnings.clone());
         registry.register(
             "undecided",
-            "Requests that were answered with 429 because too many decisions were waiting (busy) or theirs took too long (late)",
+            "Requests answered with 429: too many decisions were waiting (busy), or one took too long (late)",
             self.undecided.clone(),
         );
         registry.register("in_flight", "Requests that are being answered", self.in_flight.clone());
@@ -105,18 +105,20 @@ impl AdmissionMetrics {
         &self,
         webhook: &'static str,
         operation: &'static str,
-        outcome: Outcome,
+        outcome: AdmissionOutcome,
         took: Duration,
     ) {
-        self.requests.get_or_create(&RequestLabels { webhook, operation, outcome: outcome.as_str() }).inc();
-        self.duration.get_or_create(&DurationLabels { webhook }).observe(took.as_secs_f64());
+        self.requests
+            .get_or_create(&AdmissionRequestLabels { webhook, operation, outcome: outcome.as_str() })
+            .inc();
+        self.duration.get_or_create(&WebhookLabels { webhook }).observe(took.as_secs_f64());
     }
 
     pub(super) fn warned(&self, webhook: &'static str) {
-        self.warnings.get_or_create(&DurationLabels { webhook }).inc();
+        self.warnings.get_or_create(&WebhookLabels { webhook }).inc();
     }
 
-    pub(super) fn hindered(&self, webhook: &'static str, hindrance: Hindrance) {
-        self.undecided.get_or_create(&HindranceLabels { webhook, reason: hindrance.as_str() }).inc();
+    pub(super) fn undecided(&self, webhook: &'static str, failure: DeferralFailure) {
+        self.undecided.get_or_create(&UndecidedLabels { webhook, reason: failure.as_str() }).inc();
     }
 }

@@ -1,4 +1,4 @@
-//! Answers to reviews.
+//! Responses to reviews.
 
 use std::collections::BTreeMap;
 
@@ -11,60 +11,60 @@ use serde::Serialize;
 
 use super::decode::{API_VERSION, KIND};
 
-/// The API server passes on 256 characters of a warning for certain, and 4096 of all together.
+/// The API server passes on at least 256 characters of a warning, and 4096 of all warnings together.
 const WARNING_CHARS: usize = 1024;
 const WARNINGS_CHARS: usize = 4096;
-/// Texts of denials end up in status objects, events and terminals.
+/// The text of a denial is shown in status objects, events and terminals.
 const MESSAGE_CHARS: usize = 4096;
 
-/// The answer to one review.
+/// The response to one review.
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionResponse {
-    /// Whether the write may go on.
+    /// True if the write is allowed.
     pub allowed: bool,
-    /// HTTP status that the caller of the API server gets when it may not.
+    /// HTTP status that the caller of the API server gets if the write is denied.
     pub code: u16,
-    /// One CamelCase word that says why it may not; see `metav1.StatusReason`.
+    /// The reason of a denial, one CamelCase word; see `metav1.StatusReason`.
     pub reason: &'static str,
-    /// The same for people.
+    /// The reason of a denial for people.
     pub message: String,
-    /// Lines that the caller is shown, whether allowed or not. Long ones are cut.
+    /// Lines that are shown to the caller, also of an allowed write. Long ones are cut.
     pub warnings: Vec<String>,
-    /// Changes to the object; only for mutating webhooks, and only when allowed.
+    /// Changes to the object. Only a mutating webhook may have them, and only if the write is allowed.
     pub patch: Option<json_patch::Patch>,
-    /// Whether a denial only says again what was said and logged before; it is logged at `debug` then.
+    /// True if the same denial was logged before. It is logged at `debug` then.
     pub is_repeated: bool,
-    /// Go to the audit log; the API server puts the webhook's name before each key.
+    /// Entries of the audit log. The API server prefixes each key with the webhook's name.
     pub audit_annotations: BTreeMap<&'static str, String>,
 }
 
 impl AdmissionResponse {
-    /// The write may go on, unchanged.
+    /// Allows the write without changes.
     #[must_use]
     pub fn allow() -> Self {
         Self { allowed: true, ..Self::default() }
     }
 
-    /// The write may go on with `patch`; an empty one is none.
+    /// Allows the write with the changes in `patch`, which may be empty.
     #[must_use]
     pub fn allow_with(patch: json_patch::Patch) -> Self {
         Self { patch: (!patch.0.is_empty()).then_some(patch), ..Self::allow() }
     }
 
-    /// The write is forbidden: 403.
+    /// Denies the write with 403.
     #[must_use]
     pub fn forbid(message: String) -> Self {
         Self { code: 403, reason: "Forbidden", message, ..Self::default() }
     }
 
-    /// The write may go on later, when it is tried again: 429. Without a time to wait, which would make clients of the API server
-    /// try again by themselves before their callers hear of it.
+    /// Denies the write with 429, so that the caller tries again later. There is no `retryAfterSeconds`, because with
+    /// it client libraries would retry by themselves and hide the reason from their callers.
     #[must_use]
     pub fn try_again(message: String) -> Self {
         Self { code: 429, reason: "TooManyRequests", message, ..Self::default() }
     }
 
-    /// The review can't be judged: 400.
+    /// Denies the write with 400, because the review is invalid.
     #[must_use]
     pub fn bad_request(message: String) -> Self {
         Self { code: 400, reason: "BadRequest", message, ..Self::default() }
@@ -77,15 +77,15 @@ impl AdmissionResponse {
         self
     }
 
-    /// The AdmissionReview that carries the answer to the review with this `uid`.
+    /// Returns the AdmissionReview with the response to the review `uid`.
     pub(super) fn encode(&self, uid: &str) -> Response<Full<Bytes>> {
         let patch = self.patch.as_ref().filter(|_| self.allowed);
         let patch = patch.map(serde_json::to_vec).transpose();
         let body = patch.and_then(|patch| {
-            let body = Review {
+            let body = ReviewOut {
                 api_version: API_VERSION,
                 kind: KIND,
-                response: Body {
+                response: ResponseBody {
                     uid,
                     allowed: self.allowed,
                     status: self.status(),
@@ -101,7 +101,7 @@ impl AdmissionResponse {
         });
         match body {
             Ok(body) => http(StatusCode::OK, "application/json", body),
-            Err(error) => Refusal::new(
+            Err(error) => HttpRefusal::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 format!("the answer could not be written: {error}"),
             )
@@ -109,8 +109,8 @@ impl AdmissionResponse {
         }
     }
 
-    fn status(&self) -> Option<Status<'_>> {
-        (!self.allowed).then(|| Status {
+    fn status(&self) -> Option<ReviewStatus<'_>> {
+        (!self.allowed).then(|| ReviewStatus {
             status: "Failure",
             code: self.code,
             reason: self.reason,
@@ -133,10 +133,11 @@ impl AdmissionResponse {
     }
 }
 
-/// The first `most` characters of `text`, without control characters: those would void the header that carries a warning.
-fn plain(text: &str, most: usize) -> String {
+/// Returns the first `max` characters of `text`, without control characters: those are not allowed in the header of a
+/// warning.
+fn plain(text: &str, max: usize) -> String {
     let mut characters = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut short: String = characters.by_ref().take(most).collect();
+    let mut short: String = characters.by_ref().take(max).collect();
     if characters.next().is_some() && short.pop().is_some() {
         short.push('…');
     }
@@ -145,19 +146,19 @@ fn plain(text: &str, most: usize) -> String {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Review<'a> {
+struct ReviewOut<'a> {
     api_version: &'static str,
     kind: &'static str,
-    response: Body<'a>,
+    response: ResponseBody<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body<'a> {
+struct ResponseBody<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status<'a>>,
+    status: Option<ReviewStatus<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,21 +170,21 @@ struct Body<'a> {
 }
 
 #[derive(Serialize)]
-struct Status<'a> {
+struct ReviewStatus<'a> {
     status: &'static str,
     code: u16,
     reason: &'a str,
     message: String,
 }
 
-/// An answer below the level of reviews: an HTTP status and a line of text.
+/// The answer to a request that is not a review: an HTTP status and a line of text.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct HttpRefusal {
     status: StatusCode,
     message: String,
 }
 
-impl Refusal {
+impl HttpRefusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_allowance_says_no_more_than_needed() {
+    async fn an_allowed_review_has_only_the_required_fields() {
         let review = encoded(&AdmissionResponse::allow_with(json_patch::Patch(Vec::new()))).await;
         let expected =
             json!({"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": "u-1", "allowed": true}});

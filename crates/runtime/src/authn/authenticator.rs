@@ -1,4 +1,4 @@
-//! Who calls.
+//! Identifies callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,56 +12,59 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tonic::{Extensions, Request, Status};
 
-use super::cache::Cache;
+use super::cache::AnswerCache;
 use super::{CertificateUser, Identity};
 
-const GOOD_FOR: Duration = Duration::from_secs(10);
-const BAD_FOR: Duration = Duration::from_secs(2);
-/// Those who wait for the same answer share a failure, rather than each waiting for one of their own.
-const FAILED_FOR: Duration = Duration::from_millis(250);
-/// How long the API server may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const VALID_TTL: Duration = Duration::from_secs(10);
+const INVALID_TTL: Duration = Duration::from_secs(2);
+/// Callers that wait for the same answer share a failure, so that they do not wait one after the other.
+const FAILED_TTL: Duration = Duration::from_millis(250);
+/// The API server gets this time for one review.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 const CAPACITY: usize = 4096;
-/// Reviews under way at a time.
-const AT_ONCE: usize = 32;
+/// Reviews at the same time.
+const MAX_CONCURRENT_REVIEWS: usize = 32;
 
-/// What is known of a token.
+/// The result of reviewing a token.
 #[derive(Clone, Debug)]
-enum Verdict {
-    Good(Arc<Identity>),
-    Bad(String),
+enum TokenVerdict {
+    Valid(Arc<Identity>),
+    Invalid(String),
     Failed(String),
 }
 
-/// Finds out who calls. Cheap to share by [`Arc`].
+/// Identifies callers. Share it by [`Arc`].
 #[derive(Debug)]
 pub struct Authenticator {
     reviews: Api<TokenReview>,
     audience: Option<String>,
-    known: Cache<[u8; 32], Verdict>,
-    places: Semaphore,
+    known: AnswerCache<[u8; 32], TokenVerdict>,
+    permits: Semaphore,
 }
 
 impl Authenticator {
-    /// Asks the API server of `client`. Tokens must be for the API server itself or, if it is given, for `audience`.
+    /// Uses the API server of `client`. The audience of a token must be the API server itself or `audience`.
     #[must_use]
     pub fn new(client: Client, audience: Option<String>) -> Self {
-        let (known, places) = (Cache::new(CAPACITY), Semaphore::new(AT_ONCE));
-        Self { reviews: Api::all(client), audience, known, places }
+        let (known, permits) = (AnswerCache::new(CAPACITY), Semaphore::new(MAX_CONCURRENT_REVIEWS));
+        Self { reviews: Api::all(client), audience, known, permits }
     }
 
-    /// Who sent `request`.
+    /// Returns the caller that sent `request`.
     ///
     /// # Errors
-    /// UNAUTHENTICATED with what is missing or wrong; UNAVAILABLE when the API server can't be asked.
+    ///
+    /// UNAUTHENTICATED when credentials are missing or wrong; UNAVAILABLE when the API server does not answer.
     pub async fn authenticate<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
         self.identify(&request.metadata().clone().into_headers(), request.extensions()).await
     }
 
-    /// As [`authenticate`](Self::authenticate), of a request's parts. A token counts for more than a client certificate.
+    /// As [`authenticate`](Self::authenticate), for the parts of a request. A token takes precedence over a client
+    /// certificate.
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// As [`authenticate`](Self::authenticate).
     pub async fn identify(
         &self,
         headers: &HeaderMap,
@@ -76,8 +79,8 @@ impl Authenticator {
             )),
             Some(user) => Ok(Arc::new(user.identity.clone())),
             None => Err(Status::unauthenticated(
-                "who calls? Send a Kubernetes token as the metadata `authorization: Bearer <token>`, or connect with a client \
-                 certificate that this server knows the authority of",
+                "the request has no credentials; send a Kubernetes token as the metadata \
+                 `authorization: Bearer <token>`, or connect with a client certificate of an authority that this server trusts",
             )),
         }
     }
@@ -85,78 +88,78 @@ impl Authenticator {
     async fn review(&self, token: &str) -> Result<Arc<Identity>, Status> {
         let key = Sha256::digest(token).into();
         match self.known.get_or_ask(key, self.ask(token)).await {
-            Verdict::Good(identity) => Ok(identity),
-            Verdict::Bad(why) => {
+            TokenVerdict::Valid(identity) => Ok(identity),
+            TokenVerdict::Invalid(why) => {
                 Err(Status::unauthenticated(format!("Kubernetes doesn't accept the token: {why}")))
             }
-            Verdict::Failed(why) => {
+            TokenVerdict::Failed(why) => {
                 Err(Status::unavailable(format!("could not ask Kubernetes who the token belongs to: {why}")))
             }
         }
     }
 
-    async fn ask(&self, token: &str) -> (Verdict, Duration) {
-        let asked = tokio::time::timeout(PATIENCE, async {
+    async fn ask(&self, token: &str) -> (TokenVerdict, Duration) {
+        let asked = tokio::time::timeout(REVIEW_TIMEOUT, async {
             // Never closed.
-            let _place = self.places.acquire().await;
+            let _permit = self.permits.acquire().await;
             let verdict = self.ask_for(token, None).await?;
             match (&verdict, &self.audience) {
-                (Verdict::Bad(_), Some(audience)) => self.ask_for(token, Some(audience)).await,
+                (TokenVerdict::Invalid(_), Some(audience)) => self.ask_for(token, Some(audience)).await,
                 _ => Ok(verdict),
             }
         });
         match asked.await {
-            Ok(Ok(verdict @ Verdict::Good(_))) => (verdict, GOOD_FOR),
-            Ok(Ok(verdict)) => (verdict, BAD_FOR),
+            Ok(Ok(verdict @ TokenVerdict::Valid(_))) => (verdict, VALID_TTL),
+            Ok(Ok(verdict)) => (verdict, INVALID_TTL),
             Ok(Err(error)) => {
                 tracing::warn!(
-                    "could not create a TokenReview: {error}; is the right to do so missing, or the API server away?"
+                    "could not create a TokenReview: {error}; check this service's RBAC, and the API server"
                 );
-                (Verdict::Failed(error.to_string()), FAILED_FOR)
+                (TokenVerdict::Failed(error.to_string()), FAILED_TTL)
             }
-            Err(_) => (Verdict::Failed(format!("no answer within {PATIENCE:?}")), FAILED_FOR),
+            Err(_) => (TokenVerdict::Failed(format!("no answer within {REVIEW_TIMEOUT:?}")), FAILED_TTL),
         }
     }
 
-    async fn ask_for(&self, token: &str, audience: Option<&String>) -> kube::Result<Verdict> {
+    async fn ask_for(&self, token: &str, audience: Option<&String>) -> kube::Result<TokenVerdict> {
         let spec = TokenReviewSpec {
             token: Some(token.to_owned()),
             audiences: audience.map(|audience| vec![audience.clone()]),
         };
         let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
         let answer = self.reviews.create(&PostParams::default(), &review).await?;
-        Ok(judge(answer.status.unwrap_or_default(), audience))
+        Ok(verdict_of(answer.status.unwrap_or_default(), audience))
     }
 }
 
-fn judge(status: TokenReviewStatus, audience: Option<&String>) -> Verdict {
-    // An API server that knows no audiences says nothing of them, and has checked for its own.
+fn verdict_of(status: TokenReviewStatus, audience: Option<&String>) -> TokenVerdict {
+    // Without an audience the API server has checked for its own.
     let for_us = audience.is_none_or(|ours| status.audiences.is_some_and(|theirs| theirs.contains(ours)));
     match status.user {
         Some(UserInfo { username: Some(user), uid, groups, extra })
             if status.authenticated == Some(true) && for_us =>
         {
-            Verdict::Good(Arc::new(Identity {
+            TokenVerdict::Valid(Arc::new(Identity {
                 user,
                 uid: uid.filter(|uid| !uid.is_empty()),
                 groups: groups.unwrap_or_default(),
                 extra: extra.unwrap_or_default(),
             }))
         }
-        _ => Verdict::Bad(status.error.filter(|error| !error.is_empty()).unwrap_or_else(|| {
+        _ => TokenVerdict::Invalid(status.error.filter(|error| !error.is_empty()).unwrap_or_else(|| {
             "it has expired, was revoked, is for another audience, or is no token of this cluster".to_owned()
         })),
     }
 }
 
-/// The token in `authorization`, if there is that header.
+/// Returns the token in the header `authorization`; `None` if there is no such header.
 fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, Status> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let token = value.to_str().ok().and_then(|text| text.split_once(' ')).and_then(|(scheme, token)| {
         let token = token.trim();
         (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
     });
-    // The value may be a secret in a wrong place, so it isn't repeated.
+    // The error does not contain the value, because it may be a secret.
     token
         .map(Some)
         .ok_or_else(|| Status::unauthenticated("the metadata `authorization` must be `Bearer <token>`"))

@@ -1,4 +1,4 @@
-//! What a caller may do.
+//! Checks the rights of callers.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::Identity;
-use super::cache::Cache;
+use super::cache::AnswerCache;
 
-const GOOD_FOR: Duration = Duration::from_secs(10);
-const FAILED_FOR: Duration = Duration::from_millis(250);
-const PATIENCE: Duration = Duration::from_secs(5);
+const DECISION_TTL: Duration = Duration::from_secs(10);
+const FAILED_TTL: Duration = Duration::from_millis(250);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 const CAPACITY: usize = 4096;
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_REVIEWS: usize = 32;
 
-/// Something that RBAC may allow.
+/// An action that RBAC can allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access<'a> {
-    /// As in `create`.
+    /// For example `create`.
     pub verb: &'a str,
-    /// API group; empty for the core's.
+    /// API group; empty for the core group.
     pub group: &'a str,
-    /// Plural, as in `pods`.
+    /// Plural name, for example `pods`.
     pub resource: &'a str,
-    /// `None` for what has no namespace.
+    /// Namespace; `None` for a cluster-scoped resource.
     pub namespace: Option<&'a str>,
-    /// Name of the object; `None` where it has none yet, and for all.
+    /// Name of the object; `None` if it has none yet, or for all objects.
     pub name: Option<&'a str>,
 }
 
 impl fmt::Display for Access<'_> {
-    /// As in `update pods in namespace shop`.
+    /// Writes, for example, `update pods in namespace shop`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
@@ -46,71 +46,74 @@ impl fmt::Display for Access<'_> {
 }
 
 #[derive(Clone, Debug)]
-enum Verdict {
+enum AccessVerdict {
     Allowed,
     Denied(String),
     Failed(String),
 }
 
-/// Asks what callers may do. Cheap to share by [`Arc`](std::sync::Arc).
+/// Checks the rights of callers. Share it by [`Arc`](std::sync::Arc).
 #[derive(Debug)]
 pub struct Authorizer {
     reviews: Api<SubjectAccessReview>,
-    known: Cache<[u8; 32], Verdict>,
-    places: Semaphore,
+    known: AnswerCache<[u8; 32], AccessVerdict>,
+    permits: Semaphore,
 }
 
 impl Authorizer {
-    /// Asks the API server of `client`.
+    /// Uses the API server of `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        let (known, places) = (Cache::new(CAPACITY), Semaphore::new(AT_ONCE));
-        Self { reviews: Api::all(client), known, places }
+        let (known, permits) = (AnswerCache::new(CAPACITY), Semaphore::new(MAX_CONCURRENT_REVIEWS));
+        Self { reviews: Api::all(client), known, permits }
     }
 
-    /// Gives nothing if `who` may do `access`.
+    /// Succeeds if RBAC allows `access` to `caller`.
     ///
     /// # Errors
-    /// PERMISSION_DENIED with the right that is missing; UNAVAILABLE when the API server can't be asked.
-    pub async fn authorize(&self, who: &Identity, access: Access<'_>) -> Result<(), Status> {
-        let spec = question(who, access);
+    ///
+    /// PERMISSION_DENIED with the missing right; UNAVAILABLE when the API server does not answer.
+    pub async fn authorize(&self, caller: &Identity, access: Access<'_>) -> Result<(), Status> {
+        let spec = question(caller, access);
         let key = Sha256::digest(serde_json::to_vec(&spec).unwrap_or_default()).into();
         match self.known.get_or_ask(key, self.ask(spec)).await {
-            Verdict::Allowed => Ok(()),
-            Verdict::Denied(reason) => Err(Status::permission_denied(denial(&who.user, access, &reason))),
-            Verdict::Failed(why) => Err(Status::unavailable(format!(
+            AccessVerdict::Allowed => Ok(()),
+            AccessVerdict::Denied(reason) => {
+                Err(Status::permission_denied(denial(&caller.user, access, &reason)))
+            }
+            AccessVerdict::Failed(why) => Err(Status::unavailable(format!(
                 "could not ask Kubernetes whether {} may {access}: {why}",
-                who.user
+                caller.user
             ))),
         }
     }
 
-    async fn ask(&self, spec: SubjectAccessReviewSpec) -> (Verdict, Duration) {
+    async fn ask(&self, spec: SubjectAccessReviewSpec) -> (AccessVerdict, Duration) {
         let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
-        let asked = tokio::time::timeout(PATIENCE, async {
+        let asked = tokio::time::timeout(REVIEW_TIMEOUT, async {
             // Never closed.
-            let _place = self.places.acquire().await;
+            let _permit = self.permits.acquire().await;
             self.reviews.create(&PostParams::default(), &review).await
         });
         match asked.await {
             Ok(Ok(answer)) => {
                 let status = answer.status.unwrap_or_default();
-                let denied = || Verdict::Denied(status.reason.unwrap_or_default());
+                let denied = || AccessVerdict::Denied(status.reason.unwrap_or_default());
                 let allowed = status.allowed && status.denied != Some(true);
-                (if allowed { Verdict::Allowed } else { denied() }, GOOD_FOR)
+                (if allowed { AccessVerdict::Allowed } else { denied() }, DECISION_TTL)
             }
             Ok(Err(error)) => {
                 tracing::warn!(
-                    "could not create a SubjectAccessReview: {error}; is the right to do so missing, or the API server away?"
+                    "could not create a SubjectAccessReview: {error}; check this service's RBAC, and the API server"
                 );
-                (Verdict::Failed(error.to_string()), FAILED_FOR)
+                (AccessVerdict::Failed(error.to_string()), FAILED_TTL)
             }
-            Err(_) => (Verdict::Failed(format!("no answer within {PATIENCE:?}")), FAILED_FOR),
+            Err(_) => (AccessVerdict::Failed(format!("no answer within {REVIEW_TIMEOUT:?}")), FAILED_TTL),
         }
     }
 }
 
-fn question(who: &Identity, access: Access<'_>) -> SubjectAccessReviewSpec {
+fn question(caller: &Identity, access: Access<'_>) -> SubjectAccessReviewSpec {
     let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
     let resource_attributes = ResourceAttributes {
         verb: owned(Some(access.verb)),
@@ -121,10 +124,10 @@ fn question(who: &Identity, access: Access<'_>) -> SubjectAccessReviewSpec {
         ..ResourceAttributes::default()
     };
     SubjectAccessReviewSpec {
-        user: Some(who.user.clone()),
-        uid: who.uid.clone(),
-        groups: Some(who.groups.clone()),
-        extra: (!who.extra.is_empty()).then(|| who.extra.clone()),
+        user: Some(caller.user.clone()),
+        uid: caller.uid.clone(),
+        groups: Some(caller.groups.clone()),
+        extra: (!caller.extra.is_empty()).then(|| caller.extra.clone()),
         resource_attributes: Some(resource_attributes),
         ..SubjectAccessReviewSpec::default()
     }
@@ -135,7 +138,8 @@ fn denial(user: &str, access: Access<'_>, reason: &str) -> String {
     let Access { verb, group, resource, .. } = access;
     let because = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
     format!(
-        "user {user} may not {access}{because}; ask for a {kind} with apiGroups [{group:?}], resources [{resource:?}], verbs [{verb:?}]"
+        "user {user} may not {access}{because}; ask for a {kind} with apiGroups [{group:?}], \
+         resources [{resource:?}], verbs [{verb:?}]"
     )
 }
 
@@ -154,8 +158,8 @@ mod tests {
         };
         assert_eq!(
             denial("jane", access, ""),
-            "user jane may not create lifecyclehooks.podward.io; ask for a ClusterRole with apiGroups [\"podward.io\"], \
-             resources [\"lifecyclehooks\"], verbs [\"create\"]"
+            "user jane may not create lifecyclehooks.podward.io; ask for a ClusterRole with \
+             apiGroups [\"podward.io\"], resources [\"lifecyclehooks\"], verbs [\"create\"]"
         );
         let access =
             Access { verb: "update", group: "", resource: "pods", namespace: Some("shop"), name: None };

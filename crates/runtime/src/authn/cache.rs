@@ -1,4 +1,4 @@
-//! Answers that are good for a while.
+//! A cache of answers with a limited time to live.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Answers by question. Equal questions at the same time are asked once; no more than `capacity` answers are kept.
+/// Answers by question. Equal questions at the same time are asked once. It has at most `capacity` answers.
 #[derive(Debug)]
-pub(super) struct Cache<K, V> {
-    slots: Mutex<HashMap<K, Arc<Slot<V>>>>,
+pub(super) struct AnswerCache<K, V> {
+    slots: Mutex<HashMap<K, Arc<CacheSlot<V>>>>,
     capacity: usize,
 }
 
 #[derive(Debug)]
-struct Slot<V> {
-    /// Held by whoever asks; the others wait for its answer.
-    answer: tokio::sync::Mutex<Option<Answer<V>>>,
+struct CacheSlot<V> {
+    /// Locked by the caller that asks; the others wait for its answer.
+    answer: tokio::sync::Mutex<Option<CachedAnswer<V>>>,
     made: Instant,
 }
 
 #[derive(Debug)]
-struct Answer<V> {
+struct CachedAnswer<V> {
     value: V,
     until: Instant,
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> AnswerCache<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
         Self { slots: Mutex::default(), capacity }
     }
 
-    /// The answer for `key`: a kept one, or that of `ask`, which also says how long it is good.
+    /// Returns the answer for `key`: a cached one, or that of `ask`, which also returns its time to live.
     pub(super) async fn get_or_ask(&self, key: K, ask: impl Future<Output = (V, Duration)>) -> V {
         let slot = self.slot(key);
         let mut held = slot.answer.lock().await;
@@ -40,11 +40,11 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
             return answer.value.clone();
         }
         let (value, good_for) = ask.await;
-        *held = Some(Answer { value: value.clone(), until: Instant::now() + good_for });
+        *held = Some(CachedAnswer { value: value.clone(), until: Instant::now() + good_for });
         value
     }
 
-    fn slot(&self, key: K) -> Arc<Slot<V>> {
+    fn slot(&self, key: K) -> Arc<CacheSlot<V>> {
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.get(&key) {
             return Arc::clone(slot);
@@ -52,16 +52,16 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
         if slots.len() >= self.capacity {
             make_room(&mut slots);
         }
-        let slot = Arc::new(Slot { answer: tokio::sync::Mutex::new(None), made: Instant::now() });
+        let slot = Arc::new(CacheSlot { answer: tokio::sync::Mutex::new(None), made: Instant::now() });
         slots.insert(key, Arc::clone(&slot));
         slot
     }
 }
 
-/// Throws out what has run out; if that is nothing, the older half. Whoever still asks one of them keeps its slot alive itself.
-fn make_room<K: Clone + Eq + Hash, V>(slots: &mut HashMap<K, Arc<Slot<V>>>) {
+/// Removes the expired answers; if there are none, the older half. A caller that is still asking keeps its slot alive.
+fn make_room<K: Clone + Eq + Hash, V>(slots: &mut HashMap<K, Arc<CacheSlot<V>>>) {
     let (before, now) = (slots.len(), Instant::now());
-    let is_good = |slot: &Slot<V>| {
+    let is_good = |slot: &CacheSlot<V>| {
         slot.answer.try_lock().map_or(true, |held| held.as_ref().is_some_and(|answer| now < answer.until))
     };
     slots.retain(|_, slot| is_good(slot));
@@ -80,17 +80,17 @@ mod tests {
 
     use super::*;
 
-    const GOOD_FOR: Duration = Duration::from_secs(10);
+    const TTL: Duration = Duration::from_secs(10);
 
     #[tokio::test]
-    async fn an_answer_is_kept_for_as_long_as_it_is_good() {
-        let (cache, asked) = (Cache::new(4), AtomicUsize::new(0));
+    async fn an_answer_is_cached_until_it_expires() {
+        let (cache, asked) = (AnswerCache::new(4), AtomicUsize::new(0));
         let asked = &asked;
         let get = |good_for| {
             cache.get_or_ask("key", async move { (asked.fetch_add(1, Ordering::SeqCst), good_for) })
         };
-        assert_eq!((get(GOOD_FOR).await, get(GOOD_FOR).await), (0, 0));
-        let cache = Cache::new(4);
+        assert_eq!((get(TTL).await, get(TTL).await), (0, 0));
+        let cache = AnswerCache::new(4);
         let get = |good_for| {
             cache.get_or_ask("key", async move { (asked.fetch_add(1, Ordering::SeqCst), good_for) })
         };
@@ -99,32 +99,32 @@ mod tests {
 
     #[tokio::test]
     async fn equal_questions_are_asked_once() {
-        let (cache, asked) = (Cache::new(4), AtomicUsize::new(0));
+        let (cache, asked) = (AnswerCache::new(4), AtomicUsize::new(0));
         let get = |_| {
             cache.get_or_ask("key", async {
                 tokio::task::yield_now().await;
-                (asked.fetch_add(1, Ordering::SeqCst), GOOD_FOR)
+                (asked.fetch_add(1, Ordering::SeqCst), TTL)
             })
         };
         assert_eq!(futures::future::join_all((0..100).map(get)).await, vec![0; 100]);
     }
 
     #[tokio::test]
-    async fn whoever_gives_up_leaves_the_question_to_the_next() {
-        let cache = Cache::new(4);
+    async fn a_cancelled_caller_leaves_the_question_to_the_next() {
+        let cache = AnswerCache::new(4);
         let never = cache.get_or_ask("key", std::future::pending());
         assert!(tokio::time::timeout(Duration::from_millis(1), never).await.is_err());
-        assert_eq!(cache.get_or_ask("key", async { (7, GOOD_FOR) }).await, 7);
+        assert_eq!(cache.get_or_ask("key", async { (7, TTL) }).await, 7);
     }
 
     #[tokio::test]
     async fn it_never_grows_beyond_its_capacity() {
-        let cache = Cache::new(8);
+        let cache = AnswerCache::new(8);
         for key in 0..1000 {
-            cache.get_or_ask(key, async { ((), GOOD_FOR) }).await;
+            cache.get_or_ask(key, async { ((), TTL) }).await;
             assert!(cache.slots.lock().len() <= 8);
         }
-        // The youngest is there still.
+        // The newest is still cached.
         cache.get_or_ask(999, async { panic!("asked again") }).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Who a client certificate stands for.
+//! The user of a client certificate.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,35 +7,36 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Identity;
 
-/// Kubernetes puts everybody who has proved who they are into this group.
+/// Kubernetes adds every authenticated user to this group.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// The certificate can't stand for anybody.
+/// The certificate has no user.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidCertificateUser {
-    /// It can't be read.
-    #[error("the certificate can't be read: {0}")]
+    /// The certificate can't be parsed.
+    #[error("the certificate can't be parsed: {0}")]
     Unreadable(String),
-    /// There is no user name in it.
+    /// The certificate has no user name.
     #[error("the certificate's subject has no common name, which is the user name")]
     NoName,
 }
 
-/// Who a client certificate stands for, and for how long.
+/// The user of a client certificate, and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateUser {
-    /// Who.
+    /// The user.
     pub identity: Identity,
     /// The end of its validity, in seconds since the Unix epoch. A connection may outlive it.
     not_after: i64,
 }
 
 impl CertificateUser {
-    /// Reads `certificate`, whose signature has been checked: the subject's common name is the user, its organisations are the groups
-    /// (Kubernetes documentation, "X509 client certificates").
+    /// Returns the user of `certificate`, whose signature has been checked. The subject's common name is the user, its
+    /// organisations are the groups (Kubernetes documentation, "X509 client certificates").
     ///
     /// # Errors
-    /// When it can't be read, or names nobody.
+    ///
+    /// When it can't be parsed, or has no common name.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, InvalidCertificateUser> {
         let (_, parsed) = X509Certificate::from_der(certificate)
             .map_err(|error| InvalidCertificateUser::Unreadable(error.to_string()))?;
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_without_a_name_is_nobodys() {
+    fn a_certificate_without_a_name_has_no_user() {
         let shown = certificate(&[(DnType::OrganizationName, "sre")], 4000);
         assert!(matches!(CertificateUser::of(&shown), Err(InvalidCertificateUser::NoName)));
         let rubbish = CertificateDer::from(vec![1, 2, 3]);

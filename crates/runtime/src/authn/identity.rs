@@ -1,16 +1,16 @@
-//! Who somebody is.
+//! The identity of a caller.
 
 use std::collections::BTreeMap;
 
-/// Who somebody is, as Kubernetes sees it.
+/// The identity of a caller, as Kubernetes knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// User name, as in `system:serviceaccount:<namespace>:<name>`.
     pub user: String,
-    /// Unique id of the user, where there is one.
+    /// Unique ID of the user; `None` if it has none.
     pub uid: Option<String>,
     /// Groups.
     pub groups: Vec<String>,
-    /// What else an authenticator or authorizer of the API server put there.
+    /// Extra attributes of the API server's authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }

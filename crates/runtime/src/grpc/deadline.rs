@@ -7,7 +7,7 @@ use tonic::Status;
 
 const HEADER: &str = "grpc-timeout";
 
-/// How long the client waits, if it says so.
+/// Returns the client's timeout; `None` if there is no header.
 ///
 /// # Errors
 /// INVALID_ARGUMENT when the header is malformed.
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_fail(text in ".*") {
+        fn no_input_causes_a_panic(text in ".*") {
             let _ = parse(&text);
         }
     }

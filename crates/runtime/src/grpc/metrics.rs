@@ -1,4 +1,4 @@
-//! What is counted of gRPC requests.
+//! Metrics of gRPC requests.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,19 +9,19 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
-/// Stands for every method that there is not: clients must not be able to make labels.
+/// The label of unknown methods, because clients must not be able to create labels.
 const NO_METHOD: &str = "none";
 
-/// Requests by method and code, in flight, and how long they took. Clones share their figures.
+/// The number of requests, the requests in flight, and the duration of requests. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct GrpcMetrics {
-    requests: Family<Labels, Counter>,
+    requests: Family<GrpcRequestLabels, Counter>,
     pub(super) in_flight: Gauge,
     seconds: Family<[(&'static str, String); 1], Histogram>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct GrpcRequestLabels {
     method: String,
     code: String,
 }
@@ -53,14 +53,16 @@ impl GrpcMetrics {
             Code::Unimplemented => NO_METHOD,
             _ => path.trim_start_matches('/'),
         };
-        self.requests.get_or_create(&Labels { method: method.to_owned(), code: format!("{code:?}") }).inc();
+        self.requests
+            .get_or_create(&GrpcRequestLabels { method: method.to_owned(), code: format!("{code:?}") })
+            .inc();
         self.seconds.get_or_create(&[("method", method.to_owned())]).observe(seconds);
     }
 
-    /// A request that was refused before anybody looked at what it asks for.
+    /// Counts a request that was rejected before its method was looked up.
     pub(super) fn refused(&self, code: Code) {
         self.requests
-            .get_or_create(&Labels { method: NO_METHOD.to_owned(), code: format!("{code:?}") })
+            .get_or_create(&GrpcRequestLabels { method: NO_METHOD.to_owned(), code: format!("{code:?}") })
             .inc();
     }
 }

@@ -1,4 +1,4 @@
-//! The services of a port: ours, health and reflection.
+//! The services of a port, with health and reflection.
 
 use std::convert::Infallible;
 
@@ -11,14 +11,14 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::Service;
 
-use super::MAX_MESSAGE_BYTES;
+use super::limits::MAX_MESSAGE_BYTES;
 
-/// Reflection could not be set up: the descriptors are not those of a build of this program.
+/// Reflection can't be set up, because the descriptors are invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("could not read the descriptors of the gRPC services: {0}")]
 pub struct ServicesError(#[from] tonic_reflection::server::Error);
 
-/// A generated server, as in `LifecycleServer::new(..)`.
+/// A generated server, as from `LifecycleServer::new(..)`.
 pub trait Servable:
     Service<Request<Body>, Error = Infallible, Response: IntoResponse, Future: Send + 'static>
     + NamedService
@@ -39,8 +39,8 @@ impl<S> Servable for S where
 {
 }
 
-/// The services of a port. Health (`grpc.health.v1`) and reflection (`grpc.reflection.v1`) are always among them, and need no
-/// credentials: they tell what is public anyway.
+/// The services of a port. Health (`grpc.health.v1`) and reflection (`grpc.reflection.v1`) are always among them. They
+/// need no credentials, because their content is public.
 pub struct Services {
     routes: RoutesBuilder,
     health: HealthReporter,
@@ -48,7 +48,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// None yet but health and reflection over `descriptors`, an encoded `FileDescriptorSet`.
+    /// Returns health and reflection for `descriptors`, an encoded `FileDescriptorSet`.
     ///
     /// # Errors
     /// When `descriptors` can't be decoded.
@@ -73,19 +73,19 @@ impl Services {
         self
     }
 
-    pub(super) fn into_parts(self) -> (Routes, Health) {
-        (self.routes.routes().prepare(), Health { reporter: self.health, names: self.names })
+    pub(super) fn into_parts(self) -> (Routes, ServiceHealth) {
+        (self.routes.routes().prepare(), ServiceHealth { reporter: self.health, names: self.names })
     }
 }
 
-/// What clients are told about the health of the services.
-pub(super) struct Health {
+/// The health of the services.
+pub(super) struct ServiceHealth {
     reporter: HealthReporter,
     names: Vec<&'static str>,
 }
 
-impl Health {
-    /// From now on nothing is healthy.
+impl ServiceHealth {
+    /// Makes all services unhealthy.
     pub(super) async fn end(self) {
         for name in std::iter::once("").chain(self.names) {
             self.reporter.set_service_status(name, ServingStatus::NotServing).await;

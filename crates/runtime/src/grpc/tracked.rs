@@ -1,4 +1,4 @@
-//! The body of an answer, for as long as the request is in flight.
+//! The body of a response, while its request is in flight.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,9 +13,9 @@ use tonic::{Code, Status};
 
 use super::metrics::GrpcMetrics;
 
-/// A request in flight. When it is dropped the request has ended, and is counted with the last code that it was told; with none,
-/// it was cancelled.
-pub(super) struct InFlight {
+/// A request in flight. Its drop is the end of the request, which is counted with the last observed code. Without a
+/// code, the client has cancelled it.
+pub(super) struct RequestInFlight {
     path: String,
     metrics: GrpcMetrics,
     began: Instant,
@@ -23,41 +23,41 @@ pub(super) struct InFlight {
     _permit: OwnedSemaphorePermit,
 }
 
-impl InFlight {
+impl RequestInFlight {
     pub(super) fn new(path: String, metrics: GrpcMetrics, permit: OwnedSemaphorePermit) -> Self {
         metrics.in_flight.inc();
         Self { path, metrics, began: Instant::now(), code: Code::Cancelled, _permit: permit }
     }
 
-    pub(super) fn saw(&mut self, headers: &HeaderMap) {
+    pub(super) fn observe(&mut self, headers: &HeaderMap) {
         if let Some(status) = Status::from_header_map(headers) {
             self.code = status.code();
         }
     }
 }
 
-impl Drop for InFlight {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();
         self.metrics.ended(&self.path, self.code, self.began.elapsed().as_secs_f64());
     }
 }
 
-/// Passes the answer on. While it waits for more of it, the request's deadline or the server's end may end it. The default is the
-/// body of a refusal: nothing.
+/// Forwards the response. While it waits for the next message, the request's deadline or the stop of the server can end
+/// it. The default is the empty body of a rejected request.
 #[derive(Default)]
-pub(super) struct Tracked {
+pub(super) struct TrackedBody {
     inner: Option<tonic::body::Body>,
-    in_flight: Option<InFlight>,
+    in_flight: Option<RequestInFlight>,
     deadline: Option<Pin<Box<Sleep>>>,
     stop: CancellationToken,
     stopped: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-impl Tracked {
+impl TrackedBody {
     pub(super) fn new(
         inner: tonic::body::Body,
-        in_flight: InFlight,
+        in_flight: RequestInFlight,
         deadline: Option<tokio::time::Instant>,
         stop: CancellationToken,
     ) -> Self {
@@ -65,13 +65,13 @@ impl Tracked {
         Self { inner: Some(inner), in_flight: Some(in_flight), deadline, stop, stopped: None }
     }
 
-    fn saw(&mut self, trailers: &HeaderMap) {
+    fn observe(&mut self, trailers: &HeaderMap) {
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.saw(trailers);
+            in_flight.observe(trailers);
         }
     }
 
-    /// Why an answer that has nothing more to say now is to end.
+    /// Returns the status with which a response without a message to send ends.
     fn ends(&mut self, context: &mut Context<'_>) -> Poll<Status> {
         if let Some(deadline) = &mut self.deadline
             && deadline.as_mut().poll(context).is_ready()
@@ -83,11 +83,11 @@ impl Tracked {
         stopped
             .as_mut()
             .poll(context)
-            .map(|()| Status::unavailable("this replica is being stopped; connect again, to another"))
+            .map(|()| Status::unavailable("this replica is being stopped; connect to another one"))
     }
 }
 
-impl Body for Tracked {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -100,7 +100,7 @@ impl Body for Tracked {
         match Pin::new(inner).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(trailers) = frame.trailers_ref() {
-                    this.saw(trailers);
+                    this.observe(trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -110,7 +110,7 @@ impl Body for Tracked {
                     this.inner = None;
                     let mut trailers = HeaderMap::new();
                     status.add_header(&mut trailers)?;
-                    this.saw(&trailers);
+                    this.observe(&trailers);
                     Ok(Frame::trailers(trailers))
                 })
                 .map(Some),

@@ -1,4 +1,4 @@
-//! The connection.
+//! Connections to gRPC servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tonic::transport::{Channel, Endpoint};
 use super::trust::{InvalidTrust, Trust};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection over which nothing comes back for so long, while requests wait, is dead.
+/// A connection that answers no ping in this time, while requests wait, is closed.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A URL that is none of a gRPC server's.
+/// The URL of a gRPC server is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{url:?} must be https://<host>:<port>, without a path: {problem}")]
 pub struct InvalidEndpoint {
@@ -26,39 +26,39 @@ pub struct InvalidEndpoint {
     problem: String,
 }
 
-/// No connection.
+/// The connection to a gRPC server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Our side can't be set up.
+    /// The authorities or the client certificate can't be used.
     #[error(transparent)]
     Trust(#[from] InvalidTrust),
-    /// No TCP connection.
+    /// The TCP connection failed.
     #[error("could not connect to {address}: {source}")]
     Tcp {
         /// Host and port.
         address: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The server is not who it should be, speaks no TLS, or doesn't like us.
+    /// The server's certificate is not trusted, it has no TLS, or it rejects this client.
     #[error("the TLS handshake with {address} (expected name {name}) failed: {source}")]
     Tls {
         /// Host and port.
         address: String,
         /// The name that its certificate was checked for.
         name: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// It took too long.
-    #[error("{address} did not answer within {patience:?}")]
-    Slow {
+    /// The server did not answer in time.
+    #[error("{address} did not answer within {timeout:?}")]
+    TimedOut {
         /// Host and port.
         address: String,
         /// The time that it had.
-        patience: Duration,
+        timeout: Duration,
     },
-    /// Not a gRPC server.
+    /// The server does not offer HTTP/2.
     #[error("{address} speaks TLS but not HTTP/2 (ALPN h2), which gRPC needs")]
     NoHttp2 {
         /// Host and port.
@@ -74,15 +74,16 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads `https://<host>:<port>`.
+    /// Parses `https://<host>:<port>`.
     ///
     /// # Errors
+    ///
     /// When it is anything else.
     pub fn parse(url: &str) -> Result<Self, InvalidEndpoint> {
         let invalid = |problem: &str| InvalidEndpoint { url: url.to_owned(), problem: problem.to_owned() };
         let uri: Uri = url.parse().map_err(|error| invalid(&format!("{error}")))?;
         if uri.scheme_str() != Some("https") {
-            return Err(invalid("its scheme is not https; there is no other way than TLS"));
+            return Err(invalid("its scheme is not https, and TLS is required"));
         }
         let authority = uri.authority().ok_or_else(|| invalid("it has no host"))?;
         if authority.as_str().contains('@') {
@@ -98,7 +99,7 @@ impl Target {
         Ok(Self { host, port })
     }
 
-    /// As in `host:port`.
+    /// Returns `host:port`.
     #[must_use]
     pub fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -109,7 +110,7 @@ impl Target {
     }
 }
 
-/// How a server is reached.
+/// The address and the trust of a server.
 #[derive(Clone, Debug)]
 pub struct Connect {
     target: Target,
@@ -118,9 +119,11 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// To `https://<host>:<port>`, whose certificate must be for that host and signed by one of `trust`.
+    /// Connects to `https://<host>:<port>`. Its certificate must be for that host and signed by an authority in
+    /// `trust`.
     ///
     /// # Errors
+    ///
     /// When `url` is anything else.
     pub fn new(url: &str, trust: impl Into<Arc<Trust>>) -> Result<Self, InvalidEndpoint> {
         let target = Target::parse(url)?;
@@ -128,9 +131,10 @@ impl Connect {
         Ok(Self { target, name, trust: trust.into() })
     }
 
-    /// Expects a certificate for `name` instead; empty changes nothing.
+    /// Expects a certificate for `name` instead of the host; an empty `name` changes nothing.
     ///
     /// # Errors
+    ///
     /// When `name` is neither a DNS name nor an IP address.
     pub fn with_server_name(self, name: &str) -> Result<Self, InvalidEndpoint> {
         if name.is_empty() {
@@ -140,16 +144,17 @@ impl Connect {
         Ok(Self { name, ..self })
     }
 
-    /// A channel that connects when it is first used, and again whenever the connection is lost.
+    /// Returns a channel that connects when it is first used, and again when the connection is lost.
     ///
     /// # Errors
-    /// Never for what [`new`](Self::new) has accepted.
+    ///
+    /// Never for a URL that [`new`](Self::new) has accepted.
     pub fn lazy(&self) -> Result<Channel, InvalidEndpoint> {
         let authority = self.target.authority();
         let invalid = |error: String| InvalidEndpoint { url: authority.clone(), problem: error };
         let origin: Uri =
             format!("https://{authority}").parse().map_err(|error| invalid(format!("{error}")))?;
-        // The endpoint itself is plain: TLS is the connector's, which takes what the files say at that moment.
+        // The endpoint itself has no TLS: the connector does it, with the configuration of that moment.
         let endpoint = Endpoint::from_shared(format!("http://{authority}"))
             .map_err(|error| invalid(error.to_string()))?
             .origin(origin)
@@ -163,19 +168,11 @@ impl Connect {
         })))
     }
 
-    /// Connects once, to see whether there is a server: TCP, TLS, and HTTP/2 by ALPN.
-    ///
-    /// # Errors
-    /// When one of these fails, or all of it takes longer than `patience`.
-    pub async fn probe(&self, patience: Duration) -> Result<(), ConnectError> {
-        self.connect(patience).await.map(drop)
-    }
-
-    async fn connect(&self, patience: Duration) -> Result<TlsStream<TcpStream>, ConnectError> {
+    async fn connect(&self, timeout: Duration) -> Result<TlsStream<TcpStream>, ConnectError> {
         let address = self.target.authority();
-        match tokio::time::timeout(patience, self.handshake(&address)).await {
+        match tokio::time::timeout(timeout, self.handshake(&address)).await {
             Ok(result) => result,
-            Err(_) => Err(ConnectError::Slow { address, patience }),
+            Err(_) => Err(ConnectError::TimedOut { address, timeout }),
         }
     }
 

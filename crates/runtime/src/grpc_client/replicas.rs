@@ -1,4 +1,4 @@
-//! Several replicas of one server, any of which will do.
+//! Calls to any of several replicas of a server.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,21 +12,22 @@ use tonic::{Code, Status};
 
 use super::{Connect, InvalidEndpoint, Trust};
 
-/// The replicas of a server, each reached by a URL of its own. Clones share connections, and what they know of who answers.
+/// The replicas of a server, each with its own URL. Clones share connections, and the replica that is called first.
 ///
-/// With one URL, that of a Service for example, this is a channel like any other.
+/// With one URL, for example that of a Service, this is a channel like any other.
 #[derive(Clone, Debug)]
 pub struct Replicas {
     channels: Arc<[Channel]>,
-    /// Who answered last is asked first: one that is away costs its time once, not every time.
+    /// The replica that answered last is called first, so that one that is down does not delay every call.
     first: Arc<AtomicUsize>,
 }
 
 impl Replicas {
-    /// The replicas at `urls` (see [`Connect::new`]), all of which are believed by the same `trust`.
+    /// The replicas at `urls` (see [`Connect::new`]), with the same `trust`.
     ///
     /// # Errors
-    /// When there is none, or a URL is none of a gRPC server's.
+    ///
+    /// When there is no URL, or one is invalid.
     pub fn new(urls: &[String], trust: Trust) -> Result<Self, InvalidEndpoint> {
         let trust = Arc::new(trust);
         if urls.is_empty() {
@@ -41,19 +42,22 @@ impl Replicas {
         Self { channels: [channel].into(), first: Arc::default() }
     }
 
-    /// Makes `call` of one replica after the other until one answers; an error that it gives by itself is an answer. The next is asked
-    /// when the one before is away, or has not answered in an equal share of the `patience` that is left; a slow one may still answer
-    /// until all of that is over. What is called must be idempotent: several replicas may do it, at the same time.
+    /// Calls one replica after the other until one answers. An error that the server itself returns is an answer.
+    ///
+    /// The next replica is called when the previous one is down, or has not answered in an equal share of the remaining
+    /// `timeout`. A slow one may still answer until the `timeout` has passed. The call must be idempotent, because
+    /// several replicas may execute it at the same time.
     ///
     /// # Errors
-    /// The answer, if it is an error; the last failure, when nobody answers.
-    pub async fn ask<T, F>(&self, patience: Duration, call: impl Fn(Channel) -> F) -> Result<T, Status>
+    ///
+    /// The answer, if it is an error; the last failure, if no replica answers.
+    pub async fn ask<T, F>(&self, timeout: Duration, call: impl Fn(Channel) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let end = tokio::time::Instant::now() + patience;
+        let end = tokio::time::Instant::now() + timeout;
         let (count, first) = (self.channels.len(), self.first.load(Ordering::Relaxed));
-        let mut last = Status::unavailable("nobody was asked");
+        let mut last = Status::unavailable("no replica was called");
         let mut open = FuturesUnordered::new();
         for tried in 0..count {
             let place = (first + tried) % count;
@@ -65,7 +69,7 @@ impl Replicas {
             let until = if is_last { end } else { now + share };
             loop {
                 match tokio::time::timeout_at(until, open.next()).await {
-                    Ok(Some((_, Err(status)))) if is_away(&status) => last = status,
+                    Ok(Some((_, Err(status)))) if is_down(&status) => last = status,
                     Ok(Some((place, answer))) => {
                         self.first.store(place, Ordering::Relaxed);
                         return answer;
@@ -85,8 +89,8 @@ impl Replicas {
     }
 }
 
-/// Whether `status` says that the server can't be reached or can't serve, so that another one may. What breaks on the way has a source.
-fn is_away(status: &Status) -> bool {
+/// True if the server can't be reached or can't serve, so that another one may. Errors of the connection have a source.
+fn is_down(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled)
         || status.source().is_some()
 }
@@ -96,19 +100,19 @@ mod tests {
     use super::*;
     use parking_lot::Mutex;
 
-    /// Each test that has somebody not answer waits for it.
-    const PATIENCE: Duration = Duration::from_millis(200);
+    /// Tests in which a replica does not answer wait this long.
+    const TIMEOUT: Duration = Duration::from_millis(200);
 
     fn replicas(count: usize) -> Replicas {
         let urls: Vec<String> = (1..=count).map(|port| format!("https://127.0.0.1:{port}")).collect();
         Replicas::new(&urls, Trust::pem("")).unwrap()
     }
 
-    /// What each call in turn gives; `None` is never an answer.
+    /// Calls with these answers in turn; `None` never answers.
     async fn ask(replicas: &Replicas, answers: &[Option<Result<u8, Status>>]) -> (Result<u8, Status>, usize) {
         let calls = Mutex::new(answers.iter());
-        let answer = replicas.ask(PATIENCE, |_| {
-            let answer = calls.lock().next().expect("nobody else is asked").clone();
+        let answer = replicas.ask(TIMEOUT, |_| {
+            let answer = calls.lock().next().expect("no other replica is called").clone();
             async move {
                 match answer {
                     Some(answer) => answer,
@@ -122,28 +126,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_is_asked_when_one_is_away() {
-        let away = || Some(Err(Status::unavailable("no connection")));
-        let (answer, left) = ask(&replicas(3), &[away(), None, Some(Ok(3)), Some(Ok(4))]).await;
+    async fn the_next_is_called_when_one_is_down() {
+        let down = || Some(Err(Status::unavailable("no connection")));
+        let (answer, left) = ask(&replicas(3), &[down(), None, Some(Ok(3)), Some(Ok(4))]).await;
         assert_eq!((answer.unwrap(), left), (3, 1));
-        let (answer, _) = ask(&replicas(2), &[away(), None]).await;
+        let (answer, _) = ask(&replicas(2), &[down(), None]).await;
         assert_eq!(answer.unwrap_err().code(), Code::DeadlineExceeded);
-        let (answer, _) = ask(&replicas(1), &[away()]).await;
+        let (answer, _) = ask(&replicas(1), &[down()]).await;
         assert_eq!(answer.unwrap_err().message(), "no connection");
     }
 
     #[tokio::test]
-    async fn one_that_is_slow_may_still_answer_when_the_next_was_asked() {
-        let (calls, next_is_asked) = (AtomicUsize::new(0), tokio::sync::Notify::new());
+    async fn a_slow_one_may_still_answer_after_the_next_was_called() {
+        let (calls, next_is_called) = (AtomicUsize::new(0), tokio::sync::Notify::new());
         let replicas = replicas(2);
-        let answer = replicas.ask(PATIENCE, |_| {
-            let (call, next_is_asked) = (calls.fetch_add(1, Ordering::Relaxed), &next_is_asked);
+        let answer = replicas.ask(TIMEOUT, |_| {
+            let (call, next_is_called) = (calls.fetch_add(1, Ordering::Relaxed), &next_is_called);
             async move {
                 if call == 0 {
-                    next_is_asked.notified().await;
+                    next_is_called.notified().await;
                     return Ok(call);
                 }
-                next_is_asked.notify_one();
+                next_is_called.notify_one();
                 std::future::pending().await
             }
         });
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_answered_last_is_asked_first_and_none_gets_all_the_time() {
+    async fn the_one_that_answered_last_is_called_first_and_none_gets_all_the_time() {
         let replicas = replicas(2);
         let (answer, _) = ask(&replicas, &[None, Some(Ok(2))]).await;
         assert_eq!((answer.unwrap(), replicas.first.load(Ordering::Relaxed)), (2, 1));
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_a_url_is_refused() {
+    async fn an_invalid_url_is_rejected() {
         assert!(Replicas::new(&[], Trust::pem("")).is_err());
         assert!(Replicas::new(&["https://a:1".to_owned(), "b".to_owned()], Trust::pem("")).is_err());
     }

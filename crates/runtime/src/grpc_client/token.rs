@@ -1,4 +1,4 @@
-//! The token that we show.
+//! The bearer token of a client.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,21 +10,21 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-use crate::tls::Stamp;
+use crate::tls::FileVersion;
 
-/// How long a look at the file is good for.
+/// The file is checked for changes at most once in this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Puts `authorization: Bearer <token>` on every request. The token's file is read again when it changes (the kubelet renews a
-/// service account's token at 80 % of its life). Clones share what was read.
+/// Adds `authorization: Bearer <token>` to every request. The token's file is read again when it changes (the kubelet
+/// renews a service account's token at 80 % of its lifetime). Clones share the token.
 #[derive(Clone)]
 pub struct BearerToken {
     path: PathBuf,
-    state: Arc<Mutex<Option<Seen>>>,
+    state: Arc<Mutex<Option<ReadToken>>>,
 }
 
-struct Seen {
-    stamp: Option<Stamp>,
+struct ReadToken {
+    version: Option<FileVersion>,
     looked: Instant,
     header: MetadataValue<Ascii>,
 }
@@ -36,16 +36,17 @@ impl std::fmt::Debug for BearerToken {
 }
 
 impl BearerToken {
-    /// The token in the file `path`, which need not be there yet.
+    /// The token in the file `path`, which need not exist yet.
     #[must_use]
     pub fn from_file(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), state: Arc::default() }
     }
 
-    /// The value of the header now.
+    /// Returns the value of the header.
     ///
     /// # Errors
-    /// UNAUTHENTICATED when the file can't be read, or holds no token.
+    ///
+    /// UNAUTHENTICATED when the file can't be read, or has no token.
     pub fn header(&self) -> Result<MetadataValue<Ascii>, Status> {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -54,19 +55,19 @@ impl BearerToken {
                 return Ok(seen.header.clone());
             }
             seen.looked = now;
-            let stamp = Stamp::of(&self.path);
-            if stamp == seen.stamp {
+            let version = FileVersion::of(&self.path);
+            if version == seen.version {
                 return Ok(seen.header.clone());
             }
         }
-        let stamp = Stamp::of(&self.path);
+        let version = FileVersion::of(&self.path);
         match (self.read(), state.as_ref()) {
             (Ok(header), _) => {
-                *state = Some(Seen { stamp, looked: now, header: header.clone() });
+                *state = Some(ReadToken { version, looked: now, header: header.clone() });
                 Ok(header)
             }
             (Err(error), Some(seen)) => {
-                tracing::warn!("the old token is still sent: {}", error.message());
+                tracing::warn!("the new token is not used, the old one is still sent: {}", error.message());
                 Ok(seen.header.clone())
             }
             (Err(error), None) => Err(error),
@@ -82,10 +83,10 @@ impl BearerToken {
         if token.is_empty() {
             return Err(Status::unauthenticated(format!("the file {path:?} of the token to send is empty")));
         }
-        let mut header: MetadataValue<Ascii> = format!("Bearer {token}")
-            .parse()
-            .map_err(|_| Status::unauthenticated(format!("what is in {path:?} can't be sent as a token")))?;
-        // Keeps it out of HTTP/2's table of repeated headers, and of debug output.
+        let mut header: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| {
+            Status::unauthenticated(format!("the content of {path:?} can't be sent as a token"))
+        })?;
+        // Keeps the token out of the header table of HTTP/2 and of debug output.
         header.set_sensitive(true);
         Ok(header)
     }

@@ -1,4 +1,4 @@
-//! The candidate: watches the lease, and writes it when [`decide`] says so.
+//! The candidate: watches the Lease, and writes it when [`decide`] says so.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::decide::{Action, Observed, Write, decide};
-use super::{GRPC_ADDRESS, LeaseParams};
+use super::decide::{LeaseAction, LeaseWrite, ObservedLease, decide};
+use super::params::{GRPC_ADDRESS, LeaseParams};
 
-/// Pause after a write that failed; the watch may end it sooner.
-const RETRY: Duration = Duration::from_millis(500);
-/// What letting go may take of the time that a process has to end.
-const RELEASE: Duration = Duration::from_secs(2);
+/// The delay after a write that failed. The watch may end it sooner.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The release of the Lease may take this much of the time that a process has to end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Candidate {
     leases: Api<Lease>,
     params: LeaseParams,
     leads: watch::Sender<bool>,
     holder_address: watch::Sender<Option<String>>,
-    observed: Option<Observed>,
-    /// Whether `observed` is known: before the first list, no lease seen doesn't mean that there is none.
+    observed: Option<ObservedLease>,
+    /// True after the first list. Before it, `None` in `observed` does not mean that there is no Lease.
     synced: bool,
-    /// Whether the list that is coming in has shown the lease.
+    /// True if the list that is being received contains the Lease.
     listed: bool,
     renewed: Option<Instant>,
     retry_at: Option<Instant>,
@@ -60,23 +60,23 @@ impl Candidate {
         let mut events = watcher(self.leases.clone(), ours).default_backoff().boxed();
         while !stop.is_cancelled() {
             let wake = match self.next() {
-                Action::StepDown => {
-                    self.step_down("the lease was not renewed in time, or is not ours any more");
+                LeaseAction::StepDown => {
+                    self.step_down("the Lease was not renewed in time, or has another holder");
                     continue;
                 }
-                Action::Write(write) => {
+                LeaseAction::LeaseWrite(write) => {
                     self.write(&write).await;
                     continue;
                 }
-                Action::Wait(until) => until,
+                LeaseAction::Wait(until) => until,
             };
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep_until(wake) => {}
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.saw(event),
+                    Some(Ok(event)) => self.handle(event),
                     Some(Err(error)) => {
-                        tracing::warn!(lease = self.params.name, "could not watch the lease, trying again: {error}");
+                        tracing::warn!(lease = self.params.name, "could not watch the Lease, trying again: {error}");
                     }
                     None => break,
                 },
@@ -85,20 +85,20 @@ impl Candidate {
         self.release().await;
     }
 
-    fn next(&self) -> Action {
+    fn next(&self) -> LeaseAction {
         let now = Instant::now();
         if !self.synced {
-            return Action::Wait(now + self.params.duration);
+            return LeaseAction::Wait(now + self.params.duration);
         }
         let action = decide(self.observed.as_ref(), self.renewed, now, &self.params);
         match (action, self.retry_at) {
-            // A write that failed waits a little; stepping down never does.
-            (Action::Write(_), Some(retry_at)) if now < retry_at => Action::Wait(retry_at),
+            // A write is delayed after a failure; stepping down never is.
+            (LeaseAction::LeaseWrite(_), Some(retry_at)) if now < retry_at => LeaseAction::Wait(retry_at),
             (action, _) => action,
         }
     }
 
-    fn saw(&mut self, event: watcher::Event<Lease>) {
+    fn handle(&mut self, event: watcher::Event<Lease>) {
         match event {
             watcher::Event::Init => self.listed = false,
             watcher::Event::InitApply(lease) => {
@@ -120,50 +120,50 @@ impl Candidate {
         let spec = lease.spec.as_ref();
         let seconds =
             spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
-        let seen = Observed {
+        let seen = ObservedLease {
             holder: spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default(),
             version: lease.metadata.resource_version.clone().unwrap_or_default(),
             duration: seconds.map_or(self.params.duration, Duration::from_secs),
             transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or_default(),
             at: Instant::now(),
         };
-        // The watch also brings what our own writes have already answered, maybe late.
+        // The watch also reports this replica's own writes, maybe late.
         let known = self.observed.as_ref();
         if known.is_some_and(|known| seen.is_older_than(known) || seen.version == known.version) {
             return;
         }
         if known.is_none_or(|known| known.holder != seen.holder) {
-            // Whatever made the last write fail, this is a new situation.
+            // The reason for which the last write failed may be gone.
             self.retry_at = None;
         }
         let address =
             lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GRPC_ADDRESS));
-        self.tell_address(address.filter(|_| !seen.holder.is_empty()).cloned());
+        self.publish_address(address.filter(|_| !seen.holder.is_empty()).cloned());
         self.observed = Some(seen);
     }
 
     fn observe_none(&mut self) {
         self.observed = None;
-        self.tell_address(None);
+        self.publish_address(None);
     }
 
-    fn tell_address(&self, address: Option<String>) {
-        self.holder_address.send_if_modified(|told| {
-            let changes = *told != address;
-            *told = address;
+    fn publish_address(&self, address: Option<String>) {
+        self.holder_address.send_if_modified(|known| {
+            let changes = *known != address;
+            *known = address;
             changes
         });
     }
 
-    async fn write(&mut self, write: &Write) {
+    async fn write(&mut self, write: &LeaseWrite) {
         let started = Instant::now();
         // The leader must not wait for an answer longer than it may lead.
-        let patience = match self.renewed {
+        let remaining = match self.renewed {
             Some(renewed) => (renewed + self.params.renew_deadline()).saturating_duration_since(started),
             None => self.params.renew_every(),
         };
-        let result = timeout(patience.min(self.params.renew_every()), self.call(write)).await;
-        self.retry_at = Some(Instant::now() + RETRY.min(self.params.renew_every() / 4));
+        let result = timeout(remaining.min(self.params.renew_every()), self.call(write)).await;
+        self.retry_at = Some(Instant::now() + RETRY_DELAY.min(self.params.renew_every() / 4));
         match result {
             Ok(Ok(lease)) => {
                 self.observe(&lease);
@@ -173,15 +173,15 @@ impl Candidate {
                     tracing::info!(lease = self.params.name, identity = self.params.identity, "leading");
                 }
             }
-            // Somebody was faster, or has only touched the object: read it, in case that the watch is late.
+            // Another writer was faster. Read the Lease, because the watch may be late.
             Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_already_exists() => {
                 self.read_again().await;
             }
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.params.name, "could not write the lease, trying again: {error}");
+                tracing::warn!(lease = self.params.name, "could not write the Lease, trying again: {error}");
             }
             Err(_) => {
-                tracing::warn!(lease = self.params.name, "no answer to a write of the lease, trying again");
+                tracing::warn!(lease = self.params.name, "no answer to a write of the Lease, trying again");
             }
         }
     }
@@ -190,19 +190,19 @@ impl Candidate {
         match timeout(self.params.renew_every() / 2, self.leases.get_opt(&self.params.name)).await {
             Ok(Ok(Some(lease))) => self.observe(&lease),
             Ok(Ok(None)) => self.observe_none(),
-            Ok(Err(error)) => tracing::warn!(lease = self.params.name, "could not read the lease: {error}"),
-            Err(_) => tracing::warn!(lease = self.params.name, "no answer to a read of the lease"),
+            Ok(Err(error)) => tracing::warn!(lease = self.params.name, "could not read the Lease: {error}"),
+            Err(_) => tracing::warn!(lease = self.params.name, "no answer to a read of the Lease"),
         }
     }
 
-    async fn call(&self, write: &Write) -> kube::Result<Lease> {
-        let (now, seconds) = (MicroTime(Timestamp::now()), self.params.wire_seconds());
+    async fn call(&self, write: &LeaseWrite) -> kube::Result<Lease> {
+        let (now, seconds) = (MicroTime(Timestamp::now()), self.params.duration_seconds());
         let (version, transitions) = match &self.observed {
             Some(observed) => (observed.version.as_str(), observed.transitions),
             None => ("", 0),
         };
         match write {
-            Write::Create => {
+            LeaseWrite::Create => {
                 let spec = LeaseSpec {
                     holder_identity: Some(self.params.identity.clone()),
                     lease_duration_seconds: Some(seconds),
@@ -219,16 +219,16 @@ impl Candidate {
                 };
                 self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
             }
-            Write::Acquire => {
+            LeaseWrite::Acquire => {
                 let spec = json!({
                     "holderIdentity": self.params.identity, "leaseDurationSeconds": seconds,
                     "acquireTime": now, "renewTime": now, "leaseTransitions": transitions.saturating_add(1),
                 });
-                // Null takes away the address of the holder before.
+                // Null removes the address of the previous holder.
                 let annotations = json!({ GRPC_ADDRESS: self.params.address });
                 self.patch(json!({"resourceVersion": version, "annotations": annotations}), spec).await
             }
-            Write::Renew => {
+            LeaseWrite::Renew => {
                 let spec = json!({"renewTime": now, "leaseDurationSeconds": seconds});
                 self.patch(json!({"resourceVersion": version}), spec).await
             }
@@ -243,31 +243,31 @@ impl Candidate {
     fn step_down(&mut self, why: &str) {
         self.renewed = None;
         if self.leads.send_replace(false) {
-            tracing::warn!(lease = self.params.name, "leading no more: {why}");
+            tracing::warn!(lease = self.params.name, "stopped leading: {why}");
         }
     }
 
     async fn release(mut self) {
         self.leads.send_replace(false);
-        match timeout(RELEASE, self.empty_holder()).await {
-            Ok(Ok(true)) => tracing::info!(lease = self.params.name, "let go of the lease"),
+        match timeout(RELEASE_TIMEOUT, self.empty_holder()).await {
+            Ok(Ok(true)) => tracing::info!(lease = self.params.name, "released the Lease"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
                 tracing::warn!(
                     lease = self.params.name,
-                    "could not let go of the lease, it runs out by itself: {error}"
+                    "could not release the Lease, it expires by itself: {error}"
                 );
             }
             Err(_) => {
                 tracing::warn!(
                     lease = self.params.name,
-                    "no answer to letting go of the lease, it runs out by itself"
+                    "no answer to the release of the Lease, it expires by itself"
                 );
             }
         }
     }
 
-    /// Whether there was something to let go of.
+    /// Removes this replica as the holder. Returns false if it was not the holder.
     async fn empty_holder(&mut self) -> kube::Result<bool> {
         loop {
             let Some(held) = self.observed.as_ref().filter(|lease| lease.holder == self.params.identity)

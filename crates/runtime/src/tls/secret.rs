@@ -1,179 +1,185 @@
-//! A Secret of the API server, kept as files.
+//! The Secret with a service's certificate, followed by a watch.
 //!
-//! A mounted Secret would do the same, but the kubelet brings a change only after up to a minute and a half, which is long for a
-//! certificate that is to be replaced now; and a pod that mounts a Secret which is still to be made doesn't start.
+//! A mounted Secret would do too, but the kubelet updates its files up to a minute and a half late. That is long for a
+//! certificate that must be replaced now. And a pod that mounts a Secret which does not exist yet does not start.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// What is kept of it.
-const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
-/// Leads to the folder of the version that counts.
-const CURRENT: &str = "..data";
+use super::pem::Pem;
 
-/// Keeps the files `tls.crt`, `tls.key` and `ca.crt` of `folder` as the Secret `name` has them, until `stop`. Returns once they are
-/// there: if there is no such Secret yet, that is when there is one.
-///
-/// All files change at the same moment, as those of a mounted Secret do. A Secret that lacks one of them changes nothing, nor does
-/// one that is deleted.
-///
-/// # Errors
-///
-/// When the folder can't be written to, or `stop` comes first.
-pub async fn keep_as_files(
-    client: Client,
-    namespace: &str,
-    name: &str,
-    folder: &Path,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let api: Api<Secret> = Api::namespaced(client, namespace);
-    let mut kept = Kept { name: format!("{namespace}/{name}"), folder: folder.to_owned(), last: None };
-    let mut changes = Box::pin(watcher::watch_object(api, name).default_backoff());
-    loop {
-        match stop.run_until_cancelled(changes.next()).await.flatten() {
-            Some(found) => {
-                if kept.take(found)? {
-                    break;
-                }
-            }
-            None => bail!("stopped while waiting for Secret {}", kept.name),
-        }
-    }
-    tokio::spawn(async move {
-        while let Some(found) = stop.run_until_cancelled(changes.next()).await.flatten() {
-            if let Err(error) = kept.take(found) {
-                tracing::error!("the files stay as they are: {error:#}");
-            }
-        }
-    });
-    Ok(())
+/// The keys of the Secret that are read, all of which it must have.
+const KEYS: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
+
+/// The last complete version of a Secret; nothing until [`follow`](Self::follow) has read one. Clones share it.
+#[derive(Clone, Default)]
+pub struct CertificateSecret {
+    latest: Arc<Mutex<Option<Arc<SecretPem>>>>,
 }
 
-struct Kept {
+/// The contents of a Secret, all of the same version.
+pub(super) struct SecretPem {
+    /// `namespace/name`.
     name: String,
-    folder: PathBuf,
-    last: Option<[Vec<u8>; 3]>,
+    version: u64,
+    contents: [Vec<u8>; 3],
 }
 
-impl Kept {
-    /// Gives whether the files are there.
-    fn take(&mut self, found: Result<Option<Secret>, watcher::Error>) -> anyhow::Result<bool> {
-        let name = &self.name;
-        let secret = match found {
-            Ok(Some(secret)) => secret,
-            Ok(None) => {
-                tracing::warn!(
-                    "there is no Secret {name}; waiting for it to be made, by the lifecycle-controller (--certificates) or cert-manager"
-                );
-                return Ok(self.last.is_some());
+impl SecretPem {
+    pub(super) fn certificate(&self) -> Pem {
+        self.pem(0)
+    }
+
+    pub(super) fn key(&self) -> Pem {
+        self.pem(1)
+    }
+
+    pub(super) fn authorities(&self) -> Pem {
+        self.pem(2)
+    }
+
+    fn pem(&self, index: usize) -> Pem {
+        let origin = format!("{} of Secret {}", KEYS[index], self.name);
+        Pem { origin, bytes: self.contents[index].clone() }
+    }
+}
+
+impl fmt::Debug for CertificateSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the key.
+        f.debug_struct("CertificateSecret").field("version", &self.version()).finish()
+    }
+}
+
+impl CertificateSecret {
+    pub(super) fn latest(&self) -> Option<Arc<SecretPem>> {
+        self.latest.lock().clone()
+    }
+
+    pub(super) fn version(&self) -> Option<u64> {
+        self.latest.lock().as_ref().map(|latest| latest.version)
+    }
+
+    /// Watches the Secret `name` until `stop`. Returns once a complete version was read, so it waits for a Secret that
+    /// does not exist yet.
+    ///
+    /// A Secret that is deleted or lacks `tls.crt`, `tls.key` or `ca.crt` changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When `stop` comes before the first complete version.
+    pub async fn follow(
+        &self,
+        client: Client,
+        namespace: &str,
+        name: &str,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let api: Api<Secret> = Api::namespaced(client, namespace);
+        let full_name = format!("{namespace}/{name}");
+        let mut changes = Box::pin(watcher::watch_object(api, name).default_backoff());
+        loop {
+            match stop.run_until_cancelled(changes.next()).await.flatten() {
+                Some(found) => {
+                    if self.observe(&full_name, found) {
+                        break;
+                    }
+                }
+                None => bail!("stopped while waiting for Secret {full_name}"),
             }
-            Err(error) => {
-                tracing::warn!("could not read Secret {name}, tried again: {error}");
-                return Ok(self.last.is_some());
+        }
+        let secret = self.clone();
+        tokio::spawn(async move {
+            while let Some(found) = stop.run_until_cancelled(changes.next()).await.flatten() {
+                secret.observe(&full_name, found);
             }
-        };
+        });
+        Ok(())
+    }
+
+    /// Stores a new version. Returns true if there is one, be it this one or an earlier one.
+    fn observe(&self, name: &str, found: Result<Option<Secret>, watcher::Error>) -> bool {
+        match found {
+            Ok(Some(secret)) => self.store(name, secret),
+            Ok(None) => tracing::warn!(
+                "Secret {name} does not exist; waiting for the lifecycle-controller (--certificates) or cert-manager"
+            ),
+            Err(error) => tracing::warn!("could not watch Secret {name}, trying again: {error}"),
+        }
+        self.latest.lock().is_some()
+    }
+
+    fn store(&self, name: &str, secret: Secret) {
         let mut data = secret.data.unwrap_or_default();
         let mut missing = Vec::new();
-        let contents = FILES.map(|file| {
-            let ByteString(content) = data.remove(file).unwrap_or_default();
+        let contents = KEYS.map(|key| {
+            let ByteString(content) = data.remove(key).unwrap_or_default();
             if content.is_empty() {
-                missing.push(file);
+                missing.push(key);
             }
             content
         });
         if !missing.is_empty() {
-            tracing::warn!("Secret {name} lacks {}; waiting for it", missing.join(", "));
-        } else if self.last.as_ref() != Some(&contents) {
-            write(&self.folder, &contents)
-                .with_context(|| format!("write Secret {name} to {}", self.folder.display()))?;
-            self.last = Some(contents);
+            return tracing::warn!("Secret {name} lacks {}; waiting for it", missing.join(", "));
         }
-        Ok(self.last.is_some())
+        let mut latest = self.latest.lock();
+        let version = match &*latest {
+            // A write that changes only metadata is no new version.
+            Some(latest) if latest.contents == contents => return,
+            Some(latest) => latest.version + 1,
+            None => 1,
+        };
+        *latest = Some(Arc::new(SecretPem { name: name.to_owned(), version, contents }));
     }
-}
-
-/// In the way of the kubelet: a new folder for the new version, to which the link `..data` is then turned.
-fn write(folder: &Path, contents: &[Vec<u8>; 3]) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let version = format!("..{:016x}", fastrand::u64(..));
-    let path = folder.join(&version);
-    DirBuilder::new().mode(0o700).create(&path)?;
-    for (file, content) in FILES.iter().zip(contents) {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path.join(file))?;
-        file.write_all(content)?;
-    }
-    let turned = folder.join(format!("{version}.link"));
-    symlink(&version, &turned)?;
-    fs::rename(&turned, folder.join(CURRENT))?;
-    for file in FILES {
-        let link = folder.join(file);
-        match symlink(Path::new(CURRENT).join(file), &link) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-    }
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let is_old =
-            name.to_str().is_some_and(|name| name.starts_with("..") && name != CURRENT && name != version);
-        if is_old {
-            fs::remove_dir_all(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn secret(certificate: &str, key: &str) -> Secret {
+    pub(in crate::tls) fn secret(certificate: &str, key: &str) -> Secret {
         let authority = ByteString(b"authority".to_vec());
         let [certificate, key] = [certificate, key].map(|text| ByteString(text.as_bytes().to_vec()));
         let data = json!({"tls.crt": certificate, "tls.key": key, "ca.crt": authority});
         serde_json::from_value(json!({"metadata": {}, "data": data})).unwrap()
     }
 
+    impl CertificateSecret {
+        pub(in crate::tls) fn update(&self, certificate: &str, key: &str) -> bool {
+            self.observe("ns/a", Ok(Some(secret(certificate, key))))
+        }
+    }
+
     #[test]
-    fn all_files_change_at_once_and_only_for_better_ones() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tls");
-        let mut kept = Kept { name: "ns/a".to_owned(), folder: path.clone(), last: None };
-        assert!(!kept.take(Ok(None)).unwrap());
-        assert!(!kept.take(Ok(Some(secret("one", "")))).unwrap(), "half a Secret");
-        assert!(!path.exists());
-        let content = |file: &str| fs::read_to_string(path.join(file)).unwrap();
-        for (certificate, key) in [("one", "first"), ("two", "second")] {
-            assert!(kept.take(Ok(Some(secret(certificate, key)))).unwrap());
-            assert_eq!(
-                [content("tls.crt"), content("tls.key"), content("ca.crt")],
-                [certificate, key, "authority"]
-            );
+    fn all_keys_change_at_once_and_only_for_complete_ones() {
+        let watched = CertificateSecret::default();
+        assert!(!watched.observe("ns/a", Ok(None)));
+        assert!(!watched.update("one", ""), "half a Secret");
+        assert!(watched.latest().is_none() && watched.version().is_none());
+        for (certificate, key, version) in [("one", "first", 1), ("two", "second", 2)] {
+            assert!(watched.update(certificate, key));
+            let latest = watched.latest().unwrap();
+            let pem = [latest.certificate(), latest.key(), latest.authorities()];
+            let texts = pem.each_ref().map(|pem| String::from_utf8(pem.bytes.clone()).unwrap());
+            assert_eq!(texts, [certificate, key, "authority"]);
+            assert_eq!(pem[1].origin, "tls.key of Secret ns/a");
+            assert_eq!(watched.version(), Some(version));
         }
-        let mode = |file: &str| fs::metadata(path.join(file)).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode("tls.key"), 0o600);
-        let version = fs::read_link(path.join(CURRENT)).unwrap();
         for nothing in [None, Some(secret("", "")), Some(secret("two", "second"))] {
-            assert!(kept.take(Ok(nothing)).unwrap());
+            assert!(watched.observe("ns/a", Ok(nothing)));
         }
-        assert_eq!(fs::read_link(path.join(CURRENT)).unwrap(), version, "nothing was written");
-        let entries = fs::read_dir(&path).unwrap().count();
-        assert_eq!(entries, FILES.len() + 2, "only the last version is kept");
+        assert_eq!(watched.version(), Some(2), "nothing changed");
+        assert!(!format!("{watched:?}").contains("second"), "no keys in logs");
     }
 }

@@ -1,4 +1,4 @@
-//! Asks a TLS server of our own whether it serves.
+//! Checks whether the process's own TLS server serves.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,56 +12,56 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::Certificates;
+use super::ServingCertificate;
 
-/// The server did not serve.
+/// The server does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfCheckError {
-    /// No TCP connection, no handshake, or it broke off.
+    /// The TCP connection or the TLS handshake failed, or the connection ended.
     #[error("could not talk to our own TLS port {address}: {source}")]
     Talk {
         /// The port.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// It took too long.
-    #[error("our own TLS port {address} did not answer within {patience:?}")]
-    Slow {
+    /// The server did not answer in time.
+    #[error("our own TLS port {address} did not answer within {timeout:?}")]
+    TimedOut {
         /// The port.
         address: SocketAddr,
         /// The time that it had.
-        patience: Duration,
+        timeout: Duration,
     },
-    /// Something else listens there.
+    /// Another process listens on the port.
     #[error("our own TLS port {address} answers with something that is not HTTP/1.1")]
     NotHttp {
         /// The port.
         address: SocketAddr,
     },
-    /// TLS could not be set up.
+    /// TLS can't be set up.
     #[error("could not set up a TLS client: {0}")]
     Setup(#[from] rustls::Error),
 }
 
-/// Makes a TLS connection to the server at `bound`, which must show the certificate of `certificates`, and gets any HTTP answer.
+/// Connects to the server at `bound` by TLS, checks that it shows `certificate`, and waits for any HTTP response.
 ///
 /// # Errors
 ///
-/// When one of these fails, or all of it takes longer than `patience`.
+/// When one of these fails, or takes longer than `timeout`.
 pub async fn self_check(
     bound: SocketAddr,
-    certificates: &Arc<Certificates>,
-    patience: Duration,
+    certificate: &Arc<ServingCertificate>,
+    timeout: Duration,
 ) -> Result<(), SelfCheckError> {
     let address = reachable(bound);
-    match tokio::time::timeout(patience, ask(address, certificates)).await {
+    match tokio::time::timeout(timeout, ask(address, certificate)).await {
         Ok(result) => result,
-        Err(_) => Err(SelfCheckError::Slow { address, patience }),
+        Err(_) => Err(SelfCheckError::TimedOut { address, timeout }),
     }
 }
 
-/// A server bound to all addresses is asked over loopback.
+/// Returns the address to connect to: the loopback address for a server that listens on all addresses.
 fn reachable(bound: SocketAddr) -> SocketAddr {
     let ip = match bound.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -71,11 +71,11 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, bound.port())
 }
 
-async fn ask(address: SocketAddr, certificates: &Arc<Certificates>) -> Result<(), SelfCheckError> {
+async fn ask(address: SocketAddr, certificate: &Arc<ServingCertificate>) -> Result<(), SelfCheckError> {
     let talk = |source| SelfCheckError::Talk { address, source };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = OwnCertificate {
-        certificates: Arc::clone(certificates),
+        certificate: Arc::clone(certificate),
         algorithms: provider.signature_verification_algorithms,
     };
     let config = ClientConfig::builder_with_provider(provider)
@@ -95,10 +95,10 @@ async fn ask(address: SocketAddr, certificates: &Arc<Certificates>) -> Result<()
     if &head == b"HTTP/1.1" { Ok(()) } else { Err(SelfCheckError::NotHttp { address }) }
 }
 
-/// Trusts one certificate: the one that we serve ourselves. Names and dates are the callers' to judge.
+/// Trusts the serving certificate alone. Its names and dates are not checked.
 #[derive(Debug)]
 struct OwnCertificate {
-    certificates: Arc<Certificates>,
+    certificate: Arc<ServingCertificate>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -111,7 +111,7 @@ impl ServerCertVerifier for OwnCertificate {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if *shown == self.certificates.leaf() {
+        if *shown == self.certificate.leaf() {
             return Ok(ServerCertVerified::assertion());
         }
         Err(rustls::Error::General("the port shows a certificate that is not ours".to_owned()))

@@ -1,4 +1,4 @@
-//! The accept loop.
+//! The HTTPS server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,28 +18,28 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::Certificates;
+use super::ServingCertificate;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bounds on what clients can hold.
+/// Limits on what clients can hold.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
-    /// Connections at a time; more wait in the kernel's queue.
+    /// Connections at the same time; more wait in the kernel's queue.
     pub connections: usize,
-    /// Time for a TLS handshake.
+    /// Timeout of a TLS handshake.
     pub handshake: Duration,
-    /// Time for the head of a request, counted from the end of the one before, so it is also how long a connection may idle.
+    /// Timeout for the head of a request, counted from the end of the previous one. So it is also the idle timeout.
     pub header: Duration,
-    /// Requests at a time on one HTTP/2 connection.
+    /// Requests at the same time on one HTTP/2 connection.
     pub streams: u32,
-    /// Time for requests in flight to finish once the server stops.
+    /// Timeout for requests in flight when the server stops.
     pub drain: Duration,
 }
 
 impl Default for ServerLimits {
-    /// The API server drops a connection after 90 s of idling. It must be the one to do so: were it us, a review could be on its
-    /// way at that moment, and would fail.
+    /// The idle timeout is longer than that of the API server, which is 90 s. If the server closed an idle connection,
+    /// a review could be on its way at that moment, and would fail.
     fn default() -> Self {
         Self {
             connections: 4096,
@@ -51,29 +51,32 @@ impl Default for ServerLimits {
     }
 }
 
-/// The address could not be listened on.
+/// The server can't listen on an address.
 #[derive(Debug, thiserror::Error)]
-#[error("could not listen on {address}; is the port taken, or below 1024 without the right to it?")]
+#[error(
+    "could not listen on {address}: {source}; check whether the port is in use, or below 1024 without the right to it"
+)]
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
-    /// Why.
+    /// The reason.
     pub source: std::io::Error,
 }
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Clone, Debug)]
-pub struct Peer {
-    /// Where it connects from.
+pub struct TlsPeer {
+    /// Its address.
     pub address: SocketAddr,
-    /// Its certificate, checked against the authorities of [`Certificates::with_client_ca`]; `None` when it showed none.
+    /// Its certificate, checked against the authorities of [`ServingCertificate::with_client_ca`]; `None` if it has
+    /// sent none.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
-/// How serving ended.
+/// The end of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeReport {
-    /// Whether all requests in flight were answered in time.
+    /// True if all requests in flight were answered in time.
     pub drained: bool,
 }
 
@@ -82,9 +85,9 @@ pub struct ServeReport {
 pub struct TlsServer {
     listener: TcpListener,
     address: SocketAddr,
-    certificates: Arc<Certificates>,
+    certificate: Arc<ServingCertificate>,
     limits: ServerLimits,
-    leaving: CancellationToken,
+    retire: CancellationToken,
 }
 
 impl TlsServer {
@@ -92,36 +95,37 @@ impl TlsServer {
     ///
     /// # Errors
     ///
-    /// When the address can't be had.
+    /// When it can't listen on the address.
     pub async fn bind(
         address: SocketAddr,
-        certificates: Arc<Certificates>,
+        certificate: Arc<ServingCertificate>,
         limits: ServerLimits,
     ) -> Result<Self, BindError> {
         let failed = |source| BindError { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address: bound, certificates, limits, leaving: CancellationToken::new() })
+        Ok(Self { listener, address: bound, certificate, limits, retire: CancellationToken::new() })
     }
 
-    /// From `leaving` on HTTP/1.1 clients are told with each answer to connect anew, while connections go on being accepted.
+    /// From `retire` on, each HTTP/1.1 response closes its connection. New connections are still accepted.
     ///
-    /// A server that closes an idle connection may do so in the moment in which a request is on its way there, and a POST is not sent
-    /// again (the API server asks webhooks by HTTP/1.1, so as to spread its requests over their replicas). A connection that ends with an answer
-    /// can lose none. For HTTP/2 the end of [`serve`](Self::serve) has a word (GOAWAY) that does the same.
+    /// A server that closes an idle connection can lose a request that is on its way, and clients do not repeat a POST.
+    /// (The API server calls webhooks by HTTP/1.1, to spread its requests over their replicas.) A connection that ends
+    /// with a response loses none. For HTTP/2, [`serve`](Self::serve) sends GOAWAY at its end, which has the same
+    /// effect.
     #[must_use]
-    pub fn retire_connections_from(self, leaving: CancellationToken) -> Self {
-        Self { leaving, ..self }
+    pub fn retire_connections_from(self, retire: CancellationToken) -> Self {
+        Self { retire, ..self }
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`; then accepts nothing more, tells HTTP/2 clients to go away, and waits for requests in flight, but no
-    /// longer than [`ServerLimits::drain`].
+    /// Serves until `stop`. Then it closes the listener, sends GOAWAY to HTTP/2 clients, and waits for requests in
+    /// flight, at most [`ServerLimits::drain`].
     pub async fn serve<S, B>(self, service: S, stop: CancellationToken) -> ServeReport
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -131,17 +135,17 @@ impl TlsServer {
         self.serve_each(move |_| service, stop).await
     }
 
-    /// As [`serve`](Self::serve), with a service of its own for each connection, made when it is known who is at its other end.
+    /// As [`serve`](Self::serve), with a new service for each connection, made after the TLS handshake.
     pub async fn serve_each<M, S, B>(self, make: M, stop: CancellationToken) -> ServeReport
     where
-        M: FnOnce(Peer) -> S + Clone + Send + 'static,
+        M: FnOnce(TlsPeer) -> S + Clone + Send + 'static,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
         B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
     {
         let graceful = GracefulShutdown::new();
         let permits = Arc::new(Semaphore::new(self.limits.connections));
-        // Connections that outlive the drain are cut with it.
+        // Connections that are left after the drain are closed when this is dropped.
         let mut connections = tokio::task::JoinSet::new();
         while let Some((socket, address)) = self.accept(&stop).await {
             while connections.try_join_next().is_some() {}
@@ -149,13 +153,13 @@ impl TlsServer {
                 () = stop.cancelled() => break,
                 permit = Arc::clone(&permits).acquire_owned() => permit,
             };
-            let connection = Connection {
+            let connection = ServerConnection {
                 make: make.clone(),
                 address,
                 watcher: graceful.watcher(),
                 limits: self.limits,
-                acceptor: TlsAcceptor::from(self.certificates.current()),
-                leaving: self.leaving.clone(),
+                acceptor: TlsAcceptor::from(self.certificate.current()),
+                retire: self.retire.clone(),
                 stop: stop.clone(),
             };
             connections.spawn(async move {
@@ -166,7 +170,7 @@ impl TlsServer {
         drop(self.listener);
         let drained = tokio::time::timeout(self.limits.drain, graceful.shutdown()).await.is_ok();
         if !drained {
-            tracing::warn!(after = ?self.limits.drain, "requests in flight were cut off");
+            tracing::warn!(after = ?self.limits.drain, "requests in flight were aborted");
         }
         ServeReport { drained }
     }
@@ -181,7 +185,7 @@ impl TlsServer {
             match accepted {
                 Ok(accepted) => return Some(accepted),
                 Err(error) => {
-                    // A client that is gone already, or no file descriptors left: the latter passes only with time.
+                    // The client has disconnected, or no file descriptor is free. The latter needs time.
                     tracing::warn!("could not accept a connection: {error}");
                     tokio::select! {
                         () = stop.cancelled() => return None,
@@ -193,20 +197,20 @@ impl TlsServer {
     }
 }
 
-struct Connection<M> {
+struct ServerConnection<M> {
     make: M,
     address: SocketAddr,
     watcher: Watcher,
     limits: ServerLimits,
     acceptor: TlsAcceptor,
-    leaving: CancellationToken,
+    retire: CancellationToken,
     stop: CancellationToken,
 }
 
-impl<M> Connection<M> {
+impl<M> ServerConnection<M> {
     async fn run<S, B>(self, socket: TcpStream)
     where
-        M: FnOnce(Peer) -> S,
+        M: FnOnce(TlsPeer) -> S,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
         B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
@@ -217,7 +221,7 @@ impl<M> Connection<M> {
         let handshake = tokio::time::timeout(self.limits.handshake, self.acceptor.accept(socket));
         let handshake = tokio::select! {
             handshake = handshake => handshake,
-            // Nothing was asked yet, so nothing is lost, and the drain need not wait for it.
+            // There is no request yet, so the drain need not wait for it.
             () = self.stop.cancelled() => return,
         };
         let stream = match handshake {
@@ -226,14 +230,14 @@ impl<M> Connection<M> {
             Err(_) => return tracing::debug!("a TLS handshake took longer than {:?}", self.limits.handshake),
         };
         let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let peer = Peer {
+        let peer = TlsPeer {
             address: self.address,
             certificate: certificate.map(|certificate| certificate.clone().into_owned()),
         };
         let service = (self.make)(peer);
         let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         let stream = TokioIo::new(stream);
-        // ALPN has said which protocol it is, so there is no need to sniff at the first bytes.
+        // The protocol is that of ALPN, so the first bytes need not be inspected.
         let result = if speaks_h2 {
             let connection = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
@@ -243,12 +247,12 @@ impl<M> Connection<M> {
                 .serve_connection(stream, service);
             self.watcher.watch(connection).await
         } else {
-            let leaving = self.leaving;
+            let retire = self.retire;
             let service = service_fn(move |request| {
-                let (answer, leaving) = (service.call(request), leaving.clone());
+                let (answer, retire) = (service.call(request), retire.clone());
                 async move {
                     let mut response = answer.await?;
-                    if leaving.is_cancelled() {
+                    if retire.is_cancelled() {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
                     Ok::<_, Infallible>(response)

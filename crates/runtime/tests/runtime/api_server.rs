@@ -1,4 +1,4 @@
-//! As much of an API server as one lease needs: create, read, merge patch with a resource version, list and watch.
+//! An API server in memory for one Lease: create, read, merge patch with a resource version, list and watch.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,22 +16,22 @@ use podward_support::api_answers::{Answer, failure, json_answer};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// The server. Clones are the same one.
+/// The server. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct ApiServer {
-    /// Every version of the lease so far.
+    /// Every version of the Lease so far.
     history: Arc<watch::Sender<Vec<Value>>>,
     writes: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// One client's way to the server.
+/// The connection of one client to the server.
 pub(crate) struct Link {
     pub(crate) client: Client,
     cut: Arc<AtomicBool>,
 }
 
 impl Link {
-    /// From now on no request gets an answer, as if the network were gone, or the process killed.
+    /// From now on no request is answered, as if the network were down, or the process killed.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
@@ -61,7 +61,7 @@ impl ApiServer {
         self.history.borrow().last().cloned()
     }
 
-    /// Writes past all rules, as a person with kubectl would.
+    /// Writes without preconditions, as a person with kubectl does.
     pub(crate) fn meddle(&self, change: Value) {
         let mut lease = self.lease().unwrap();
         json_patch::merge(&mut lease, &change);

@@ -1,4 +1,4 @@
-//! Who calls and what they may do, against an API server in memory that can be taken away.
+//! Authentication and authorization, against an API server in memory that can be stopped.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use podward_runtime::authn::{Access, Authenticator, Authorizer, Identity};
 use serde_json::{Value, json};
 use tonic::{Code, Extensions, Status};
 
-/// Knows the token `good`, and `for-podward` for the audience podward. Jane may do everything, others nothing.
+/// It accepts the token `good`, and `for-podward` for the audience podward. Jane has all rights, others have none.
 #[derive(Clone, Default)]
 struct Reviews {
     asked: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ impl Reviews {
 
     async fn answer(&self, request: Request<Body>) -> Response<Full<Bytes>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        // So that others have come to ask the same.
+        // Lets other callers ask the same.
         tokio::task::yield_now().await;
         if self.away.load(Ordering::SeqCst) {
             let mut away = Response::new(Full::from("no"));
@@ -53,7 +53,7 @@ impl Reviews {
                 "for-podward" if !audiences.is_empty() => {
                     json!({"authenticated": true, "user": user, "audiences": audiences})
                 }
-                // An API server that doesn't know audiences, asked for one.
+                // An API server without support for audiences.
                 "careless" if !audiences.is_empty() => json!({"authenticated": true, "user": user}),
                 _ => json!({"error": "invalid bearer token"}),
             }
@@ -99,7 +99,7 @@ async fn a_token_is_reviewed_once() {
 }
 
 #[tokio::test]
-async fn what_cant_be_asked_is_not_allowed() {
+async fn nothing_is_allowed_without_an_answer() {
     let reviews = Reviews::default();
     let authenticator = Authenticator::new(reviews.client(), None);
     let authorizer = Authorizer::new(reviews.client());
@@ -119,7 +119,7 @@ async fn what_cant_be_asked_is_not_allowed() {
     reviews.away.store(true, Ordering::SeqCst);
     assert_eq!(identify(&authenticator, "Bearer good").await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(authorizer.authorize(&jane, access("get")).await.unwrap_err().code(), Code::Unavailable);
-    // What is known is good for a while; and what failed is asked again once it can be.
+    // Answers are cached for a while. Failed reviews are tried again when the API server is back.
     authorizer.authorize(&jane, access("update")).await.unwrap();
     reviews.away.store(false, Ordering::SeqCst);
     crate::support::within(std::time::Duration::from_secs(10), async {
@@ -131,7 +131,7 @@ async fn what_cant_be_asked_is_not_allowed() {
 }
 
 #[tokio::test]
-async fn without_credentials_it_says_which() {
+async fn the_error_names_the_missing_credentials() {
     let authenticator = Authenticator::new(Reviews::default().client(), None);
     let nobody = authenticator.identify(&HeaderMap::new(), &Extensions::default()).await.unwrap_err();
     assert!(

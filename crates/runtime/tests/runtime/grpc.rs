@@ -1,4 +1,4 @@
-//! A gRPC server over real TLS: bounds, deadlines, client certificates, rubbish, and the way it stops.
+//! A gRPC server over real TLS: limits, deadlines, client certificates, invalid input, and the stop.
 
 use std::convert::Infallible;
 use std::fs;
@@ -15,7 +15,9 @@ use hyper::{Request, Response};
 use podward_runtime::authn::CertificateUser;
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, Services};
 use podward_runtime::grpc_client::{Connect, Trust};
-use podward_runtime::tls::{Certificates, ServeReport, ServerLimits, TlsMetrics};
+use podward_runtime::tls::{
+    AuthoritySource, CertificateSource, ServeReport, ServerLimits, ServingCertificate, TlsMetrics,
+};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
@@ -34,7 +36,7 @@ use crate::support::{connect, http2, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Tells callers who their certificate says that they are, as the text of an error.
+/// Returns the user of the caller's certificate, as the text of an error.
 #[derive(Clone)]
 struct WhoAmI;
 
@@ -112,10 +114,11 @@ async fn serve(limits: GrpcLimits) -> Running {
     let (cert, key) = authority.issue("server", 4000, &dir);
     let ca = dir.path().join("ca.crt");
     fs::write(&ca, &authority.pem).unwrap();
-    let certificates =
-        Certificates::load(cert, key, TlsMetrics::default()).unwrap().with_client_ca(ca).unwrap();
+    let source = CertificateSource::files(cert, key);
+    let certificate = ServingCertificate::load(source, TlsMetrics::default()).unwrap();
+    let certificate = certificate.with_client_ca(AuthoritySource::File(ca)).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = GrpcServer::bind(any, Arc::new(certificates), limits, GrpcMetrics::default()).await.unwrap();
+    let server = GrpcServer::bind(any, Arc::new(certificate), limits, GrpcMetrics::default()).await.unwrap();
     let (address, stop) = (server.address(), CancellationToken::new());
     let services = Services::new(tonic_health::pb::FILE_DESCRIPTOR_SET).unwrap().add(WhoAmI).await;
     let served = tokio::spawn(server.serve(services, stop.clone()));
@@ -167,7 +170,7 @@ async fn client_certificates_are_checked_and_may_be_missing() {
         }
     };
     let trust = || Trust::pem(&running.authority.pem);
-    let shown = |(cert, key): (PathBuf, PathBuf)| trust().with_identity(cert, key);
+    let shown = |(cert, key): (PathBuf, PathBuf)| trust().with_identity(CertificateSource::files(cert, key));
     let told = |answer: Result<(), Status>| answer.unwrap_err();
 
     assert_eq!(told(ask(trust()).await).message(), "nobody");
@@ -179,7 +182,7 @@ async fn client_certificates_are_checked_and_may_be_missing() {
     assert_ne!(told(ask(shown(foreign)).await).code(), Code::AlreadyExists);
 }
 
-/// Any codec will do: the answer is an error.
+/// A codec that is never used, because the answer is an error.
 fn tonic_health_codec() -> impl tonic::codec::Codec<Encode = HealthCheckRequest, Decode = HealthCheckRequest>
 {
     tonic_prost::ProstCodec::default()
@@ -208,7 +211,7 @@ async fn streams_of_one_connection_are_bounded() {
     let running = serve(GrpcLimits { server, ..GrpcLimits::default() }).await;
     let mut health = running.health();
     let watches = (health.watch(all()).await.unwrap(), health.watch(all()).await.unwrap());
-    // A third waits until one ends; another connection has places of its own.
+    // The third stream waits until one ends. Another connection has a limit of its own.
     let waiting = tokio::spawn({
         let mut health = health.clone();
         async move { health.check(all()).await }
@@ -233,7 +236,7 @@ async fn a_deadline_ends_a_stream() {
 }
 
 #[tokio::test]
-async fn streams_end_when_it_stops() {
+async fn streams_end_when_the_server_stops() {
     let running = serve(GrpcLimits::default()).await;
     let mut watch = running.health().watch(all()).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
@@ -252,7 +255,7 @@ async fn streams_end_when_it_stops() {
 }
 
 #[tokio::test]
-async fn rubbish_gets_an_answer_and_harms_nobody() {
+async fn invalid_input_gets_an_answer_and_harms_no_other_request() {
     let running = serve(GrpcLimits::default()).await;
     let der = {
         use rustls_pki_types::pem::PemObject;
@@ -272,7 +275,7 @@ async fn rubbish_gets_an_answer_and_harms_nobody() {
         let (path, bytes, framed) = rubbish.new_tree(&mut runner).unwrap().current();
         let mut body = Vec::new();
         if framed {
-            // A frame of the right length, with anything in it.
+            // A frame of the right length with any content.
             body.push(0);
             body.extend(u32::try_from(bytes.len()).unwrap().to_be_bytes());
         }

@@ -1,4 +1,4 @@
-//! Who leads, and when.
+//! Leader election.
 
 use std::time::{Duration, Instant};
 
@@ -35,12 +35,12 @@ async fn holder_is(server: &ApiServer, holder: &str) {
 }
 
 #[tokio::test]
-async fn a_standby_takes_over_as_soon_as_the_leader_lets_go() {
+async fn a_standby_takes_over_when_the_leader_releases_the_lease() {
     let server = ApiServer::new();
     let (_a, mut first) = candidate(&server, "a");
     leads(&mut first, true).await;
     let (_b, mut second) = candidate(&server, "b");
-    // It renews once with the standby looking on, which must not move.
+    // It renews once. The standby observes that and must not write.
     let renewals = server.writes(&Method::PATCH);
     within(DURATION, async {
         while server.writes(&Method::PATCH) == renewals {
@@ -104,18 +104,18 @@ async fn of_many_one_leads() {
 }
 
 #[tokio::test]
-async fn a_leader_whose_lease_is_taken_away_steps_down() {
+async fn a_leader_that_loses_its_lease_steps_down() {
     let server = ApiServer::new();
     let (_a, mut first) = candidate(&server, "a");
     leads(&mut first, true).await;
     server.meddle(json!({"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 1}}));
     leads(&mut first, false).await;
-    // Somebody never renews, so it comes back.
+    // The new holder never renews, so the first one leads again.
     leads(&mut first, true).await;
 }
 
 #[tokio::test]
-async fn a_lease_that_others_only_touch_stays_and_is_let_go_of() {
+async fn a_lease_with_foreign_metadata_is_kept_and_released() {
     let server = ApiServer::new();
     let (_a, mut first) = candidate(&server, "a");
     leads(&mut first, true).await;
@@ -131,7 +131,7 @@ async fn a_lease_that_others_only_touch_stays_and_is_let_go_of() {
 }
 
 #[tokio::test]
-async fn dropping_a_candidacy_lets_go_too() {
+async fn dropping_a_candidacy_releases_the_lease() {
     let server = ApiServer::new();
     let (_a, mut first) = candidate(&server, "a");
     leads(&mut first, true).await;
@@ -140,7 +140,7 @@ async fn dropping_a_candidacy_lets_go_too() {
 }
 
 #[tokio::test]
-async fn everybody_knows_where_the_leader_is() {
+async fn all_replicas_know_the_address_of_the_leader() {
     let server = ApiServer::new();
     let (_a, mut first) = candidate(&server, "a");
     leads(&mut first, true).await;

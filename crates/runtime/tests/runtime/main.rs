@@ -1,5 +1,5 @@
-//! The runtime from outside: leader election against an API server in memory, and webhooks over real TLS.
-// The helpers of tests are tests, too.
+//! Tests of the public API: leader election against an API server in memory, and webhooks over real TLS.
+// Helpers of tests need no documentation, and may panic.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod api_server;

@@ -1,4 +1,4 @@
-//! A whole webhook process in the test's own: ready, rotated under load, stopped.
+//! A webhook in the process of the test: readiness, rotation of its certificate under load, and stop.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,8 +9,10 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use podward_runtime::admission::{AdmissionRequest, AdmissionResponse, Decision, Operation, Route, Webhook};
-use podward_runtime::{Setup, WebhookArgs, serve_webhook};
+use podward_runtime::admission::{
+    AdmissionDecision, AdmissionOperation, AdmissionRequest, AdmissionResponse, Webhook, WebhookRoute,
+};
+use podward_runtime::{WebhookArgs, WebhookSetup, serve_webhook};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -27,17 +29,25 @@ struct Args {
 
 struct AllowAll;
 
-static ROUTES: [Route; 1] =
-    [Route { path: "/allow", api: ("", "v1"), resources: &[("pods", "")], operations: &[Operation::Create] }];
+static ROUTES: [WebhookRoute; 1] = [WebhookRoute {
+    path: "/allow",
+    api: ("", "v1"),
+    resources: &[("pods", "")],
+    operations: &[AdmissionOperation::Create],
+}];
 
 impl Webhook for AllowAll {
     type Object = Value;
 
-    fn routes(&self) -> &'static [Route] {
+    fn routes(&self) -> &'static [WebhookRoute] {
         &ROUTES
     }
 
-    fn decide<'a>(&'a self, _: &'static Route, _: &'a AdmissionRequest<'a, Value>) -> Decision<'a> {
+    fn decide<'a>(
+        &'a self,
+        _: &'static WebhookRoute,
+        _: &'a AdmissionRequest<'a, Value>,
+    ) -> AdmissionDecision<'a> {
         AdmissionResponse::allow().into()
     }
 }
@@ -77,7 +87,9 @@ async fn a_rotated_secret_is_served_without_a_restart() {
     let (tell, told) = oneshot::channel();
     let process = tokio::spawn({
         let stop = stop.clone();
-        async move { serve_webhook(&args.webhook, AllowAll, Setup::new("test", "1", stop), Some(tell)).await }
+        async move {
+            serve_webhook(&args.webhook, AllowAll, WebhookSetup::new("test", "1", stop), Some(tell)).await
+        }
     });
     let at = told.await.unwrap();
     until_ready(at.admin).await;
@@ -94,7 +106,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
     assert_eq!(kept.send_request(post("/allow", review.to_string())).await.unwrap().status(), StatusCode::OK);
 
     let new = secret.rotate();
-    // Connections made from now on get the new certificate after a second at most.
+    // New connections get the new certificate after at most a second.
     within(SOON, async {
         while connect(at.tls, &new, "http/1.1").await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -102,7 +114,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
     })
     .await;
     assert!(connect(at.tls, &old, "http/1.1").await.is_err());
-    // The connection that was there goes on.
+    // The earlier connection still works.
     kept.ready().await.unwrap();
     let response = kept.send_request(post("/allow", review.to_string())).await.unwrap();
     let answer: Value = serde_json::from_str(&text(response).await).unwrap();
@@ -125,7 +137,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
 }
 
 #[tokio::test]
-async fn it_is_unready_while_it_goes_on_serving_before_the_end() {
+async fn it_is_unready_but_serves_during_the_drain_delay() {
     let (secret, cert) = Secret::new();
     let (cert_file, key_file) = (secret.cert(), secret.key());
     let args = Args::parse_from([
@@ -142,7 +154,9 @@ async fn it_is_unready_while_it_goes_on_serving_before_the_end() {
     let (tell, told) = oneshot::channel();
     let process = tokio::spawn({
         let stop = stop.clone();
-        async move { serve_webhook(&args.webhook, AllowAll, Setup::new("test", "1", stop), Some(tell)).await }
+        async move {
+            serve_webhook(&args.webhook, AllowAll, WebhookSetup::new("test", "1", stop), Some(tell)).await
+        }
     });
     let at = told.await.unwrap();
     until_ready(at.admin).await;

@@ -1,4 +1,4 @@
-//! A TLS server with slow handlers: protocols, bounds and the way it stops.
+//! A TLS server with slow handlers: protocols, limits and the stop.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,7 +11,9 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::Service;
 use hyper::{Request, Response, Version};
-use podward_runtime::tls::{Certificates, ServeReport, ServerLimits, TlsMetrics, TlsServer, self_check};
+use podward_runtime::tls::{
+    CertificateSource, ServeReport, ServerLimits, ServingCertificate, TlsMetrics, TlsServer, self_check,
+};
 use rustls_pki_types::CertificateDer;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -23,7 +25,7 @@ use crate::support::{Secret, connect, http1, http2, post, text, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Answers a request once it is let.
+/// Answers a request when `may_answer` has a permit.
 #[derive(Clone)]
 struct Gated {
     arrived: Arc<Semaphore>,
@@ -58,8 +60,8 @@ impl Service<Request<Incoming>> for Gated {
 struct Running {
     address: SocketAddr,
     cert: CertificateDer<'static>,
-    certificates: Arc<Certificates>,
-    leaving: CancellationToken,
+    certificate: Arc<ServingCertificate>,
+    retire: CancellationToken,
     stop: CancellationToken,
     served: JoinHandle<ServeReport>,
     _secret: Secret,
@@ -67,15 +69,20 @@ struct Running {
 
 async fn serve(service: Gated, limits: ServerLimits) -> Running {
     let (secret, cert) = Secret::new();
-    let certificates =
-        Arc::new(Certificates::load(secret.cert(), secret.key(), TlsMetrics::default()).unwrap());
+    let certificate = Arc::new(
+        ServingCertificate::load(
+            CertificateSource::files(secret.cert(), secret.key()),
+            TlsMetrics::default(),
+        )
+        .unwrap(),
+    );
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = TlsServer::bind(any, Arc::clone(&certificates), limits).await.unwrap();
+    let server = TlsServer::bind(any, Arc::clone(&certificate), limits).await.unwrap();
     let at = server.address();
-    let (leaving, stop) = (CancellationToken::new(), CancellationToken::new());
-    let (server, address) = (server.retire_connections_from(leaving.clone()), at);
+    let (retire, stop) = (CancellationToken::new(), CancellationToken::new());
+    let (server, address) = (server.retire_connections_from(retire.clone()), at);
     let served = tokio::spawn(server.serve(service, stop.clone()));
-    Running { address, cert, certificates, leaving, stop, served, _secret: secret }
+    Running { address, cert, certificate, retire, stop, served, _secret: secret }
 }
 
 #[tokio::test]
@@ -96,7 +103,7 @@ async fn speaks_http1_and_http2_as_the_client_asks() {
 }
 
 #[tokio::test]
-async fn connections_end_with_an_answer_while_it_is_leaving() {
+async fn http1_connections_end_with_an_answer_after_retirement_begins() {
     let service = Gated::new();
     service.may_answer.add_permits(3);
     let running = serve(service, ServerLimits::default()).await;
@@ -106,7 +113,7 @@ async fn connections_end_with_an_answer_while_it_is_leaving() {
     text(answer).await;
     old.ready().await.unwrap();
 
-    running.leaving.cancel();
+    running.retire.cancel();
     let mut new = http1(connect(running.address, &running.cert, "http/1.1").await.unwrap()).await;
     for sender in [&mut old, &mut new] {
         let answer = sender.send_request(post("/", "")).await.unwrap();
@@ -117,7 +124,7 @@ async fn connections_end_with_an_answer_while_it_is_leaving() {
 }
 
 #[tokio::test]
-async fn requests_in_flight_are_answered_when_it_stops() {
+async fn requests_in_flight_are_answered_when_the_server_stops() {
     let service = Gated::new();
     let running = serve(service.clone(), ServerLimits::default()).await;
     let old = connect(running.address, &running.cert, "http/1.1").await.unwrap();
@@ -130,7 +137,7 @@ async fn requests_in_flight_are_answered_when_it_stops() {
     service.until_arrived().await;
 
     running.stop.cancel();
-    // The idle connection is closed, and nobody is let in any more, while the two still wait for their answers.
+    // The idle connection and the listener are closed while the two requests still wait for their answers.
     let mut idle = idle;
     within(SOON, idle.read(&mut [0])).await.unwrap_or_default();
     within(SOON, async { while TcpStream::connect(running.address).await.is_ok() {} }).await;
@@ -140,13 +147,13 @@ async fn requests_in_flight_are_answered_when_it_stops() {
     let (old_answer, new_answer) = (old_answer.await.unwrap().unwrap(), new_answer.await.unwrap().unwrap());
     assert_eq!(old_answer.headers()["connection"], "close");
     assert_eq!((text(old_answer).await.as_str(), text(new_answer).await.as_str()), ("HTTP/1.1", "HTTP/2.0"));
-    // The HTTP/2 client was told to go away: it takes no more requests.
+    // The HTTP/2 client has received GOAWAY, so it sends no more requests.
     within(SOON, async { while new.ready().await.is_ok() {} }).await;
     assert_eq!(within(SOON, running.served).await.unwrap(), ServeReport { drained: true });
 }
 
 #[tokio::test]
-async fn the_wait_for_requests_in_flight_has_an_end() {
+async fn the_wait_for_requests_in_flight_is_limited() {
     let service = Gated::new();
     let limits = ServerLimits { drain: Duration::from_millis(100), ..ServerLimits::default() };
     let running = serve(service.clone(), limits).await;
@@ -170,27 +177,27 @@ async fn clients_that_say_nothing_are_dropped() {
     assert_eq!(within(SOON, mute.read(&mut [0])).await.unwrap(), 0);
     let mut silent = connect(running.address, &running.cert, "http/1.1").await.unwrap();
     within(SOON, silent.read(&mut [0])).await.unwrap_or_default();
-    // Their places, of which there is one, are free again.
+    // The limit of one connection is free again.
     let mut sender =
         http1(within(SOON, connect(running.address, &running.cert, "http/1.1")).await.unwrap()).await;
     assert!(within(SOON, sender.send_request(post("/", ""))).await.is_ok());
 }
 
 #[tokio::test]
-async fn the_self_check_tells_whether_it_serves() {
+async fn the_self_check_fails_if_the_server_does_not_serve() {
     let service = Gated::new();
     service.may_answer.add_permits(1);
     let running = serve(service.clone(), ServerLimits::default()).await;
-    let patience = Duration::from_millis(500);
-    self_check(running.address, &running.certificates, SOON).await.unwrap();
-    let slow = self_check(running.address, &running.certificates, patience).await.unwrap_err();
+    let timeout = Duration::from_millis(500);
+    self_check(running.address, &running.certificate, SOON).await.unwrap();
+    let slow = self_check(running.address, &running.certificate, timeout).await.unwrap_err();
     assert!(slow.to_string().contains("did not answer within"), "{slow}");
 
     let other = serve(service, ServerLimits::default()).await;
-    let stranger = self_check(other.address, &running.certificates, SOON).await.unwrap_err();
+    let stranger = self_check(other.address, &running.certificate, SOON).await.unwrap_err();
     assert!(stranger.to_string().contains("not ours"), "{stranger}");
     other.stop.cancel();
     other.served.await.unwrap();
-    let gone = self_check(other.address, &other.certificates, SOON).await.unwrap_err();
+    let gone = self_check(other.address, &other.certificate, SOON).await.unwrap_err();
     assert!(gone.to_string().contains("could not talk"), "{gone}");
 }

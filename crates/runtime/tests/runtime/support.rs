@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers of several tests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> F::Output {
     match tokio::time::timeout(limit, future).await {
         Ok(output) => output,
-        Err(_) => panic!("waited for {limit:?} in vain"),
+        Err(_) => panic!("it did not happen within {limit:?}"),
     }
 }
 
@@ -42,7 +42,7 @@ impl Secret {
         (secret, cert)
     }
 
-    /// Puts a new pair in place as the kubelet does: a new directory, and one symlink swapped.
+    /// Writes a new pair as the kubelet does: a new directory, and one swapped symlink.
     pub(crate) fn rotate(&mut self) -> CertificateDer<'static> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         self.versions += 1;

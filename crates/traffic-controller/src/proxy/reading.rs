@@ -1,54 +1,54 @@
-//! Metrics of kube-proxy, as read at one time.
+//! One reading of the metrics of a kube-proxy.
 
 use std::time::Duration;
 
 use podward_core::UnixNanos;
 
-use crate::world::Family;
+use crate::index::AddressFamily;
 
-const PREFIX: &str = "kubeproxy_sync_proxy_rules_";
-/// Longer than the last bucket of the histogram of syncs, 16.4 s.
-const BEYOND: Duration = Duration::from_secs(60);
+const METRIC_PREFIX: &str = "kubeproxy_sync_proxy_rules_";
+/// The duration for syncs in the bucket `+Inf`. It is longer than the last bound of the histogram, 16.4 s.
+const UNBOUNDED: Duration = Duration::from_secs(60);
 
-/// What kube-proxy said at one time. Times of its node are nanoseconds since the Unix epoch by the node's clock.
+/// The metrics at one time. Times of the node are nanoseconds since the Unix epoch by the clock of the node.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reading {
-    /// When it was asked, by our clock.
+pub(crate) struct ProxyReading {
+    /// When the request was sent, by the clock of this process.
     pub(crate) asked: UnixNanos,
-    /// When the answer was complete, by our clock.
+    /// When the response was complete, by the clock of this process.
     pub(crate) answered: UnixNanos,
-    /// The node's clock then, cut to the second; `None` when the answer doesn't say.
+    /// The clock of the node at that time, in whole seconds. `None` if the response has no header `Date`.
     pub(crate) node_clock: Option<i64>,
-    /// When the process started, to tell it from the one before. In seconds.
+    /// When kube-proxy started, in seconds. It distinguishes the process from its predecessor.
     pub(crate) started: f64,
-    /// Changes of EndpointSlices and Services that no sync has begun to write.
+    /// The number of changes of EndpointSlices and Services that no sync has begun to write.
     pub(crate) pending: u64,
-    /// Of each address family that it knows.
-    pub(crate) families: [Option<FamilyReading>; Family::COUNT],
+    /// The metrics of each address family. `None` for a family that kube-proxy does not handle.
+    pub(crate) families: [Option<FamilyReading>; AddressFamily::COUNT],
 }
 
-/// What it said of an address family.
+/// The metrics of one address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FamilyReading {
-    /// End of the last sync that succeeded.
+    /// The end of the last successful sync.
     pub(crate) synced: i64,
-    /// When a sync was last asked for.
+    /// When a sync was last requested.
     pub(crate) queued: i64,
-    /// Syncs that have ended.
+    /// The number of syncs that have ended.
     pub(crate) syncs: u64,
-    /// How long they took together, in nanoseconds.
+    /// The total duration of these syncs, in nanoseconds.
     pub(crate) sync_nanos: i64,
-    /// None of them took longer.
+    /// An upper bound for the duration of each of these syncs.
     pub(crate) longest: Duration,
-    /// Of them, how many failed.
+    /// The number of syncs that failed.
     pub(crate) failures: u64,
 }
 
-impl Reading {
-    /// Reads the Prometheus text `text` of an answer with the header `date`.
+impl ProxyReading {
+    /// Parses the Prometheus text `text` of a response with the header `date`.
     ///
     /// # Errors
-    /// When it isn't kube-proxy's.
+    /// Fails if the text does not contain the metrics of kube-proxy.
     pub(crate) fn parse(
         text: &str,
         date: Option<&str>,
@@ -58,20 +58,26 @@ impl Reading {
         let node_clock = date
             .and_then(|date| jiff::fmt::rfc2822::parse(date).ok())
             .and_then(|date| i64::try_from(date.timestamp().as_nanosecond()).ok());
-        let mut reading =
-            Self { asked, answered, node_clock, started: 0.0, pending: 0, families: [None; Family::COUNT] };
+        let mut reading = Self {
+            asked,
+            answered,
+            node_clock,
+            started: 0.0,
+            pending: 0,
+            families: [None; AddressFamily::COUNT],
+        };
         let mut known = false;
-        let mut buckets = [Bucket::default(); Family::COUNT];
+        let mut buckets = [HighestBucket::default(); AddressFamily::COUNT];
         for line in text.lines() {
             if let Some(value) = line.strip_prefix("process_start_time_seconds ") {
                 reading.started = number(value).unwrap_or_default();
-            } else if let Some(line) = line.strip_prefix(PREFIX) {
-                known |= reading.take(line, &mut buckets);
+            } else if let Some(line) = line.strip_prefix(METRIC_PREFIX) {
+                known |= reading.parse_line(line, &mut buckets);
             }
         }
         if !known {
             return Err(format!(
-                "the answer has no metric {PREFIX}endpoint_changes_pending; is it kube-proxy's?"
+                "the response has no metric {METRIC_PREFIX}endpoint_changes_pending; check that the URL is kube-proxy's"
             ));
         }
         for (family, bucket) in reading.families.iter_mut().zip(buckets) {
@@ -82,8 +88,8 @@ impl Reading {
         Ok(reading)
     }
 
-    /// Takes a line without [`PREFIX`]. Tells whether it is one that every kube-proxy has.
-    fn take(&mut self, line: &str, buckets: &mut [Bucket; Family::COUNT]) -> bool {
+    /// Parses a line without [`METRIC_PREFIX`]. Returns true for a metric that every kube-proxy has.
+    fn parse_line(&mut self, line: &str, buckets: &mut [HighestBucket; AddressFamily::COUNT]) -> bool {
         let Some((name, value)) =
             line.rsplit_once(' ').and_then(|(name, value)| Some((name, number(value)?)))
         else {
@@ -95,7 +101,7 @@ impl Reading {
             return true;
         }
         let Some(family) = label(labels, "ip_family")
-            .and_then(|text| Family::ALL.into_iter().find(|family| family.as_str() == text))
+            .and_then(|text| AddressFamily::ALL.into_iter().find(|family| family.as_str() == text))
         else {
             return false;
         };
@@ -105,18 +111,19 @@ impl Reading {
             "last_queued_timestamp_seconds" => reading.queued = to_nanos(value),
             "duration_seconds_count" => reading.syncs = whole(value),
             "duration_seconds_sum" => reading.sync_nanos = to_nanos(value),
-            // There from the first failure on.
+            // These metrics exist after the first failure.
             "nftables_sync_failures_total" | "iptables_restore_failures_total" => {
                 reading.failures = whole(value)
             }
             "duration_seconds_bucket" => {
-                // Each has all that the ones before have: the last that has more than the one before bounds them all.
+                // The buckets are cumulative: the last bucket whose count exceeds that of its predecessor bounds all
+                // syncs.
                 let bucket = &mut buckets[family.index()];
                 if whole(value) > bucket.count {
                     let bound = label(labels, "le").and_then(number).unwrap_or_default();
-                    *bucket = Bucket {
+                    *bucket = HighestBucket {
                         count: whole(value),
-                        bound: Duration::try_from_secs_f64(bound).unwrap_or(BEYOND),
+                        bound: Duration::try_from_secs_f64(bound).unwrap_or(UNBOUNDED),
                     };
                 }
             }
@@ -124,11 +131,45 @@ impl Reading {
         }
         false
     }
+
+    /// Returns true if nothing changed between the two readings.
+    pub(super) fn has_same_values(&self, other: &ProxyReading) -> bool {
+        self.pending == other.pending && self.families == other.families
+    }
+
+    /// Returns true if the readings show no activity of `family` from this reading to the reading `later`.
+    pub(super) fn is_idle_until(&self, later: &ProxyReading, family: AddressFamily) -> bool {
+        let index = family.index();
+        let values = self.families[index].as_ref().zip(later.families[index].as_ref());
+        self.pending == 0
+            && values.is_some_and(|(one, other)| {
+                one.syncs == other.syncs && one.queued == other.queued && one.synced == other.synced
+            })
+    }
+
+    /// Returns true if `pending == 0` means that no change of `family` is pending: no sync of another family has reset
+    /// the number since the last change.
+    pub(super) fn pending_is_reliable(&self, family: AddressFamily) -> bool {
+        let Some(ours) = &self.families[family.index()] else { return true };
+        let mut others = AddressFamily::ALL.into_iter().filter(|other| *other != family);
+        others.all(|other| {
+            self.families[other.index()]
+                .as_ref()
+                .is_none_or(|other| other.synced < ours.queued && other.queued <= other.synced)
+        })
+    }
+
+    /// Converts a time of the node's clock to the clock of this process. The result is an upper bound, because the
+    /// clock of the node is known only in whole seconds, from the header `Date`.
+    pub(super) fn in_local_time(&self, time: i64) -> UnixNanos {
+        let ahead = self.node_clock.map_or(0, |node| node - self.answered.0);
+        UnixNanos(time - ahead)
+    }
 }
 
-/// The highest bucket of a histogram that isn't empty.
+/// The highest bucket of a histogram that contains a sync.
 #[derive(Clone, Copy, Default)]
-struct Bucket {
+struct HighestBucket {
     count: u64,
     bound: Duration,
 }
@@ -145,9 +186,9 @@ fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-/// Seconds as nanoseconds.
+/// Converts seconds to nanoseconds.
 fn to_nanos(seconds: f64) -> i64 {
-    // Saturates, and makes nothing of what is not a number.
+    // The cast saturates, and converts NaN to 0.
     #[allow(clippy::cast_possible_truncation)]
     let nanos = (seconds * 1e9) as i64;
     nanos

@@ -3,7 +3,9 @@ use std::time::Duration;
 use podward_core::UnixNanos;
 use proptest::prelude::*;
 
+use super::reading::FamilyReading;
 use super::*;
+use crate::index::EndpointChange;
 
 mod simulated;
 
@@ -13,8 +15,9 @@ fn at(milliseconds: i64) -> UnixNanos {
     UnixNanos(1_700_000_000_000 * MS + milliseconds * MS)
 }
 
-/// A reading at a time, of IPv4 alone: when it last synced and queued, how many syncs took how long.
-fn reading(time: i64, pending: u64, synced: i64, queued: i64, syncs: u64, took: i64) -> Reading {
+/// Returns a reading of IPv4 alone: when kube-proxy last synced and queued, the number of syncs and their total
+/// duration.
+fn reading(time: i64, pending: u64, synced: i64, queued: i64, syncs: u64, took: i64) -> ProxyReading {
     let family = FamilyReading {
         synced: at(synced).0,
         queued: at(queued).0,
@@ -23,7 +26,7 @@ fn reading(time: i64, pending: u64, synced: i64, queued: i64, syncs: u64, took: 
         longest: Duration::from_millis(64),
         failures: 0,
     };
-    Reading {
+    ProxyReading {
         asked: at(time),
         answered: at(time + 2),
         node_clock: None,
@@ -33,46 +36,47 @@ fn reading(time: i64, pending: u64, synced: i64, queued: i64, syncs: u64, took: 
     }
 }
 
-fn changed(time: i64) -> [Option<Change>; 2] {
-    [Some(Change { seen: at(time), not_before: Some(at(time - 1000)) }), None]
+fn changed(time: i64) -> [Option<EndpointChange>; 2] {
+    [Some(EndpointChange { seen: at(time), not_before: Some(at(time - 1000)) }), None]
 }
 
-fn proxy(readings: impl IntoIterator<Item = Reading>) -> Proxy {
-    let mut proxy = Proxy::default();
-    readings.into_iter().for_each(|reading| proxy.read(reading));
+fn proxy(readings: impl IntoIterator<Item = ProxyReading>) -> KubeProxyState {
+    let mut proxy = KubeProxyState::default();
+    readings.into_iter().for_each(|reading| proxy.add_reading(reading));
     proxy
 }
 
 #[test]
 fn a_sync_that_began_after_the_change_proves_it_at_once() {
-    // Queued at 1000, the sync took from 1030 to 1060.
+    // Queued at 1000, the sync ran from 1030 to 1060.
     let before = reading(900, 0, 500, 400, 7, 210);
     let now = |time| reading(time, 0, 1060, 1000, 8, 240);
     let mut proxy = proxy([before, now(1210)]);
     assert_ne!(
-        proxy.has(&changed(1005)),
-        TakenIn::Yes,
-        "it may be the timestamp of a sync that isn't counted yet"
+        proxy.rules_state(&changed(1005)),
+        RulesState::Written,
+        "the timestamp may belong to a sync that is not counted yet"
     );
-    proxy.read(now(1310));
-    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+    proxy.add_reading(now(1310));
+    assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written);
 }
 
 #[test]
-fn a_proxy_that_is_never_at_rest_proves_what_it_had_heard() {
-    // It was read at 1230 when the last change had been queued at 1220. A sync took from 1990 to 2000; more is queued and pending.
-    let heard = reading(1230, 1, 1060, 1220, 8, 240);
+fn a_busy_proxy_proves_the_changes_that_it_received_before() {
+    // At the reading at 1230 the last change was queued at 1220. A sync ran from 1990 to 2000; more changes are
+    // pending.
+    let earlier = reading(1230, 1, 1060, 1220, 8, 240);
     let now = |time, queued| reading(time, 7, 2000, queued, 9, 250);
-    let proxy = proxy([heard, now(2010, 2005), now(2120, 2110)]);
-    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+    let proxy = proxy([earlier, now(2010, 2005), now(2120, 2110)]);
+    assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written);
     assert!(
-        matches!(proxy.has(&changed(1100)), TakenIn::NotYet(why) if why.contains("7 changes are pending"))
+        matches!(proxy.rules_state(&changed(1100)), RulesState::Pending(why) if why.contains("7 changes are pending"))
     );
 }
 
 #[test]
 fn a_sync_that_failed_proves_nothing() {
-    // Queued at 1000 while a sync took from 990 to 1060; the next one failed at 1100.
+    // Queued at 1000 while a sync ran from 990 to 1060; the next one failed at 1100.
     let before = reading(900, 0, 500, 400, 7, 210);
     let between = reading(1080, 0, 1060, 1000, 8, 280);
     let failed = |time| {
@@ -82,38 +86,37 @@ fn a_sync_that_failed_proves_nothing() {
     };
     for earlier in [vec![before.clone(), between], vec![before], vec![]] {
         let mut proxy = proxy(earlier.into_iter().chain([failed(1210), failed(1310), failed(9000)]));
-        let TakenIn::NotYet(why) = proxy.has(&changed(1005)) else { panic!("{proxy:?}") };
+        let RulesState::Pending(why) = proxy.rules_state(&changed(1005)) else { panic!("{proxy:?}") };
         assert!(why.contains("idle for 7788 ms of 30064 ms"), "{why}");
-        // It would have tried again by now.
-        proxy.read(failed(31_400));
-        assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
+        // kube-proxy would have retried by now.
+        proxy.add_reading(failed(31_400));
+        assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written);
     }
 }
 
 #[test]
 fn a_sync_that_began_before_the_change_proves_nothing() {
-    // The sync took from 990 to 1060, and the change was queued at 1000; the next one is under way, so nothing is pending.
+    // The sync ran from 990 to 1060, and the change was queued at 1000. The next sync runs, so nothing is pending.
     let before = reading(900, 0, 500, 400, 7, 210);
     let now = |time| reading(time, 0, 1060, 1000, 8, 280);
     let proxy = proxy([before, now(1210), now(1600), now(5000)]);
-    let TakenIn::NotYet(why) = proxy.has(&changed(1005)) else { panic!("{proxy:?}") };
+    let RulesState::Pending(why) = proxy.rules_state(&changed(1005)) else { panic!("{proxy:?}") };
     assert!(why.contains("during its last sync"), "{why}");
 }
 
 #[test]
-fn without_an_earlier_reading_it_is_idleness_that_proves() {
+fn without_an_earlier_reading_only_idleness_proves_it() {
     let now = |time| reading(time, 0, 1060, 1000, 8, 240);
-    assert!(
-        matches!(proxy([now(1210), now(1400)]).has(&changed(1005)), TakenIn::NotYet(why) if why.contains("idle"))
-    );
-    // 200 ms, and a second in which kube-proxy may let a change wait.
-    assert_eq!(proxy([now(1210), now(1400), now(2500)]).has(&changed(1005)), TakenIn::Yes);
+    let state = proxy([now(1210), now(1400)]).rules_state(&changed(1005));
+    assert!(matches!(state, RulesState::Pending(why) if why.contains("idle")));
+    // 200 ms, and the second for which kube-proxy may delay a change.
+    assert_eq!(proxy([now(1210), now(1400), now(2500)]).rules_state(&changed(1005)), RulesState::Written);
 }
 
 #[test]
-fn what_is_pending_or_failing_is_said() {
-    let why = |reading| match proxy([reading]).has(&changed(1005)) {
-        TakenIn::NotYet(why) => why,
+fn the_reason_names_pending_changes_and_failures() {
+    let why = |reading| match proxy([reading]).rules_state(&changed(1005)) {
+        RulesState::Pending(why) => why,
         other => panic!("{other:?}"),
     };
     assert!(why(reading(1300, 3, 1060, 1000, 8, 240)).contains("3 changes are pending"));
@@ -122,27 +125,28 @@ fn what_is_pending_or_failing_is_said() {
         why(reading(1100, 0, 1060, 1000, 8, 240)).contains("since the change"),
         "too soon after the change"
     );
-    assert!(
-        matches!(Proxy::default().has(&changed(1)), TakenIn::NotYet(why) if why.contains("not read yet"))
-    );
+    let state = KubeProxyState::default().rules_state(&changed(1));
+    assert!(matches!(state, RulesState::Pending(why) if why.contains("not read yet")));
 }
 
 #[test]
-fn a_proxy_that_has_heard_of_nothing_has_taken_in_nothing() {
+fn a_proxy_that_received_no_update_is_stale() {
     let now = |time| reading(time, 0, 1060, 1000, 8, 240);
-    let deaf = proxy([now(9000), now(10_100)]);
-    assert!(matches!(deaf.has(&changed(10_000)), TakenIn::NotYet(why) if why.contains("since the change")));
-    let deaf = proxy([now(9000), now(11_000), now(12_000)]);
-    assert!(matches!(deaf.has(&changed(10_000)), TakenIn::Unheard(why) if why.contains("9.0 s")));
-    let unknown = [Some(Change { seen: at(10_000), not_before: None }), None];
-    assert_eq!(deaf.has(&unknown), TakenIn::Yes, "a change of unknown age may have been long ago");
+    let stale = proxy([now(9000), now(10_100)]);
+    assert!(
+        matches!(stale.rules_state(&changed(10_000)), RulesState::Pending(why) if why.contains("since the change"))
+    );
+    let stale = proxy([now(9000), now(11_000), now(12_000)]);
+    assert!(matches!(stale.rules_state(&changed(10_000)), RulesState::Stale(why) if why.contains("9.0 s")));
+    let unknown = [Some(EndpointChange { seen: at(10_000), not_before: None }), None];
+    assert_eq!(stale.rules_state(&unknown), RulesState::Written, "a change of unknown age may be old");
 }
 
 #[test]
 fn the_node_s_clock_may_be_wrong() {
-    // It is an hour ahead: 3,600,000 ms.
+    // The clock of the node is an hour ahead: 3,600,000 ms.
     let hour = 3_600_000;
-    let ahead = |mut reading: Reading| {
+    let ahead = |mut reading: ProxyReading| {
         reading.node_clock = Some(reading.answered.0 + hour * MS);
         reading
     };
@@ -151,48 +155,48 @@ fn the_node_s_clock_may_be_wrong() {
         ahead(reading(1210, 0, 1060 + hour, 1000 + hour, 8, 240)),
         ahead(reading(20_000, 0, 1060 + hour, 1000 + hour, 8, 240)),
     ]);
-    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
-    assert!(matches!(proxy.has(&changed(15_000)), TakenIn::Unheard(_)));
+    assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written);
+    assert!(matches!(proxy.rules_state(&changed(15_000)), RulesState::Stale(_)));
 }
 
 #[test]
-fn a_new_process_starts_from_nothing() {
+fn readings_of_an_earlier_process_do_not_count() {
     let now = |time| reading(time, 0, 1060, 1000, 8, 240);
     let mut proxy = proxy([reading(900, 0, 500, 400, 7, 210), now(1210), now(1295)]);
-    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes);
-    proxy.read(Reading { started: 2.0, ..reading(1300, 1, 0, 1290, 0, 0) });
-    assert!(matches!(proxy.has(&changed(1005)), TakenIn::NotYet(_)));
+    assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written);
+    proxy.add_reading(ProxyReading { started: 2.0, ..reading(1300, 1, 0, 1290, 0, 0) });
+    assert!(matches!(proxy.rules_state(&changed(1005)), RulesState::Pending(_)));
 }
 
 #[test]
-fn a_proxy_that_fails_is_unreadable_unless_it_was_there() {
-    let refused = || Failure { why: "refused".to_owned(), hangs: false };
-    let mut proxy = Proxy::default();
-    proxy.failed(refused());
-    assert_eq!(proxy.has(&changed(0)), TakenIn::Unreadable("refused".to_owned()));
-    proxy.read(reading(900, 0, 500, 400, 7, 210));
-    proxy.read(reading(1210, 0, 1060, 1000, 8, 240));
-    proxy.read(reading(1310, 0, 1060, 1000, 8, 240));
-    proxy.failed(refused());
-    assert_eq!(proxy.has(&changed(1005)), TakenIn::Yes, "what was proven stays so");
-    assert_eq!(proxy.has(&changed(1390)), TakenIn::Silent("refused".to_owned()));
-    let mut hangs = Proxy::default();
-    hangs.failed(Failure { why: "no answer".to_owned(), hangs: true });
-    assert_eq!(hangs.has(&changed(0)), TakenIn::Silent("no answer".to_owned()));
+fn a_proxy_that_cannot_be_read_is_unreadable_unless_it_was_reachable() {
+    let refused = || ReadFailure { why: "refused".to_owned(), hangs: false };
+    let mut proxy = KubeProxyState::default();
+    proxy.add_failure(refused());
+    assert_eq!(proxy.rules_state(&changed(0)), RulesState::Unreadable("refused".to_owned()));
+    proxy.add_reading(reading(900, 0, 500, 400, 7, 210));
+    proxy.add_reading(reading(1210, 0, 1060, 1000, 8, 240));
+    proxy.add_reading(reading(1310, 0, 1060, 1000, 8, 240));
+    proxy.add_failure(refused());
+    assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written, "a proof remains valid");
+    assert_eq!(proxy.rules_state(&changed(1390)), RulesState::Unresponsive("refused".to_owned()));
+    let mut hangs = KubeProxyState::default();
+    hangs.add_failure(ReadFailure { why: "no response".to_owned(), hangs: true });
+    assert_eq!(hangs.rules_state(&changed(0)), RulesState::Unresponsive("no response".to_owned()));
 }
 
 #[test]
-fn a_family_that_the_proxy_does_not_know_is_nothing_to_wait_for() {
+fn a_family_that_the_proxy_does_not_handle_needs_no_wait() {
     let proxy = proxy([reading(1500, 0, 1060, 1000, 8, 240)]);
-    let v6 = [None, Some(Change { seen: at(1000), not_before: Some(at(0)) })];
-    assert_eq!(proxy.has(&v6), TakenIn::Yes);
+    let v6 = [None, Some(EndpointChange { seen: at(1000), not_before: Some(at(0)) })];
+    assert_eq!(proxy.rules_state(&v6), RulesState::Written);
 }
 
 #[test]
-fn kube_proxy_s_own_text_is_read() {
+fn metrics_of_kube_proxy_are_parsed() {
     let text = include_str!("tests/kube-proxy-1.36.txt");
     let date = Some("Sat, 21 Nov 2026 14:01:34 GMT");
-    let reading = Reading::parse(text, date, UnixNanos(1), UnixNanos(2)).unwrap();
+    let reading = ProxyReading::parse(text, date, UnixNanos(1), UnixNanos(2)).unwrap();
     let v4 = reading.families[0].unwrap();
     assert_eq!((reading.pending, v4.syncs), (0, 1));
     assert_eq!(v4.sync_nanos, 179_454_351);
@@ -200,16 +204,20 @@ fn kube_proxy_s_own_text_is_read() {
     assert!(v4.synced > v4.queued && v4.synced - v4.queued < 1_000_000_000);
     assert_eq!(reading.families[1].unwrap().longest, Duration::from_millis(128));
     assert_eq!(reading.node_clock, Some(1_795_269_694_000_000_000));
-    assert!(Reading::parse("go_threads 4\n", None, UnixNanos(1), UnixNanos(2)).is_err());
+    assert!(ProxyReading::parse("go_threads 4\n", None, UnixNanos(1), UnixNanos(2)).is_err());
 }
+
+/// Lines that look like metrics of kube-proxy, and other lines.
+const METRICS_TEXT: &str =
+    "(kubeproxy_sync_proxy_rules_[a-z_]{0,30}(\\{[^\n]{0,40}\\})? [^\n]{0,20}\n|[^\n]{0,40}\n){0,20}";
 
 proptest! {
     #[test]
-    fn no_answer_makes_it_fail(text in "(kubeproxy_sync_proxy_rules_[a-z_]{0,30}(\\{[^\n]{0,40}\\})? [^\n]{0,20}\n|[^\n]{0,40}\n){0,20}", date in ".{0,40}") {
-        if let Ok(reading) = Reading::parse(&text, Some(&date), at(0), at(1)) {
-            let mut proxy = Proxy::default();
-            proxy.read(reading);
-            let _ = proxy.has(&changed(0));
+    fn any_text_is_parsed_without_a_panic(text in METRICS_TEXT, date in ".{0,40}") {
+        if let Ok(reading) = ProxyReading::parse(&text, Some(&date), at(0), at(1)) {
+            let mut proxy = KubeProxyState::default();
+            proxy.add_reading(reading);
+            let _ = proxy.rules_state(&changed(0));
         }
     }
 }

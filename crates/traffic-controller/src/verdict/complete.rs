@@ -1,32 +1,43 @@
-//! COMPLETE: take the pod in.
+//! COMPLETE: the pod is added to traffic.
 
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::Proven;
 
-use super::parts::{Carriers, Nodes, taken_in};
-use super::{Part, Verdict, Waits, names};
-use crate::world::{Facts, ServiceFacts, ServiceKind};
+use super::data_path_changes::DataPathChanges;
+use super::node_proxies::NodeProxies;
+use super::propagation::propagation;
+use super::text::join_names;
+use super::traffic_verdict::{TrafficVerdict, VerdictPart};
+use super::wait_times::WaitTimes;
+use crate::index::{PodEndpoints, ServiceKind, ServiceMembership};
 
-/// Whether all Services that select the pod lead traffic to it.
-pub(crate) fn complete(facts: &Facts, nodes: &Nodes, waits: &Waits, now: UnixNanos) -> Verdict {
-    let selecting: Vec<&ServiceFacts> = facts.services.iter().filter(|service| service.selects).collect();
+/// Returns `Done` when all Services that select the pod send traffic to it.
+pub(crate) fn complete(
+    endpoints: &PodEndpoints,
+    nodes: &NodeProxies,
+    wait_times: &WaitTimes,
+    now: UnixNanos,
+) -> TrafficVerdict {
+    let selecting: Vec<&ServiceMembership> =
+        endpoints.services.iter().filter(|service| service.selects).collect();
     if selecting.is_empty() {
-        return Verdict::done(Proven, "no Service selects it");
+        return TrafficVerdict::done(Proven, "no Service selects the pod");
     }
     if let Some(service) = selecting.iter().find(|service| service.ready.is_none()) {
-        let shown = if service.slices == 0 { "names the pod yet" } else { "shows the pod ready yet" };
-        return Verdict::pending(format!("no EndpointSlice of Service {} {shown}", service.key), None);
+        let missing = if service.slices == 0 { "lists the pod yet" } else { "shows the pod as ready yet" };
+        let reason = format!("no EndpointSlice of Service {} {missing}", service.key);
+        return TrafficVerdict::pending(reason, None);
     }
     let ready: Vec<String> = selecting.iter().map(|service| service.key.to_string()).collect();
-    let ready = format!("ready in the slices of {}", names(&ready));
-    // Clients of a headless Service find it when they ask next; there is nothing to wait for.
-    let proxied: Vec<&ServiceFacts> =
+    let ready = format!("ready in the slices of {}", join_names(&ready));
+    // Clients of a headless Service find the pod with their next DNS query, so there is nothing to wait for.
+    let proxied: Vec<&ServiceMembership> =
         selecting.into_iter().filter(|service| service.kind != ServiceKind::Headless).collect();
     if proxied.is_empty() {
-        return Verdict::done(Proven, ready);
+        return TrafficVerdict::done(Proven, ready);
     }
-    match taken_in(&Carriers::of(facts, &proxied), nodes, waits, now) {
-        Part::Done(level, words) => Verdict::done(level, format!("{ready}; {words}")),
-        Part::Wait(words, until) => Verdict::pending(format!("{ready}; {words}"), until),
+    match propagation(&DataPathChanges::of(endpoints, &proxied), nodes, wait_times, now) {
+        VerdictPart::Done(level, words) => TrafficVerdict::done(level, format!("{ready}; {words}")),
+        VerdictPart::Wait(words, until) => TrafficVerdict::pending(format!("{ready}; {words}"), until),
     }
 }

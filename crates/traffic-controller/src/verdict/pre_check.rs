@@ -3,68 +3,66 @@
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::{Assumed, Proven};
 
-use super::{Verdict, Waits, count};
+use super::text::count;
+use super::traffic_verdict::TrafficVerdict;
+use super::wait_times::WaitTimes;
 use crate::clock::{after, between};
-use crate::world::{Key, Others};
+use crate::index::{ObjectKey, OtherEndpoints};
 
-/// A Service that shows the pod ready, and its other endpoints.
+/// A Service that shows the pod as ready, with its other endpoints.
 #[derive(Clone, Debug)]
-pub(crate) struct ServiceOthers {
-    /// The Service.
-    pub(crate) key: Key,
-    /// The others.
-    pub(crate) others: Others,
+pub(crate) struct RemainingEndpoints {
+    /// Namespace and name of the Service.
+    pub(crate) service: ObjectKey,
+    /// The other endpoints.
+    pub(crate) others: OtherEndpoints,
 }
 
-/// Whether a pod, whose Services are `services`, may be taken out: not while it is the last ready endpoint of one and another is on
-/// its way, for which is waited for a while from `asked`.
+/// Returns `Pending` while the pod is the last ready endpoint of one of its `services` and another endpoint is
+/// starting, but at most for [`WaitTimes::surge`] after `asked_at`. Otherwise returns `Done`.
 ///
-/// Why not for ever: kube-proxy falls back on endpoints that are serving while they terminate, and a pod whose gate is False is not, so
-/// the last endpoint is better kept; but one that never gets ready must not hold up an operation.
+/// The wait exists because kube-proxy falls back to endpoints that are serving while they terminate, and a pod whose
+/// gate is False is not serving: it is better to keep the last endpoint. The wait is bounded because an endpoint that
+/// never becomes ready must not block the operation.
 pub(crate) fn pre_check(
-    services: &[ServiceOthers],
-    waits: &Waits,
-    asked: UnixNanos,
+    services: &[RemainingEndpoints],
+    wait_times: &WaitTimes,
+    asked_at: UnixNanos,
     now: UnixNanos,
-) -> Verdict {
-    let last: Vec<&ServiceOthers> = services.iter().filter(|service| service.others.ready == 0).collect();
-    let end = after(asked, waits.surge);
-    if let Some(service) = last.iter().find(|service| service.others.coming > 0) {
-        let (name, coming) = (&service.key, count(service.others.coming, "other"));
+) -> TrafficVerdict {
+    let last: Vec<&RemainingEndpoints> =
+        services.iter().filter(|remaining| remaining.others.ready == 0).collect();
+    let end = after(asked_at, wait_times.surge);
+    let surge = wait_times.surge.as_secs_f64();
+    if let Some(remaining) = last.iter().find(|remaining| remaining.others.starting > 0) {
+        let (name, starting) = (&remaining.service, count(remaining.others.starting, "other endpoint"));
         if now < end {
-            let (gone, all) = (between(asked, now).as_secs_f64(), waits.surge.as_secs_f64());
+            let waited = between(asked_at, now).as_secs_f64();
             let reason = format!(
-                "the pod is the last ready endpoint of Service {name}, and {coming} not ready yet: waited for {gone:.0} of {all} s"
+                "the pod is the last ready endpoint of Service {name}, {starting} not ready yet: waited {waited:.0} of \
+                 {surge} s"
             );
-            return Verdict::pending(reason, Some(end));
+            return TrafficVerdict::pending(reason, Some(end));
         }
-        let waited = waits.surge.as_secs_f64();
-        return Verdict::done(
-            Assumed,
-            format!(
-                "the pod is the last ready endpoint of Service {name}; {coming} didn't get ready within {waited} s"
-            ),
+        let detail = format!(
+            "the pod is the last ready endpoint of Service {name}; {starting} did not become ready within {surge} s"
         );
+        return TrafficVerdict::done(Assumed, detail);
     }
-    if let Some(service) = last.first() {
-        let name = &service.key;
-        return Verdict::done(
-            Assumed,
-            format!("the pod is the last ready endpoint of Service {name}, and no other is on its way"),
+    if let Some(remaining) = last.first() {
+        let name = &remaining.service;
+        let detail = format!(
+            "the pod is the last ready endpoint of Service {name}, and no other endpoint is starting"
         );
+        return TrafficVerdict::done(Assumed, detail);
     }
-    let fewest = services.iter().min_by_key(|service| service.others.ready);
-    Verdict::done(
-        Proven,
-        fewest.map_or_else(
-            || "no Service sends it traffic".to_owned(),
-            |service| {
-                format!(
-                    "Service {} keeps {}",
-                    service.key,
-                    count(service.others.ready, "other ready endpoint")
-                )
-            },
-        ),
-    )
+    let fewest = services.iter().min_by_key(|remaining| remaining.others.ready);
+    let detail = fewest.map_or_else(
+        || "no Service sends the pod traffic".to_owned(),
+        |remaining| {
+            let kept = count(remaining.others.ready, "other ready endpoint");
+            format!("Service {} keeps {kept}", remaining.service)
+        },
+    );
+    TrafficVerdict::done(Proven, detail)
 }

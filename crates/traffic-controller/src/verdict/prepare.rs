@@ -1,129 +1,143 @@
-//! PREPARE: let go of the pod.
+//! PREPARE: the pod is drained.
 
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::{Bounded, Proven};
 
-use super::parts::{Carriers, Nodes, out_of_slices, taken_in};
-use super::{Part, Verdict, Waits};
+use super::data_path_changes::DataPathChanges;
+use super::node_proxies::NodeProxies;
+use super::propagation::propagation;
+use super::slices::not_ready_in_slices;
+use super::traffic_verdict::{TrafficVerdict, VerdictPart};
+use super::wait_times::WaitTimes;
 use crate::clock::{after, between};
-use crate::proxy::WATCHES;
-use crate::world::{Facts, ServiceFacts, ServiceKind};
+use crate::index::{PodEndpoints, ServiceKind, ServiceMembership};
+use crate::proxy::WATCH_LAG;
 
-/// What is remembered of a question between two looks at it. Lost with the process; then its waits begin again.
+/// The progress of a question between two evaluations. It is lost when the process ends; then its waits start again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
-    /// When a Service that selects it was first seen to name it in no slice.
-    pub(crate) unnamed: Option<UnixNanos>,
-    /// When all slices were first seen to show it out.
-    pub(crate) out: Option<UnixNanos>,
-    /// When the proxies were first seen to have that.
-    pub(crate) taken_in: Option<UnixNanos>,
-    /// When the pod first said that nothing is in flight, of all times since it said so without a break.
-    pub(crate) idle: Option<UnixNanos>,
+pub(crate) struct PrepareProgress {
+    /// When it was first observed that a Service selects the pod but no slice lists it.
+    pub(crate) unlisted_since: Option<UnixNanos>,
+    /// When it was first observed that no slice shows the pod as ready.
+    pub(crate) not_ready_since: Option<UnixNanos>,
+    /// When it was first observed that all data paths have applied this.
+    pub(crate) propagated_since: Option<UnixNanos>,
+    /// Since when the pod has reported without interruption that no requests are in flight.
+    pub(crate) idle_since: Option<UnixNanos>,
 }
 
-/// What the pod says of requests and connections in flight.
+/// The number of requests in flight that the pod reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Flight {
-    /// It has no label that says where to ask.
-    NotAsked,
-    /// It hasn't been asked yet.
+pub(crate) enum InFlightCount {
+    /// The pod does not report the number: it has no label with a port.
+    NotReported,
+    /// The number has not been read yet.
     Unknown,
-    /// So many, when it was asked at this time.
+    /// The number, and when it was requested.
     Count(u64, UnixNanos),
-    /// It couldn't be asked, because of this.
+    /// The number could not be read. The text is the error.
     Failed(String),
 }
 
-/// Whether the Services have let go of the pod.
+/// Returns `Done` when no Service sends the pod traffic and the requests in flight have ended.
 pub(crate) fn prepare(
-    facts: &Facts,
-    nodes: &Nodes,
-    flight: &Flight,
-    progress: &mut Progress,
-    waits: &Waits,
+    endpoints: &PodEndpoints,
+    nodes: &NodeProxies,
+    count: &InFlightCount,
+    progress: &mut PrepareProgress,
+    wait_times: &WaitTimes,
     now: UnixNanos,
-) -> Verdict {
-    let (slices_level, slices) = match out_of_slices(facts) {
-        Part::Done(level, words) => (level, words),
-        Part::Wait(words, until) => {
-            *progress = Progress { unnamed: progress.unnamed, ..Progress::default() };
-            return Verdict::pending(words, until);
+) -> TrafficVerdict {
+    let (slices_level, slices) = match not_ready_in_slices(endpoints) {
+        VerdictPart::Done(level, words) => (level, words),
+        VerdictPart::Wait(words, until) => {
+            *progress =
+                PrepareProgress { unlisted_since: progress.unlisted_since, ..PrepareProgress::default() };
+            return TrafficVerdict::pending(words, until);
         }
     };
-    // A Service is new to the pod, or the pod to it: the slice that follows may show the pod as it was a moment ago.
-    if let Some(service) = facts.services.iter().find(|service| service.selects && service.slices == 0) {
-        let end = after(*progress.unnamed.get_or_insert(now), waits.propagation);
+    // The pod or the Service is new. The slice that follows may show an earlier state of the pod.
+    if let Some(service) = endpoints.services.iter().find(|service| service.selects && service.slices == 0) {
+        let end = after(*progress.unlisted_since.get_or_insert(now), wait_times.propagation);
         if now < end {
-            let reason = format!("{slices}; no EndpointSlice of Service {} names the pod yet", service.key);
-            return Verdict::pending(reason, Some(end));
+            let reason = format!("{slices}; no EndpointSlice of Service {} lists the pod yet", service.key);
+            return TrafficVerdict::pending(reason, Some(end));
         }
     }
-    progress.out.get_or_insert(now);
-    let held: Vec<&ServiceFacts> = facts
+    progress.not_ready_since.get_or_insert(now);
+    let sending: Vec<&ServiceMembership> = endpoints
         .services
         .iter()
         .filter(|service| service.kind != ServiceKind::ExternalName && !service.publishes_not_ready)
         .collect();
-    let carriers = Carriers::of(facts, &held).and_former(facts);
-    if carriers.is_empty() && *flight == Flight::NotAsked {
-        // What it may have left before this process came is that long ago by then.
-        let end = facts.unseen.map(|since| after(since, waits.propagation + waits.quiet));
+    let changes = DataPathChanges::of(endpoints, &sending).with_former(endpoints);
+    if changes.is_empty() && *count == InFlightCount::NotReported {
+        // The pod may have left a slice just before this process started. After this time that no longer matters.
+        let end =
+            endpoints.never_listed_since.map(|since| after(since, wait_times.propagation + wait_times.quiet));
         return match end.filter(|end| now < *end) {
-            Some(end) => Verdict::pending(format!("{slices}; it may have left one a moment ago"), Some(end)),
-            None => Verdict::done(slices_level, slices),
+            Some(end) => {
+                let reason = format!("{slices}; the pod may have left a slice before this process started");
+                TrafficVerdict::pending(reason, Some(end))
+            }
+            None => TrafficVerdict::done(slices_level, slices),
         };
     }
-    let (proxies_level, proxies) = match taken_in(&carriers, nodes, waits, now) {
-        Part::Done(level, words) => (level, words),
-        Part::Wait(words, until) => {
-            progress.taken_in = None;
-            return Verdict::pending(format!("{slices}; {words}"), until);
+    let (proxies_level, proxies) = match propagation(&changes, nodes, wait_times, now) {
+        VerdictPart::Done(level, words) => (level, words),
+        VerdictPart::Wait(words, until) => {
+            progress.propagated_since = None;
+            return TrafficVerdict::pending(format!("{slices}; {words}"), until);
         }
     };
-    let since = *progress.taken_in.get_or_insert(now);
-    match in_flight(flight, since, progress, waits, now) {
-        Part::Done(level, words) => {
+    let since = *progress.propagated_since.get_or_insert(now);
+    match requests_ended(count, since, progress, wait_times, now) {
+        VerdictPart::Done(level, words) => {
             let words: Vec<String> =
                 [slices, proxies, words].into_iter().filter(|text| !text.is_empty()).collect();
-            Verdict::done(slices_level.max(proxies_level).max(level), words.join("; "))
+            TrafficVerdict::done(slices_level.max(proxies_level).max(level), words.join("; "))
         }
-        Part::Wait(words, until) => Verdict::pending(format!("{slices}; {proxies}; {words}"), until),
+        VerdictPart::Wait(words, until) => {
+            TrafficVerdict::pending(format!("{slices}; {proxies}; {words}"), until)
+        }
     }
 }
 
-/// Whether requests in flight have ended, `since` when no new ones come.
-fn in_flight(
-    flight: &Flight,
+/// Checks that requests in flight have ended. No new requests arrive after `since`.
+fn requests_ended(
+    count: &InFlightCount,
     since: UnixNanos,
-    progress: &mut Progress,
-    waits: &Waits,
+    progress: &mut PrepareProgress,
+    wait_times: &WaitTimes,
     now: UnixNanos,
-) -> Part {
-    let why = match flight {
-        Flight::Unknown => return Part::Wait("asks the pod what is in flight".to_owned(), None),
-        Flight::Count(0, at) if *at >= since => {
-            let first = *progress.idle.get_or_insert(*at);
-            if between(first, *at) >= WATCHES {
-                return Part::Done(Proven, "the pod says that nothing is in flight".to_owned());
+) -> VerdictPart {
+    let wait = |reason: &str| VerdictPart::Wait(reason.to_owned(), None);
+    let why = match count {
+        InFlightCount::Unknown => return wait("reading the number of requests in flight from the pod"),
+        InFlightCount::Count(0, at) if *at >= since => {
+            let first = *progress.idle_since.get_or_insert(*at);
+            if between(first, *at) >= WATCH_LAG {
+                return VerdictPart::Done(Proven, "the pod reports no requests in flight".to_owned());
             }
-            return Part::Wait("the pod says once that nothing is in flight".to_owned(), None);
+            return wait("the pod has reported once that no requests are in flight");
         }
-        Flight::Count(0, _) => return Part::Wait("asks the pod again what is in flight".to_owned(), None),
-        Flight::Count(count, _) => {
-            progress.idle = None;
-            return Part::Wait(format!("the pod says that {count} are in flight"), None);
+        InFlightCount::Count(0, _) => {
+            return wait("reading the number of requests in flight from the pod again");
         }
-        Flight::Failed(why) => {
-            progress.idle = None;
-            format!(" (the pod doesn't say what is in flight: {why})")
+        InFlightCount::Count(count, _) => {
+            progress.idle_since = None;
+            return wait(&format!("the pod reports {count} requests in flight"));
         }
-        Flight::NotAsked => String::new(),
+        InFlightCount::Failed(why) => {
+            progress.idle_since = None;
+            format!(" (could not read the number from the pod: {why})")
+        }
+        InFlightCount::NotReported => String::new(),
     };
-    let (end, seconds) = (after(since, waits.quiet), waits.quiet.as_secs_f64());
+    let (end, seconds) = (after(since, wait_times.quiet), wait_times.quiet.as_secs_f64());
     if now >= end {
-        return Part::Done(Bounded, format!("{seconds} s for requests in flight{why}"));
+        return VerdictPart::Done(Bounded, format!("waited {seconds} s for requests in flight{why}"));
     }
-    let gone = between(since, now).as_secs_f64();
-    Part::Wait(format!("waits for requests in flight ({gone:.1} of {seconds} s){why}"), Some(end))
+    let waited = between(since, now).as_secs_f64();
+    VerdictPart::Wait(format!("waiting for requests in flight ({waited:.1} of {seconds} s){why}"), Some(end))
 }

@@ -1,41 +1,46 @@
-//! RELEASE: forget the pod.
+//! RELEASE: the pod is gone.
 
 use podward_core::hooks::EvidenceLevel::{Assumed, Proven};
 
-use super::Verdict;
-use crate::world::Facts;
+use super::text::join_names;
+use super::traffic_verdict::TrafficVerdict;
+use crate::index::PodEndpoints;
 
-/// Whether the Services have forgotten a pod that is gone, dying, or `opted_out`.
+/// Returns `Done` when no slice shows the pod as ready. The pod is deleted, terminating, or `opted_out`.
 ///
-/// The slices of a terminating pod are not ready whatever its node does, so this waits for no node. That the proxies follow is
-/// assumed: there is nobody left to hold back.
-pub(crate) fn release(facts: &Facts, opted_out: bool) -> Verdict {
+/// The slices of a terminating pod are not ready regardless of the state of its node, so this waits for no node. The
+/// proxies are assumed to follow: a pod that is gone has nothing left to protect.
+pub(crate) fn release(endpoints: &PodEndpoints, opted_out: bool) -> TrafficVerdict {
     if opted_out {
-        return Verdict::done(Assumed, "the pod has opted out; its Services go on with it by themselves");
+        return TrafficVerdict::done(
+            Assumed,
+            "the pod has opted out; its Services no longer depend on Podward",
+        );
     }
-    let shown = facts.services.iter();
-    let shown =
-        shown.filter(|service| service.exists && service.has_selector && !service.publishes_not_ready);
-    for service in shown {
+    let managed = endpoints.services.iter();
+    let managed =
+        managed.filter(|service| service.exists && service.has_selector && !service.publishes_not_ready);
+    for service in managed {
         if let Some(slice) = &service.ready {
-            return Verdict::pending(
-                format!("EndpointSlice {slice} of Service {} still shows the pod ready", service.key),
-                None,
-            );
+            let reason =
+                format!("EndpointSlice {slice} of Service {} still shows the pod as ready", service.key);
+            return TrafficVerdict::pending(reason, None);
         }
     }
-    if facts.services.iter().all(|service| service.slices == 0) {
-        return Verdict::done(Proven, "no EndpointSlice names it");
+    if endpoints.services.iter().all(|service| service.slices == 0) {
+        return TrafficVerdict::done(Proven, "no EndpointSlice lists the pod");
     }
-    let others = facts
+    let others: Vec<String> = endpoints
         .services
         .iter()
         .filter(|service| service.ready.is_some())
-        .map(|service| service.key.to_string());
-    let others: Vec<String> = others.collect();
+        .map(|service| service.key.to_string())
+        .collect();
     if others.is_empty() {
-        return Verdict::done(Assumed, "no EndpointSlice shows it ready; the proxies follow");
+        let detail = "no EndpointSlice shows the pod as ready; the proxies are assumed to follow";
+        return TrafficVerdict::done(Assumed, detail);
     }
-    let why = "which show pods whether they are ready or not, or whose slices somebody else writes";
-    Verdict::done(Assumed, format!("not ready but for {}, {why}", super::names(&others)))
+    let why =
+        "which publish pods that are not ready, are deleted, or have slices that Kubernetes does not write";
+    TrafficVerdict::done(Assumed, format!("not ready except in {}, {why}", join_names(&others)))
 }

@@ -1,11 +1,16 @@
+use std::time::Duration;
+
+use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::{self, Assumed, Bounded, Proven};
 use proptest::prelude::*;
 
 use super::*;
-use crate::proxy::TakenIn;
-use crate::world::{Carrier, Change, Facts, Key, Others, ServiceFacts, ServiceKind};
+use crate::index::{
+    DataPath, EndpointChange, ObjectKey, OtherEndpoints, PodEndpoints, ServiceKind, ServiceMembership,
+};
+use crate::proxy::RulesState;
 
-const WAITS: Waits = Waits {
+const WAIT_TIMES: WaitTimes = WaitTimes {
     propagation: Duration::from_secs(5),
     quiet: Duration::from_secs(2),
     dns_ttl: Duration::from_secs(30),
@@ -16,10 +21,10 @@ fn at(milliseconds: i64) -> UnixNanos {
     UnixNanos(milliseconds * 1_000_000)
 }
 
-/// A Service whose slice shows the pod out.
-fn out(name: &str) -> ServiceFacts {
-    ServiceFacts {
-        key: Key::new("shop", name),
+/// Returns a Service whose slice shows the pod as not ready.
+fn out(name: &str) -> ServiceMembership {
+    ServiceMembership {
+        key: ObjectKey::new("shop", name),
         kind: ServiceKind::Proxied,
         exists: true,
         selects: true,
@@ -31,143 +36,162 @@ fn out(name: &str) -> ServiceFacts {
     }
 }
 
-fn ready(name: &str) -> ServiceFacts {
-    ServiceFacts { ready: Some("s-1".into()), serving: Some("s-1".into()), ..out(name) }
+fn ready(name: &str) -> ServiceMembership {
+    ServiceMembership { ready: Some("s-1".into()), serving: Some("s-1".into()), ..out(name) }
 }
 
-/// What changed at 1 s.
-fn facts(services: impl IntoIterator<Item = ServiceFacts>) -> Facts {
-    let changed = Change { seen: at(1000), not_before: None };
-    Facts { services: services.into_iter().collect(), changed: [Some(changed), None], ..Facts::default() }
-}
-
-fn node(name: &str, has: TakenIn) -> OneNode {
-    OneNode { name: name.into(), ready: true, has }
-}
-
-fn all_have_it() -> Nodes {
-    Nodes::Read(vec![node("n1", TakenIn::Yes), node("n2", TakenIn::Yes)])
-}
-
-fn done(verdict: Verdict) -> (EvidenceLevel, String) {
-    match verdict {
-        Verdict::Done(evidence) => (evidence.level, evidence.detail),
-        Verdict::Pending { reason, .. } => panic!("waits: {reason}"),
+/// Returns the endpoints of a pod that changed at 1 s.
+fn endpoints(services: impl IntoIterator<Item = ServiceMembership>) -> PodEndpoints {
+    let changed = EndpointChange { seen: at(1000), not_before: None };
+    PodEndpoints {
+        services: services.into_iter().collect(),
+        changed: [Some(changed), None],
+        ..PodEndpoints::default()
     }
 }
 
-fn waits(verdict: Verdict) -> (String, Option<UnixNanos>) {
+fn node(name: &str, rules: RulesState) -> NodeProxy {
+    NodeProxy { name: name.into(), ready: true, rules }
+}
+
+fn all_written() -> NodeProxies {
+    NodeProxies::Read(vec![node("n1", RulesState::Written), node("n2", RulesState::Written)])
+}
+
+fn done(verdict: TrafficVerdict) -> (EvidenceLevel, String) {
     match verdict {
-        Verdict::Pending { reason, until } => (reason, until),
-        Verdict::Done(evidence) => panic!("done: {}", evidence.detail),
+        TrafficVerdict::Done(evidence) => (evidence.level, evidence.detail),
+        TrafficVerdict::Pending { reason, .. } => panic!("waits: {reason}"),
     }
 }
 
-fn prepared(facts: &Facts, nodes: &Nodes, now: i64) -> Verdict {
-    // Requests in flight have had their time.
-    let mut progress = Progress { taken_in: Some(at(0)), ..Progress::default() };
-    prepare(facts, nodes, &Flight::NotAsked, &mut progress, &WAITS, at(now))
+fn waits(verdict: TrafficVerdict) -> (String, Option<UnixNanos>) {
+    match verdict {
+        TrafficVerdict::Pending { reason, until } => (reason, until),
+        TrafficVerdict::Done(evidence) => panic!("done: {}", evidence.detail),
+    }
+}
+
+fn prepared(pod: &PodEndpoints, nodes: &NodeProxies, now: i64) -> TrafficVerdict {
+    // The quiet period is over.
+    let mut progress = PrepareProgress { propagated_since: Some(at(0)), ..PrepareProgress::default() };
+    prepare(pod, nodes, &InFlightCount::NotReported, &mut progress, &WAIT_TIMES, at(now))
 }
 
 #[test]
 fn prepare_waits_for_every_slice() {
     for (service, words) in [
-        (ready("web"), "EndpointSlice s-1 of Service shop/web still shows the pod ready"),
-        (ServiceFacts { serving: Some("s-1".into()), ..out("web") }, "still shows the pod serving"),
-        (ServiceFacts { has_selector: false, selects: false, ..ready("web") }, "whoever writes its slices"),
-        (ServiceFacts { kind: ServiceKind::Headless, ..ready("web") }, "still shows the pod ready"),
+        (ready("web"), "EndpointSlice s-1 of Service shop/web still shows the pod as ready"),
+        (ServiceMembership { serving: Some("s-1".into()), ..out("web") }, "still shows the pod as serving"),
+        (
+            ServiceMembership { has_selector: false, selects: false, ..ready("web") },
+            "whoever writes its slices",
+        ),
+        (ServiceMembership { kind: ServiceKind::Headless, ..ready("web") }, "still shows the pod as ready"),
     ] {
-        let (reason, until) = waits(prepared(&facts([out("other"), service]), &all_have_it(), 60_000));
+        let (reason, until) = waits(prepared(&endpoints([out("other"), service]), &all_written(), 60_000));
         assert!(reason.contains(words) && until.is_none(), "{reason}");
     }
 }
 
 #[test]
-fn slices_of_a_service_that_is_gone_hold_nobody() {
-    let gone = ServiceFacts { exists: false, selects: false, ..ready("gone") };
-    let (bounded, words) = done(prepared(&facts([gone.clone()]), &all_have_it(), 3000));
+fn slices_of_a_deleted_service_do_not_block() {
+    let gone = ServiceMembership { exists: false, selects: false, ..ready("gone") };
+    let (bounded, words) = done(prepared(&endpoints([gone.clone()]), &all_written(), 3000));
     assert!(
-        bounded == Bounded && words.contains("Service shop/gone, in whose slices it is, is gone"),
+        bounded == Bounded && words.contains("Service shop/gone, whose slices list the pod, is deleted"),
         "{words}"
     );
-    let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("busy".to_owned()))]);
-    waits(prepared(&facts([gone.clone()]), &behind, 3000));
-    assert_eq!(done(release(&facts([gone]), false)).0, Assumed);
+    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".to_owned()))]);
+    waits(prepared(&endpoints([gone.clone()]), &behind, 3000));
+    assert_eq!(done(release(&endpoints([gone]), false)).0, Assumed);
 }
 
 #[test]
-fn a_service_that_the_pod_has_left_counts_as_one_that_it_is_in() {
-    let changed = Change { seen: at(1000), not_before: None };
-    let left = |carrier: Carrier| {
-        let mut facts = facts([]);
-        facts.left[carrier.index()] = Some(changed);
-        facts
+fn a_service_that_the_pod_has_left_counts_like_a_current_one() {
+    let changed = EndpointChange { seen: at(1000), not_before: None };
+    let left = |data_path: DataPath| {
+        let mut endpoints = endpoints([]);
+        endpoints.left[data_path.index()] = Some(changed);
+        endpoints
     };
-    let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("busy".to_owned()))]);
-    let (reason, _) = waits(prepared(&left(Carrier::KubeProxy), &behind, 60_000));
-    assert!(reason.contains("no Service selects it; waits for kube-proxy of n1 (busy)"), "{reason}");
-    let (bounded, words) = done(prepared(&left(Carrier::KubeProxy), &all_have_it(), 3000));
+    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".to_owned()))]);
+    let (reason, _) = waits(prepared(&left(DataPath::KubeProxy), &behind, 60_000));
+    assert!(reason.contains("no Service selects the pod; waiting for kube-proxy of n1 (busy)"), "{reason}");
+    let (bounded, words) = done(prepared(&left(DataPath::KubeProxy), &all_written(), 3000));
     assert_eq!(bounded, Bounded);
-    assert_eq!(words, "no Service selects it; kube-proxy of 2 nodes has it; 2 s for requests in flight");
-    assert_eq!(waits(prepared(&left(Carrier::Dns), &all_have_it(), 3000)).1, Some(at(31_000)));
-    assert_eq!(waits(prepared(&left(Carrier::Other), &all_have_it(), 3000)).1, Some(at(6000)));
-    assert_eq!(done(complete(&left(Carrier::KubeProxy), &behind, &WAITS, at(2000))).0, Proven);
-    let unseen = Facts { unseen: Some(at(1000)), ..facts([]) };
-    assert_eq!(waits(prepared(&unseen, &behind, 3000)).1, Some(at(8000)), "it may have left a moment ago");
-    assert_eq!(done(prepared(&unseen, &behind, 8000)).0, Proven);
+    assert_eq!(
+        words,
+        "no Service selects the pod; kube-proxy of 2 nodes has applied the change; waited 2 s for requests in flight"
+    );
+    assert_eq!(waits(prepared(&left(DataPath::Dns), &all_written(), 3000)).1, Some(at(31_000)));
+    assert_eq!(waits(prepared(&left(DataPath::OtherProxy), &all_written(), 3000)).1, Some(at(6000)));
+    assert_eq!(done(complete(&left(DataPath::KubeProxy), &behind, &WAIT_TIMES, at(2000))).0, Proven);
+    let unlisted = PodEndpoints { never_listed_since: Some(at(1000)), ..endpoints([]) };
+    assert_eq!(
+        waits(prepared(&unlisted, &behind, 3000)).1,
+        Some(at(8000)),
+        "it may have left a slice before"
+    );
+    assert_eq!(done(prepared(&unlisted, &behind, 8000)).0, Proven);
 }
 
 #[test]
-fn a_service_that_has_not_named_the_pod_yet_gets_its_time() {
-    let new = facts([ServiceFacts { slices: 0, ..out("new") }]);
-    let mut progress = Progress::default();
-    let mut look = |facts: &Facts, now| {
-        prepare(facts, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now))
+fn a_service_that_does_not_list_the_pod_yet_is_waited_for() {
+    let new = endpoints([ServiceMembership { slices: 0, ..out("new") }]);
+    let mut progress = PrepareProgress::default();
+    let mut look = |pod: &PodEndpoints, now| {
+        prepare(pod, &all_written(), &InFlightCount::NotReported, &mut progress, &WAIT_TIMES, at(now))
     };
     let (reason, until) = waits(look(&new, 2000));
-    assert!(reason.contains("shop/new names the pod yet") && until == Some(at(7000)), "{reason}");
-    // What comes may be old: it counts all the same.
-    assert!(waits(look(&facts([ready("new")]), 2500)).0.contains("still shows the pod ready"));
-    assert!(waits(look(&facts([out("new")]), 3000)).0.contains("in flight"));
-    done(look(&facts([out("new")]), 5000));
-    let mut progress = Progress::default();
-    let mut look = |now| prepare(&new, &all_have_it(), &Flight::NotAsked, &mut progress, &WAITS, at(now));
+    assert!(reason.contains("shop/new lists the pod yet") && until == Some(at(7000)), "{reason}");
+    // The first slice may be outdated. It counts nevertheless.
+    assert!(waits(look(&endpoints([ready("new")]), 2500)).0.contains("still shows the pod as ready"));
+    assert!(waits(look(&endpoints([out("new")]), 3000)).0.contains("in flight"));
+    done(look(&endpoints([out("new")]), 5000));
+    let mut progress = PrepareProgress::default();
+    let mut look =
+        |now| prepare(&new, &all_written(), &InFlightCount::NotReported, &mut progress, &WAIT_TIMES, at(now));
     waits(look(2000));
-    assert!(waits(look(7000)).0.contains("in flight"), "one that never does is not waited for");
+    assert!(waits(look(7000)).0.contains("in flight"), "the wait is bounded");
     done(look(9000));
 }
 
 #[test]
-fn prepare_says_what_it_knows() {
-    let level =
-        |services: Vec<ServiceFacts>, nodes: &Nodes, now| done(prepared(&facts(services), nodes, now));
-    // The quiet period bounds what was proven of the proxies.
-    let (bounded, words) = level(vec![out("web")], &all_have_it(), 3000);
+fn prepare_reports_the_evidence() {
+    let level = |services: Vec<ServiceMembership>, nodes: &NodeProxies, now| {
+        done(prepared(&endpoints(services), nodes, now))
+    };
+    // The quiet period lowers the evidence of the proxies from PROVEN to BOUNDED.
+    let (bounded, words) = level(vec![out("web")], &all_written(), 3000);
     assert_eq!(bounded, Bounded);
     assert_eq!(
         words,
-        "not ready in 1 slice of Service shop/web; kube-proxy of 2 nodes has it; 2 s for requests in flight"
+        "not ready in 1 slice of Service shop/web; kube-proxy of 2 nodes has applied the change; \
+         waited 2 s for requests in flight"
     );
-    let (none, words) = level(vec![], &Nodes::Unread, 1000);
-    assert_eq!((none, words.as_str()), (Proven, "no Service selects it"));
-    let name = ServiceFacts { kind: ServiceKind::ExternalName, ..ready("name") };
-    assert_eq!(level(vec![name], &Nodes::Unread, 1000).0, Proven);
-    let always = ServiceFacts { publishes_not_ready: true, ..ready("always") };
-    let (assumed, words) = level(vec![always.clone()], &Nodes::Unread, 1000);
+    let (none, words) = level(vec![], &NodeProxies::NotConfigured, 1000);
+    assert_eq!((none, words.as_str()), (Proven, "no Service selects the pod"));
+    let name = ServiceMembership { kind: ServiceKind::ExternalName, ..ready("name") };
+    assert_eq!(level(vec![name], &NodeProxies::NotConfigured, 1000).0, Proven);
+    let always = ServiceMembership { publishes_not_ready: true, ..ready("always") };
+    let (assumed, words) = level(vec![always.clone()], &NodeProxies::NotConfigured, 1000);
     assert!(assumed == Assumed && words.contains("publishes addresses that are not ready"), "{words}");
-    let (assumed, _) = level(vec![always, out("web")], &all_have_it(), 60_000);
-    assert_eq!(assumed, Assumed, "the weakest counts");
+    let (assumed, _) = level(vec![always, out("web")], &all_written(), 60_000);
+    assert_eq!(assumed, Assumed, "the weakest evidence counts");
 }
 
 #[test]
-fn proxies_that_cannot_be_read_get_their_time() {
-    let web = facts([out("web")]);
-    let (reason, until) = waits(prepared(&web, &Nodes::Unread, 3000));
+fn proxies_that_cannot_be_read_are_waited_for() {
+    let web = endpoints([out("web")]);
+    let (reason, until) = waits(prepared(&web, &NodeProxies::NotConfigured, 3000));
     assert!(reason.contains("2.0 of 5 s") && until == Some(at(6000)), "{reason}");
-    assert_eq!(done(prepared(&web, &Nodes::Unread, 6000)).0, Bounded);
+    assert_eq!(done(prepared(&web, &NodeProxies::NotConfigured, 6000)).0, Bounded);
 
-    let unreadable =
-        Nodes::Read(vec![node("n1", TakenIn::Yes), node("n2", TakenIn::Unreadable("refused".to_owned()))]);
+    let unreadable = NodeProxies::Read(vec![
+        node("n1", RulesState::Written),
+        node("n2", RulesState::Unreadable("refused".to_owned())),
+    ]);
     let (reason, until) = waits(prepared(&web, &unreadable, 3000));
     assert!(reason.contains("n2 (refused)") && until == Some(at(6000)), "{reason}");
     let (bounded, words) = done(prepared(&web, &unreadable, 6000));
@@ -175,147 +199,172 @@ fn proxies_that_cannot_be_read_get_their_time() {
 }
 
 #[test]
-fn a_proxy_that_is_seen_to_be_behind_is_waited_for_without_end() {
-    let behind = Nodes::Read(vec![node("n1", TakenIn::NotYet("3 changes are pending".to_owned()))]);
-    let (reason, until) = waits(prepared(&facts([out("web")]), &behind, 3_600_000));
+fn a_proxy_that_has_not_applied_the_change_is_waited_for_without_limit() {
+    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("3 changes are pending".to_owned()))]);
+    let (reason, until) = waits(prepared(&endpoints([out("web")]), &behind, 3_600_000));
     assert!(reason.contains("n1 (3 changes are pending)") && until.is_none(), "{reason}");
-    let deaf = Nodes::Read(vec![node("n1", TakenIn::Unheard("deaf".to_owned()))]);
-    assert_eq!(waits(prepared(&facts([out("web")]), &deaf, 20_000)).1, Some(at(31_000)));
-    assert_eq!(done(prepared(&facts([out("web")]), &deaf, 31_000)).0, Bounded);
-    let silent = Nodes::Read(vec![node("n1", TakenIn::Silent("no answer".to_owned()))]);
-    assert_eq!(waits(prepared(&facts([out("web")]), &silent, 20_000)).1, Some(at(31_000)));
-    let (bounded, words) = done(prepared(&facts([out("web")]), &silent, 31_000));
-    assert!(bounded == Bounded && words.contains("30 s or more were waited for that of n1"), "{words}");
+    let stale = NodeProxies::Read(vec![node("n1", RulesState::Stale("stale".to_owned()))]);
+    assert_eq!(waits(prepared(&endpoints([out("web")]), &stale, 20_000)).1, Some(at(31_000)));
+    assert_eq!(done(prepared(&endpoints([out("web")]), &stale, 31_000)).0, Bounded);
+    let unresponsive =
+        NodeProxies::Read(vec![node("n1", RulesState::Unresponsive("no response".to_owned()))]);
+    assert_eq!(waits(prepared(&endpoints([out("web")]), &unresponsive, 20_000)).1, Some(at(31_000)));
+    let (bounded, words) = done(prepared(&endpoints([out("web")]), &unresponsive, 31_000));
+    assert!(bounded == Bounded && words.contains("waited at least 30 s for that of n1"), "{words}");
 }
 
 #[test]
-fn nodes_that_are_not_ready_are_left_out_and_named() {
-    let lost = OneNode { ready: false, ..node("lost", TakenIn::NotYet(String::new())) };
-    let nodes = Nodes::Read(vec![node("n1", TakenIn::Yes), lost.clone()]);
-    let taken_in = Flight::Count(0, at(5000));
-    let mut progress = Progress { taken_in: Some(at(2000)), idle: Some(at(4000)), ..Progress::default() };
+fn nodes_that_are_not_ready_are_ignored_and_named() {
+    let lost = NodeProxy { ready: false, ..node("lost", RulesState::Pending(String::new())) };
+    let nodes = NodeProxies::Read(vec![node("n1", RulesState::Written), lost.clone()]);
+    let idle = InFlightCount::Count(0, at(5000));
+    let mut progress = PrepareProgress {
+        propagated_since: Some(at(2000)),
+        idle_since: Some(at(4000)),
+        ..PrepareProgress::default()
+    };
     let (proven, words) =
-        done(prepare(&facts([out("web")]), &nodes, &taken_in, &mut progress, &WAITS, at(5000)));
-    assert!(proven == Proven && words.contains("left out as not Ready: lost"), "{words}");
-    let alone = Nodes::Read(vec![lost]);
-    assert_eq!(waits(prepared(&facts([out("web")]), &alone, 2000)).1, Some(at(6000)));
-    assert_eq!(done(prepared(&facts([out("web")]), &alone, 6000)).0, Bounded, "nobody can be vouched for");
+        done(prepare(&endpoints([out("web")]), &nodes, &idle, &mut progress, &WAIT_TIMES, at(5000)));
+    assert!(proven == Proven && words.contains("ignored nodes that are not Ready: lost"), "{words}");
+    let alone = NodeProxies::Read(vec![lost]);
+    assert_eq!(waits(prepared(&endpoints([out("web")]), &alone, 2000)).1, Some(at(6000)));
+    assert_eq!(done(prepared(&endpoints([out("web")]), &alone, 6000)).0, Bounded, "nothing was observed");
 }
 
 #[test]
-fn headless_services_and_other_proxies_get_their_time() {
+fn headless_services_and_other_proxies_are_waited_for() {
     for (kind, wait, words) in
         [(ServiceKind::Headless, 31_000, "DNS"), (ServiceKind::OtherProxy, 6000, "not kube-proxy")]
     {
-        let web = facts([ServiceFacts { kind, ..out("web") }]);
-        let (reason, until) = waits(prepared(&web, &all_have_it(), wait - 1));
+        let web = endpoints([ServiceMembership { kind, ..out("web") }]);
+        let (reason, until) = waits(prepared(&web, &all_written(), wait - 1));
         assert!(reason.contains(words) && until == Some(at(wait)), "{reason}");
-        assert_eq!(done(prepared(&web, &all_have_it(), wait)).0, Bounded);
+        assert_eq!(done(prepared(&web, &all_written(), wait)).0, Bounded);
     }
 }
 
 #[test]
-fn requests_in_flight_end_or_get_their_time() {
-    let web = facts([out("web")]);
-    let mut progress = Progress::default();
-    let mut look =
-        |flight: &Flight, now| prepare(&web, &all_have_it(), flight, &mut progress, &WAITS, at(now));
-    let (reason, until) = waits(look(&Flight::NotAsked, 2000));
+fn requests_in_flight_are_waited_for() {
+    let web = endpoints([out("web")]);
+    let mut progress = PrepareProgress::default();
+    let mut look = |flight: &InFlightCount, now| {
+        prepare(&web, &all_written(), flight, &mut progress, &WAIT_TIMES, at(now))
+    };
+    let (reason, until) = waits(look(&InFlightCount::NotReported, 2000));
     assert!(reason.contains("0.0 of 2 s") && until == Some(at(4000)), "{reason}");
-    assert!(waits(look(&Flight::Unknown, 2000)).0.contains("asks the pod"));
+    assert!(waits(look(&InFlightCount::Unknown, 2000)).0.contains("reading the number"));
     assert!(
-        waits(look(&Flight::Count(0, at(1999)), 2100)).0.contains("again"),
-        "asked before the proxies had it"
+        waits(look(&InFlightCount::Count(0, at(1999)), 2100)).0.contains("again"),
+        "read before the proxies had applied the change"
     );
     assert!(
-        waits(look(&Flight::Count(3, at(9000)), 9000)).0.contains("3 are in flight"),
-        "however long it takes"
+        waits(look(&InFlightCount::Count(3, at(9000)), 9000)).0.contains("reports 3 requests in flight"),
+        "without limit"
     );
-    assert!(waits(look(&Flight::Count(0, at(9100)), 9100)).0.contains("once"));
-    assert!(waits(look(&Flight::Count(1, at(9300)), 9300)).0.contains("1 are in flight"));
-    assert!(waits(look(&Flight::Count(0, at(9400)), 9400)).0.contains("once"), "from the beginning");
-    let (proven, words) = done(look(&Flight::Count(0, at(9600)), 9600));
-    assert!(proven == Proven && words.ends_with("the pod says that nothing is in flight"), "{words}");
-    let (bounded, words) = done(look(&Flight::Failed("refused".to_owned()), 9700));
+    assert!(waits(look(&InFlightCount::Count(0, at(9100)), 9100)).0.contains("once"));
+    assert!(waits(look(&InFlightCount::Count(1, at(9300)), 9300)).0.contains("reports 1 requests in flight"));
+    assert!(
+        waits(look(&InFlightCount::Count(0, at(9400)), 9400)).0.contains("once"),
+        "the wait starts again"
+    );
+    let (proven, words) = done(look(&InFlightCount::Count(0, at(9600)), 9600));
+    assert!(proven == Proven && words.ends_with("the pod reports no requests in flight"), "{words}");
+    let (bounded, words) = done(look(&InFlightCount::Failed("refused".to_owned()), 9700));
     assert!(bounded == Bounded && words.contains("refused"), "{words}");
 }
 
 #[test]
-fn a_pod_that_comes_back_into_a_slice_begins_again() {
-    let mut progress = Progress::default();
-    let nodes = all_have_it();
-    let mut look =
-        |facts: &Facts, now| prepare(facts, &nodes, &Flight::NotAsked, &mut progress, &WAITS, at(now));
-    waits(look(&facts([out("web")]), 2000));
-    waits(look(&facts([ready("web")]), 3000));
-    let (_, until) = waits(look(&facts([out("web")]), 4500));
+fn a_pod_that_is_ready_again_starts_the_wait_again() {
+    let mut progress = PrepareProgress::default();
+    let nodes = all_written();
+    let mut look = |pod: &PodEndpoints, now| {
+        prepare(pod, &nodes, &InFlightCount::NotReported, &mut progress, &WAIT_TIMES, at(now))
+    };
+    waits(look(&endpoints([out("web")]), 2000));
+    waits(look(&endpoints([ready("web")]), 3000));
+    let (_, until) = waits(look(&endpoints([out("web")]), 4500));
     assert_eq!(until, Some(at(6500)));
-    done(look(&facts([out("web")]), 6500));
+    done(look(&endpoints([out("web")]), 6500));
 }
 
 #[test]
 fn complete_waits_for_all_services_that_select_the_pod() {
-    let look =
-        |services: Vec<ServiceFacts>, nodes: &Nodes, now| complete(&facts(services), nodes, &WAITS, at(now));
-    assert_eq!(done(look(vec![], &Nodes::Unread, 0)), (Proven, "no Service selects it".to_owned()));
+    let look = |services: Vec<ServiceMembership>, nodes: &NodeProxies, now| {
+        complete(&endpoints(services), nodes, &WAIT_TIMES, at(now))
+    };
+    assert_eq!(
+        done(look(vec![], &NodeProxies::NotConfigured, 0)),
+        (Proven, "no Service selects the pod".to_owned())
+    );
     let (reason, _) =
-        waits(look(vec![ready("a"), ServiceFacts { slices: 0, ..out("b") }], &all_have_it(), 0));
-    assert_eq!(reason, "no EndpointSlice of Service shop/b names the pod yet");
-    assert!(waits(look(vec![out("b")], &all_have_it(), 0)).0.contains("shows the pod ready yet"));
-    let strange = ServiceFacts { selects: false, has_selector: false, ..out("by-hand") };
-    assert_eq!(done(look(vec![strange], &Nodes::Unread, 0)).0, Proven, "nobody promised that it comes");
-    let (proven, words) = done(look(vec![ready("a")], &all_have_it(), 1000));
+        waits(look(vec![ready("a"), ServiceMembership { slices: 0, ..out("b") }], &all_written(), 0));
+    assert_eq!(reason, "no EndpointSlice of Service shop/b lists the pod yet");
+    assert!(waits(look(vec![out("b")], &all_written(), 0)).0.contains("shows the pod as ready yet"));
+    let by_hand = ServiceMembership { selects: false, has_selector: false, ..out("by-hand") };
+    assert_eq!(
+        done(look(vec![by_hand], &NodeProxies::NotConfigured, 0)).0,
+        Proven,
+        "it may never list the pod"
+    );
+    let (proven, words) = done(look(vec![ready("a")], &all_written(), 1000));
     assert!(
-        proven == Proven && words == "ready in the slices of shop/a; kube-proxy of 2 nodes has it",
+        proven == Proven
+            && words == "ready in the slices of shop/a; kube-proxy of 2 nodes has applied the change",
         "{words}"
     );
-    assert_eq!(waits(look(vec![ready("a")], &Nodes::Unread, 2000)).1, Some(at(6000)));
-    let headless = ServiceFacts { kind: ServiceKind::Headless, ..ready("a") };
-    assert_eq!(done(look(vec![headless], &Nodes::Unread, 1000)).0, Proven, "found with the next DNS answer");
+    assert_eq!(waits(look(vec![ready("a")], &NodeProxies::NotConfigured, 2000)).1, Some(at(6000)));
+    let headless = ServiceMembership { kind: ServiceKind::Headless, ..ready("a") };
+    assert_eq!(
+        done(look(vec![headless], &NodeProxies::NotConfigured, 1000)).0,
+        Proven,
+        "the next DNS query finds it"
+    );
 }
 
 #[test]
-fn release_waits_for_slices_and_for_no_node() {
-    assert_eq!(done(release(&facts([]), false)).0, Proven);
-    assert_eq!(done(release(&facts([out("web")]), false)).0, Assumed);
-    assert!(waits(release(&facts([ready("web")]), false)).0.contains("still shows the pod ready"));
-    assert!(done(release(&facts([ready("web")]), true)).1.contains("opted out"));
+fn release_waits_for_slices_but_not_for_nodes() {
+    assert_eq!(done(release(&endpoints([]), false)).0, Proven);
+    assert_eq!(done(release(&endpoints([out("web")]), false)).0, Assumed);
+    assert!(waits(release(&endpoints([ready("web")]), false)).0.contains("still shows the pod as ready"));
+    assert!(done(release(&endpoints([ready("web")]), true)).1.contains("opted out"));
     for others in [
-        ServiceFacts { publishes_not_ready: true, ..ready("always") },
-        ServiceFacts { has_selector: false, ..ready("by-hand") },
+        ServiceMembership { publishes_not_ready: true, ..ready("always") },
+        ServiceMembership { has_selector: false, ..ready("by-hand") },
     ] {
-        assert_eq!(done(release(&facts([others]), false)).0, Assumed, "would never end");
+        assert_eq!(done(release(&endpoints([others]), false)).0, Assumed, "the slices never change");
     }
 }
 
 #[test]
-fn the_last_endpoint_stays_for_a_while() {
-    let service =
-        |ready, coming| ServiceOthers { key: Key::new("shop", "web"), others: Others { ready, coming } };
-    let look = |services: &[ServiceOthers], now| pre_check(services, &WAITS, at(0), at(now));
+fn the_last_endpoint_waits_for_a_replacement() {
+    let service = |ready, starting| RemainingEndpoints {
+        service: ObjectKey::new("shop", "web"),
+        others: OtherEndpoints { ready, starting },
+    };
+    let look = |services: &[RemainingEndpoints], now| pre_check(services, &WAIT_TIMES, at(0), at(now));
     assert_eq!(done(look(&[], 0)).0, Proven);
     let (proven, words) = done(look(&[service(2, 0), service(1, 4)], 0));
     assert_eq!((proven, words.as_str()), (Proven, "Service shop/web keeps 1 other ready endpoint"));
-    assert!(done(look(&[service(0, 0)], 0)).1.contains("no other is on its way"));
+    assert!(done(look(&[service(0, 0)], 0)).1.contains("no other endpoint is starting"));
     let (reason, until) = waits(look(&[service(3, 0), service(0, 1)], 59_999));
-    assert!(reason.contains("1 other not ready yet") && until == Some(at(60_000)), "{reason}");
+    assert!(reason.contains("1 other endpoint not ready yet") && until == Some(at(60_000)), "{reason}");
     assert_eq!(done(look(&[service(0, 1)], 60_000)).0, Assumed);
 }
 
-fn any_has() -> impl Strategy<Value = TakenIn> {
+fn any_rules() -> impl Strategy<Value = RulesState> {
     prop_oneof![
-        Just(TakenIn::Yes),
-        Just(TakenIn::NotYet("a".to_owned())),
-        Just(TakenIn::Unheard("b".to_owned())),
-        Just(TakenIn::Unreadable("c".to_owned())),
-        Just(TakenIn::Silent("d".to_owned())),
+        Just(RulesState::Written),
+        Just(RulesState::Pending("a".to_owned())),
+        Just(RulesState::Stale("b".to_owned())),
+        Just(RulesState::Unreadable("c".to_owned())),
+        Just(RulesState::Unresponsive("d".to_owned())),
     ]
 }
 
-fn any_service() -> impl Strategy<Value = ServiceFacts> {
+fn any_service() -> impl Strategy<Value = ServiceMembership> {
     let kinds =
         [ServiceKind::Proxied, ServiceKind::Headless, ServiceKind::ExternalName, ServiceKind::OtherProxy];
-    (prop::sample::select(kinds.to_vec()), any::<[bool; 5]>()).prop_map(|(kind, bits)| ServiceFacts {
+    (prop::sample::select(kinds.to_vec()), any::<[bool; 5]>()).prop_map(|(kind, bits)| ServiceMembership {
         kind,
         selects: bits[0],
         has_selector: bits[0] || bits[1],
@@ -327,41 +376,42 @@ fn any_service() -> impl Strategy<Value = ServiceFacts> {
 }
 
 proptest! {
-    /// PROVEN means: in no slice, in all proxies' rules, and nothing in flight.
+    /// PROVEN requires: ready in no slice, applied by all proxies, and no requests in flight.
     #[test]
-    fn proven_is_what_was_seen(
+    fn proven_is_only_what_was_observed(
         services in prop::collection::vec(any_service(), 0..4),
-        nodes in prop::collection::vec((any::<bool>(), any_has()), 0..4),
+        nodes in prop::collection::vec((any::<bool>(), any_rules()), 0..4),
         readable in any::<bool>(),
         flight in prop_oneof![
-            Just(Flight::NotAsked), Just(Flight::Unknown), Just(Flight::Failed("x".to_owned())),
-            (0_u64..2, 0_i64..100_000).prop_map(|(count, time)| Flight::Count(count, at(time))),
+            Just(InFlightCount::NotReported), Just(InFlightCount::Unknown), Just(InFlightCount::Failed("x".to_owned())),
+            (0_u64..2, 0_i64..100_000).prop_map(|(count, time)| InFlightCount::Count(count, at(time))),
         ],
         times in prop::collection::vec(0_i64..100_000, 1..6),
     ) {
-        let nodes: Vec<_> = nodes.into_iter().map(|(ready, has)| OneNode { ready, ..node("n", has) }).collect();
-        let known = if readable { Nodes::Read(nodes.clone()) } else { Nodes::Unread };
-        let facts = facts(services.clone());
-        let (mut progress, mut times) = (Progress::default(), times);
+        let nodes: Vec<_> = nodes.into_iter().map(|(ready, rules)| NodeProxy { ready, ..node("n", rules) }).collect();
+        let known = if readable { NodeProxies::Read(nodes.clone()) } else { NodeProxies::NotConfigured };
+        let endpoints = endpoints(services.clone());
+        let (mut progress, mut times) = (PrepareProgress::default(), times);
         times.sort_unstable();
         for now in times {
-            match prepare(&facts, &known, &flight, &mut progress, &WAITS, at(now)) {
-                Verdict::Done(evidence) => {
-                    let counts = |service: &&ServiceFacts| {
+            match prepare(&endpoints, &known, &flight, &mut progress, &WAIT_TIMES, at(now)) {
+                TrafficVerdict::Done(evidence) => {
+                    let counts = |service: &&ServiceMembership| {
                         service.kind != ServiceKind::ExternalName && !service.publishes_not_ready
                     };
                     prop_assert!(services.iter().filter(counts).all(|s| s.ready.is_none() && s.serving.is_none()));
                     prop_assert!(evidence.detail.len() <= 1024 && !evidence.detail.is_empty());
                     if evidence.level == Proven && services.iter().filter(counts).count() > 0 {
-                        prop_assert!(matches!(flight, Flight::Count(0, _)));
+                        prop_assert!(matches!(flight, InFlightCount::Count(0, _)));
                         let proxied = services.iter().filter(counts).any(|s| s.kind == ServiceKind::Proxied);
                         prop_assert!(!proxied || readable);
-                        prop_assert!(!proxied || nodes.iter().all(|node| !node.ready || node.has == TakenIn::Yes));
+                        let has_change = |node: &NodeProxy| !node.ready || node.rules == RulesState::Written;
+                        prop_assert!(!proxied || nodes.iter().all(has_change));
                     }
                 }
-                Verdict::Pending { reason, until } => {
+                TrafficVerdict::Pending { reason, until } => {
                     prop_assert!(!reason.is_empty());
-                    prop_assert!(until.is_none_or(|until| until > at(now)), "a time that has passed wakes nobody");
+                    prop_assert!(until.is_none_or(|until| until > at(now)), "a time in the past causes no evaluation");
                 }
             }
         }

@@ -7,54 +7,54 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use podward_testbed::Bed;
+use podward_testbed::TestCluster;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
-use crate::scene::{PATIENCE, Scene};
+use crate::fixture::{Fixture, TIMEOUT};
 
 const CLIENTS: usize = 4;
-/// How many connections to others show that a pod is not reached any more.
-const MANY: usize = 60;
+/// The number of connections to other pods after which a pod counts as unreachable.
+const ENOUGH: usize = 60;
 
 /// Clients of a Service.
 pub(crate) struct Clients {
-    seen: Arc<Seen>,
+    observed: Arc<Observations>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Seen {
-    /// When the last connection was opened that each pod answered on.
+struct Observations {
+    /// For each pod, when the last connection was opened that the pod answered on.
     last: Mutex<HashMap<String, Instant>>,
     answers: AtomicUsize,
 }
 
 impl Clients {
-    pub(crate) fn start(scene: &Scene, address: SocketAddr) -> Self {
-        let seen = Arc::new(Seen::default());
-        let task = |_| tokio::spawn(run(scene.bed.clone(), address, seen.clone()));
-        Self { tasks: (0..CLIENTS).map(task).collect(), seen }
+    pub(crate) fn start(fixture: &Fixture, address: SocketAddr) -> Self {
+        let observed = Arc::new(Observations::default());
+        let task = |_| tokio::spawn(run(fixture.cluster.clone(), address, observed.clone()));
+        Self { tasks: (0..CLIENTS).map(task).collect(), observed }
     }
 
     pub(crate) fn last_opened_to(&self, pod: &str) -> Instant {
-        self.seen.last.lock()[pod]
+        self.observed.last.lock()[pod]
     }
 
     /// Waits until a connection that is opened from now on is answered by `pod`.
     pub(crate) async fn until_served_by(&self, pod: &str, since: Instant) {
-        let end = Instant::now() + PATIENCE;
-        while self.seen.last.lock().get(pod).is_none_or(|last| *last < since) {
+        let end = Instant::now() + TIMEOUT;
+        while self.observed.last.lock().get(pod).is_none_or(|last| *last < since) {
             assert!(Instant::now() < end, "no connection reached {pod}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Waits until many more connections are answered.
-    pub(crate) async fn until_many_more(&self) {
-        let (end, goal) = (Instant::now() + PATIENCE, self.seen.answers.load(Ordering::SeqCst) + MANY);
-        while self.seen.answers.load(Ordering::SeqCst) < goal {
-            assert!(Instant::now() < end, "the Service answers nobody");
+    /// Waits until [`ENOUGH`] more connections are answered.
+    pub(crate) async fn until_enough_answers(&self) {
+        let (end, goal) = (Instant::now() + TIMEOUT, self.observed.answers.load(Ordering::SeqCst) + ENOUGH);
+        while self.observed.answers.load(Ordering::SeqCst) < goal {
+            assert!(Instant::now() < end, "the Service answers no requests");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -64,24 +64,24 @@ impl Clients {
     }
 }
 
-async fn run(bed: Arc<Bed>, address: SocketAddr, seen: Arc<Seen>) {
+async fn run(cluster: Arc<TestCluster>, address: SocketAddr, observed: Arc<Observations>) {
     loop {
         let opened = Instant::now();
-        match tokio::time::timeout(Duration::from_secs(2), get(&bed, address)).await {
+        match tokio::time::timeout(Duration::from_secs(2), get(&cluster, address)).await {
             Ok(Ok(pod)) => {
-                let mut last = seen.last.lock();
+                let mut last = observed.last.lock();
                 let time = last.entry(pod).or_insert(opened);
                 *time = opened.max(*time);
-                seen.answers.fetch_add(1, Ordering::SeqCst);
+                observed.answers.fetch_add(1, Ordering::SeqCst);
             }
             _ => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
 }
 
-/// The name of the pod that answers: the last word of `v1 web-0`.
-async fn get(bed: &Bed, address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = bed.connect(address).await.map_err(std::io::Error::other)?;
+/// Returns the name of the pod that answers: the last word of `v1 web-0`.
+async fn get(cluster: &TestCluster, address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = cluster.connect(address).await.map_err(std::io::Error::other)?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n").await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

@@ -1,4 +1,4 @@
-//! Events about pods that were deleted or evicted although they could not be, or were not to be, let go of first.
+//! Events about pods that were deleted or evicted without being drained.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,41 +7,45 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use podward_core::Pod;
-use podward_core::hold::Reason;
+use podward_core::deletion::hold::AllowReason;
 use tokio::sync::Semaphore;
 
-use super::metrics::Metrics;
+use super::metrics::HoldMetrics;
 
-/// Events on their way at the same time; what is more is counted and dropped, for the log has it too.
-const AT_ONCE: usize = 64;
-const PATIENCE: Duration = Duration::from_secs(10);
-/// `note` may have 1 kB (events.k8s.io/v1).
+/// The maximum number of events that are being sent. Further events are dropped and counted; the log contains them too.
+const MAX_CONCURRENT_EVENTS: usize = 64;
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum length of `note` in bytes (events.k8s.io/v1).
 const NOTE_LIMIT: usize = 1000;
 
-/// Sends events beside the answers, which don't wait for them.
-pub(crate) struct Events {
+/// Sends events in the background, so that responses do not wait for them.
+pub(super) struct HoldEvents {
     recorder: Recorder,
-    room: Arc<Semaphore>,
-    metrics: Metrics,
+    permits: Arc<Semaphore>,
+    metrics: HoldMetrics,
 }
 
-impl Events {
-    pub(crate) fn new(client: Client, metrics: Metrics) -> Self {
+impl HoldEvents {
+    pub(super) fn new(client: Client, metrics: HoldMetrics) -> Self {
         let reporter = Reporter { controller: "podward.io/validating-webhook".to_owned(), instance: None };
-        Self { recorder: Recorder::new(client, reporter), room: Arc::new(Semaphore::new(AT_ONCE)), metrics }
+        Self {
+            recorder: Recorder::new(client, reporter),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_EVENTS)),
+            metrics,
+        }
     }
 
-    /// Tells of `pod` that it was let through for `reason`.
-    pub(crate) fn not_held(&self, pod: &Pod, namespace: &str, reason: Reason, words: &str) {
-        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
-            self.metrics.dropped_event();
+    /// Sends an event that the deletion of `pod` was allowed for `reason`.
+    pub(super) fn not_held(&self, pod: &Pod, namespace: &str, reason: AllowReason, words: &str) {
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            self.metrics.count_dropped_event();
             return;
         };
         let mut note = words.to_owned();
         note.truncate(note.floor_char_boundary(NOTE_LIMIT));
         let event = Event {
             type_: EventType::Warning,
-            reason: if reason == Reason::BreakGlass { "BreakGlass" } else { "NotHeld" }.to_owned(),
+            reason: if reason == AllowReason::BreakGlass { "BreakGlass" } else { "NotHeld" }.to_owned(),
             note: Some(note),
             action: "Delete".to_owned(),
             secondary: None,
@@ -56,13 +60,15 @@ impl Events {
         };
         let (recorder, metrics) = (self.recorder.clone(), self.metrics.clone());
         tokio::spawn(async move {
-            let _room = room;
-            match tokio::time::timeout(PATIENCE, recorder.publish(&event, &regarding)).await {
+            let _permit = permit;
+            match tokio::time::timeout(SEND_TIMEOUT, recorder.publish(&event, &regarding)).await {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => tracing::warn!(%error, reason = event.reason, "could not send an event"),
-                Err(_) => tracing::warn!(reason = event.reason, "no answer when sending an event"),
+                Err(_) => {
+                    tracing::warn!(reason = event.reason, "could not send an event: no response in time")
+                }
             }
-            metrics.dropped_event();
+            metrics.count_dropped_event();
         });
     }
 }

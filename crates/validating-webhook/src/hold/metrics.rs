@@ -1,9 +1,9 @@
-//! What is counted of deletes and evictions.
+//! The metrics of deletes and evictions.
 
 use std::time::Duration;
 
-use podward_core::hold::Reason;
-use podward_core::wish::DeletionKind;
+use podward_core::deletion::hold::AllowReason;
+use podward_core::deletion::request::DeletionKind;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,29 +11,29 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
 
-/// Why a delete or an eviction was answered with 429.
+/// The reason why a delete or an eviction was answered with 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// The wish stood on the pod already.
+pub(super) enum HoldResult {
+    /// The request was already recorded on the pod.
     Known,
-    /// The wish was recorded now.
+    /// The request was recorded now.
     Recorded,
-    /// The budget, or the owner's number of pods, doesn't allow it now.
+    /// A budget or the replica count of the owner does not allow the deletion now.
     Refused,
-    /// The wish could not be recorded.
+    /// The request could not be recorded.
     Unrecorded,
-    /// The pod could not be looked at.
+    /// The pod could not be read.
     Unseen,
 }
 
-impl Held {
+impl HoldResult {
     const fn as_str(self) -> &'static str {
         match self {
-            Held::Known => "known",
-            Held::Recorded => "recorded",
-            Held::Refused => "refused",
-            Held::Unrecorded => "unrecorded",
-            Held::Unseen => "unseen",
+            HoldResult::Known => "known",
+            HoldResult::Recorded => "recorded",
+            HoldResult::Refused => "refused",
+            HoldResult::Unrecorded => "unrecorded",
+            HoldResult::Unseen => "unseen",
         }
     }
 }
@@ -51,7 +51,7 @@ struct AllowedLabels {
 }
 
 impl AllowedLabels {
-    fn of(kind: DeletionKind, reason: Reason) -> Self {
+    fn of(kind: DeletionKind, reason: AllowReason) -> Self {
         Self { kind: kind.noun(), reason: reason.as_str() }
     }
 }
@@ -62,7 +62,7 @@ struct CodeLabels {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+pub(super) struct HoldMetrics {
     held: Family<HeldLabels, Counter>,
     allowed: Family<AllowedLabels, Counter>,
     call: Histogram,
@@ -71,7 +71,7 @@ pub(crate) struct Metrics {
     dropped_events: Counter,
 }
 
-impl Default for Metrics {
+impl Default for HoldMetrics {
     fn default() -> Self {
         let metrics = Self {
             held: Family::default(),
@@ -83,9 +83,9 @@ impl Default for Metrics {
             wait: Histogram::new(exponential_buckets(0.1, 2.0, 9)),
             dropped_events: Counter::default(),
         };
-        // An increase is seen only of what was there before, and of these already the first matters.
+        // `increase` needs a value before the first event. For these reasons the first event matters.
         for kind in [DeletionKind::Delete, DeletionKind::Evict] {
-            for reason in [Reason::BreakGlass, Reason::NoGate] {
+            for reason in [AllowReason::BreakGlass, AllowReason::NoGate] {
                 drop(metrics.allowed.get_or_create(&AllowedLabels::of(kind, reason)));
             }
         }
@@ -93,21 +93,21 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl HoldMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "held",
-            "Deletes and evictions that were answered with 429, by what became of the wish",
+            "Deletes and evictions that were answered with 429, by the result of recording the deletion request",
             self.held.clone(),
         );
         registry.register(
-            "let_through",
-            "Deletes and evictions that were let through, by the reason; gone: there was no such pod (any more)",
+            "allowed",
+            "Deletes and evictions that were allowed, by reason; gone: the pod did not exist",
             self.allowed.clone(),
         );
         registry.register_with_unit(
             "request_deletion",
-            "How long RequestDeletion took",
+            "Duration of calls of RequestDeletion",
             Unit::Seconds,
             self.call.clone(),
         );
@@ -118,64 +118,65 @@ impl Metrics {
         );
         registry.register_with_unit(
             "delete_wait",
-            "How long deletes were kept waiting for their pod to be let go of (--wait)",
+            "Duration of the waits of deletes until the pod was drained (--wait)",
             Unit::Seconds,
             self.wait.clone(),
         );
         registry.register(
             "events_dropped",
-            "Events that were not sent, because too many were on their way or the API server refused them",
+            "Events that were not sent, because too many were being sent or the API server refused them",
             self.dropped_events.clone(),
         );
     }
 
-    pub(crate) fn held(&self, kind: DeletionKind, outcome: Held) {
-        self.held.get_or_create(&HeldLabels { kind: kind.noun(), outcome: outcome.as_str() }).inc();
+    pub(super) fn count_held(&self, kind: DeletionKind, result: HoldResult) {
+        self.held.get_or_create(&HeldLabels { kind: kind.noun(), outcome: result.as_str() }).inc();
     }
 
-    pub(crate) fn let_through(&self, kind: DeletionKind, reason: Reason) {
+    pub(super) fn count_allowed(&self, kind: DeletionKind, reason: AllowReason) {
         self.allowed.get_or_create(&AllowedLabels::of(kind, reason)).inc();
     }
 
-    pub(crate) fn gone(&self, kind: DeletionKind) {
+    pub(super) fn count_gone(&self, kind: DeletionKind) {
         self.allowed.get_or_create(&AllowedLabels { kind: kind.noun(), reason: "gone" }).inc();
     }
 
-    pub(crate) fn called(&self, took: Duration, failure: Option<Code>) {
+    pub(super) fn observe_call(&self, took: Duration, failure: Option<Code>) {
         self.call.observe(took.as_secs_f64());
         if let Some(code) = failure {
             self.call_failures.get_or_create(&CodeLabels { code: format!("{code:?}") }).inc();
         }
     }
 
-    pub(crate) fn waited(&self, took: Duration) {
+    pub(super) fn observe_wait(&self, took: Duration) {
         self.wait.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn dropped_event(&self) {
+    pub(super) fn count_dropped_event(&self) {
         self.dropped_events.inc();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use podward_support::metrics_text;
+
     use super::*;
 
     #[test]
-    fn what_goes_without_consent_is_there_before_the_first() {
+    fn reasons_without_draining_have_a_value_before_the_first_event() {
         let mut registry = Registry::default();
-        let metrics = Metrics::default();
+        let metrics = HoldMetrics::default();
         metrics.register(&mut registry);
-        metrics.let_through(DeletionKind::Evict, Reason::NoGate);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        metrics.count_allowed(DeletionKind::Evict, AllowReason::NoGate);
+        let text = metrics_text(&registry);
         for (kind, reason, count) in [
             ("deletion", "break_glass", 0),
             ("deletion", "no_gate", 0),
             ("eviction", "break_glass", 0),
             ("eviction", "no_gate", 1),
         ] {
-            let line = format!("let_through_total{{kind=\"{kind}\",reason=\"{reason}\"}} {count}");
+            let line = format!("allowed_total{{kind=\"{kind}\",reason=\"{reason}\"}} {count}");
             assert!(text.lines().any(|found| found == line), "no {line} in {text}");
         }
     }

@@ -1,9 +1,9 @@
-//! Deletes and evictions asked of a real API server, with the manifests as they are. The lifecycle-controller is away: what is held
-//! is held without it.
-// The helpers of tests are tests, too.
+//! Deletes and evictions at a real API server with the deployed manifests. The lifecycle-controller is down: pods are
+//! held without it.
+// A helper of a test fails as a test does.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod guarded;
+mod guarded_cluster;
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use kube::core::Status;
 use podward_core::keys::{BREAK_GLASS, CONTROL_LABEL};
 use serde_json::{Value, json};
 
-use guarded::{Guarded, eventually};
+use guarded_cluster::{GuardedCluster, eventually};
 
 const HELD: &str = "held by PodOpsLifecycle";
 
@@ -27,28 +27,28 @@ fn refused<T: std::fmt::Debug>(result: kube::Result<T>) -> Status {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_holds_what_the_webhook_holds() {
-    let guarded = Guarded::start("hold").await;
+    let guarded = GuardedCluster::start("hold").await;
     deletes(&guarded).await;
     evictions(&guarded).await;
-    what_is_let_through(&guarded).await;
+    allowed_deletions(&guarded).await;
     namespaces(&guarded).await;
     without_the_webhook(&guarded).await;
     guarded.down().await;
 }
 
-async fn deletes(guarded: &Guarded) {
+async fn deletes(guarded: &GuardedCluster) {
     let pods = guarded.pods("default");
     guarded.create("default", "web-0").await;
     let status = refused(pods.delete("web-0", &DeleteParams::default()).await);
     assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"), "{status:?}");
     assert!(status.message.contains(HELD), "{status:?}");
-    // A client that is told when to come back would do so by itself, and its user would hear nothing.
+    // With Retry-After a client would retry by itself, and the user would not see the message.
     assert!(status.details.is_none_or(|details| details.retry_after_seconds == 0));
     let output = guarded.kubectl(&["delete", "pod", "web-0"]);
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("(TooManyRequests)") && said.contains(HELD), "{said}");
-    // Force is no exception.
+    // A forced delete is held too.
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     assert_eq!(refused(pods.delete("web-0", &now).await).code, 429);
     let all = kube::api::ListParams::default();
@@ -56,14 +56,14 @@ async fn deletes(guarded: &Guarded) {
     assert!(pods.get("web-0").await.unwrap().metadata.deletion_timestamp.is_none());
 }
 
-async fn evictions(guarded: &Guarded) {
+async fn evictions(guarded: &GuardedCluster) {
     guarded.create("default", "web-1").await;
     for version in ["v1", "v1beta1"] {
         let status = refused(guarded.evict("default", "web-1", version).await);
         assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"), "{status:?}");
         assert!(status.message.contains("eviction") || status.message.contains(HELD), "{status:?}");
     }
-    // kubectl drain takes it for "come again", and does, until it is told to stop.
+    // kubectl drain retries until its timeout.
     let start = Instant::now();
     let output = guarded.kubectl(&["drain", "n1", "--force", "--ignore-daemonsets", "--timeout=7s"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -71,11 +71,11 @@ async fn evictions(guarded: &Guarded) {
     assert!(start.elapsed() > Duration::from_secs(5) && !output.status.success());
     assert!(guarded.pods("default").get("web-1").await.unwrap().metadata.deletion_timestamp.is_none());
     assert!(guarded.kubectl(&["uncordon", "n1"]).status.success());
-    // There is no such pod, and the API server says so.
+    // The API server reports that the pod does not exist.
     assert_eq!(refused(guarded.evict("default", "nobody", "v1").await).code, 404);
 }
 
-async fn what_is_let_through(guarded: &Guarded) {
+async fn allowed_deletions(guarded: &GuardedCluster) {
     let pods = guarded.pods("default");
     guarded.create("default", "web-2").await;
     assert!(guarded.kubectl(&["delete", "pod", "web-2", "--dry-run=server"]).status.success());
@@ -111,7 +111,7 @@ async fn what_is_let_through(guarded: &Guarded) {
     pods.delete("nowhere", &DeleteParams::default()).await.unwrap();
 }
 
-async fn namespaces(guarded: &Guarded) {
+async fn namespaces(guarded: &GuardedCluster) {
     let spaces: Api<Namespace> = Api::all(guarded.client());
     guarded.namespace("going", json!({})).await;
     guarded.create("going", "web-0").await;
@@ -119,8 +119,8 @@ async fn namespaces(guarded: &Guarded) {
     eventually("the namespace goes", async || spaces.get_opt("going").await.unwrap(), Option::is_none).await;
 }
 
-/// What the manifests promise of an outage.
-async fn without_the_webhook(guarded: &Guarded) {
+/// The behavior of the webhook configuration when the webhook is down.
+async fn without_the_webhook(guarded: &GuardedCluster) {
     guarded.namespace("closed", json!({"podward.io/inject": "enabled"})).await;
     for (namespace, name) in [("default", "web-3"), ("closed", "web-3"), ("default", "dying")] {
         guarded.create(namespace, name).await;
@@ -130,17 +130,17 @@ async fn without_the_webhook(guarded: &Guarded) {
     pods.patch("dying", &PatchParams::default(), &Patch::Merge(&glass)).await.unwrap();
     pods.delete("dying", &DeleteParams::default()).await.unwrap();
     guarded.kill_the_webhook().await;
-    // As kubelets end pods.
+    // Kubelets delete pods with a grace period of 0.
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     pods.delete("dying", &now).await.unwrap();
-    // A pod that opted in isn't deleted, but can be taken out of care first.
+    // An opted-in pod is not deleted, but it can be opted out first.
     assert_eq!(refused(pods.delete("web-3", &DeleteParams::default()).await).code, 500);
     assert_eq!(refused(guarded.evict("closed", "web-3", "v1").await).code, 500);
     let leave = json!({"metadata": {"labels": {CONTROL_LABEL: null}}});
     let closed: Api<Pod> = guarded.pods("closed");
     closed.patch("web-3", &PatchParams::default(), &Patch::Merge(&leave)).await.unwrap();
     closed.delete("web-3", &DeleteParams::default()).await.unwrap();
-    // Drains of namespaces that don't opt in as a whole go on.
+    // Evictions in namespaces without injection are not blocked.
     let evicted: Value = guarded.evict("default", "web-3", "v1").await.unwrap();
     assert_eq!(evicted["status"], "Success");
 }

@@ -1,17 +1,17 @@
-//! What is let through, and what is held.
+//! The deletes and evictions that are allowed, and those that are held.
 
 use hyper::StatusCode;
-use podward_core::hold::BUDGET_REFUSAL;
-use podward_core::keys::{BREAK_GLASS, DELETION_WISH, Stage};
+use podward_core::deletion::hold::BUDGET_REFUSAL;
+use podward_core::keys::{BREAK_GLASS, DELETION_REQUEST, Stage};
 use podward_proto::v1;
-use podward_runtime::admission::Limits;
+use podward_runtime::admission::AdmissionLimits;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-use crate::cluster::node;
-use crate::controller::{FakeController, Mood};
-use crate::scene::{POD, Scene, delete_review, evict_review, pod, until};
+use crate::fake_cluster::node;
+use crate::fake_controller::{Behavior, FakeController};
+use crate::fixture::{Fixture, POD, delete_review, evict_review, pod, until};
 
 const UNDERWAY: &str = "pod deletion process is underway and being managed by PodOpsLifecycle";
 
@@ -33,51 +33,53 @@ fn granted() -> Value {
 }
 
 #[tokio::test]
-async fn a_pod_that_serves_is_held_and_the_wish_recorded() {
-    let scene = Scene::new().await;
-    let response = scene.delete(&pod()).await;
+async fn a_pod_that_serves_is_held_and_the_request_is_recorded() {
+    let fixture = Fixture::new().await;
+    let response = fixture.delete(&pod()).await;
     assert!(message(&response).starts_with(UNDERWAY), "{response}");
-    assert!(message(&response).contains("asked for by jane"), "{response}");
-    let asked = scene.controller.asked();
-    let [v1::RequestDeletionRequest { pod: Some(of), wish: Some(wish) }] = asked.as_slice() else {
-        panic!("{asked:?}")
+    assert!(message(&response).contains("requested by jane"), "{response}");
+    let requests = fixture.controller.requests();
+    let [v1::RequestDeletionRequest { pod: Some(of), deletion_request: Some(request) }] = requests.as_slice()
+    else {
+        panic!("{requests:?}")
     };
     assert_eq!((of.namespace.as_str(), of.name.as_str(), of.uid.as_str()), ("shop", "web-0", "7"));
-    assert_eq!((wish.kind(), wish.requested_by.as_str()), (v1::DeletionKind::Delete, "jane"));
-    assert_eq!(wish.grace_period_seconds, Some(5));
-    // Neither the node nor the namespace had to be asked for.
-    assert!(scene.cluster.asked().is_empty(), "{:?}", scene.cluster.asked());
+    assert_eq!((request.kind(), request.requested_by.as_str()), (v1::DeletionKind::Delete, "jane"));
+    assert_eq!(request.grace_period_seconds, Some(5));
+    // The node and the namespace are cached.
+    assert!(fixture.cluster.reads().is_empty(), "{:?}", fixture.cluster.reads());
     assert!(
-        scene.metrics().contains(r#"podward_held_total{kind="deletion",outcome="recorded"} 1"#),
+        fixture.metrics().contains(r#"podward_held_total{kind="deletion",outcome="recorded"} 1"#),
         "{}",
-        scene.metrics()
+        fixture.metrics()
     );
 }
 
 #[tokio::test]
-async fn a_caller_that_comes_again_is_answered_without_asking_anybody() {
-    let scene = Scene::new().await;
+async fn a_repeated_request_is_answered_from_the_pod() {
+    let fixture = Fixture::new().await;
     let mut held = pod();
-    let wish = |kind: &str, by: &str, by_workload: bool| {
+    let request = |kind: &str, by: &str, by_workload: bool| {
         json!({"kind": kind, "requestedBy": by, "requestedAt": 1, "byWorkload": by_workload}).to_string()
     };
-    held["metadata"]["annotations"][DELETION_WISH] = json!(wish("Delete", "joe", false));
-    assert!(message(&scene.delete(&held).await).contains("asked for by joe"));
-    held["metadata"]["annotations"][DELETION_WISH] = json!(wish("Delete", "jane", true));
-    message(&scene.delete(&held).await);
-    assert!(scene.controller.asked().is_empty());
-    // These would not stay as they are: a weaker one, and one that a workload takes back when its numbers say so.
-    let others = [wish("Evict", "joe", false), wish("Delete", "workload", true), "{".to_owned()];
-    for (asked, other) in others.into_iter().enumerate() {
-        held["metadata"]["annotations"][DELETION_WISH] = json!(other);
-        message(&scene.delete(&held).await);
-        assert_eq!(scene.controller.asked().len(), asked + 1);
+    held["metadata"]["annotations"][DELETION_REQUEST] = json!(request("Delete", "joe", false));
+    assert!(message(&fixture.delete(&held).await).contains("requested by joe"));
+    held["metadata"]["annotations"][DELETION_REQUEST] = json!(request("Delete", "jane", true));
+    message(&fixture.delete(&held).await);
+    assert!(fixture.controller.requests().is_empty());
+    // These requests would change: an eviction is weaker, and a workload withdraws its request when its replica count
+    // changes.
+    let others = [request("Evict", "joe", false), request("Delete", "workload", true), "{".to_owned()];
+    for (count, other) in others.into_iter().enumerate() {
+        held["metadata"]["annotations"][DELETION_REQUEST] = json!(other);
+        message(&fixture.delete(&held).await);
+        assert_eq!(fixture.controller.requests().len(), count + 1);
     }
 }
 
 #[tokio::test]
-async fn who_may_go_goes_at_once() {
-    let scene = Scene::new().await;
+async fn pods_that_need_no_draining_are_allowed() {
+    let fixture = Fixture::new().await;
     let with = |path: &str, value: Value| {
         let mut pod = pod();
         *pod.pointer_mut(path).unwrap() = value;
@@ -92,50 +94,50 @@ async fn who_may_go_goes_at_once() {
         ("terminating", terminating),
         ("granted", granted()),
     ] {
-        assert_eq!(scene.delete(&pod).await, json!({"uid": "u-1", "allowed": true}), "{reason}");
-        let line = format!("podward_let_through_total{{kind=\"deletion\",reason=\"{reason}\"}} 1");
-        assert!(scene.metrics().contains(&line), "{reason}: {}", scene.metrics());
+        assert_eq!(fixture.delete(&pod).await, json!({"uid": "u-1", "allowed": true}), "{reason}");
+        let line = format!("podward_allowed_total{{kind=\"deletion\",reason=\"{reason}\"}} 1");
+        assert!(fixture.metrics().contains(&line), "{reason}: {}", fixture.metrics());
     }
     assert!(
-        scene.cluster.asked().is_empty()
-            && scene.controller.asked().is_empty()
-            && scene.cluster.events() == 0
+        fixture.cluster.reads().is_empty()
+            && fixture.controller.requests().is_empty()
+            && fixture.cluster.events() == 0
     );
 }
 
 #[tokio::test]
-async fn a_dry_run_leaves_nothing_behind() {
-    let scene = Scene::new().await;
+async fn a_dry_run_has_no_effect() {
+    let fixture = Fixture::new().await;
     let mut broken = pod();
     broken["metadata"]["annotations"][BREAK_GLASS] = json!("because");
-    scene.cluster.put(POD, pod());
+    fixture.cluster.put(POD, pod());
     for pod in [pod(), broken] {
         let mut review = delete_review(&pod);
         review["request"]["dryRun"] = json!(true);
-        assert_eq!(scene.ask("/delete", &review).await["allowed"], true);
+        assert_eq!(fixture.ask("/delete", &review).await["allowed"], true);
     }
-    // An eviction's dry run is in the query, or in the body.
+    // An eviction may request a dry run in the query or in the body.
     let mut query = evict_review("policy/v1", json!({}));
     query["request"]["dryRun"] = json!(true);
     for review in [query, evict_review("policy/v1", json!({"dryRun": ["All"]}))] {
-        assert_eq!(scene.ask("/evict", &review).await["allowed"], true);
+        assert_eq!(fixture.ask("/evict", &review).await["allowed"], true);
     }
     assert!(
-        scene.controller.asked().is_empty()
-            && scene.cluster.asked().is_empty()
-            && scene.cluster.events() == 0
+        fixture.controller.requests().is_empty()
+            && fixture.cluster.reads().is_empty()
+            && fixture.cluster.events() == 0
     );
 }
 
 #[tokio::test]
-async fn breaking_the_glass_is_on_record() {
-    let scene = Scene::new().await;
+async fn break_glass_is_reported() {
+    let fixture = Fixture::new().await;
     let mut broken = pod();
     broken["metadata"]["annotations"][BREAK_GLASS] = json!("INC-7: disk is full");
-    let response = scene.delete(&broken).await;
+    let response = fixture.delete(&broken).await;
     assert_eq!(response["allowed"], true);
     assert!(response["warnings"][0].as_str().unwrap().contains("INC-7"), "{response}");
-    let event = scene.cluster.event().await;
+    let event = fixture.cluster.event().await;
     assert_eq!(
         (&event["reason"], &event["type"], &event["regarding"]["uid"]),
         (&json!("BreakGlass"), &json!("Warning"), &json!("7"))
@@ -145,175 +147,176 @@ async fn breaking_the_glass_is_on_record() {
 }
 
 #[tokio::test]
-async fn nodes_that_are_away_give_their_pods_up() {
-    let scene = Scene::new().await;
-    let allowed = async || scene.delete(&pod()).await["allowed"] == true;
-    // Not known to the watch: the API server is asked, and only its "not found" counts.
+async fn pods_of_lost_nodes_are_allowed() {
+    let fixture = Fixture::new().await;
+    let allowed = async || fixture.delete(&pod()).await["allowed"] == true;
+    // A node that is missing in the cache is read from the API server. Only "not found" counts.
     let mut elsewhere = pod();
     elsewhere["spec"]["nodeName"] = json!("n2");
-    assert_eq!(scene.delete(&elsewhere).await["allowed"], true);
-    assert_eq!(scene.cluster.asked(), ["/api/v1/nodes/n2"]);
-    // A node that just stopped being Ready.
-    let seen = || scene.metrics().contains("podward_watch_objects{watch=\"nodes\"} 2");
+    assert_eq!(fixture.delete(&elsewhere).await["allowed"], true);
+    assert_eq!(fixture.cluster.reads(), ["/api/v1/nodes/n2"]);
+    // A node that became NotReady just now.
+    let seen = || fixture.metrics().contains("podward_watch_objects{watch=\"nodes\"} 2");
     let just = jiff::Timestamp::now().to_string();
-    scene.cluster.put("/api/v1/nodes/n1", node("Unknown", &just));
-    scene.cluster.put("/api/v1/nodes/seen", node("True", &just));
+    fixture.cluster.put("/api/v1/nodes/n1", node("Unknown", &just));
+    fixture.cluster.put("/api/v1/nodes/seen", node("True", &just));
     until(seen).await;
     assert!(!allowed().await);
-    scene.cluster.put("/api/v1/nodes/n1", node("Unknown", "2020-01-01T00:00:00Z"));
-    scene.cluster.delete("/api/v1/nodes/seen");
+    fixture.cluster.put("/api/v1/nodes/n1", node("Unknown", "2020-01-01T00:00:00Z"));
+    fixture.cluster.delete("/api/v1/nodes/seen");
     until(|| !seen()).await;
     assert!(allowed().await);
     assert!(
-        scene.metrics().contains(r#"reason="node_unreachable"} 1"#)
-            && scene.metrics().contains(r#"reason="node_gone"} 1"#)
+        fixture.metrics().contains(r#"reason="node_unreachable"} 1"#)
+            && fixture.metrics().contains(r#"reason="node_gone"} 1"#)
     );
 }
 
 #[tokio::test]
-async fn what_cannot_be_looked_up_is_held() {
-    let scene = Scene::new().await;
-    scene.cluster.fail(StatusCode::FORBIDDEN);
+async fn a_pod_whose_state_cannot_be_read_is_held() {
+    let fixture = Fixture::new().await;
+    fixture.cluster.fail(StatusCode::FORBIDDEN);
     let mut elsewhere = pod();
     elsewhere["spec"]["nodeName"] = json!("n2");
-    message(&scene.delete(&elsewhere).await);
-    let response = scene.evict().await;
-    assert!(message(&response).contains("could not look up pod shop/web-0"), "{response}");
-    assert!(scene.metrics().contains(r#"podward_held_total{kind="eviction",outcome="unseen"} 1"#));
+    message(&fixture.delete(&elsewhere).await);
+    let response = fixture.evict().await;
+    assert!(message(&response).contains("could not read pod shop/web-0"), "{response}");
+    assert!(fixture.metrics().contains(r#"podward_held_total{kind="eviction",outcome="unseen"} 1"#));
 }
 
 #[tokio::test]
-async fn pods_of_a_namespace_that_goes_go() {
-    let scene = Scene::new().await;
+async fn pods_of_a_terminating_namespace_are_allowed() {
+    let fixture = Fixture::new().await;
     let mut review = delete_review(&pod());
     review["request"]["userInfo"]["username"] =
         json!("system:serviceaccount:kube-system:namespace-controller");
-    message(&scene.ask("/delete", &review).await);
-    assert_eq!(scene.cluster.asked(), ["/api/v1/namespaces/shop"], "it may know better than the watch");
-    scene
+    message(&fixture.ask("/delete", &review).await);
+    assert_eq!(fixture.cluster.reads(), ["/api/v1/namespaces/shop"], "the cache may be out of date");
+    fixture
         .cluster
         .put("/api/v1/namespaces/shop", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
-    until(|| scene.metrics().contains("podward_watch_objects{watch=\"namespaces\"} 1")).await;
-    assert_eq!(scene.delete(&pod()).await["allowed"], true);
+    until(|| fixture.metrics().contains("podward_watch_objects{watch=\"namespaces\"} 1")).await;
+    assert_eq!(fixture.delete(&pod()).await["allowed"], true);
 }
 
 #[tokio::test]
-async fn evictions_are_looked_up_in_both_versions() {
-    let scene = Scene::new().await;
-    assert_eq!(scene.evict().await, json!({"uid": "u-1", "allowed": true}), "there is no such pod");
-    scene.cluster.put(POD, pod());
+async fn evictions_of_both_versions_are_held() {
+    let fixture = Fixture::new().await;
+    assert_eq!(fixture.evict().await, json!({"uid": "u-1", "allowed": true}), "there is no such pod");
+    fixture.cluster.put(POD, pod());
     for version in ["policy/v1", "policy/v1beta1"] {
-        let response = scene.ask("/evict", &evict_review(version, json!({"gracePeriodSeconds": 9}))).await;
+        let response = fixture.ask("/evict", &evict_review(version, json!({"gracePeriodSeconds": 9}))).await;
         let message = message(&response);
         assert!(
             message.starts_with(UNDERWAY) && message.contains("Eviction triggered evacuation"),
             "{message}"
         );
     }
-    let asked = scene.controller.asked();
-    let wish = asked[1].wish.as_ref().unwrap();
+    let requests = fixture.controller.requests();
+    let request = requests[1].deletion_request.as_ref().unwrap();
     assert_eq!(
-        (wish.kind(), wish.requested_by.as_str(), wish.grace_period_seconds),
+        (request.kind(), request.requested_by.as_str(), request.grace_period_seconds),
         (v1::DeletionKind::Evict, "drainer", Some(9))
     );
-    scene.cluster.put(POD, granted());
-    assert_eq!(scene.evict().await["allowed"], true);
+    fixture.cluster.put(POD, granted());
+    assert_eq!(fixture.evict().await["allowed"], true);
 }
 
 #[tokio::test]
-async fn names_that_lead_elsewhere_are_not_followed() {
-    let scene = Scene::new().await;
+async fn names_that_change_the_path_are_not_used() {
+    let fixture = Fixture::new().await;
     for name in ["", "../secrets/x", "a?watch=true", "%2e%2e"] {
         let mut review = evict_review("policy/v1", json!({}));
         review["request"]["name"] = json!(name);
-        assert_eq!(scene.ask("/evict", &review).await["allowed"], true);
+        assert_eq!(fixture.ask("/evict", &review).await["allowed"], true);
     }
-    assert!(scene.cluster.asked().is_empty());
+    assert!(fixture.cluster.reads().is_empty());
 }
 
 #[tokio::test]
-async fn a_refusal_is_passed_on_as_it_is() {
-    let scene = Scene::new().await;
-    scene.cluster.put(POD, pod());
-    scene.controller.be(Mood::Fails(Status::resource_exhausted(BUDGET_REFUSAL)));
-    assert_eq!(message(&scene.evict().await), BUDGET_REFUSAL);
-    assert!(scene.metrics().contains(r#"podward_held_total{kind="eviction",outcome="refused"} 1"#));
+async fn a_refusal_is_passed_to_the_caller() {
+    let fixture = Fixture::new().await;
+    fixture.cluster.put(POD, pod());
+    fixture.controller.set_behavior(Behavior::Fails(Status::resource_exhausted(BUDGET_REFUSAL)));
+    assert_eq!(message(&fixture.evict().await), BUDGET_REFUSAL);
+    assert!(fixture.metrics().contains(r#"podward_held_total{kind="eviction",outcome="refused"} 1"#));
 }
 
 #[tokio::test]
-async fn a_controller_that_cannot_record_changes_nothing_about_holding() {
-    let scene = Scene::new().await;
+async fn a_pod_is_held_when_the_controller_cannot_record_the_request() {
+    let fixture = Fixture::new().await;
     for (status, words) in [
-        (Status::unavailable("going away"), "no lifecycle-controller could be reached"),
+        (Status::unavailable("going away"), "could not reach the lifecycle-controller"),
         (Status::permission_denied("no"), "--trusted-requester"),
-        (Status::not_found("who?"), "doesn't know the pod"),
-        (Status::internal("oops"), "answers Internal: oops"),
-        (Status::resource_exhausted(""), "answers ResourceExhausted"),
+        (Status::not_found("who?"), "does not know the pod"),
+        (Status::internal("oops"), "returned Internal: oops"),
+        (Status::resource_exhausted(""), "returned ResourceExhausted"),
     ] {
-        scene.controller.be(Mood::Fails(status));
-        let response = scene.delete(&pod()).await;
+        fixture.controller.set_behavior(Behavior::Fails(status));
+        let response = fixture.delete(&pod()).await;
         let message = message(&response);
         assert!(message.contains(words) && message.contains("try again"), "{message}");
     }
     assert!(
-        scene.metrics().contains(r#"podward_request_deletion_failures_total{code="Internal"} 1"#),
+        fixture.metrics().contains(r#"podward_request_deletion_failures_total{code="Internal"} 1"#),
         "{}",
-        scene.metrics()
+        fixture.metrics()
     );
 }
 
 #[tokio::test]
-async fn a_token_that_is_missing_is_told_of() {
+async fn a_missing_token_is_reported() {
     let controller = FakeController::start().await;
     let recorder = controller.recorder();
-    controller.forget_the_token();
-    let scene = Scene::of(controller, recorder, Duration::ZERO, Limits::default()).await;
-    assert!(message(&scene.delete(&pod()).await).contains("--token-file"));
-    assert!(scene.controller.asked().is_empty());
+    controller.remove_token_file();
+    let fixture = Fixture::of(controller, recorder, Duration::ZERO, AdmissionLimits::default()).await;
+    assert!(message(&fixture.delete(&pod()).await).contains("--token-file"));
+    assert!(fixture.controller.requests().is_empty());
 }
 
 #[tokio::test]
-async fn without_a_controller_it_holds_all_the_same() {
+async fn a_pod_is_held_when_the_controller_is_down() {
     let controller = FakeController::start().await;
-    let recorder = controller.recorder_of_nobody().await;
-    let scene = Scene::of(controller, recorder, Duration::ZERO, Limits::default()).await;
-    assert!(message(&scene.delete(&pod()).await).contains("no lifecycle-controller could be reached"));
+    let recorder = controller.unreachable_recorder().await;
+    let fixture = Fixture::of(controller, recorder, Duration::ZERO, AdmissionLimits::default()).await;
+    assert!(message(&fixture.delete(&pod()).await).contains("could not reach the lifecycle-controller"));
 }
 
 #[tokio::test]
-async fn another_replica_records_when_the_first_is_away() {
+async fn another_replica_records_when_the_first_is_down() {
     let controller = FakeController::start().await;
     let recorder = controller.recorder_of_replicas().await;
-    let scene = Scene::of(controller, recorder, Duration::ZERO, Limits::default()).await;
-    assert!(message(&scene.delete(&pod()).await).contains("is deleted by itself"));
-    assert_eq!(scene.controller.asked().len(), 1);
+    let fixture = Fixture::of(controller, recorder, Duration::ZERO, AdmissionLimits::default()).await;
+    assert!(message(&fixture.delete(&pod()).await).contains("is deleted automatically"));
+    assert_eq!(fixture.controller.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn a_controller_that_sleeps_is_not_waited_for_beyond_the_servers_patience() {
-    let scene = Scene::new().await;
-    scene.controller.be(Mood::Sleeps);
+async fn a_controller_that_hangs_does_not_exceed_the_timeout_of_the_api_server() {
+    let fixture = Fixture::new().await;
+    fixture.controller.set_behavior(Behavior::Hangs);
     let start = Instant::now();
-    let response = scene.ask("/delete?timeout=1s", &delete_review(&pod())).await;
+    let response = fixture.ask("/delete?timeout=1s", &delete_review(&pod())).await;
     message(&response);
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    assert_eq!(scene.controller.asked().len(), 1);
+    assert_eq!(fixture.controller.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn one_too_many_is_told_so_at_once() {
-    let scene = Scene::with(Duration::ZERO, Limits { waiting: 1, ..Limits::default() }).await;
-    scene.controller.be(Mood::Sleeps);
+async fn a_request_above_the_limit_is_answered_immediately() {
+    let fixture =
+        Fixture::with(Duration::ZERO, AdmissionLimits { deferred: 1, ..AdmissionLimits::default() }).await;
+    fixture.controller.set_behavior(Behavior::Hangs);
     let (first, review) = (pod(), delete_review(&pod()));
-    let slow = scene.delete(&first);
+    let slow = fixture.delete(&first);
     let fast = async {
-        until(|| !scene.controller.asked().is_empty()).await;
-        scene.ask("/delete", &review).await
+        until(|| !fixture.controller.requests().is_empty()).await;
+        fixture.ask("/delete", &review).await
     };
     tokio::select! {
         slow = slow => panic!("{slow}"),
         fast = fast => assert!(message(&fast).contains("too many requests under way"), "{fast}"),
     }
-    // What needs nobody is answered all the same.
-    assert_eq!(scene.delete(&granted()).await["allowed"], true);
+    // A request that needs no wait is answered.
+    assert_eq!(fixture.delete(&granted()).await["allowed"], true);
 }

@@ -1,12 +1,12 @@
-//! The validating webhook as a service, without sockets.
-// The helpers of tests are tests, too.
+//! Tests of the validating webhook as a service without sockets.
+// A helper of a test fails as a test does.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod cluster;
-mod controller;
+mod fake_cluster;
+mod fake_controller;
+mod fixture;
 mod fuzz;
 mod hold;
 mod rules;
-mod scene;
 mod validate;
 mod wait;

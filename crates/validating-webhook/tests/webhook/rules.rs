@@ -1,20 +1,25 @@
-//! PodTransitionRules.
+//! Reviews of PodTransitionRules.
 
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use podward_core::ReviewPolicy;
-use podward_runtime::admission::{AdmissionMetrics, AdmissionService, Limits, Webhooks};
+use podward_runtime::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService, Webhooks};
 use podward_runtime::telemetry::traces::Spans;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use validating_webhook::{Rules, Validating};
+use validating_webhook::{PodWebhook, RuleWebhook};
 
-use crate::scene::UID;
+use crate::fixture::UID;
 
 async fn ask(path: &str, review: &Value) -> Value {
-    let webhooks = Webhooks::default().and(Rules::default()).and(Validating::new(ReviewPolicy::default()));
-    let service =
-        AdmissionService::of(webhooks, AdmissionMetrics::default(), Limits::default(), Spans::none());
+    let webhooks =
+        Webhooks::default().and(RuleWebhook::default()).and(PodWebhook::new(ReviewPolicy::default()));
+    let service = AdmissionService::of(
+        webhooks,
+        AdmissionMetrics::default(),
+        AdmissionLimits::default(),
+        Spans::none(),
+    );
     let request = Request::post(path).header("content-type", "application/json");
     let response = service.handle(request.body(Full::from(review.to_string())).unwrap()).await;
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -37,7 +42,8 @@ fn review(old: Option<&Value>, new: &Value) -> Value {
 
 fn object(rules: Value) -> Value {
     json!({
-        "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule", "metadata": {"name": "a", "namespace": "shop"},
+        "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
+        "metadata": {"name": "a", "namespace": "shop"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "rules": rules},
     })
 }
@@ -47,7 +53,7 @@ fn webhook(url: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_fine_is_allowed_without_a_word() {
+async fn a_valid_rule_is_allowed_without_a_warning() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let there = format!("http://{}/check", listener.local_addr().unwrap());
     let rules = json!([{"name": "half", "availablePolicy": {"maxUnavailableValue": "50%"}}, webhook(&there)]);
@@ -55,7 +61,7 @@ async fn what_is_fine_is_allowed_without_a_word() {
 }
 
 #[tokio::test]
-async fn what_can_t_be_right_is_denied_with_its_field() {
+async fn an_invalid_rule_is_denied_with_the_field() {
     let rules =
         json!([{"name": "half", "availablePolicy": {"maxUnavailableValue": "half"}}, webhook("ftp://a")]);
     let response = ask("/rules", &review(None, &object(rules))).await;
@@ -71,7 +77,7 @@ async fn what_can_t_be_right_is_denied_with_its_field() {
 }
 
 #[tokio::test]
-async fn what_was_wrong_before_is_warned_of() {
+async fn an_earlier_error_is_a_warning() {
     let bad = object(json!([{"name": "half", "availablePolicy": {"maxUnavailableValue": "half"}}]));
     let mut labelled = bad.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
@@ -80,7 +86,7 @@ async fn what_was_wrong_before_is_warned_of() {
         response["allowed"] == true && response["warnings"].to_string().contains("maxUnavailableValue"),
         "{response}"
     );
-    // One more is not.
+    // A new error is denied.
     let mut worse = bad.clone();
     worse["spec"].as_object_mut().unwrap().remove("selector");
     assert!(
@@ -89,7 +95,8 @@ async fn what_was_wrong_before_is_warned_of() {
             .unwrap()
             .starts_with("spec.selector")
     );
-    // What can't be read doesn't stop the write that mends it, and what is being deleted is let go.
+    // An old object that cannot be parsed does not prevent the write that corrects it. A terminating object is not
+    // checked.
     let unread = json!({"spec": {"rules": [{"webhook": 1}]}});
     assert_eq!(
         ask(
@@ -105,17 +112,17 @@ async fn what_was_wrong_before_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_away_is_a_warning() {
+async fn a_host_that_is_down_is_a_warning() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let away = format!("http://{}/check", listener.local_addr().unwrap());
+    let closed = format!("http://{}/check", listener.local_addr().unwrap());
     drop(listener);
-    let created = object(json!([webhook(&away)]));
+    let created = object(json!([webhook(&closed)]));
     let response = ask("/rules", &review(None, &created)).await;
     assert!(
-        response["allowed"] == true && response["warnings"][0].as_str().unwrap().contains("can't be reached"),
+        response["allowed"] == true && response["warnings"][0].as_str().unwrap().contains("cannot reach"),
         "{response}"
     );
-    // It is tried once: when it comes in.
+    // A host is tried only when it is added.
     assert_eq!(ask("/rules", &review(Some(&created), &created)).await, json!({"uid": UID, "allowed": true}));
     let mut disabled = created;
     disabled["spec"]["rules"][0]["disabled"] = json!(true);
@@ -123,8 +130,8 @@ async fn a_host_that_is_away_is_a_warning() {
 }
 
 #[tokio::test]
-async fn an_address_that_swallows_packets_is_given_up_in_time() {
-    // TEST-NET-1 (RFC 5737) leads nowhere; where the route to it is refused, that is told at once.
+async fn an_address_that_drops_packets_does_not_exceed_the_timeout() {
+    // TEST-NET-1 (RFC 5737) is not routed. The connection may also be refused immediately.
     let response =
         ask("/rules?timeout=1s", &review(None, &object(json!([webhook("https://192.0.2.1/x")])))).await;
     assert!(
@@ -134,13 +141,13 @@ async fn an_address_that_swallows_packets_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn each_path_has_its_own_kind_of_object() {
+async fn each_path_accepts_its_own_kind_of_object() {
     let response = ask("/validate", &review(None, &object(json!([])))).await;
     let message = response["status"]["message"].as_str().unwrap();
     assert_eq!(response["status"]["code"], 400);
     assert!(
         message
-            .contains("/validate judges pods of v1, not podtransitionrules of apps.kusionstack.io/v1alpha1"),
+            .contains("/validate reviews pods of v1, not podtransitionrules of apps.kusionstack.io/v1alpha1"),
         "{message}"
     );
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the figures of `docs/benchmarks.md`.
+//! `cargo xtask bench`: the measurements in `docs/operations/benchmarks.md`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,102 +6,105 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use podward_testbed::{Part, Programs, Shape, build_workspace};
+use podward_images::{BuiltPrograms, build_workspace};
+use podward_testbed::{Part, Shape};
 use serde_json::{Map, Value};
 
 use crate::{console, prepare};
 
-/// Optimised, for what is measured and for what measures: a slow load generator would be measured instead.
+/// The cargo profile of the services and of the load generator. An unoptimised load generator would be the bottleneck.
 const PROFILE: &str = "bench-lite";
 
-/// Measure what Podward costs.
+/// Run benchmarks.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// What to measure; everything if nothing is named
+    /// The benchmarks to run; all if none is named
     #[arg(value_enum)]
-    names: Vec<Name>,
-    /// Write the reports of all but engine to this file too
+    benchmarks: Vec<Benchmark>,
+    /// Also write the reports of all benchmarks except engine to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Pods under the rule, for the benchmark rules [default: 5000]
+    /// For the benchmark rules: number of pods that the rule selects [default: 5000]
     #[arg(long, value_name = "NUMBER")]
     pods: Option<usize>,
-    /// How many of them ask at once, at most a quarter [default: a tenth]
+    /// For the benchmark rules: number of pods that request an operation at the same time, at most a quarter of the
+    /// pods [default: a tenth of the pods]
     #[arg(long, value_name = "NUMBER", requires = "pods")]
     asking: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// The engine alone: its step for one pod, and what it makes of rules over many
+enum Benchmark {
+    /// The engine without a cluster: one step for one pod, and rules over many pods
     #[value(alias = "advance")]
     Engine,
-    /// The mutating webhook alone: CPU, requests per second, latency, memory
+    /// The mutating webhook without a cluster: CPU time, requests per second, latency, memory
     Webhook,
-    /// The validating webhook alone, asked about deletes: the same
+    /// The validating webhook without a cluster, for deletes: CPU time, requests per second, latency, memory
     Deletes,
     /// Operations on a simulated cluster: time, writes, memory
     Operations,
     /// Deletes and evictions on a simulated cluster: time, writes, memory of each service
     Drain,
-    /// Rules on a simulated cluster: many pods that ask at once, and pods that no rule selects
+    /// Rules on a simulated cluster: many pods that request an operation at once, and pods that no rule selects
     Rules,
-    /// What the webhooks add to requests at the API server, on a real node, with 1, 2 and 4 replicas
+    /// The time that the webhooks add to API requests, on a real node, with 1, 2 and 4 replicas
     Admission,
 }
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let names = if self.names.is_empty() { Name::value_variants() } else { &self.names };
+        let names = if self.benchmarks.is_empty() { Benchmark::value_variants() } else { &self.benchmarks };
         ensure!(
-            self.pods.is_none() || names.contains(&Name::Rules),
-            "--pods is for the benchmark rules, which isn't asked for"
+            self.pods.is_none() || names.contains(&Benchmark::Rules),
+            "--pods is for the benchmark rules, which is not selected: name it, or leave out --pods"
         );
         let mut reports = Map::new();
         for &name in names {
             println!("== {}", label(name));
             match name {
-                Name::Engine => engine().await?,
-                Name::Webhook => {
+                Benchmark::Engine => engine().await?,
+                Benchmark::Webhook => {
                     let programs = build_workspace(PROFILE).await?;
                     let webhook = programs.path("mutating-webhook")?;
                     reports.insert(label(name), load(&programs, "webhook", &[webhook.into()], None).await?);
                 }
-                Name::Deletes => {
+                Benchmark::Deletes => {
                     let programs = build_workspace(PROFILE).await?;
                     let webhook = programs.path("validating-webhook")?;
                     reports.insert(label(name), load(&programs, "deletes", &[webhook.into()], None).await?);
                 }
-                Name::Operations | Name::Drain | Name::Rules | Name::Admission => {
-                    let keeper = match name {
-                        Name::Admission => prepare::bed(&Part::ALL, true).await?.keeper,
-                        _ => prepare::bed(Shape::Simulated.parts(), false).await?.keeper,
+                Benchmark::Operations | Benchmark::Drain | Benchmark::Rules | Benchmark::Admission => {
+                    let supervisor = match name {
+                        Benchmark::Admission => prepare::test_cluster(&Part::ALL, true).await?.supervisor,
+                        _ => prepare::test_cluster(Shape::Simulated.parts(), false).await?.supervisor,
                     };
                     let programs = build_workspace(PROFILE).await?;
                     let sizes = match name {
-                        Name::Rules => self.pods.into_iter().chain(self.asking).collect(),
+                        Benchmark::Rules => self.pods.into_iter().chain(self.asking).collect(),
                         _ => Vec::new(),
                     };
                     let arguments: Vec<OsString> = sizes.iter().map(|size| size.to_string().into()).collect();
-                    let report = load(&programs, &label(name), &arguments, Some(&keeper)).await?;
+                    let report = load(&programs, &label(name), &arguments, Some(&supervisor)).await?;
                     reports.insert(label(name), report);
                 }
             }
         }
         if let Some(file) = self.json {
             let text = serde_json::to_string_pretty(&reports)?;
-            std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            std::fs::write(&file, text)
+                .with_context(|| format!("cannot write the reports to {}", file.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn label(name: Name) -> String {
+fn label(name: Benchmark) -> String {
     name.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 async fn engine() -> Result<()> {
-    let mut command = podward_testbed::cargo();
+    let mut command = podward_images::cargo();
     command.args(["bench", "--profile", PROFILE, "--package", "podward-core"]);
     command.args(["--bench", "advance", "--bench", "rules"]);
     let status = console::run(&mut command, "cargo bench").await?;
@@ -109,17 +112,18 @@ async fn engine() -> Result<()> {
     Ok(())
 }
 
-/// Runs the load generator for `what`, which says how it goes on the standard error and prints its report in the end.
+/// Runs the benchmark `what` of the load generator, prints its report and returns it. Its progress is on the standard
+/// error.
 async fn load(
-    programs: &Programs,
+    programs: &BuiltPrograms,
     what: &str,
     arguments: &[OsString],
-    keeper: Option<&Path>,
+    supervisor: Option<&Path>,
 ) -> Result<Value> {
     let mut command = tokio::process::Command::new(programs.path("podward-load")?);
     command.arg(what).args(arguments);
-    if let Some(keeper) = keeper {
-        command.env("PODWARD_TESTBED_BIN", keeper);
+    if let Some(supervisor) = supervisor {
+        command.env("PODWARD_TESTBED_BIN", supervisor);
     }
     let child = command.stdout(Stdio::piped()).spawn().context("cannot start podward-load")?;
     let output =

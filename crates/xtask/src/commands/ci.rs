@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what a change must pass.
+//! `cargo xtask ci`: the checks that a change must pass.
 
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 
+use super::cycles;
 use super::test::Test;
 use crate::console;
 
 const CLIPPY: [&str; 6] = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-/// The check for advisories is left out: it needs a database from the network, and would fail changes that have
-/// nothing to do with it.
+/// Advisories are not checked: they need a database from the network, and a new advisory would fail unrelated changes.
 const DENY: [&str; 5] = ["deny", "check", "bans", "licenses", "sources"];
 
-/// Formatting, lints, dependencies, tests: what a change must pass.
+/// Check formatting, lints, dependencies and import cycles, and run all tests.
 #[derive(Debug, Args)]
 pub(crate) struct Ci {
     #[command(flatten)]
     test: Test,
 }
 
-struct Outcome {
+struct CheckOutcome {
     name: &'static str,
-    verdict: Verdict,
+    result: CheckResult,
     took: Duration,
 }
 
 #[derive(PartialEq, Eq)]
-enum Verdict {
+enum CheckResult {
     Passed,
     Failed,
-    /// Not run, and what to do to have it run.
-    Left(&'static str),
+    /// The check was not run. The text says what it needs.
+    Skipped(&'static str),
 }
 
 impl Ci {
-    /// Runs every check, also when an earlier one failed, so that one run tells everything.
+    /// Runs every check, even if an earlier one failed, so that one run shows all failures.
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let mut outcomes =
             vec![check("formatting", &["fmt", "--all", "--check"]).await?, check("lints", &CLIPPY).await?];
@@ -44,37 +44,57 @@ impl Ci {
             check("dependencies", &DENY).await?
         } else {
             let how = "cargo-deny is not installed: `cargo install --locked cargo-deny`";
-            Outcome { name: "dependencies", verdict: Verdict::Left(how), took: Duration::ZERO }
+            CheckOutcome { name: "dependencies", result: CheckResult::Skipped(how), took: Duration::ZERO }
         });
+        outcomes.push(import_cycles().await);
         let started = Instant::now();
         let tested = self.test.run().await.unwrap_or_else(|error| console::failure(&error));
-        let verdict = if tested == ExitCode::SUCCESS { Verdict::Passed } else { Verdict::Failed };
-        outcomes.push(Outcome { name: "tests", verdict, took: started.elapsed() });
+        let result = passed_if(tested == ExitCode::SUCCESS);
+        outcomes.push(CheckOutcome { name: "tests", result, took: started.elapsed() });
 
         println!();
-        for Outcome { name, verdict, took } in &outcomes {
+        for CheckOutcome { name, result, took } in &outcomes {
             let seconds = took.as_secs();
-            match verdict {
-                Verdict::Passed => println!("{name:<14} passed in {seconds} s"),
-                Verdict::Failed => println!("{name:<14} FAILED after {seconds} s"),
-                Verdict::Left(how) => println!("{name:<14} not checked: {how}"),
+            match result {
+                CheckResult::Passed => println!("{name:<14} passed in {seconds} s"),
+                CheckResult::Failed => println!("{name:<14} FAILED after {seconds} s"),
+                CheckResult::Skipped(how) => println!("{name:<14} not checked: {how}"),
             }
         }
-        let failed = outcomes.iter().any(|outcome| outcome.verdict == Verdict::Failed);
+        let failed = outcomes.iter().any(|outcome| outcome.result == CheckResult::Failed);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
-async fn check(name: &'static str, arguments: &[&str]) -> Result<Outcome> {
+/// Runs cargo with `arguments`.
+async fn check(name: &'static str, arguments: &[&str]) -> Result<CheckOutcome> {
     println!("== {name}: cargo {}", arguments.join(" "));
     let started = Instant::now();
-    let status = console::run(podward_testbed::cargo().args(arguments), "cargo").await?;
-    let verdict = if status.success() { Verdict::Passed } else { Verdict::Failed };
-    Ok(Outcome { name, verdict, took: started.elapsed() })
+    let status = console::run(podward_images::cargo().args(arguments), "cargo").await?;
+    Ok(CheckOutcome { name, result: passed_if(status.success()), took: started.elapsed() })
+}
+
+async fn import_cycles() -> CheckOutcome {
+    let name = "import cycles";
+    println!("== {name}: cargo xtask cycles");
+    let started = Instant::now();
+    let result = match cycles::report(&[]).await {
+        Ok(0) => CheckResult::Passed,
+        Ok(_) => CheckResult::Failed,
+        Err(error) => {
+            console::failure(&error);
+            CheckResult::Failed
+        }
+    };
+    CheckOutcome { name, result, took: started.elapsed() }
+}
+
+fn passed_if(passed: bool) -> CheckResult {
+    if passed { CheckResult::Passed } else { CheckResult::Failed }
 }
 
 async fn has_deny() -> bool {
-    let mut command = podward_testbed::cargo();
+    let mut command = podward_images::cargo();
     command.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().await.is_ok_and(|status| status.success())
 }

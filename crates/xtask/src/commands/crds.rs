@@ -1,4 +1,4 @@
-//! `cargo xtask crds`: the custom resource definitions, from their Rust types.
+//! `cargo xtask crds`: writes the custom resource definitions from their Rust types.
 
 use std::fs;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use kube::ResourceExt;
-use podward_testbed::workspace_dir;
+use podward_images::workspace_dir;
 
 const HEAD: &str = "# Written by `cargo xtask crds` from the types in crates/api. Changes belong there.\n";
 
@@ -29,7 +29,7 @@ impl Crds {
                 .with_context(|| format!("cannot write {}", path.display()))?;
             println!("{}", path.display());
         }
-        // Named so that `kubectl apply -f` of the folder, which wants resources alone, passes it by.
+        // `kubectl apply -f` of the folder reads only *.yaml, *.yml and *.json, so this name keeps it out.
         let path = folder.join("Kustomization");
         let kustomization = format!(
             "{HEAD}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{names}"

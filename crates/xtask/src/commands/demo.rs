@@ -1,4 +1,4 @@
-//! `cargo xtask demo`.
+//! `cargo xtask demo`: requests lost without and with Podward.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,42 +12,48 @@ use podward_testbed::{Part, ProxyMode};
 
 use crate::prepare;
 
-/// What clients lose in a rolling update, an in-place update, a drain and a scale-in: without Podward, and with it.
+/// Count the requests that a Deployment's clients lose without and with Podward.
+///
+/// The demo starts a cluster, puts a Deployment under load and performs a rolling update, an in-place update, a drain
+/// and a scale-in: first without Podward, then with Podward. It prints a table of the requests that
+/// failed, and fails if any request fails with Podward.
 #[derive(Debug, Args)]
-pub(crate) struct Demo {
-    /// Leave the cluster running
+pub(crate) struct DemoCommand {
+    /// Leave the cluster and what runs in it when the demo ends
     #[arg(long)]
     keep: bool,
-    /// Write the numbers for machines to this file too
+    /// Also write the results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Use the cluster of this kubeconfig (kind, k3d, cloud) instead of one of our own
+    /// Use the cluster of this kubeconfig (kind, k3d, cloud) instead of starting one
     #[arg(long, value_name = "FILE", env = "PODWARD_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// With --kubeconfig: the address at which that cluster's API server reaches this machine, if it isn't the one that
-    /// leads to its first node
+    /// With --kubeconfig: the address of this machine as the cluster's API server sees it [default: the source address
+    /// of the route to the first node]
     #[arg(long, value_name = "IP", requires = "kubeconfig")]
     address: Option<IpAddr>,
-    /// iptables or nftables: how kube-proxy of the cluster of our own leads traffic
+    /// Mode of kube-proxy in the cluster that the demo starts: iptables or nftables
     #[arg(long, value_name = "MODE", default_value_t, conflicts_with = "kubeconfig")]
     proxy_mode: ProxyMode,
-    /// The cargo profile of the images of Podward's services [default: bench-lite]
+    /// Cargo profile of Podward's services, the demo server and its client [default: bench-lite]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Only these acts
+    /// Perform only these acts
     #[arg(long = "act", value_name = "ACT", value_parser = act_parser())]
     acts: Vec<Act>,
-    /// Only one side
+    /// Run only without Podward (stock) or only with Podward
     #[arg(long, value_enum, value_name = "SIDE")]
-    only: Option<Side>,
-    /// How often each act is played with Podward
+    only: Option<DemoSide>,
+    /// Number of repetitions of each act with Podward
     #[arg(long, value_name = "N", default_value_t = 1)]
     runs: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Side {
+enum DemoSide {
+    /// Without Podward
     Stock,
+    /// With Podward
     Podward,
 }
 
@@ -56,10 +62,10 @@ fn act_parser() -> impl TypedValueParser<Value = Act> {
         .try_map(|name| Act::ALL.into_iter().find(|act| act.as_str() == name).ok_or("no such act"))
 }
 
-impl Demo {
+impl DemoCommand {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         if self.kubeconfig.is_none() {
-            prepare::bed(&Part::ALL, true).await?;
+            prepare::test_cluster(&Part::ALL, true).await?;
         }
         let default = demo::Demo::default();
         let demo = demo::Demo {
@@ -71,8 +77,8 @@ impl Demo {
             profile: self.profile.unwrap_or_else(|| default.profile.clone()),
             acts: self.acts,
             runs: self.runs,
-            no_stock: self.only == Some(Side::Podward),
-            no_podward: self.only == Some(Side::Stock),
+            no_stock: self.only == Some(DemoSide::Podward),
+            no_podward: self.only == Some(DemoSide::Stock),
             ..default
         };
         demo::run(demo).await?;

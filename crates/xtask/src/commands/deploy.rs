@@ -1,4 +1,4 @@
-//! `cargo xtask deploy`: what the Helm chart renders, as files for kubectl and kustomize.
+//! `cargo xtask deploy`: renders the Helm chart into files for kubectl and kustomize.
 
 use std::fs;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ impl Deploy {
         let tools = Tools::ensure(&[Part::Helm], &Progress::stderr()).await?;
         let files = rendered::render(&tools.bin("helm"))?;
         let folder = rendered::folder();
-        // A file that is no longer rendered must not stay.
+        // Files that the chart no longer renders must go.
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: prepares what tests against a real cluster need, then runs all tests.
+//! `cargo xtask test`: builds the programs of test clusters, then runs all tests.
 
 mod report;
 
@@ -11,34 +11,35 @@ use podward_testbed::Part;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::prepare;
-use report::Report;
+use report::TestReport;
 
-/// Run all tests, those against a real cluster too.
+/// Run all tests, including those that need a real cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Test {
-    /// Run them against the cluster of this kubeconfig (kind, k3d, cloud) instead of test beds of our own
+    /// Run the tests that need a cluster against the cluster of this kubeconfig (kind, k3d, cloud) instead of starting
+    /// test clusters
     #[arg(long, value_name = "FILE", env = "PODWARD_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// Run only tests with this in their name
+    /// Run only tests whose name contains this text
     filter: Option<String>,
 }
 
 impl Test {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let mut command = podward_testbed::cargo();
+        let mut command = podward_images::cargo();
         if let Some(file) = &self.kubeconfig {
-            // The tests run in folders of their own.
+            // Each test program runs in the folder of its package, so a relative path would not work.
             let file = file.canonicalize().with_context(|| format!("no kubeconfig {}", file.display()))?;
             command.env("PODWARD_KUBECONFIG", file);
         } else {
-            command.env("PODWARD_TESTBED_BIN", prepare::bed(&Part::ALL, true).await?.keeper);
+            command.env("PODWARD_TESTBED_BIN", prepare::test_cluster(&Part::ALL, true).await?.supervisor);
         }
         command.args(["test", "--workspace", "--no-fail-fast"]).args(&self.filter);
         let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
-        let mut report = Report::default();
+        let mut report = TestReport::default();
         if let Some(stdout) = child.stdout.take() {
             let mut lines = BufReader::new(stdout).lines();
-            while let Some(line) = lines.next_line().await.context("cannot read what the tests say")? {
+            while let Some(line) = lines.next_line().await.context("cannot read the output of cargo test")? {
                 println!("{line}");
                 report.line(&line);
             }
@@ -46,14 +47,14 @@ impl Test {
         let status = child.wait().await.context("cannot wait for cargo test")?;
         println!("\n{report}");
         if status.success() {
-            // A filter with a typing error must not look like a success.
-            ensure!(!report.is_empty(), "no test has {} in its name", self.filter.unwrap_or_default());
+            // A misspelled filter must not look like a success.
+            ensure!(!report.is_empty(), "no test name contains {:?}", self.filter.unwrap_or_default());
             return Ok(ExitCode::SUCCESS);
         }
-        // Without this the last words would be "0 failed".
+        // Without this, the summary would say "0 failed".
         ensure!(
             report.has_failed(),
-            "cargo test ended with {status}: something doesn't build, or a test program died"
+            "cargo test ended with {status}: a crate does not build, or a test program crashed; see the messages above"
         );
         Ok(ExitCode::FAILURE)
     }

@@ -1,37 +1,43 @@
-//! Trying again what may work a moment later.
+//! Retries of requests to a registry.
 
 use std::time::Duration;
 
 use anyhow::{Error, Result};
 
-/// How often something is tried.
-const ATTEMPTS: u32 = 4;
+/// The maximum number of attempts.
+const MAX_ATTEMPTS: u32 = 4;
 
 /// Why an attempt failed.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// In a way that may pass: the connection broke, or the registry has trouble.
-    Passing(Error),
-    /// It would fail again.
-    Lasting(Error),
+pub(super) enum AttemptFailure {
+    /// A later attempt can succeed: the connection broke, or the registry is overloaded.
+    Temporary(Error),
+    /// A later attempt would fail too.
+    Permanent(Error),
 }
 
-/// Does `attempt` until it works, fails for good or has been done often enough. `what` continues the words "cannot ...".
+/// Runs `attempt` until it succeeds, and returns its result. The delay between two attempts grows by `pause` each time.
+/// `what` completes the message "cannot ...".
+///
+/// # Errors
+/// After a permanent failure, or after [`MAX_ATTEMPTS`] temporary failures.
 pub(super) async fn attempts<T>(
     what: &str,
     pause: Duration,
-    attempt: impl AsyncFn() -> Result<T, Failure>,
+    attempt: impl AsyncFn() -> Result<T, AttemptFailure>,
 ) -> Result<T> {
     let mut made = 0;
     loop {
         made += 1;
         match attempt().await {
             Ok(done) => return Ok(done),
-            Err(Failure::Passing(_)) if made < ATTEMPTS => tokio::time::sleep(pause * made).await,
-            Err(Failure::Passing(error)) => {
+            Err(AttemptFailure::Temporary(_)) if made < MAX_ATTEMPTS => {
+                tokio::time::sleep(pause * made).await
+            }
+            Err(AttemptFailure::Temporary(error)) => {
                 return Err(error.context(format!("cannot {what}, in {made} attempts")));
             }
-            Err(Failure::Lasting(error)) => return Err(error.context(format!("cannot {what}"))),
+            Err(AttemptFailure::Permanent(error)) => return Err(error.context(format!("cannot {what}"))),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Who we are to registries: what `docker login` (and podman's, oras's) left in docker's `config.json`.
+//! Credentials for registries, from docker's `config.json`, where `docker login`, `podman login` and `oras login` store
+//! them.
 
 use std::{collections::BTreeMap, fmt, io::ErrorKind, path::PathBuf, process::Stdio};
 
@@ -7,17 +8,12 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
 use tokio::{io::AsyncWriteExt, process::Command};
 
-/// What a registry is told about us.
+/// Credentials for a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     /// A name and a password.
-    Password {
-        /// The name.
-        user: String,
-        /// The password.
-        password: String,
-    },
-    /// What access tokens are given for.
+    Password { user: String, password: String },
+    /// A refresh token, to be exchanged for access tokens.
     Token(String),
 }
 
@@ -27,40 +23,43 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What is needed of the file.
+/// The part of docker's `config.json` that is used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Config {
-    auths: BTreeMap<String, Entry>,
+struct DockerConfig {
+    auths: BTreeMap<String, AuthEntry>,
     cred_helpers: BTreeMap<String, String>,
     creds_store: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Entry {
+struct AuthEntry {
     auth: String,
     username: String,
     password: String,
     identitytoken: String,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for AuthEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Entry(..)")
+        f.write_str("AuthEntry(..)")
     }
 }
 
-/// What a credential helper prints.
+/// The output of a credential helper.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Helped {
+struct HelperCredentials {
     username: String,
     secret: String,
 }
 
 impl Credentials {
-    /// Those for `host`, if there are any.
+    /// Returns the credentials for `host`, or `None` if there are none.
+    ///
+    /// # Errors
+    /// When docker's `config.json` cannot be read or parsed, or a credential helper fails.
     pub(crate) async fn of(host: &str) -> Result<Option<Self>> {
         let Some(folder) = std::env::var_os("DOCKER_CONFIG")
             .map(PathBuf::from)
@@ -74,10 +73,10 @@ impl Credentials {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
         };
-        let config: Config =
-            serde_json::from_str(&text).with_context(|| format!("cannot understand {}", file.display()))?;
+        let config: DockerConfig =
+            serde_json::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))?;
         match config.helper(host) {
-            Some(helper) => match ask(helper, host).await? {
+            Some(helper) => match run_helper(helper, host).await? {
                 Some(credentials) => Ok(Some(credentials)),
                 None => config.inline(host),
             },
@@ -86,21 +85,22 @@ impl Credentials {
     }
 }
 
-impl Config {
-    /// The program that knows the credentials for `host`.
+impl DockerConfig {
+    /// Returns the name of the credential helper for `host`.
     fn helper(&self, host: &str) -> Option<&str> {
-        let own = self.cred_helpers.iter().find(|(key, _)| means(key, host)).map(|(_, helper)| &**helper);
+        let own = self.cred_helpers.iter().find(|(key, _)| is_key_of(key, host)).map(|(_, helper)| &**helper);
         own.or(Some(&*self.creds_store)).filter(|helper| !helper.is_empty())
     }
 
+    /// Returns the credentials for `host` that are in the file itself.
     fn inline(&self, host: &str) -> Result<Option<Credentials>> {
-        let entry = self.auths.iter().find(|(key, _)| means(key, host)).map(|(_, entry)| entry);
+        let entry = self.auths.iter().find(|(key, _)| is_key_of(key, host)).map(|(_, entry)| entry);
         let Some(entry) = entry else { return Ok(None) };
         if !entry.identitytoken.is_empty() {
             return Ok(Some(Credentials::Token(entry.identitytoken.clone())));
         }
         if entry.auth.is_empty() {
-            let Entry { username, password, .. } = entry;
+            let AuthEntry { username, password, .. } = entry;
             let both = (!username.is_empty()).then(|| (username.clone(), password.clone()));
             return Ok(both.map(|(user, password)| Credentials::Password { user, password }));
         }
@@ -108,7 +108,7 @@ impl Config {
             BASE64_STANDARD.decode(entry.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let (user, password) =
             decoded.as_deref().and_then(|both| both.split_once(':')).with_context(|| {
-                format!("the entry for {host} in docker's config.json is not NAME:PASSWORD in base64")
+                format!("the entry for {host} in docker's config.json is not USER:PASSWORD in base64")
             })?;
         Ok(Some(Credentials::Password {
             user: user.to_owned(),
@@ -117,17 +117,19 @@ impl Config {
     }
 }
 
-/// Whether an entry `key` is about the registry `host`. Keys may be URLs; that of Docker Hub is one of a registry of long ago.
-fn means(key: &str, host: &str) -> bool {
+/// Returns true if the entry `key` is for the registry `host`. A key can be a URL; that of Docker Hub has the host name
+/// of an older registry.
+fn is_key_of(key: &str, host: &str) -> bool {
     let key = key.trim_start_matches("https://").trim_start_matches("http://");
     let key = key.split('/').next().unwrap_or_default();
     key == host || (host == "docker.io" && ["index.docker.io", "registry-1.docker.io"].contains(&key))
 }
 
-/// Asks a credential helper: the registry's name on its standard input, JSON on its standard output.
-async fn ask(helper: &str, host: &str) -> Result<Option<Credentials>> {
+/// Runs a credential helper, which reads the registry's name from its standard input and prints JSON. Returns `None` if
+/// it has no credentials for `host`.
+async fn run_helper(helper: &str, host: &str) -> Result<Option<Credentials>> {
     let program = format!("docker-credential-{helper}");
-    let about = if host == "docker.io" { "https://index.docker.io/v1/" } else { host };
+    let registry = if host == "docker.io" { "https://index.docker.io/v1/" } else { host };
     let mut child = Command::new(&program)
         .arg("get")
         .stdin(Stdio::piped())
@@ -136,27 +138,27 @@ async fn ask(helper: &str, host: &str) -> Result<Option<Credentials>> {
         .kill_on_drop(true)
         .spawn()
         .with_context(|| {
-            format!("docker's config.json has the credentials for {host} in {program}, which can't be run")
+            format!("cannot run {program}, which docker's config.json names for {host}: install it")
         })?;
     if let Some(mut input) = child.stdin.take() {
-        // One that reads nothing says why by its exit code.
-        let _ = input.write_all(about.as_bytes()).await;
+        // A helper that fails before it reads its input reports that by its exit code.
+        let _ = input.write_all(registry.as_bytes()).await;
     }
     let output = child.wait_with_output().await.with_context(|| format!("run {program}"))?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let output_text = String::from_utf8_lossy(&output.stdout);
     if output.status.success() {
-        return helped(&said)
-            .with_context(|| format!("{program} printed something else than credentials"))
+        return parse_helper_output(&output_text)
+            .with_context(|| format!("parse the credentials that {program} printed"))
             .map(Some);
     }
-    // It has no exit code of its own for this.
-    let unknown = said.contains("credentials not found");
-    ensure!(unknown, "{program} failed: {}", said.trim());
+    // Helpers have no separate exit code for this.
+    let unknown = output_text.contains("credentials not found");
+    ensure!(unknown, "{program} failed: {}", output_text.trim());
     Ok(None)
 }
 
-fn helped(said: &str) -> Result<Credentials> {
-    let Helped { username, secret } = serde_json::from_str(said)?;
+fn parse_helper_output(text: &str) -> Result<Credentials> {
+    let HelperCredentials { username, secret } = serde_json::from_str(text)?;
     Ok(match &*username {
         "<token>" => Credentials::Token(secret),
         _ => Credentials::Password { user: username, password: secret },
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn entries_are_found_by_the_registrys_name() {
-        let config: Config = serde_json::from_str(
+        let config: DockerConfig = serde_json::from_str(
             r#"{
                 "auths": {
                     "registry.example.com": {"auth": "bWU6cGE6c3M="},
@@ -198,10 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn helpers_give_passwords_and_tokens() {
-        let said = |user: &str| format!(r#"{{"ServerURL": "x", "Username": "{user}", "Secret": "s"}}"#);
-        assert_eq!(helped(&said("me")).expect("a password"), password("me", "s"));
-        assert_eq!(helped(&said("<token>")).expect("a token"), Credentials::Token("s".to_owned()));
-        helped("credentials not found").expect_err("no JSON");
+    fn helpers_return_passwords_and_tokens() {
+        let output = |user: &str| format!(r#"{{"ServerURL": "x", "Username": "{user}", "Secret": "s"}}"#);
+        assert_eq!(parse_helper_output(&output("me")).expect("a password"), password("me", "s"));
+        assert_eq!(
+            parse_helper_output(&output("<token>")).expect("a token"),
+            Credentials::Token("s".to_owned())
+        );
+        parse_helper_output("credentials not found").expect_err("no JSON");
     }
 }

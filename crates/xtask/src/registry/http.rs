@@ -1,4 +1,4 @@
-//! Requests to a registry, with what it takes to be let in.
+//! HTTP requests to a registry, with authentication.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,32 +17,32 @@ use hyper_util::{
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::Mutex;
 
-use super::{Credentials, attempts::Failure, name::is_this_machine};
+use super::{Credentials, attempts::AttemptFailure, name::is_this_machine};
 
-/// Longer than a layer takes over a slow line.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The deadline of a request: longer than the upload of a layer over a slow connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How much of an answer is read: manifests are small, and errors are to be shown.
-const LIMIT: usize = 4 << 20;
+/// The maximum size of a response in bytes. Manifests and error messages are small.
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 pub(super) struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     pub(super) host: String,
     pub(super) credentials: Option<Credentials>,
-    /// What the registry has asked for, once it has.
+    /// The header `authorization`, once the registry asked for it.
     authorization: Mutex<Option<HeaderValue>>,
 }
 
-/// A request, which can be sent more than once.
+/// A request to a registry. It can be sent more than once.
 #[derive(Clone)]
-pub(super) struct Request {
+pub(super) struct RegistryRequest {
     pub(super) method: Method,
     pub(super) url: String,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Request {
+impl RegistryRequest {
     pub(super) fn new(method: Method, url: String) -> Self {
         Self { method, url, headers: HeaderMap::new(), body: Bytes::new() }
     }
@@ -71,30 +71,34 @@ impl Request {
     }
 }
 
-/// What came back.
+/// A response of a registry.
 #[derive(Debug)]
-pub(super) struct Answer {
-    asked: String,
+pub(super) struct RegistryResponse {
+    /// The method and URL of the request.
+    request: String,
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-impl Answer {
+impl RegistryResponse {
     pub(super) fn text(&self, name: &HeaderName) -> Option<String> {
         Some(self.headers.get(name)?.to_str().ok()?.to_owned())
     }
 
-    /// This answer, if it has that status. Others are failures, some of which may pass.
-    pub(super) fn expect(self, status: StatusCode) -> Result<Self, Failure> {
+    /// Returns this response if it has the status `status`.
+    ///
+    /// # Errors
+    /// When it has another status. The failure is temporary for server errors and rate limits.
+    pub(super) fn expect(self, status: StatusCode) -> Result<Self, AttemptFailure> {
         if self.status == status {
             return Ok(self);
         }
-        let said = String::from_utf8_lossy(&self.body);
-        let said: String = said.trim().chars().take(500).collect();
-        let error = anyhow!("{} was answered with {} {said}", self.asked, self.status);
-        let passing = self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS;
-        Err(if passing { Failure::Passing(error) } else { Failure::Lasting(error) })
+        let text = String::from_utf8_lossy(&self.body);
+        let text: String = text.trim().chars().take(500).collect();
+        let error = anyhow!("{} was answered with {} {text}", self.request, self.status);
+        let temporary = self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS;
+        Err(if temporary { AttemptFailure::Temporary(error) } else { AttemptFailure::Permanent(error) })
     }
 }
 
@@ -104,7 +108,7 @@ impl Http {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         ensure!(
             !roots.is_empty() || is_this_machine(host),
-            "this machine has no certificate authorities to check {host} by; name a file of them by SSL_CERT_FILE"
+            "this machine has no certificate authorities to verify {host}; set SSL_CERT_FILE to a file of them"
         );
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -122,28 +126,31 @@ impl Http {
         })
     }
 
-    /// Where the registry's API is.
+    /// Returns the base URL of the registry's API.
     pub(super) fn base(&self) -> String {
         let scheme = if is_this_machine(&self.host) { "http" } else { "https" };
-        // The one registry whose name is not where it is.
+        // Docker Hub's API has another host name than its images.
         let host = if self.host == "docker.io" { "registry-1.docker.io" } else { &self.host };
         format!("{scheme}://{host}")
     }
 
-    /// A place that the registry names, maybe without its own address. Nothing is sent in the clear to another machine.
+    /// Returns the absolute URL of `place`, a URL or path that the registry sent.
+    ///
+    /// # Errors
+    /// When it leads to another machine without TLS.
     pub(super) fn absolute(&self, place: &str) -> Result<String> {
         if place.starts_with('/') {
             return Ok(format!("{}{place}", self.base()));
         }
-        let uri: Uri = place.parse().with_context(|| format!("{place:?} is no URL"))?;
+        let uri: Uri = place.parse().with_context(|| format!("{place:?} is not a URL"))?;
         let host = uri.authority().map(hyper::http::uri::Authority::as_str).unwrap_or_default();
         let safe = uri.scheme_str() == Some("https") || is_this_machine(host);
         ensure!(safe && !host.is_empty(), "{} leads to {place}, which is not encrypted", self.host);
         Ok(place.to_owned())
     }
 
-    /// Sends `request`, and once more if the registry wants to know who we are.
-    pub(super) async fn send(&self, request: Request) -> Result<Answer, Failure> {
+    /// Sends `request`. If the registry asks for authentication, logs in and sends it again.
+    pub(super) async fn send(&self, request: RegistryRequest) -> Result<RegistryResponse, AttemptFailure> {
         let known = self.authorization.lock().await.clone();
         let answer = self.exchange(self.with_authorization(&request, known.as_ref())).await?;
         if answer.status != StatusCode::UNAUTHORIZED {
@@ -159,20 +166,27 @@ impl Http {
         }
     }
 
-    /// An answer that says we may not, with what to do about it.
-    fn refused(&self, answer: Answer) -> Result<Answer, Failure> {
+    /// Returns the failure for a response that denies access, with advice.
+    fn refused(&self, answer: RegistryResponse) -> Result<RegistryResponse, AttemptFailure> {
         let why = match &self.credentials {
-            Some(_) => "the credentials that `docker login` left don't allow it",
+            Some(_) => "the credentials that `docker login` stored do not allow it",
             None => "there are no credentials for it in docker's config.json",
         };
-        let advice = format!("{why}: `docker login {}` as somebody who may push", self.host);
+        let advice = format!("{why}: run `docker login {}` as a user who may push", self.host);
         answer.expect(StatusCode::OK).map_err(|failure| match failure {
-            Failure::Passing(error) | Failure::Lasting(error) => Failure::Lasting(error.context(advice)),
+            AttemptFailure::Temporary(error) | AttemptFailure::Permanent(error) => {
+                AttemptFailure::Permanent(error.context(advice))
+            }
         })
     }
 
-    /// Only the registry itself is told who we are, not where it keeps uploads.
-    fn with_authorization(&self, request: &Request, authorization: Option<&HeaderValue>) -> Request {
+    /// Returns `request` with the header `authorization` if it goes to the registry itself. Credentials are not sent to
+    /// other hosts, such as the storage for uploads.
+    fn with_authorization(
+        &self,
+        request: &RegistryRequest,
+        authorization: Option<&HeaderValue>,
+    ) -> RegistryRequest {
         let own = request.url.strip_prefix(&self.base()).is_some_and(|rest| rest.starts_with('/'));
         match authorization {
             Some(value) if own => request.clone().authorized(value.clone()),
@@ -180,26 +194,39 @@ impl Http {
         }
     }
 
-    /// Sends a request as it is.
-    pub(super) async fn exchange(&self, request: Request) -> Result<Answer, Failure> {
-        let asked = format!("{} {}", request.method, request.url);
-        let Request { method, url, headers, body, .. } = request;
+    /// Sends a request without authentication of its own.
+    pub(super) async fn exchange(
+        &self,
+        request: RegistryRequest,
+    ) -> Result<RegistryResponse, AttemptFailure> {
+        let request_line = format!("{} {}", request.method, request.url);
+        let RegistryRequest { method, url, headers, body, .. } = request;
         let mut message = hyper::Request::new(Full::new(body));
         *message.method_mut() = method;
-        *message.uri_mut() =
-            url.parse().with_context(|| format!("{url:?} is no URL")).map_err(Failure::Lasting)?;
+        *message.uri_mut() = url
+            .parse()
+            .with_context(|| format!("{url:?} is not a URL"))
+            .map_err(AttemptFailure::Permanent)?;
         *message.headers_mut() = headers;
         let exchange = async {
             let (parts, body) = self.client.request(message).await?.into_parts();
-            let body = http_body_util::Limited::new(body, LIMIT).collect().await.map_err(|e| anyhow!(e))?;
+            let body = http_body_util::Limited::new(body, MAX_RESPONSE_BYTES)
+                .collect()
+                .await
+                .map_err(|e| anyhow!(e))?;
             anyhow::Ok((parts, body.to_bytes()))
         };
-        let answered = tokio::time::timeout(PATIENCE, exchange)
+        let answered = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
-            .unwrap_or_else(|_| Err(anyhow!("no answer in {} s", PATIENCE.as_secs())));
+            .unwrap_or_else(|_| Err(anyhow!("no answer in {} s", REQUEST_TIMEOUT.as_secs())));
         match answered {
-            Ok((parts, body)) => Ok(Answer { asked, status: parts.status, headers: parts.headers, body }),
-            Err(error) => Err(Failure::Passing(error.context(asked))),
+            Ok((parts, body)) => Ok(RegistryResponse {
+                request: request_line,
+                status: parts.status,
+                headers: parts.headers,
+                body,
+            }),
+            Err(error) => Err(AttemptFailure::Temporary(error.context(request_line))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Names of images in registries.
+//! Image names with their registry.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -6,54 +6,57 @@ use anyhow::{Error, Result, ensure};
 
 /// The name of an image with its registry, as `registry.example.com/podward/mutating-webhook:0.1.0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct ImageName {
     host: String,
     repository: String,
     tag: String,
 }
 
-impl Name {
-    /// The registry, with its port if it has one.
+impl ImageName {
+    /// Returns the host of the registry, with the port if it has one.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    /// What the registry calls the image.
+    /// Returns the path of the image in the registry.
     pub(crate) fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// Which of the images of that name.
+    /// Returns the tag. It is `latest` if the name has none.
     pub(crate) fn tag(&self) -> &str {
         &self.tag
     }
 }
 
-impl FromStr for Name {
+impl FromStr for ImageName {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
         let (host, rest) = name.split_once('/').unwrap_or_default();
-        // As every container tool has it: what is neither a domain nor has a port is the first part of a repository's name.
+        // The rule of container tools: a first part without a dot or a port belongs to the repository.
         let named = host == "localhost" || host.contains(['.', ':']);
-        ensure!(named, "the image name {name} begins with no registry, such as registry.example.com");
+        ensure!(named, "the image name {name} does not begin with a registry, such as registry.example.com");
         ensure!(
             !host.ends_with(".local"),
-            "{host} is the name of no registry but of images that are loaded; give one by --registry"
+            "{host} is not a registry, only a name for loaded images; set --registry"
         );
         let (repository, tag) = rest.rsplit_once(':').unwrap_or((rest, "latest"));
-        ensure!(!repository.is_empty() && !tag.is_empty(), "the image name {name} names no image");
+        ensure!(
+            !repository.is_empty() && !tag.is_empty(),
+            "the image name {name} has no repository or an empty tag"
+        );
         Ok(Self { host: host.to_owned(), repository: repository.to_owned(), tag: tag.to_owned() })
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for ImageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}:{}", self.host, self.repository, self.tag)
     }
 }
 
-/// Whether `host` is this machine, which is spoken to without TLS.
+/// Returns true if `host` is this machine. It is contacted without TLS.
 pub(super) fn is_this_machine(host: &str) -> bool {
     let address = match host.rsplit_once(':') {
         Some((address, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => address,
@@ -69,12 +72,12 @@ mod tests {
 
     #[test]
     fn a_name_is_registry_repository_and_tag() {
-        let name: Name = "localhost:5000/team/podward/mutating-webhook:0.1.0".parse().expect("a name");
+        let name: ImageName = "localhost:5000/team/podward/mutating-webhook:0.1.0".parse().expect("a name");
         assert_eq!((name.host(), name.tag()), ("localhost:5000", "0.1.0"));
         assert_eq!(name.repository(), "team/podward/mutating-webhook");
         for wrong in ["podward/mutating-webhook:1", "podward", "registry.example.com/:1", "podward.local/a:1"]
         {
-            wrong.parse::<Name>().expect_err(wrong);
+            wrong.parse::<ImageName>().expect_err(wrong);
         }
     }
 

@@ -1,9 +1,9 @@
-//! Documents that belong to an image, such as the list of what is in it: manifests with a `subject` (OCI distribution specification,
+//! Referrers of an image, such as its bill of materials: manifests with a `subject` (OCI distribution specification,
 //! "Pushing Manifests with Subject").
 
 use anyhow::Result;
 use hyper::header::HeaderName;
-use podward_testbed::Blob;
+use podward_images::Blob;
 use serde_json::{Value, json};
 
 use super::Registry;
@@ -12,7 +12,10 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 impl Registry {
-    /// Pushes `document` as one that belongs to the image with the manifest `subject`. `title` is its file's name.
+    /// Pushes `document` as a referrer of the image with the manifest `subject`. `title` is the document's file name.
+    ///
+    /// # Errors
+    /// When the registry refuses a request, or does not answer in several attempts.
     pub(crate) async fn attach(&self, subject: &Blob, document: &Blob, title: &str) -> Result<()> {
         let empty = Blob::new("application/vnd.oci.empty.v1+json", b"{}".to_vec());
         for part in [&empty, document] {
@@ -35,7 +38,7 @@ impl Registry {
         if answer.headers.contains_key(HeaderName::from_static("oci-subject")) {
             return Ok(());
         }
-        // This registry keeps no such lists itself. Then clients keep one, under a tag made of the digest.
+        // This registry has no referrers API. Then clients keep the list of referrers under a tag made of the digest.
         let tag = subject.digest().replace(':', "-");
         let mut entry = manifest.descriptor();
         entry["artifactType"] = json!(document.media_type());
@@ -46,7 +49,7 @@ impl Registry {
     }
 }
 
-/// The list with `entry` in it; nothing if it is there. What is no list is written anew.
+/// Returns the list of referrers with `entry` added, or `None` if it has the entry. Replaces an index that has no list.
 fn listed(index: Option<Value>, entry: Value) -> Option<Value> {
     let mut manifests = index.and_then(|mut index| Some(index["manifests"].as_array_mut()?.split_off(0)));
     let manifests = manifests.get_or_insert_default();

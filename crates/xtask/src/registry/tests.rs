@@ -1,4 +1,4 @@
-//! Against a registry in this process, for faults that a real one does not show at will.
+//! Tests with a fake registry in this process, for faults that a real registry does not show on demand.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,34 +9,34 @@ use axum::{
     http::{HeaderMap, Method, Response, StatusCode, Uri},
 };
 use parking_lot::Mutex;
-use podward_testbed::Image;
+use podward_images::Image;
 use serde_json::Value;
 
 use super::*;
 
-/// What the fake has, and does wrong.
+/// The content of the fake registry, and its faults.
 #[derive(Default)]
-struct Fake {
+struct FakeRegistry {
     address: String,
-    /// By URL, without the part of the server.
+    /// The content by path.
     stored: BTreeMap<String, Bytes>,
     requests: Vec<String>,
-    /// Whether it wants a token, for which it wants this in the header `authorization`.
-    wants: Option<&'static str>,
-    /// How many uploads end with an error, after all of their content was taken.
+    /// The header `authorization` that the token server requires. `None` if the registry requires no token.
+    required_login: Option<&'static str>,
+    /// The number of uploads that fail after the registry received their content.
     failing_uploads: usize,
-    /// Whether it keeps lists of referrers itself.
+    /// True if the registry has the referrers API.
     referrers: bool,
-    /// Where it sends uploads, instead of to itself.
+    /// The location of uploads, if it is not the registry itself.
     elsewhere: Option<&'static str>,
-    /// What it says that it has, instead of what it has.
+    /// True if the registry reports wrong digests.
     wrong_digest: bool,
 }
 
-type Shared = Arc<Mutex<Fake>>;
+type SharedRegistry = Arc<Mutex<FakeRegistry>>;
 
-impl Fake {
-    async fn start(mut self) -> Shared {
+impl FakeRegistry {
+    async fn start(mut self) -> SharedRegistry {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         self.address = listener.local_addr().expect("an address").to_string();
         let fake = Arc::new(Mutex::new(self));
@@ -53,10 +53,11 @@ impl Fake {
         let end = |status: StatusCode| Response::builder().status(status).body(Body::empty());
         if path == "/token" {
             assert!(query.contains("service=fake") && query.contains("scope=repository%3A"), "{query}");
-            let status = if authorization == self.wants { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+            let status =
+                if authorization == self.required_login { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
             return response.status(status).body(Body::from(r#"{"token":"t1"}"#)).expect("a response");
         }
-        if self.wants.is_some() && authorization != Some("Bearer t1") {
+        if self.required_login.is_some() && authorization != Some("Bearer t1") {
             let realm = format!(
                 r#"Bearer realm="http://{}/token",service="fake",scope="repository:podward/x:pull,push""#,
                 self.address
@@ -104,7 +105,7 @@ impl Fake {
 }
 
 async fn answer(
-    State(fake): State<Shared>,
+    State(fake): State<SharedRegistry>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -113,28 +114,28 @@ async fn answer(
     fake.lock().answer(&method, &uri, &headers, body)
 }
 
-fn image(fake: &Shared) -> Packed {
+fn image(fake: &SharedRegistry) -> PackedImage {
     let name = format!("{}/podward/x:1", fake.lock().address);
     Image::new(name).text("/hello", "good day").entrypoint(["/hello"]).pack().expect("an image")
 }
 
-fn registry(fake: &Shared, credentials: Option<Credentials>) -> Registry {
+fn registry(fake: &SharedRegistry, credentials: Option<Credentials>) -> Registry {
     let name = image(fake).name.parse().expect("a name");
     Registry::with(name, credentials, Duration::ZERO).expect("a registry")
 }
 
-fn somebody(password: &str) -> Credentials {
+fn credentials(password: &str) -> Credentials {
     Credentials::Password { user: "me".to_owned(), password: password.to_owned() }
 }
 
-fn stored(fake: &Shared, place: &str) -> Bytes {
+fn stored(fake: &SharedRegistry, place: &str) -> Bytes {
     let place = format!("/v2/podward/x/{place}");
     let fake = fake.lock();
     fake.stored.get(&place).unwrap_or_else(|| panic!("{place} in {:?}", fake.stored.keys())).clone()
 }
 
-fn asked(fake: &Shared, of: &str) -> usize {
-    fake.lock().requests.iter().filter(|request| request.starts_with(of)).count()
+fn requests(fake: &SharedRegistry, prefix: &str) -> usize {
+    fake.lock().requests.iter().filter(|request| request.starts_with(prefix)).count()
 }
 
 /// `me:secret`
@@ -142,51 +143,51 @@ const ME: &str = "Basic bWU6c2VjcmV0";
 
 #[tokio::test]
 async fn an_image_is_pushed_with_a_token_and_only_once() {
-    let fake = Fake { wants: Some(ME), ..Fake::default() }.start().await;
-    let (image, registry) = (image(&fake), registry(&fake, Some(somebody("secret"))));
+    let fake = FakeRegistry { required_login: Some(ME), ..FakeRegistry::default() }.start().await;
+    let (image, registry) = (image(&fake), registry(&fake, Some(credentials("secret"))));
     registry.push(&image).await.expect("pushed");
     assert_eq!(stored(&fake, "manifests/1"), image.manifest.content());
     for part in [&image.config, &image.layer] {
         assert_eq!(stored(&fake, &format!("blobs/{}", part.digest())), part.content());
     }
-    assert_eq!(asked(&fake, "GET /token"), 1, "a token is good for more than one request");
+    assert_eq!(requests(&fake, "GET /token"), 1, "a token is used for more than one request");
     registry.push(&image).await.expect("pushed again");
-    assert_eq!(asked(&fake, "POST /v2/podward/x/blobs/uploads/"), 2, "what is there is not sent again");
+    assert_eq!(requests(&fake, "POST /v2/podward/x/blobs/uploads/"), 2, "stored parts are not sent again");
 }
 
 #[tokio::test]
-async fn who_may_not_push_is_told_what_to_do() {
-    let fake = Fake { wants: Some(ME), ..Fake::default() }.start().await;
-    for credentials in [Some(somebody("wrong")), None] {
-        let error = registry(&fake, credentials).push(&image(&fake)).await.expect_err("a refusal");
-        let told = format!("{error:#}");
-        assert!(told.contains("401") && told.contains("docker login 127.0.0.1"), "{told}");
-        assert!(!told.contains("wrong") && !told.contains("Basic"), "{told}");
+async fn a_denied_push_has_advice() {
+    let fake = FakeRegistry { required_login: Some(ME), ..FakeRegistry::default() }.start().await;
+    for login in [Some(credentials("wrong")), None] {
+        let error = registry(&fake, login).push(&image(&fake)).await.expect_err("a refusal");
+        let message = format!("{error:#}");
+        assert!(message.contains("401") && message.contains("docker login 127.0.0.1"), "{message}");
+        assert!(!message.contains("wrong") && !message.contains("Basic"), "{message}");
     }
     assert!(fake.lock().stored.is_empty());
 }
 
 #[tokio::test]
-async fn an_upload_that_broke_off_begins_again() {
-    let fake = Fake { failing_uploads: 2, ..Fake::default() }.start().await;
+async fn a_failed_upload_begins_again() {
+    let fake = FakeRegistry { failing_uploads: 2, ..FakeRegistry::default() }.start().await;
     let image = image(&fake);
     registry(&fake, None).push(&image).await.expect("pushed in the third attempt");
     assert_eq!(stored(&fake, &format!("blobs/{}", image.layer.digest())), image.layer.content());
-    assert_eq!(asked(&fake, "POST"), 4, "two for the layer in vain, then one for each part");
+    assert_eq!(requests(&fake, "POST"), 4, "two failed uploads of the layer, then one for each part");
 
-    let fake = Fake { failing_uploads: usize::MAX, ..Fake::default() }.start().await;
+    let fake = FakeRegistry { failing_uploads: usize::MAX, ..FakeRegistry::default() }.start().await;
     let image = self::image(&fake);
     let error = format!("{:#}", registry(&fake, None).push(&image).await.expect_err("never"));
     assert!(error.contains(image.layer.digest()) && error.contains("the disk is full"), "{error}");
     assert!(error.contains("4 attempts"), "{error}");
-    assert_eq!(asked(&fake, "PUT /v2/podward/x/manifests"), 0, "no image without its parts");
+    assert_eq!(requests(&fake, "PUT /v2/podward/x/manifests"), 0, "no manifest without its parts");
 }
 
 #[tokio::test]
 async fn a_document_is_attached_and_listed_once() {
     let document = Blob::new("application/vnd.cyclonedx+json", b"{}\n".to_vec());
     for referrers in [false, true] {
-        let fake = Fake { referrers, ..Fake::default() }.start().await;
+        let fake = FakeRegistry { referrers, ..FakeRegistry::default() }.start().await;
         let (image, registry) = (image(&fake), registry(&fake, None));
         registry.push(&image).await.expect("pushed");
         for _ in 0..2 {
@@ -209,15 +210,18 @@ async fn a_document_is_attached_and_listed_once() {
 }
 
 #[tokio::test]
-async fn nothing_goes_to_another_machine_in_the_clear() {
-    let fake = Fake { elsewhere: Some("http://storage.example.com/upload"), ..Fake::default() }.start().await;
+async fn uploads_to_other_machines_need_tls() {
+    let fake =
+        FakeRegistry { elsewhere: Some("http://storage.example.com/upload"), ..FakeRegistry::default() }
+            .start()
+            .await;
     let error = registry(&fake, None).push(&image(&fake)).await.expect_err("a refusal");
     assert!(format!("{error:#}").contains("not encrypted"), "{error:#}");
 }
 
 #[tokio::test]
-async fn a_registry_that_has_something_else_is_not_believed() {
-    let fake = Fake { wrong_digest: true, ..Fake::default() }.start().await;
+async fn a_wrong_digest_is_an_error() {
+    let fake = FakeRegistry { wrong_digest: true, ..FakeRegistry::default() }.start().await;
     let error = registry(&fake, None).push(&image(&fake)).await.expect_err("another digest");
     assert!(format!("{error:#}").contains("the registry has it as"), "{error:#}");
 }

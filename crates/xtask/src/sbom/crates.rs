@@ -1,16 +1,16 @@
-//! The crates of programs, as cargo resolves them.
+//! The crates of a program, as cargo resolves them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use podward_testbed::{cargo, workspace_dir};
+use podward_images::{cargo, workspace_dir};
 use serde_json::Value;
 use tokio::process::Command;
 
-/// Name and version. No two crates in the lock file have both in common.
-type Id = (String, String);
+/// Name and version, which are unique in the lock file.
+type CrateId = (String, String);
 
-/// A crate in some version.
+/// A version of a crate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Crate {
     pub(super) name: String,
@@ -21,43 +21,47 @@ pub(super) struct Crate {
 }
 
 impl Crate {
-    /// How it is called across ecosystems (purl specification, type `cargo`).
+    /// Returns the package URL (purl specification, type `cargo`).
     pub(super) fn purl(&self) -> String {
         format!("pkg:cargo/{}@{}", self.name, self.version.replace('+', "%2B"))
     }
 }
 
-/// What is known of all crates.
-pub(super) struct Crates {
-    about: BTreeMap<Id, Crate>,
-    edges: BTreeMap<Id, BTreeSet<Id>>,
+/// The crates that cargo resolves for a set of packages.
+pub(super) struct ResolvedCrates {
+    about: BTreeMap<CrateId, Crate>,
+    edges: BTreeMap<CrateId, BTreeSet<CrateId>>,
     /// The version of Rust.
     pub(super) rust: String,
-    /// The version of the C library that is linked in.
+    /// The version of the C library, if it is glibc.
     pub(super) libc: Option<String>,
 }
 
-/// The crates of one program.
-pub(super) struct Linked<'a> {
+/// The crates that are linked into a program.
+pub(super) struct LinkedCrates<'a> {
     pub(super) root: &'a Crate,
-    /// All others, by name.
+    /// All crates but the program's own.
     pub(super) below: BTreeSet<&'a Crate>,
-    crates: &'a Crates,
+    crates: &'a ResolvedCrates,
 }
 
-impl Linked<'_> {
-    /// The names of what `it` needs.
-    pub(super) fn needs(&self, it: &Crate) -> impl Iterator<Item = String> {
+impl LinkedCrates<'_> {
+    /// Returns the package URLs of the dependencies of `it`.
+    pub(super) fn dependencies_of(&self, it: &Crate) -> impl Iterator<Item = String> {
         let id = (it.name.clone(), it.version.clone());
-        let needs = self.crates.edges.get(&id).into_iter().flatten();
-        needs.filter_map(|id| self.crates.about.get(id)).map(Crate::purl)
+        let dependencies = self.crates.edges.get(&id).into_iter().flatten();
+        dependencies.filter_map(|id| self.crates.about.get(id)).map(Crate::purl)
     }
 }
 
-impl Crates {
+impl ResolvedCrates {
+    /// Returns the crates of `packages`, which are built together with unified features.
+    ///
+    /// # Errors
+    /// When cargo or rustc fails.
     pub(super) async fn of(packages: &[&str]) -> Result<Self> {
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        // Of cargo's reports this is the one by the features that a build of these packages has.
+        // Unlike `cargo metadata`, `cargo tree` respects the features of a build of these packages.
         let mut arguments = vec!["tree", "--locked", "--edges=normal,no-proc-macro", "--prefix=depth"];
         arguments.extend(["--format= {p}", "--target", &target]);
         arguments.extend(packages.iter().flat_map(|package| ["--package", *package]));
@@ -72,20 +76,30 @@ impl Crates {
             std::fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
         let mut getconf = Command::new("getconf");
         getconf.arg("GNU_LIBC_VERSION");
-        let libc =
-            said(getconf).await.ok().and_then(|said| Some(said.trim().strip_prefix("glibc ")?.to_owned()));
-        let metadata: Value =
-            serde_json::from_str(&said(metadata).await?).context("understand cargo's metadata")?;
-        let rust = said(rustc).await?.split(' ').nth(1).unwrap_or("unknown").to_owned();
-        Ok(Self { about: about(&metadata, &checksums(&lock)), edges: edges(&said(tree).await?)?, rust, libc })
+        let libc = output_of(getconf)
+            .await
+            .ok()
+            .and_then(|text| Some(text.trim().strip_prefix("glibc ")?.to_owned()));
+        let metadata: Value = serde_json::from_str(&output_of(metadata).await?)
+            .context("parse the output of cargo metadata")?;
+        let rust = output_of(rustc).await?.split(' ').nth(1).unwrap_or("unknown").to_owned();
+        Ok(Self {
+            about: about(&metadata, &checksums(&lock)),
+            edges: edges(&output_of(tree).await?)?,
+            rust,
+            libc,
+        })
     }
 
-    /// The crates of `package`'s program.
-    pub(super) fn linked(&self, package: &str) -> Result<Linked<'_>> {
-        let crate_of = |id: &Id| {
+    /// Returns the crates that are linked into the program of `package`.
+    ///
+    /// # Errors
+    /// When cargo did not list the package.
+    pub(super) fn linked(&self, package: &str) -> Result<LinkedCrates<'_>> {
+        let crate_of = |id: &CrateId| {
             self.about
                 .get(id)
-                .with_context(|| format!("cargo tree lists {} {}, and cargo metadata doesn't", id.0, id.1))
+                .with_context(|| format!("cargo tree lists {} {}, and cargo metadata does not", id.0, id.1))
         };
         let root = self.edges.keys().find(|(name, _)| name == package);
         let root = root.with_context(|| format!("cargo tree lists no package {package}"))?;
@@ -94,31 +108,34 @@ impl Crates {
             next.extend(self.edges.get(id).into_iter().flatten().filter(|below| seen.insert(*below)));
         }
         let below = seen.into_iter().map(crate_of).collect::<Result<_>>()?;
-        Ok(Linked { root: crate_of(root)?, below, crates: self })
+        Ok(LinkedCrates { root: crate_of(root)?, below, crates: self })
     }
 }
 
-/// What a command prints.
-async fn said(mut command: Command) -> Result<String> {
-    let shown = command.as_std().get_program().to_string_lossy().into_owned();
-    let output = command.output().await.with_context(|| format!("cannot run {shown}"))?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{shown} failed ({}): {}", output.status, complaint.trim());
+/// Returns the standard output of a command.
+async fn output_of(mut command: Command) -> Result<String> {
+    let program = command.as_std().get_program().to_string_lossy().into_owned();
+    let output = command.output().await.with_context(|| format!("cannot run {program}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} failed ({}): {}", output.status, errors.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Who needs whom, from lines such as `1 tokio v1.54.1 (*)`: the depth, the crate. What is below a crate is listed where it is named
-/// first.
-pub(super) fn edges(tree: &str) -> Result<BTreeMap<Id, BTreeSet<Id>>> {
-    let mut edges: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
-    let mut path: Vec<Id> = Vec::new();
+/// Returns the dependencies of each crate, from the output of `cargo tree`. A line has the depth and the crate, such as
+/// `1 tokio v1.54.1 (*)`. The dependencies of a crate are listed only where it occurs first.
+///
+/// # Errors
+/// When a line has another format.
+pub(super) fn edges(tree: &str) -> Result<BTreeMap<CrateId, BTreeSet<CrateId>>> {
+    let mut edges: BTreeMap<CrateId, BTreeSet<CrateId>> = BTreeMap::new();
+    let mut path: Vec<CrateId> = Vec::new();
     for line in tree.lines().filter(|line| !line.is_empty()) {
         let mut words = line.split_whitespace();
         let (depth, name, version) = (words.next(), words.next(), words.next());
         let depth: Option<usize> = depth.and_then(|depth| depth.parse().ok());
         let version = version.and_then(|version| version.strip_prefix('v'));
         let (Some(depth), Some(name), Some(version)) = (depth, name, version) else {
-            anyhow::bail!("cannot understand the line {line:?} of cargo tree");
+            anyhow::bail!("cannot parse the line {line:?} of cargo tree");
         };
         let id = (name.to_owned(), version.to_owned());
         path.truncate(depth);
@@ -131,12 +148,12 @@ pub(super) fn edges(tree: &str) -> Result<BTreeMap<Id, BTreeSet<Id>>> {
     Ok(edges)
 }
 
-fn about(metadata: &Value, checksums: &BTreeMap<Id, String>) -> BTreeMap<Id, Crate> {
+fn about(metadata: &Value, checksums: &BTreeMap<CrateId, String>) -> BTreeMap<CrateId, Crate> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let about = packages.filter_map(|package| {
         let text = |field: &str| package[field].as_str().map(str::to_owned);
         let id = (text("name")?, text("version")?);
-        // The slash is what cargo took for "or" before it knew SPDX.
+        // Older versions of cargo used a slash for "OR".
         let licence = text("license").map(|licence| licence.replace('/', " OR "));
         let (name, version) = id.clone();
         let checksum = checksums.get(&id).cloned();
@@ -145,8 +162,8 @@ fn about(metadata: &Value, checksums: &BTreeMap<Id, String>) -> BTreeMap<Id, Cra
     about.collect()
 }
 
-/// The checksums of the lock file, which is TOML of the plainest kind: one field a line, cargo's own writing.
-pub(super) fn checksums(lock: &str) -> BTreeMap<Id, String> {
+/// Returns the checksums in the lock file. Cargo writes it with one field a line, so no TOML parser is needed.
+pub(super) fn checksums(lock: &str) -> BTreeMap<CrateId, String> {
     let packages = lock.split("[[package]]").skip(1).filter_map(|package| {
         let field = |name: &str| {
             let mut lines = package.lines();

@@ -1,5 +1,5 @@
 use super::*;
-use podward_testbed::workspace_dir;
+use podward_images::workspace_dir;
 
 async fn documents() -> [Value; 2] {
     let packages = ["mutating-webhook", "lifecycle-controller"];
@@ -32,7 +32,7 @@ async fn it_lists_what_is_linked_in_and_nothing_else() {
         assert_eq!(tokio["licenses"][0]["expression"], "MIT");
         let names = names(document);
         assert!(names.is_superset(&["ring", "rustls", "std"].into()), "{names:?}");
-        // Of tests, of build scripts, of macros, of the task runner.
+        // Crates of tests, build scripts, macros and the task runner.
         for absent in [
             "proptest",
             "podward-testbed",
@@ -68,7 +68,7 @@ async fn every_reference_leads_to_a_component() {
             needed.extend(on.map(|on| on.as_str().expect("a reference").to_owned()));
         }
         assert!(needed.is_subset(&known), "{:?}", needed.difference(&known));
-        // And each of them is needed by something, but for the program.
+        // Each component but the program is a dependency of another.
         assert_eq!(known.difference(&needed).count(), 1);
     }
 }

@@ -7,7 +7,7 @@ use clap::Parser;
 /// An example of a hook server for Podward
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
-    /// Where Podward's calls are taken
+    /// The address that this server listens on
     #[arg(long, default_value = "0.0.0.0:9445")]
     pub(crate) bind: SocketAddr,
     /// PEM certificate of this server
@@ -16,37 +16,38 @@ pub(crate) struct Args {
     /// PEM private key of this server
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: PathBuf,
-    /// What the balancer is to serve: written here, read by the balancer
+    /// The file for the backends of the balancer, written by this program
     #[arg(long, value_name = "FILE")]
     pub(crate) backends: PathBuf,
-    /// What the balancer does: written by the balancer, read here
+    /// The file with the state of the balancer, written by the balancer
     #[arg(long, value_name = "FILE")]
     pub(crate) report: PathBuf,
-    /// The user that may call, such as `system:serviceaccount:podward-system:lifecycle-controller`; anybody if not given
+    /// The only user that may call, for example `system:serviceaccount:podward-system:lifecycle-controller`. By
+    /// default, all users may call
     #[arg(long, value_name = "USER")]
     pub(crate) caller: Option<String>,
-    /// The audience that the caller's token has to be for
+    /// The required audience of the caller's token
     #[arg(long, default_value = "podward-hooks", value_name = "NAME")]
     pub(crate) audience: String,
-    /// Podward's gRPC address, `https://HOST:PORT`; without it this hook is registered by kubectl
+    /// The gRPC address of Podward, `https://HOST:PORT`. Without it, register the hook by kubectl
     #[arg(long, value_name = "URL", requires_all = ["podward_ca", "token_file", "url", "ca"])]
     pub(crate) podward: Option<String>,
-    /// PEM certificates that Podward's certificate is checked against
+    /// PEM certificates of the authorities of Podward's certificate
     #[arg(long, value_name = "FILE")]
     pub(crate) podward_ca: Option<PathBuf>,
-    /// The token that says to Podward who this is
+    /// The token that authenticates this program to Podward
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Where Podward reaches this server, `https://HOST:PORT`
+    /// The URL at which Podward reaches this server, `https://HOST:PORT`
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// PEM certificates that this server's certificate is checked against
+    /// PEM certificates of the authorities of this server's certificate
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// The name of the hook
     #[arg(long, default_value = "example-balancer")]
     pub(crate) hook_name: String,
-    /// A label of the pods that it is for; may be given several times
+    /// A label of the pods that the hook selects. Can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) pod_label: Vec<(String, String)>,
 }

@@ -1,4 +1,4 @@
-//! A stand-in for a load balancer: one file says what it is to serve, another, written by the balancer, what it does.
+//! A stand-in for a load balancer: this program writes its backends to one file, and it reports its state in another.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -6,39 +6,39 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tokio::{fs, sync::Mutex};
 
-/// What the balancer is to serve.
+/// The backends that the balancer must serve.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Backends {
-    /// One more with each change, so that the balancer can say which of them it has taken in.
+    /// Increases with each change, so that the balancer can report which change it has applied.
     generation: u64,
-    /// By the pod's UID: names are used again, UIDs are not.
+    /// The backends by the UID of the pod, because names can be used again.
     backends: BTreeMap<String, Backend>,
 }
 
-/// A pod that the balancer serves.
+/// A pod that the balancer must serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Backend {
-    /// `<namespace>/<name>`, for people.
+    /// `<namespace>/<name>`, for users.
     pub(crate) pod: String,
     /// `<ip>:<port>`.
     pub(crate) address: String,
 }
 
-/// What the balancer does.
+/// The state of the balancer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Report {
-    /// The latest generation of the backends that it has taken in.
+    /// The latest generation of the backends that it has applied.
     pub(crate) generation: u64,
-    /// Open connections by address; none where an address is missing.
+    /// The number of open connections by address. A missing address has no connections.
     pub(crate) connections: BTreeMap<String, u64>,
 }
 
-/// The balancer.
+/// Reads and writes the files of the balancer.
 #[derive(Debug)]
 pub(crate) struct Balancer {
     backends: PathBuf,
     report: PathBuf,
-    /// Calls for several pods come at the same time; the file is changed by one at a time.
+    /// Calls for several pods arrive at the same time, and only one may change the file.
     changing: Mutex<()>,
 }
 
@@ -47,8 +47,8 @@ impl Balancer {
         Self { backends, report, changing: Mutex::default() }
     }
 
-    /// Has the pod `uid` served at `backend`, or not at all, and gives the generation that says so. Nothing is written when it is
-    /// so already, so that being asked twice changes nothing.
+    /// Sets the backend of the pod `uid`, or removes it. Returns the generation that contains the change. Writes
+    /// nothing if there is no change, so that a repeated question has no effect.
     pub(crate) async fn set(&self, uid: &str, backend: Option<Backend>) -> Result<u64> {
         let _one_at_a_time = self.changing.lock().await;
         let mut wanted: Backends = read(&self.backends).await?.unwrap_or_default();
@@ -60,24 +60,25 @@ impl Balancer {
             None => wanted.backends.remove(uid),
         };
         wanted.generation += 1;
-        // A reader sees the old file or the new one, never half of one.
+        // Replace the file atomically, so that a reader sees either the old or the new content.
         let new = self.backends.with_extension("new");
         fs::write(&new, serde_json::to_vec_pretty(&wanted)?).await.context("write the backends")?;
-        fs::rename(&new, &self.backends).await.context("put the new backends into place")?;
+        fs::rename(&new, &self.backends).await.context("replace the backends")?;
         Ok(wanted.generation)
     }
 
-    /// What the balancer does, if it says so.
+    /// Returns the state of the balancer, or `None` if it does not report it.
     pub(crate) async fn report(&self) -> Result<Option<Report>> {
         read(&self.report).await
     }
 }
 
-/// Reads a JSON file. One that can't be read is an error, never an empty one: pods must not be forgotten because of it.
+/// Reads a JSON file. Returns `None` if there is no file. An invalid file is an error and does not count as empty,
+/// because that would remove pods from the backends.
 async fn read<T: serde::de::DeserializeOwned>(path: &PathBuf) -> Result<Option<T>> {
     match fs::read(path).await {
         Ok(bytes) => {
-            serde_json::from_slice(&bytes).map(Some).with_context(|| format!("understand {}", path.display()))
+            serde_json::from_slice(&bytes).map(Some).with_context(|| format!("parse {}", path.display()))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("read {}", path.display())),

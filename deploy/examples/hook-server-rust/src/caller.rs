@@ -1,4 +1,4 @@
-//! Who calls: Podward sends a bearer token, and the API server says whose it is.
+//! Authentication of callers: Podward sends a bearer token, and the API server reviews it.
 
 use std::time::Duration;
 
@@ -10,35 +10,36 @@ use tokio::{
 };
 use tonic::{Status, metadata::MetadataMap};
 
-/// How long an answer of the API server holds.
-const GOOD_FOR: Duration = Duration::from_secs(10);
+/// The time for which a review is cached.
+const CACHE_TIME: Duration = Duration::from_secs(10);
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lets one user in.
+/// Accepts calls of one user.
 pub(crate) struct Caller {
     pub(crate) client: Client,
     pub(crate) user: String,
     pub(crate) audience: String,
-    /// The token that was let in last. There is one caller, hence one token.
+    /// The last accepted token and the time of its review. There is one caller, so there is one token.
     pub(crate) known: Mutex<Option<(String, Instant)>>,
 }
 
 impl Caller {
-    /// Whether the call is from the user.
+    /// Checks that the call is from the user.
     ///
     /// # Errors
-    /// UNAUTHENTICATED without a valid token, PERMISSION_DENIED for somebody else's, UNAVAILABLE when the API server doesn't say.
+    /// UNAUTHENTICATED if there is no valid token, PERMISSION_DENIED if it belongs to another user, UNAVAILABLE if
+    /// the API server does not answer.
     pub(crate) async fn check(&self, metadata: &MetadataMap) -> Result<(), Status> {
         let token =
             metadata.get("authorization").and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let token = token.ok_or_else(|| Status::unauthenticated("send `authorization: Bearer <token>`"))?;
         let mut known = self.known.lock().await;
-        if known.as_ref().is_some_and(|(known, since)| known == token && since.elapsed() < GOOD_FOR) {
+        if known.as_ref().is_some_and(|(known, since)| known == token && since.elapsed() < CACHE_TIME) {
             return Ok(());
         }
         let spec = TokenReviewSpec {
             token: Some(token.to_owned()),
-            // A token for another audience may be a stolen one: somebody who was sent it sends it on.
+            // Accept only tokens for this audience: another receiver of a token could use it to call this server.
             audiences: Some(vec![self.audience.clone()]),
         };
         let review = TokenReview { spec, ..TokenReview::default() };

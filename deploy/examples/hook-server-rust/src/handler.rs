@@ -1,4 +1,4 @@
-//! The answers. Each is worked out from what is so now, so it doesn't matter how often, or by whom, a question is asked.
+//! The answers. They depend only on the present state, so a question can be repeated at any time and to any replica.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::{
     caller::Caller,
 };
 
-/// When to ask again while connections end. Podward asks no sooner.
+/// The delay until Podward asks again while connections are open.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// Answers for the balancer.
+/// Answers questions about the backends of the balancer.
 pub(crate) struct Handler {
     pub(crate) balancer: Balancer,
-    /// Who may call; anybody if there is nobody to check.
+    /// Authenticates callers. `None` accepts all callers.
     pub(crate) caller: Option<Caller>,
 }
 
@@ -31,13 +31,13 @@ impl HookHandler for Handler {
             caller.check(request.metadata()).await?;
         }
         let question = request.into_inner();
-        let pod = question.pod.as_ref().ok_or_else(|| Status::invalid_argument("there is no pod in it"))?;
+        let pod = question.pod.as_ref().ok_or_else(|| Status::invalid_argument("the request has no pod"))?;
         if pod.uid.is_empty() {
-            return Err(Status::invalid_argument("the pod has no uid"));
+            return Err(Status::invalid_argument("the pod has no UID"));
         }
         let answer = match question.phase() {
-            Phase::Prepare => self.let_go(pod).await,
-            Phase::Complete => self.take_in(pod).await,
+            Phase::Prepare => self.drain(pod).await,
+            Phase::Complete => self.add(pod).await,
             Phase::Release => self.forget(pod).await,
             other => {
                 return Err(Status::invalid_argument(format!(
@@ -46,7 +46,7 @@ impl HookHandler for Handler {
                 )));
             }
         };
-        // An error counts as unreachable: Podward asks again, later and later, and shows the text.
+        // An error means that the hook is unreachable. Podward retries with growing delays, and shows the message.
         let answer = answer.map_err(|error| Status::unavailable(format!("{error:#}")))?;
         println!(
             "{} {}/{}: {} {}{}",
@@ -62,28 +62,29 @@ impl HookHandler for Handler {
 }
 
 impl Handler {
-    /// PREPARE: no new connections, then wait for the open ones.
-    async fn let_go(&self, pod: &Pod) -> Result<HandleResponse> {
+    /// PREPARE: removes the pod from the backends, and waits until its connections have ended.
+    async fn drain(&self, pod: &Pod) -> Result<HandleResponse> {
         let generation = self.balancer.set(&pod.uid, None).await?;
         let Some(report) = self.balancer.report().await? else {
-            return Ok(done(EvidenceLevel::Assumed, "the balancer was told, and doesn't report".to_owned()));
+            return Ok(done(EvidenceLevel::Assumed, "the balancer does not report its state".to_owned()));
         };
         if report.generation < generation {
-            return Ok(pending("the balancer has not taken in the change yet"));
+            return Ok(pending("the balancer has not applied the change yet"));
         }
         let open =
             address(pod).and_then(|address| report.connections.get(&address)).copied().unwrap_or_default();
         Ok(match open {
-            0 => {
-                done(EvidenceLevel::Proven, format!("out since generation {generation}, no connection left"))
-            }
+            0 => done(
+                EvidenceLevel::Proven,
+                format!("removed in generation {generation}, no open connections"),
+            ),
             1 => pending("1 connection is left"),
             _ => pending(&format!("{open} connections are left")),
         })
     }
 
-    /// COMPLETE: take it in, then wait until the balancer has.
-    async fn take_in(&self, pod: &Pod) -> Result<HandleResponse> {
+    /// COMPLETE: adds the pod to the backends, and waits until the balancer has applied the change.
+    async fn add(&self, pod: &Pod) -> Result<HandleResponse> {
         if tcp_port(pod).is_none() {
             let why = format!(
                 "no container of {}/{} declares a TCP port to send traffic to",
@@ -95,18 +96,18 @@ impl Handler {
         let backend = Backend { pod: format!("{}/{}", pod.namespace, pod.name), address };
         let generation = self.balancer.set(&pod.uid, Some(backend)).await?;
         Ok(match self.balancer.report().await? {
-            None => done(EvidenceLevel::Assumed, "the balancer was told, and doesn't report".to_owned()),
+            None => done(EvidenceLevel::Assumed, "the balancer does not report its state".to_owned()),
             Some(report) if report.generation < generation => {
-                pending("the balancer has not taken in the change yet")
+                pending("the balancer has not applied the change yet")
             }
-            Some(_) => done(EvidenceLevel::Proven, format!("in since generation {generation}")),
+            Some(_) => done(EvidenceLevel::Proven, format!("added in generation {generation}")),
         })
     }
 
-    /// RELEASE: the pod is gone, so there is nothing to wait for.
+    /// RELEASE: removes the pod from the backends. The pod has ended, so there is nothing to wait for.
     async fn forget(&self, pod: &Pod) -> Result<HandleResponse> {
         let generation = self.balancer.set(&pod.uid, None).await?;
-        Ok(done(EvidenceLevel::Assumed, format!("out of the backends of generation {generation}")))
+        Ok(done(EvidenceLevel::Assumed, format!("removed in generation {generation}")))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A hook server for Podward: it keeps a load balancer's backends, and answers when the balancer has let go of a pod or taken it in.
+//! A hook server for Podward. It removes pods from the backends of a load balancer, and adds them.
 
 mod args;
 mod balancer;
@@ -11,7 +11,7 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // There is no other provider of cryptography, so this can't fail; libraries would panic without one.
+    // Libraries panic without a default provider. This cannot fail, because there is no other one.
     drop(rustls::crypto::ring::default_provider().install_default());
     server::run(args::Args::parse()).await
 }

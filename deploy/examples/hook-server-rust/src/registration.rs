@@ -1,4 +1,4 @@
-//! Tells Podward of this hook.
+//! Registers this hook with Podward.
 
 use std::{path::Path, time::Duration};
 
@@ -16,24 +16,27 @@ use tonic::{
 use crate::args::Args;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// Registers, however long it takes until Podward is there. Registering again what is registered changes nothing, so this is done
-/// at every start, by every replica.
+/// Registers the hook, and retries until Podward is available. A repeated registration changes nothing, so every
+/// replica registers whenever it starts.
+///
+/// # Errors
+/// Fails if the hook is invalid.
 pub(crate) async fn register(args: &Args) -> Result<()> {
-    let mut pause = Duration::from_millis(500);
+    let mut delay = Duration::from_millis(500);
     loop {
         match attempt(args).await {
             Ok(warnings) => {
                 println!("registered as {} {warnings:?}", args.hook_name);
                 return Ok(());
             }
-            // Trying again would not help: the hook itself is wrong.
+            // A retry cannot succeed, because the hook is invalid.
             Err(error) if code(&error) == Some(Code::InvalidArgument) => bail!(error),
             Err(error) => eprintln!("not registered yet: {error:#}"),
         }
-        tokio::time::sleep(pause).await;
-        pause = LONGEST_PAUSE.min(pause * 2);
+        tokio::time::sleep(delay).await;
+        delay = LONGEST_DELAY.min(delay * 2);
     }
 }
 
@@ -43,14 +46,14 @@ async fn attempt(args: &Args) -> Result<Vec<String>> {
         ClientTlsConfig::new().ca_certificate(Certificate::from_pem(text(args.podward_ca.as_deref()).await?));
     let endpoint = Channel::from_shared(url)?.tls_config(tls)?.connect_timeout(TIMEOUT).timeout(TIMEOUT);
     let mut request = Request::new(RegisterRequest { hook: Some(hook(args).await?) });
-    // Read each time: Kubernetes renews it.
+    // Read the token each time, because Kubernetes renews it.
     let token = text(args.token_file.as_deref()).await?;
     request.metadata_mut().insert("authorization", format!("Bearer {}", token.trim()).parse()?);
     let mut registry = HookRegistryClient::new(endpoint.connect().await.context("connect to Podward")?);
     Ok(registry.register(request).await?.into_inner().warnings)
 }
 
-/// The hook. What is not set has a default: 5 minutes for an answer, and pods wait on after that.
+/// Returns the hook. The other fields have defaults: the deadline is 5 minutes, and after it pods continue to wait.
 async fn hook(args: &Args) -> Result<Hook> {
     let match_labels = args.pod_label.iter().cloned().collect();
     let endpoint = Endpoint {

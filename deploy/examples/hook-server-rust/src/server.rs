@@ -1,4 +1,4 @@
-//! The server and what belongs to it.
+//! The gRPC server.
 
 use anyhow::{Context, Result};
 use podward_proto::v1::hook_handler_server::HookHandlerServer;
@@ -18,7 +18,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let identity = Identity::from_pem(read(&args.tls_cert).await?, read(&args.tls_key).await?);
     let caller = match &args.caller {
         Some(user) => Some(Caller {
-            client: kube::Client::try_default().await.context("find the API server")?,
+            client: kube::Client::try_default().await.context("connect to the API server")?,
             user: user.clone(),
             audience: args.audience.clone(),
             known: Mutex::default(),
@@ -30,9 +30,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<HookHandlerServer<Handler>>().await;
 
-    let mut terminate = signal(SignalKind::terminate()).context("listen to SIGTERM")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let listener = TcpListener::bind(args.bind).await.with_context(|| format!("bind {}", args.bind))?;
-    let address = listener.local_addr().context("learn the address")?;
+    let address = listener.local_addr().context("read the address of the listener")?;
     let server = Server::builder()
         .tls_config(ServerTlsConfig::new().identity(identity))
         .context("use the certificate")?
@@ -42,8 +42,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             terminate.recv().await;
         });
     println!("serving at {address}");
-    // Podward looks whether the endpoint answers before it takes the hook, so this is done while serving. The hook stays registered
-    // when this process ends: it, or another replica, will be back.
+    // Register while serving, because Podward checks that the endpoint answers. The hook stays registered when this
+    // process ends, because it restarts, or another replica answers.
     let registered = async {
         if args.podward.is_some() {
             register(&args).await?;

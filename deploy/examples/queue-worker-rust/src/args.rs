@@ -11,12 +11,12 @@ pub(crate) struct Args {
     pub(crate) role: Role,
 }
 
-/// What the program is.
+/// The part that the program plays.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
     /// The queue, in memory
     Queue {
-        /// Where it is reached
+        /// The address that the queue listens on
         #[arg(long, default_value = "0.0.0.0:8080")]
         bind: SocketAddr,
     },
@@ -24,19 +24,20 @@ pub(crate) enum Role {
     Work(Options),
 }
 
-/// How a worker works.
+/// The options of a worker.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The queue's `HOST:PORT`
+    /// The `HOST:PORT` of the queue
     #[arg(long, env = "QUEUE")]
     pub(crate) queue: String,
-    /// Seconds that a task takes
+    /// The duration of a task, in seconds
     #[arg(long, env = "TASK_SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) task: Duration,
-    /// Seconds for which the worker says that it is busy; when half of them have passed it says so again
+    /// The time for which the worker marks its pod as busy, in seconds. It extends the mark when half of it has
+    /// passed
     #[arg(long, env = "BUSY_SECONDS", default_value = "120", value_parser = seconds)]
     pub(crate) busy: Duration,
-    /// Seconds between two looks when there is nothing to do
+    /// The delay between checks for new tasks, in seconds
     #[arg(long, env = "PAUSE_SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) pause: Duration,
     /// The namespace of this worker's pod

@@ -1,4 +1,5 @@
-//! **What the worker and Podward say to each other**: two annotations of the worker's own pod, and the labels of operations on it.
+//! **The interface between the worker and Podward**: two annotations of the worker's pod, and the labels of
+//! operations on it.
 
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use serde_json::{Value, json};
 
 const UNTIL: &str = "podward.io/busy-until";
 const REASON: &str = "podward.io/busy-reason";
-/// Each operation on a pod has a label that begins so, from when it is announced until its operator is done.
+/// The prefix of the label that each operation sets on a pod, from its announcement until the operator has finished.
 const OPERATING: &str = "operating.podopslifecycle.kusionstack.io/";
 
-/// No call may take longer: a worker that hangs is worse than one that tries again.
+/// The timeout of a call to the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The worker's own pod.
+/// The pod of the worker.
 pub(crate) struct OwnPod {
     api: Api<Pod>,
     name: String,
@@ -30,41 +31,40 @@ impl OwnPod {
         Self { api: Api::namespaced(client, namespace), name: name.to_owned() }
     }
 
-    /// Whether somebody waits to operate the pod (update it, delete it, evict it), or does already. Then it takes no new task.
-    pub(crate) async fn is_wanted(&self) -> Result<bool> {
-        let pod = timely(self.api.get(&self.name)).await.context("look at this pod")?;
-        Ok(is_wanted(&pod))
+    /// Returns true if an operation on the pod (such as an update, a delete or an eviction) waits or runs. The worker
+    /// must not take a new task then.
+    pub(crate) async fn has_operations(&self) -> Result<bool> {
+        let pod = with_timeout(self.api.get(&self.name)).await.context("read this pod")?;
+        Ok(has_operations(&pod))
     }
 
-    /// Says that the pod is busy for this long. Gives whether it may begin to work: not if somebody was faster. The answer is of the very
-    /// moment of the write, so nobody can be faster without being seen here.
-    pub(crate) async fn say_busy(&self, length: Duration, reason: &str) -> Result<bool> {
-        let until = Timestamp::now().checked_add(length).context("say until when")?;
+    /// Marks the pod as busy for `length`. Returns true if the worker may begin to work, and false if an operation
+    /// has been announced. The API server returns the pod at the moment of the write, so no operation can be missed.
+    pub(crate) async fn mark_busy(&self, length: Duration, reason: &str) -> Result<bool> {
+        let until = Timestamp::now().checked_add(length).context("compute the end of the work")?;
         let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let pod = self
-            .annotate(json!({ UNTIL: until, REASON: reason }))
-            .await
-            .context("say that this pod is busy")?;
-        Ok(!is_wanted(&pod))
+        let pod =
+            self.annotate(json!({ UNTIL: until, REASON: reason })).await.context("mark this pod as busy")?;
+        Ok(!has_operations(&pod))
     }
 
-    /// Says that the pod is idle.
-    pub(crate) async fn say_idle(&self) -> Result<()> {
+    /// Removes the mark.
+    pub(crate) async fn mark_idle(&self) -> Result<()> {
         let nothing = json!({ UNTIL: null, REASON: null });
-        self.annotate(nothing).await.context("say that this pod is idle").map(drop)
+        self.annotate(nothing).await.context("mark this pod as idle").map(drop)
     }
 
     async fn annotate(&self, annotations: Value) -> Result<Pod> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-        timely(self.api.patch(&self.name, &PatchParams::default(), &patch)).await
+        with_timeout(self.api.patch(&self.name, &PatchParams::default(), &patch)).await
     }
 }
 
-fn is_wanted(pod: &Pod) -> bool {
+fn has_operations(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() || pod.labels().keys().any(|label| label.starts_with(OPERATING))
 }
 
-async fn timely<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T> {
     Ok(tokio::time::timeout(TIMEOUT, call).await.context("the API server does not answer")??)
 }
 
@@ -73,12 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_wanted_from_the_announcement_on() {
+    fn a_pod_has_operations_from_the_announcement_on() {
         let pod = |metadata: Value| serde_json::from_value::<Pod>(json!({ "metadata": metadata })).unwrap();
-        assert!(!is_wanted(&pod(json!({"labels": {"app": "worker"}}))));
-        assert!(is_wanted(&pod(
+        assert!(!has_operations(&pod(json!({"labels": {"app": "worker"}}))));
+        assert!(has_operations(&pod(
             json!({"labels": {"operating.podopslifecycle.kusionstack.io/pod-delete": "1"}})
         )));
-        assert!(is_wanted(&pod(json!({"deletionTimestamp": "2026-01-01T10:00:00Z"}))));
+        assert!(has_operations(&pod(json!({"deletionTimestamp": "2026-01-01T10:00:00Z"}))));
     }
 }

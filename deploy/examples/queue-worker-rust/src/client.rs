@@ -1,4 +1,4 @@
-//! The queue, as a worker sees it.
+//! The client of the queue.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use hyper_util::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer answers are not read.
-const LONGEST: usize = 1024;
+/// The largest size of an answer, in bytes.
+const MAX_ANSWER: usize = 1024;
 
-/// A task's number.
+/// The number of a task.
 pub(crate) type TaskId = u64;
 
-/// The queue.
+/// A client of the queue.
 pub(crate) struct QueueClient {
     http: Client<HttpConnector, Empty<Bytes>>,
     address: String,
@@ -30,19 +30,19 @@ impl QueueClient {
         Self { http, address: address.to_owned(), worker: worker.to_owned() }
     }
 
-    /// How many tasks nobody has taken yet.
+    /// Returns the number of waiting tasks.
     pub(crate) async fn waiting(&self) -> Result<usize> {
         let count = self.ask(Method::GET, "waiting").await?;
-        count.parse().with_context(|| format!("{count:?} is no number of tasks"))
+        count.parse().with_context(|| format!("{count:?} is not a number of tasks"))
     }
 
-    /// Takes a task, if there is one.
+    /// Takes a task. Returns `None` if no task waits.
     pub(crate) async fn take(&self) -> Result<Option<TaskId>> {
         let task = self.ask(Method::POST, &format!("take/{}", self.worker)).await?;
         if task.is_empty() {
             return Ok(None);
         }
-        task.parse().map(Some).with_context(|| format!("{task:?} is no task"))
+        task.parse().map(Some).with_context(|| format!("{task:?} is not the number of a task"))
     }
 
     pub(crate) async fn done(&self, task: TaskId) -> Result<()> {
@@ -59,14 +59,14 @@ impl QueueClient {
             let request = Request::builder().method(method).uri(&url).body(Empty::new())?;
             let response = self.http.request(request).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), LONGEST).collect().await;
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
             if !matches!(status, StatusCode::OK | StatusCode::NO_CONTENT) {
-                bail!("it answers {status}");
+                bail!("the queue answers {status}");
             }
             Ok(String::from_utf8(body.into())?)
         };
-        let answer = tokio::time::timeout(TIMEOUT, call).await.context("it does not answer").flatten();
-        answer.with_context(|| format!("ask the queue at {url}"))
+        let answer = tokio::time::timeout(TIMEOUT, call).await.context("the queue does not answer").flatten();
+        answer.with_context(|| format!("call the queue at {url}"))
     }
 }

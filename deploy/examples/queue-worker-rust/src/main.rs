@@ -1,5 +1,5 @@
-//! Workers of a queue whose tasks take a minute and must not be interrupted, under Podward: a worker says that its pod is busy before
-//! it takes a task, and takes none while somebody wants to operate the pod. And a queue for them, which keeps account.
+//! Workers whose tasks take a minute and must not be interrupted, and their queue. A worker marks its pod as busy
+//! before it takes a task, and takes no task while an operation on the pod waits.
 
 mod args;
 mod busy;
@@ -13,7 +13,7 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // There is no other provider of cryptography, so this can't fail; libraries would panic without one.
+    // Libraries panic without a default provider. This cannot fail, because there is no other one.
     drop(rustls::crypto::ring::default_provider().install_default());
     match Args::parse().role {
         Role::Queue { bind } => server::serve(bind).await,

@@ -1,31 +1,31 @@
-//! A stand-in for a queue: tasks are numbers, and every task is waiting, taken, or done.
+//! A stand-in for a queue. Tasks are numbers, and every task is waiting, taken or done.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-/// More tasks than this at a time are refused.
-const MOST: usize = 100_000;
+/// The largest number of tasks.
+const MAX_TASKS: usize = 100_000;
 
-/// The queue, and its account for whoever wants to know what became of the tasks.
+/// The queue, with the state of all tasks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Queue {
-    /// Tasks that nobody has taken yet, the next one first.
+    /// The waiting tasks, the next one first.
     waiting: VecDeque<u64>,
-    /// Tasks at work, and the pod that each is in.
+    /// The tasks in progress, with the pod of each.
     taken: BTreeMap<u64, String>,
-    /// Tasks that are done, and the pod that did each.
+    /// The completed tasks, with the pod of each.
     done: BTreeMap<u64, String>,
-    /// How often a task was put back because its worker had to stop.
+    /// The number of tasks that were put back because their worker had to stop.
     put_back: u64,
     next: u64,
 }
 
 impl Queue {
-    /// Adds `count` tasks. Gives whether there was room.
+    /// Adds `count` tasks. Returns false if the queue is full.
     pub(crate) fn add(&mut self, count: usize) -> bool {
         let all = self.waiting.len() + self.taken.len() + self.done.len();
-        if all.saturating_add(count) > MOST {
+        if all.saturating_add(count) > MAX_TASKS {
             return false;
         }
         for _ in 0..count {
@@ -35,7 +35,7 @@ impl Queue {
         true
     }
 
-    /// How many tasks nobody has taken.
+    /// Returns the number of waiting tasks.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -46,14 +46,14 @@ impl Queue {
         Some(task)
     }
 
-    /// Gives whether `worker` had the task.
+    /// Completes a task. Returns false if `worker` does not have it.
     pub(crate) fn finish(&mut self, task: u64, worker: &str) -> bool {
-        self.let_go(task, worker) && self.done.insert(task, worker.to_owned()).is_none()
+        self.untake(task, worker) && self.done.insert(task, worker.to_owned()).is_none()
     }
 
-    /// Gives whether `worker` had the task.
+    /// Puts a task back. Returns false if `worker` does not have it.
     pub(crate) fn put_back(&mut self, task: u64, worker: &str) -> bool {
-        let had = self.let_go(task, worker);
+        let had = self.untake(task, worker);
         if had {
             self.waiting.push_front(task);
             self.put_back += 1;
@@ -61,7 +61,7 @@ impl Queue {
         had
     }
 
-    fn let_go(&mut self, task: u64, worker: &str) -> bool {
+    fn untake(&mut self, task: u64, worker: &str) -> bool {
         let has = self.taken.get(&task).is_some_and(|taken_by| taken_by == worker);
         has && self.taken.remove(&task).is_some()
     }
@@ -72,12 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_task_is_somewhere() {
+    fn tasks_are_waiting_taken_or_done() {
         let mut queue = Queue::default();
-        assert!(queue.add(2) && !queue.add(MOST));
+        assert!(queue.add(2) && !queue.add(MAX_TASKS));
         assert_eq!((queue.take("a".to_owned()), queue.take("b".to_owned())), (Some(0), Some(1)));
         assert_eq!(queue.take("a".to_owned()), None);
-        assert!(!queue.finish(0, "b"), "it is the other's");
+        assert!(!queue.finish(0, "b"), "another worker has the task");
         assert!(queue.finish(0, "a") && !queue.finish(0, "a"));
         assert!(queue.put_back(1, "b") && !queue.put_back(1, "b"));
         assert_eq!(queue.take("a".to_owned()), Some(1));

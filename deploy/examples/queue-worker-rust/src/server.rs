@@ -2,12 +2,12 @@
 //!
 //! | request | does |
 //! |---|---|
-//! | `GET /` | tells everything, as JSON |
-//! | `GET /waiting` | tells how many tasks nobody has taken |
+//! | `GET /` | returns the state of all tasks as JSON |
+//! | `GET /waiting` | returns the number of waiting tasks |
 //! | `POST /tasks/<count>` | adds tasks |
-//! | `POST /take/<worker>` | gives the number of a task; 204 when there is none |
-//! | `POST /done/<task>/<worker>` | the task is done |
-//! | `POST /back/<task>/<worker>` | the task is not done: somebody else is to do it |
+//! | `POST /take/<worker>` | takes a task and returns its number, or 204 if none waits |
+//! | `POST /done/<task>/<worker>` | completes the task |
+//! | `POST /back/<task>/<worker>` | puts the task back |
 
 use std::{
     net::SocketAddr,
@@ -33,7 +33,7 @@ type Shared = State<Arc<Mutex<Queue>>>;
 
 /// Serves until SIGTERM.
 pub(crate) async fn serve(bind: SocketAddr) -> Result<()> {
-    let mut stop = signal(SignalKind::terminate()).context("listen to SIGTERM")?;
+    let mut stop = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let routes = Router::new()
         .route("/", get(account))
         .route("/waiting", get(waiting))
@@ -43,7 +43,7 @@ pub(crate) async fn serve(bind: SocketAddr) -> Result<()> {
         .route("/back/{task}/{worker}", post(back))
         .with_state(Arc::default());
     let listener = TcpListener::bind(bind).await.with_context(|| format!("bind {bind}"))?;
-    println!("keeps a queue at {bind}");
+    println!("queue at {bind}");
     let stopped = async move {
         stop.recv().await;
     };
@@ -80,7 +80,7 @@ async fn back(State(queue): Shared, Path((task, worker)): Path<(u64, String)>) -
     if of(&queue).put_back(task, &worker) { StatusCode::NO_CONTENT } else { StatusCode::CONFLICT }
 }
 
-/// Nothing panics while it holds the lock, and tasks would still be what they were.
+/// Locks the queue. A poisoned lock is ignored, because no method panics between two changes.
 fn of(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! The worker.
 //!
-//! 1. **Before it takes a task it says that it is busy**, and looks whether it was in time.
-//! 2. While it works it says so again, well before the time has passed.
-//! 3. When it is done it says that it is idle, and **takes no task while somebody wants its pod**: operations that have waited get their
-//!    permission now, and none waits for longer than one task.
+//! 1. **Before it takes a task, it marks its pod as busy**, and checks that no operation was announced before.
+//! 2. While it works, it extends the mark before it expires.
+//! 3. After a task, it removes the mark, and **takes no task while an operation on its pod waits**. The operation is
+//!    then permitted, so it waits for at most one task.
 
 use anyhow::{Context, Result};
 use tokio::{
@@ -19,8 +19,8 @@ use crate::{
 
 /// Works until SIGTERM.
 pub(crate) async fn work(options: Options) -> Result<()> {
-    let mut stop = signal(SignalKind::terminate()).context("listen to SIGTERM")?;
-    let client = kube::Client::try_default().await.context("find the API server")?;
+    let mut stop = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let client = kube::Client::try_default().await.context("connect to the API server")?;
     let worker = Worker {
         pod: OwnPod::new(client, &options.namespace, &options.pod),
         queue: QueueClient::new(&options.queue, &options.pod),
@@ -28,7 +28,7 @@ pub(crate) async fn work(options: Options) -> Result<()> {
     };
     println!("works on tasks of {}", worker.options.queue);
     loop {
-        // Not to be broken off: a task that was taken would be nobody's.
+        // Must not be cancelled, because a task that was just taken would be lost.
         match worker.next().await {
             Ok(Some(task)) => {
                 if !worker.do_task(task, &mut stop).await {
@@ -36,7 +36,7 @@ pub(crate) async fn work(options: Options) -> Result<()> {
                 }
             }
             Ok(None) => {}
-            // Nothing was taken. A pod that said that it is busy is idle again when the time has passed.
+            // No task was taken. If the pod was marked as busy, the mark expires.
             Err(error) => eprintln!("takes no task: {error:#}"),
         }
         tokio::select! {
@@ -53,22 +53,23 @@ struct Worker {
 }
 
 impl Worker {
-    /// A task, if there is one for this pod.
+    /// Takes a task. Returns `None` if no task waits, or if an operation on the pod waits.
     async fn next(&self) -> Result<Option<TaskId>> {
-        if self.queue.waiting().await? == 0 || self.pod.is_wanted().await? {
+        if self.queue.waiting().await? == 0 || self.pod.has_operations().await? {
             return Ok(None);
         }
-        let task = match self.pod.say_busy(self.options.busy, "takes a task").await? {
+        let task = match self.pod.mark_busy(self.options.busy, "takes a task").await? {
             true => self.queue.take().await?,
             false => None,
         };
         if task.is_none() {
-            self.pod.say_idle().await?;
+            self.pod.mark_idle().await?;
         }
         Ok(task)
     }
 
-    /// Works on `task`. Gives whether the worker goes on after it: on SIGTERM it puts the task back, and doesn't.
+    /// Works on `task`. Returns true if the worker must continue. On SIGTERM, it puts the task back and returns
+    /// false.
     async fn do_task(&self, task: TaskId, stop: &mut Signal) -> bool {
         println!("works on task {task}");
         let done = Instant::now() + self.options.task;
@@ -77,28 +78,29 @@ impl Worker {
             () = self.stay_busy(task) => false,
             _ = stop.recv() => true,
         };
-        let told = if interrupted { self.queue.put_back(task).await } else { self.queue.done(task).await };
-        match told {
+        let reported =
+            if interrupted { self.queue.put_back(task).await } else { self.queue.done(task).await };
+        match reported {
             Ok(()) => println!("{} task {task}", if interrupted { "put back" } else { "has done" }),
-            Err(error) => eprintln!("could not say what became of task {task}: {error:#}"),
+            Err(error) => eprintln!("could not report the result of task {task}: {error:#}"),
         }
-        if let Err(error) = self.pod.say_idle().await {
-            eprintln!("counts as busy until its time has passed: {error:#}");
+        if let Err(error) = self.pod.mark_idle().await {
+            eprintln!("the pod stays busy until the mark expires: {error:#}");
         }
         !interrupted
     }
 
-    /// Never ends. One that can't be renewed is tried again, while the work goes on.
+    /// Extends the mark forever. After an error it retries, and the work continues.
     async fn stay_busy(&self, task: TaskId) {
         let reason = format!("task {task}");
         let mut wait = self.options.busy / 2;
         loop {
             sleep(wait).await;
-            wait = match self.pod.say_busy(self.options.busy, &reason).await {
-                // Who waits goes on waiting, and this worker goes on working: that is what it is for.
+            wait = match self.pod.mark_busy(self.options.busy, &reason).await {
+                // Operations wait while this worker completes its task.
                 Ok(_) => self.options.busy / 2,
                 Err(error) => {
-                    eprintln!("{error:#}; tries again");
+                    eprintln!("{error:#}; retrying");
                     self.options.pause
                 }
             };

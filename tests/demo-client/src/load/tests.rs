@@ -1,4 +1,4 @@
-//! Loads against servers that lose requests on purpose.
+//! Loads for servers that lose requests on purpose.
 
 use clap::Parser;
 use tokio::{
@@ -8,7 +8,8 @@ use tokio::{
 
 use super::*;
 
-/// What a server does with the requests of one connection: it answers this many, and then closes when the next one has come.
+/// The behaviour of a server for each connection: it answers this number of requests, and closes when it has read the
+/// next one.
 async fn answer(mut stream: TcpStream, good: usize) {
     let mut buffer = [0; 1024];
     for _ in 0..good {
@@ -23,7 +24,8 @@ async fn answer(mut stream: TcpStream, good: usize) {
     let _ = stream.read(&mut buffer).await;
 }
 
-/// A server whose connections answer `good` requests each; gives the report of a load of about `requests` requests.
+/// Starts a server whose connections answer `good` requests each, and returns the report of a load of about
+/// `requests` requests.
 async fn load_on(good: usize, connections: Connections, requests: u64) -> LoadReport {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -40,7 +42,7 @@ async fn load_on(good: usize, connections: Connections, requests: u64) -> LoadRe
 
 async fn load(target: &str, connections: Connections, requests: u64) -> LoadReport {
     let args = ["x", "--target", target, "--rate", "1000", "--pool", "3", "--control", "127.0.0.1:0"];
-    let load = Load::new(&Args::parse_from(args), connections);
+    let load = RunningLoad::new(&ClientArgs::parse_from(args), connections);
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(load.clone().run(stopped));
     while load.report().requests < requests {
@@ -84,7 +86,7 @@ async fn a_fresh_connection_that_ends_is_a_failure() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_failure() {
+async fn a_refused_connection_is_a_failure() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let report = load(&free.to_string(), Connections::New, 20).await;
     assert_eq!(report.reasons.keys().collect::<Vec<_>>(), ["connect: connection refused"]);
@@ -95,7 +97,7 @@ async fn the_load_waits_for_a_first_answer() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let target = address.to_string();
     let args = ["x", "--target", &target, "--await-first", "60", "--control", "127.0.0.1:0"];
-    let load = Load::new(&Args::parse_from(args), Connections::New);
+    let load = RunningLoad::new(&ClientArgs::parse_from(args), Connections::New);
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(load.clone().run(stopped));
     tokio::time::sleep(Duration::from_millis(200)).await;

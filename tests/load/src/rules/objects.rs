@@ -1,4 +1,4 @@
-//! Rule objects of a namespace, and an eye on their statuses.
+//! The rule objects of a namespace, and a watch on their statuses.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,32 +13,32 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Requests in flight.
-const AT_ONCE: usize = 20;
+/// The number of concurrent requests.
+const MAX_CONCURRENT: usize = 20;
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// What has been seen so far.
+/// The observations so far.
 #[derive(Default)]
-struct Seen {
-    /// Of each rule object whose latest version the controller has looked at: how many pods it selects.
+struct ObservedRules {
+    /// The number of selected pods of each rule object whose latest version the controller has processed.
     known: HashMap<String, u64>,
-    /// The largest status, as JSON, in bytes.
+    /// The largest size of a status as JSON, in bytes.
     largest: usize,
 }
 
-/// Ends its watch when it is dropped; the objects stay.
-pub(super) struct Objects {
+/// A watch on rule objects. It ends when this is dropped. The objects stay.
+pub(super) struct RuleObjects {
     api: Api<DynamicObject>,
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<ObservedRules>,
     watching: JoinHandle<()>,
 }
 
-impl Objects {
-    pub(super) async fn start(client: &Client, namespace: &str) -> Result<Objects> {
+impl RuleObjects {
+    pub(super) async fn start(client: &Client, namespace: &str) -> Result<RuleObjects> {
         let kind = GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "PodTransitionRule");
         let resource = ApiResource::from_gvk(&kind);
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        let (sender, seen) = watch::channel(Seen::default());
+        let (sender, seen) = watch::channel(ObservedRules::default());
         let events = watcher(api.clone(), watcher::Config::default()).default_backoff();
         let watching = tokio::spawn(async move {
             let mut objects = std::pin::pin!(events.applied_objects());
@@ -49,10 +49,10 @@ impl Objects {
                 }
             }
         });
-        Ok(Objects { api, seen, watching })
+        Ok(RuleObjects { api, seen, watching })
     }
 
-    /// Makes rules with these names, each for the pods of an `app`: at most `most` of them unavailable.
+    /// Creates rules with these names, each for the pods of an `app`, of which at most `most` may be unavailable.
     pub(super) async fn make(&self, rules: &[(String, String)], most: &str) -> Result<()> {
         futures::stream::iter(rules)
             .map(|(name, app)| async move {
@@ -68,16 +68,16 @@ impl Objects {
                 let made = self.api.create(&PostParams::default(), &rule).await;
                 made.map(drop).with_context(|| format!("make rule {name}"))
             })
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT)
             .try_collect()
             .await
     }
 
-    /// Waits until the controller knows `rules` of them, each with so many `pods`.
+    /// Waits until the controller has processed `rules` rule objects, each with `pods` pods.
     pub(super) async fn until_known(&self, rules: usize, pods: usize) -> Result<()> {
         let pods = u64::try_from(pods)?;
         let mut seen = self.seen.clone();
-        let known = |seen: &Seen| seen.known.values().filter(|targets| **targets == pods).count();
+        let known = |seen: &ObservedRules| seen.known.values().filter(|targets| **targets == pods).count();
         match tokio::time::timeout(DEADLINE, seen.wait_for(|seen| known(seen) >= rules)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(anyhow!("the watch of rules has ended")),
@@ -89,19 +89,19 @@ impl Objects {
         }
     }
 
-    /// The largest status that was seen, as JSON, in bytes.
+    /// Returns the largest size of a status as JSON, in bytes.
     pub(super) fn largest_status(&self) -> usize {
         self.seen.borrow().largest
     }
 }
 
-impl Drop for Objects {
+impl Drop for RuleObjects {
     fn drop(&mut self) {
         self.watching.abort();
     }
 }
 
-impl Seen {
+impl ObservedRules {
     fn take(&mut self, object: &DynamicObject) {
         let status = &object.data["status"];
         if status.is_null() {
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(seen: &mut Seen, status: &Value) {
+    fn seen(seen: &mut ObservedRules, status: &Value) {
         let object = json!({
             "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
             "metadata": {"name": "a", "generation": 2}, "spec": {}, "status": status,
@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn a_rule_is_known_when_its_latest_version_is() {
-        let mut found = Seen::default();
+        let mut found = ObservedRules::default();
         seen(&mut found, &Value::Null);
         assert!(found.known.is_empty() && found.largest == 0);
         seen(&mut found, &json!({"observedGeneration": 2, "targetCount": 7}));
         assert_eq!(found.known["a"], 7);
         assert_eq!(found.largest, r#"{"observedGeneration":2,"targetCount":7}"#.len());
         seen(&mut found, &json!({"observedGeneration": 1, "targetCount": 7}));
-        assert!(found.known.is_empty(), "that was said of the version before");
+        assert!(found.known.is_empty(), "the status belongs to the version before");
         assert_eq!(found.largest, r#"{"observedGeneration":2,"targetCount":7}"#.len());
     }
 }

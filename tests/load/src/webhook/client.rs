@@ -1,4 +1,4 @@
-//! The load: the same request over and over, as cheaply as can be, so that the webhook is what is measured.
+//! The load: the same request again and again, with little work, so that the measurement shows the webhook.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -10,44 +10,44 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_rustls::client::TlsStream;
 
-use super::server::Webhook;
+use super::server::WebhookProcess;
 
-pub(super) struct Load<'a> {
-    webhook: &'a Webhook,
+pub(super) struct WebhookLoad<'a> {
+    webhook: &'a WebhookProcess,
     request: Vec<u8>,
-    expect: Expect,
+    expect: ExpectedAnswer,
 }
 
-/// What all answers must be.
+/// The expected answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Expect {
+pub(super) enum ExpectedAnswer {
     /// Allowed, with a patch.
     Patched,
-    /// Allowed, without one.
+    /// Allowed, without a patch.
     Allowed,
-    /// Held, the wish being known.
+    /// Held, with the deletion request on the pod already.
     Held,
 }
 
-impl Expect {
+impl ExpectedAnswer {
     fn is_met_by(self, body: &[u8]) -> bool {
         let (allowed, patched) = (contains(body, b"\"allowed\":true"), contains(body, b"\"patch\":"));
         match self {
-            Expect::Patched => allowed && patched,
-            Expect::Allowed => allowed && !patched,
-            Expect::Held => {
+            ExpectedAnswer::Patched => allowed && patched,
+            ExpectedAnswer::Allowed => allowed && !patched,
+            ExpectedAnswer::Held => {
                 !allowed && contains(body, b"\"code\":429") && contains(body, b"deletion process is underway")
             }
         }
     }
 }
 
-pub(super) struct Answered {
+pub(super) struct AnsweredRequests {
     pub(super) requests: usize,
     took: Duration,
 }
 
-impl Answered {
+impl AnsweredRequests {
     pub(super) fn per_second(&self) -> f64 {
         #[allow(clippy::cast_precision_loss)]
         let requests = self.requests as f64;
@@ -55,8 +55,13 @@ impl Answered {
     }
 }
 
-impl<'a> Load<'a> {
-    pub(super) fn new(webhook: &'a Webhook, path: &str, review: Vec<u8>, expect: Expect) -> Self {
+impl<'a> WebhookLoad<'a> {
+    pub(super) fn new(
+        webhook: &'a WebhookProcess,
+        path: &str,
+        review: Vec<u8>,
+        expect: ExpectedAnswer,
+    ) -> Self {
         let mut request = format!(
             "POST {path} HTTP/1.1\r\nHost: webhook.podward-system.svc:443\r\nUser-Agent: kube-apiserver-admission\r\n\
              Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
@@ -68,15 +73,19 @@ impl<'a> Load<'a> {
         Self { webhook, request, expect }
     }
 
-    async fn connections(&self, count: usize) -> Result<Vec<Connection<'_>>> {
+    async fn connections(&self, count: usize) -> Result<Vec<WebhookConnection<'_>>> {
         try_join_all((0..count).map(|_| async {
-            Ok(Connection { stream: self.webhook.connect().await?, load: self, buffer: vec![0; 16 * 1024] })
+            Ok(WebhookConnection {
+                stream: self.webhook.connect().await?,
+                load: self,
+                buffer: vec![0; 16 * 1024],
+            })
         }))
         .await
     }
 
-    /// As many requests as are answered within `each`, each connection sending the next when it has the answer to the last.
-    pub(super) async fn saturate(&self, connections: usize, each: Duration) -> Result<Answered> {
+    /// Sends requests for the time `each`. Each connection sends the next request when it has the answer to the last.
+    pub(super) async fn saturate(&self, connections: usize, each: Duration) -> Result<AnsweredRequests> {
         let connections = self.connections(connections).await?;
         let start = Instant::now();
         let counts = try_join_all(connections.into_iter().map(|mut connection| async move {
@@ -88,10 +97,11 @@ impl<'a> Load<'a> {
             Ok::<_, anyhow::Error>(requests)
         }))
         .await?;
-        Ok(Answered { requests: counts.into_iter().sum(), took: start.elapsed() })
+        Ok(AnsweredRequests { requests: counts.into_iter().sum(), took: start.elapsed() })
     }
 
-    /// Requests at a steady rate, however slow the answers; the time of each from when it was due to its answer.
+    /// Sends requests at a steady rate, however slow the answers. Returns the times from when each was due to its
+    /// answer.
     pub(super) async fn at_rate(
         &self,
         connections: usize,
@@ -100,7 +110,7 @@ impl<'a> Load<'a> {
     ) -> Result<Vec<Duration>> {
         let spacing = Duration::from_secs_f64(1.0 / per_second);
         let start = Instant::now() + spacing;
-        // Whoever is free waits for the next request to be due, one at a time and in turn.
+        // Free connections wait for the next request one at a time, in turn.
         let next_due = Mutex::new(start);
         let latencies = RefCell::new(Vec::new());
         try_join_all(self.connections(connections).await?.into_iter().map(|mut connection| {
@@ -114,7 +124,7 @@ impl<'a> Load<'a> {
                             return Ok::<_, anyhow::Error>(());
                         }
                         *next += spacing;
-                        // A timer would be a millisecond late. The CPU is ours, so look at the clock instead.
+                        // A timer would be a millisecond late. The CPU is reserved, so this spins.
                         while Instant::now() < due {
                             tokio::task::yield_now().await;
                         }
@@ -130,13 +140,13 @@ impl<'a> Load<'a> {
     }
 }
 
-struct Connection<'a> {
+struct WebhookConnection<'a> {
     stream: TlsStream<TcpStream>,
-    load: &'a Load<'a>,
+    load: &'a WebhookLoad<'a>,
     buffer: Vec<u8>,
 }
 
-impl Connection<'_> {
+impl WebhookConnection<'_> {
     async fn exchange(&mut self) -> Result<()> {
         self.stream.write_all(&self.load.request).await.context("send a review")?;
         self.stream.flush().await.context("send a review")?;
@@ -155,7 +165,7 @@ impl Connection<'_> {
     }
 }
 
-/// The body of an HTTP/1.1 answer, if all of it is there.
+/// Returns the body of an HTTP/1.1 response, or `None` if it is incomplete.
 fn whole_body(answer: &[u8]) -> Result<Option<&[u8]>> {
     let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Ok(None);

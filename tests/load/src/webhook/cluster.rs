@@ -1,4 +1,4 @@
-//! What a webhook watches of a cluster: lists that stay as they are.
+//! The objects that a webhook watches. They never change.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -15,10 +15,10 @@ use tokio::net::TcpListener;
 
 use super::review::{NAMESPACE, NODE};
 
-/// Nodes and namespaces of a cluster of some size.
+/// The number of nodes, and of namespaces.
 const OBJECTS: usize = 500;
 
-/// Serves a cluster from memory for as long as the runtime lasts, and writes the way to it into a kubeconfig.
+/// Serves the objects from memory as long as the runtime lives, and writes a kubeconfig for it.
 pub(super) async fn serve(kubeconfig: &Path) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("serve a cluster")?;
     let server = format!("http://{}", listener.local_addr()?);
@@ -44,7 +44,7 @@ fn answer(
     request: &Request<Incoming>,
 ) -> Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>> {
     if request.uri().query().unwrap_or_default().contains("watch=true") {
-        // Nothing ever changes.
+        // The objects never change.
         let frames = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>().boxed();
         return Response::new(StreamBody::new(frames).boxed_unsync());
     }

@@ -1,45 +1,46 @@
-//! The validating webhook alone: what one delete of a pod costs, held or let through.
+//! Measures the validating webhook alone: the cost of a delete of a pod that is held or allowed.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::client::{Expect, Load};
+use super::client::{ExpectedAnswer, WebhookLoad};
 use super::review::{DELETED_POD_BYTES, delete_granted, delete_held};
-use super::server::Webhook;
+use super::server::WebhookProcess;
 use super::{WebhookOptions, bind, on_a_thread, per_request_ms, percentile_ms};
 
-/// Requests per second at which the latency that is asked for must hold: half of what is asked of the webhook.
+/// The request rate per second for which the required latency must hold: half of the required rate.
 const AIM_HALF: f64 = 4_000.0;
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeleteReport {
-    /// Size of the pod in a review.
+    /// The size of the pod in a review, in bytes.
     pub pod_bytes: usize,
-    /// Deletes that are held, their wish being on the pod already: CPU time of the webhook for one.
+    /// The CPU time per delete that is held, with the deletion request on the pod already, in milliseconds.
     pub held_cpu_ms_per_request: f64,
-    /// The same, only what the kernel did for it: sockets.
+    /// The part of it that the kernel used for sockets, in milliseconds.
     pub held_system_ms_per_request: f64,
-    /// The same, requests per second on one CPU.
+    /// The requests per second that one CPU answers.
     pub held_per_second: f64,
-    /// Deletes that are let through because everybody has let go: CPU time for one.
+    /// The CPU time per delete that is allowed because no consumer uses the pod, in milliseconds.
     pub granted_cpu_ms_per_request: f64,
-    /// The same, requests per second on one CPU.
+    /// The requests per second that one CPU answers.
     pub granted_per_second: f64,
-    /// Median latency of held ones at half of what was reached, from when a request was due.
+    /// The median latency of held deletes at half of the maximum rate, from the time at which a request was due, in
+    /// milliseconds.
     pub p50_ms: f64,
-    /// 99th percentile of the same.
+    /// The 99th percentile of it, in milliseconds.
     pub p99_ms: f64,
-    /// 99th percentile at 4,000 requests per second.
+    /// The 99th percentile at 4,000 requests per second, in milliseconds.
     pub p99_at_aim_ms: f64,
-    /// Memory after all of it.
+    /// The memory at the end, in MiB.
     pub rss_mib: f64,
-    /// The most memory there ever was.
+    /// The peak memory, in MiB.
     pub peak_rss_mib: f64,
 }
 
 impl DeleteReport {
-    /// The lines of a table: what, aim, found.
+    /// Returns the lines of a table: figure, aim, result.
     #[must_use]
     pub fn rows(&self) -> Vec<[String; 3]> {
         let row = |what: &str, aim: &str, found: String| [what.to_owned(), aim.to_owned(), found];
@@ -60,17 +61,17 @@ impl DeleteReport {
 /// Measures the validating webhook. Takes four times [`WebhookOptions::each`] and some seconds.
 ///
 /// # Errors
-///
-/// When the webhook can't be started, or answers a review with anything but what it should.
+/// Fails if the webhook cannot be started, or gives a wrong answer to a review.
 pub async fn run_deletes(options: WebhookOptions) -> Result<DeleteReport> {
     on_a_thread(async move || measure(&options).await).await
 }
 
 async fn measure(options: &WebhookOptions) -> Result<DeleteReport> {
     let server_cpu = bind()?;
-    let webhook = Webhook::start(&options.program, server_cpu).await?;
-    let held = Load::new(&webhook, "/delete?timeout=10s", delete_held()?, Expect::Held);
-    let granted = Load::new(&webhook, "/delete?timeout=10s", delete_granted()?, Expect::Allowed);
+    let webhook = WebhookProcess::start(&options.program, server_cpu).await?;
+    let held = WebhookLoad::new(&webhook, "/delete?timeout=10s", delete_held()?, ExpectedAnswer::Held);
+    let granted =
+        WebhookLoad::new(&webhook, "/delete?timeout=10s", delete_granted()?, ExpectedAnswer::Allowed);
 
     held.saturate(options.connections, options.each / 10).await?;
     let before = webhook.cpu()?;

@@ -1,25 +1,24 @@
-//! A review of a write to a pod of usual size: two containers, a dozen of environment variables, three field managers.
+//! A review of a write to a typical pod: two containers, a dozen environment variables, three field managers.
 
 use anyhow::{Context, Result};
 use podward_core::keys::{
-    CONTROL_LABEL, DELETE_OPERATION, DELETE_TYPE, DELETION_WISH, SERVICE_READY_GATE, Stage,
+    CONTROL_LABEL, DELETE_OPERATION, DELETE_TYPE, DELETION_REQUEST, SERVICE_READY_GATE, Stage,
 };
 use serde_json::{Map, Value, json};
 
-/// Size of a review.
+/// The size of a review, in bytes.
 pub const REVIEW_BYTES: usize = 20_700;
 
-/// Size of the pod in a review of a delete.
+/// The size of the pod in a review of a delete, in bytes.
 pub const DELETED_POD_BYTES: usize = 10_700;
 
 pub(super) const NODE: &str = "node-17";
 pub(super) const NAMESPACE: &str = "shop";
 
-/// An operator begins an operation: answered with a patch.
+/// Returns a review in which an operator begins an operation. The answer contains a patch.
 ///
 /// # Errors
-///
-/// When the pod has outgrown [`REVIEW_BYTES`].
+/// Fails if the pod is larger than [`REVIEW_BYTES`].
 pub fn begin() -> Result<Vec<u8>> {
     let mut new = pod();
     new["metadata"]["labels"][Stage::Operating.key("rollout")] = json!("1700000000000000000");
@@ -27,36 +26,34 @@ pub fn begin() -> Result<Vec<u8>> {
     review(pod(), new)
 }
 
-/// An operator touches an annotation: nothing to do.
+/// Returns a review in which an operator changes an annotation. There is nothing to do.
 ///
 /// # Errors
-///
-/// When the pod has outgrown [`REVIEW_BYTES`].
+/// Fails if the pod is larger than [`REVIEW_BYTES`].
 pub fn unchanged() -> Result<Vec<u8>> {
     let mut new = pod();
     new["metadata"]["annotations"]["example.com/touched"] = json!("yes");
     review(pod(), new)
 }
 
-/// A pod is deleted that is held, and carries the wish already: answered from the review alone.
+/// Returns a review of a delete of a pod that is held and has the deletion request already. The review alone
+/// determines the answer.
 ///
 /// # Errors
-///
-/// When the pod has outgrown [`DELETED_POD_BYTES`].
+/// Fails if the pod is larger than [`DELETED_POD_BYTES`].
 pub fn delete_held() -> Result<Vec<u8>> {
     let mut pod = pod();
     pod["metadata"]["labels"][Stage::Operating.key(DELETE_OPERATION)] = json!("1763626530000000000");
     pod["metadata"]["labels"][Stage::OperationType.key(DELETE_OPERATION)] = json!(DELETE_TYPE);
-    pod["metadata"]["annotations"][DELETION_WISH] =
+    pod["metadata"]["annotations"][DELETION_REQUEST] =
         json!(r#"{"kind":"Delete","requestedBy":"jane","requestedAt":1763626530000000000}"#);
     delete(pod)
 }
 
-/// A pod is deleted of which everybody has let go: let through.
+/// Returns a review of a delete of a pod that no consumer uses. It is allowed.
 ///
 /// # Errors
-///
-/// When the pod has outgrown [`DELETED_POD_BYTES`].
+/// Fails if the pod is larger than [`DELETED_POD_BYTES`].
 pub fn delete_granted() -> Result<Vec<u8>> {
     let mut pod = pod();
     for stage in [Stage::Operating, Stage::Operate] {
@@ -82,7 +79,7 @@ fn review(old: Value, new: Value) -> Result<Vec<u8>> {
     let missing =
         REVIEW_BYTES.checked_sub(size).with_context(|| format!("the review is {size} bytes already"))?;
     for (object, share) in [("object", missing / 2), ("oldObject", missing - missing / 2)] {
-        // Annotations of other systems are what makes pods differ in size most.
+        // Annotations of other systems are the main reason for different sizes of pods.
         review["request"][object]["metadata"]["annotations"]["example.com/config"] = json!("c".repeat(share));
     }
     Ok(serde_json::to_vec(&review)?)
@@ -201,7 +198,7 @@ fn container(name: &str, variables: usize) -> Value {
     })
 }
 
-/// Who owns which field, in the form in which the API server stores it: deep, and full of quotes that are escaped.
+/// Returns the field managers as the API server stores them: nested, with many escaped quotes.
 fn managed_fields() -> Value {
     let leaf = || json!({});
     let fields = |names: &[&str]| -> Map<String, Value> {
@@ -270,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reviews_have_the_size_that_they_are_said_to_have() {
+    fn reviews_have_the_documented_size() {
         for review in [begin().unwrap(), unchanged().unwrap()] {
             assert_eq!(review.len(), REVIEW_BYTES);
             let review: Value = serde_json::from_slice(&review).unwrap();

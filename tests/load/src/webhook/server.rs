@@ -1,4 +1,4 @@
-//! The webhook's process.
+//! The process of the webhook.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -20,44 +20,48 @@ use tokio_rustls::client::TlsStream;
 
 use super::cluster;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Each webhook has two.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of watches of each webhook.
 const WATCHES: usize = 2;
 
-/// The unit of times in `/proc/<pid>/stat`. It is 100 to a second on every machine with the usual kernels, whatever the kernel's
-/// own clock rate.
+/// The unit of times in `/proc/<pid>/stat`. It is a hundredth of a second on all usual kernels, whatever their clock
+/// rate.
 const TICK: Duration = Duration::from_millis(10);
 
-pub(super) struct Webhook {
+pub(super) struct WebhookProcess {
     process: Child,
     address: SocketAddr,
     tls: TlsConnector,
-    /// Certificate, key and log.
+    /// The folder with certificate, key and log.
     _dir: TempDir,
 }
 
-/// CPU time of a process.
+/// The CPU time of a process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cpu {
+pub(super) struct CpuTime {
     pub(super) user: Duration,
     pub(super) system: Duration,
 }
 
-impl std::ops::Sub for Cpu {
-    type Output = Cpu;
+impl std::ops::Sub for CpuTime {
+    type Output = CpuTime;
 
-    fn sub(self, before: Cpu) -> Cpu {
-        Cpu { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
+    fn sub(self, before: CpuTime) -> CpuTime {
+        CpuTime {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+        }
     }
 }
 
-pub(super) struct Memory {
+pub(super) struct MemoryUse {
     pub(super) now_mib: f64,
     pub(super) peak_mib: f64,
 }
 
-impl Webhook {
-    /// Starts `program` bound to `cpu`, with a cluster to watch, and waits until it listens and has listed that.
+impl WebhookProcess {
+    /// Starts `program` bound to `cpu`, with a cluster to watch, and waits until it listens and its watches have
+    /// their lists.
     pub(super) async fn start(program: &Path, cpu: usize) -> Result<Self> {
         ensure!(
             program.exists(),
@@ -104,18 +108,18 @@ impl Webhook {
         self.tls.connect("localhost".try_into()?, socket).await.context("talk TLS to the webhook")
     }
 
-    pub(super) fn cpu(&self) -> Result<Cpu> {
+    pub(super) fn cpu(&self) -> Result<CpuTime> {
         let stat = self.proc("stat")?;
-        // The second field is the program's name in brackets, which may hold anything; see proc_pid_stat(5).
+        // The second field is the program's name in brackets, which can contain anything; see proc_pid_stat(5).
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks = |at: usize| -> Result<Duration> {
             let ticks: u32 = fields.get(at).context("the stat of the webhook is short")?.parse()?;
             Ok(TICK * ticks)
         };
-        Ok(Cpu { user: ticks(11)?, system: ticks(12)? })
+        Ok(CpuTime { user: ticks(11)?, system: ticks(12)? })
     }
 
-    pub(super) fn memory(&self) -> Result<Memory> {
+    pub(super) fn memory(&self) -> Result<MemoryUse> {
         let status = self.proc("status")?;
         let mib = |key: &str| -> Result<f64> {
             let line = status
@@ -125,7 +129,7 @@ impl Webhook {
             let kib: u32 = line.trim().trim_end_matches(" kB").parse()?;
             Ok(f64::from(kib) / 1024.0)
         };
-        Ok(Memory { now_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
+        Ok(MemoryUse { now_mib: mib("VmRSS:")?, peak_mib: mib("VmHWM:")? })
     }
 
     fn proc(&self, file: &str) -> Result<String> {
@@ -137,7 +141,7 @@ impl Webhook {
     pub(super) async fn stop(mut self) -> Result<()> {
         let pid = i32::try_from(self.process.id().context("the webhook has ended by itself")?)?;
         kill(Pid::from_raw(pid), Signal::SIGTERM).context("stop the webhook")?;
-        let ended = tokio::time::timeout(PATIENCE, self.process.wait())
+        let ended = tokio::time::timeout(STOP_TIMEOUT, self.process.wait())
             .await
             .context("the webhook doesn't stop")??;
         ensure!(ended.success(), "the webhook ended with {ended}");
@@ -145,9 +149,9 @@ impl Webhook {
     }
 }
 
-/// Waits until the log says that both of the webhook's watches have their list, and where it listens.
+/// Waits until the log contains the webhook's address and the lists of both watches, and returns the address.
 async fn listening(log: &Path) -> Result<SocketAddr> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + STOP_TIMEOUT;
     loop {
         let text = fs::read_to_string(log).context("read the webhook's log")?;
         let events: Vec<Value> =
@@ -163,7 +167,7 @@ async fn listening(log: &Path) -> Result<SocketAddr> {
                 .context("the address in the log");
         }
         if Instant::now() > end {
-            bail!("the webhook isn't ready after {PATIENCE:?}; its log says:\n{text}");
+            bail!("the webhook isn't ready after {STOP_TIMEOUT:?}; its log says:\n{text}");
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

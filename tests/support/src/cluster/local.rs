@@ -1,4 +1,4 @@
-//! This machine, beside a cluster that the user has.
+//! This machine as the place where services run, beside an existing cluster.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -27,11 +27,11 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use super::ServiceCommand;
+use super::command::ServiceCommand;
 use crate::wait::{WAIT, within};
 
-/// This machine, and how to reach the cluster from it.
-pub(crate) struct Local {
+/// This machine, and the connection to the cluster.
+pub(crate) struct LocalMachine {
     client: Client,
     /// The cluster's entry in the kubeconfig.
     entry: Value,
@@ -41,16 +41,16 @@ pub(crate) struct Local {
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl std::fmt::Debug for Local {
+impl std::fmt::Debug for LocalMachine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Local")
+        f.debug_struct("LocalMachine")
             .field("cluster", &self.entry["server"])
             .field("address", &self.address)
             .finish()
     }
 }
 
-impl Local {
+impl LocalMachine {
     pub(super) async fn new(kubeconfig: &Path, address: Option<IpAddr>) -> Result<Self> {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).context("read the kubeconfig")?;
         let entry = cluster_entry(&kubeconfig)?;
@@ -64,7 +64,7 @@ impl Local {
         let key = KeyPair::generate().context("make the key of a certificate authority")?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // A certificate whose issuer has its own name looks self-signed to some.
+        // Some clients take a certificate whose issuer has the same name for self-signed.
         params.distinguished_name.push(DnType::CommonName, "podward-services");
         let ca_pem = params.self_signed(&key).context("make a certificate authority")?.pem();
         let dir = tempfile::Builder::new()
@@ -107,7 +107,7 @@ impl Local {
     }
 }
 
-/// The `cluster` of the current context, with paths made absolute by the reader.
+/// Returns the `cluster` of the current context, with paths made absolute by the reader.
 fn cluster_entry(kubeconfig: &Kubeconfig) -> Result<Value> {
     let current = kubeconfig.current_context.as_deref().context("the kubeconfig has no current-context")?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == current);
@@ -119,8 +119,8 @@ fn cluster_entry(kubeconfig: &Kubeconfig) -> Result<Value> {
     serde_json::to_value(cluster).context("copy the kubeconfig's cluster")
 }
 
-/// The address of this machine that faces the cluster's first node. Nothing is sent: connecting a datagram socket only asks the
-/// routing table.
+/// Returns the address of this machine that faces the cluster's first node. No packet is sent: connecting a datagram
+/// socket only queries the routing table.
 async fn address_towards_nodes(client: Client) -> Result<IpAddr> {
     let nodes =
         Api::<Node>::all(client).list(&ListParams::default().limit(1)).await.context("list the nodes")?;
@@ -197,13 +197,13 @@ impl LocalProcess {
     }
 }
 
-/// A port that leads to a Unix socket. It is closed when this is dropped.
+/// A port that is relayed to a Unix socket. Dropping it closes the port.
 #[derive(Debug)]
-pub struct LocalExposed {
+pub struct LocalExposedServer {
     task: JoinHandle<()>,
 }
 
-pub(super) async fn expose(at: SocketAddr, to: PathBuf) -> Result<LocalExposed> {
+pub(super) async fn expose(at: SocketAddr, to: PathBuf) -> Result<LocalExposedServer> {
     let listener = TcpListener::bind(at).await.with_context(|| format!("listen at {at}"))?;
     let task = tokio::spawn(async move {
         let mut relays = JoinSet::new();
@@ -220,18 +220,18 @@ pub(super) async fn expose(at: SocketAddr, to: PathBuf) -> Result<LocalExposed> 
             }
         }
     });
-    Ok(LocalExposed { task })
+    Ok(LocalExposedServer { task })
 }
 
-impl LocalExposed {
+impl LocalExposedServer {
     pub(super) async fn end(mut self) {
         self.task.abort();
-        // It ends by having been told to.
+        // The task was told to end, so its result does not matter.
         let _ = (&mut self.task).await;
     }
 }
 
-impl Drop for LocalExposed {
+impl Drop for LocalExposedServer {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -1,4 +1,4 @@
-//! What happens to a Deployment.
+//! The operations of the demo on a Deployment.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -14,32 +14,32 @@ use serde_json::json;
 
 use super::{
     eviction,
-    workload::{LONGEST, NAME, REPLICAS, Workload},
+    workload::{DemoWorkload, LONGEST, NAME, REPLICAS},
 };
 use crate::{operator::Operator, pods, wait::within};
 
-/// How many pods a scale-in leaves.
+/// The number of pods after the scale-in.
 const FEWER: usize = 2;
 
-/// One act.
+/// An operation on the Deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
     /// `kubectl rollout restart` with the Deployment's default strategy.
     RollingUpdate,
-    /// An operator changes the image of each pod in place, one after the other.
+    /// An operator changes the image of the pods in place, one after the other.
     InPlaceUpdate,
-    /// Each pod is evicted, one after the other, as `kubectl drain` does it.
+    /// The pods are evicted one after the other, as `kubectl drain` does.
     Drain,
     /// The Deployment is scaled from four to two.
     ScaleIn,
 }
 
 impl Act {
-    /// All, in the order of the demo.
+    /// All acts, in the order of the demo.
     pub const ALL: [Self; 4] = [Self::RollingUpdate, Self::InPlaceUpdate, Self::Drain, Self::ScaleIn];
 
-    /// Its name, as in tables and JSON.
+    /// Returns the name in tables and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,11 +50,11 @@ impl Act {
         }
     }
 
-    /// Does it, and waits until it is over. `image` is what an update changes to.
+    /// Performs the operation and waits for its end. `image` is the new image of an update.
     ///
     /// # Errors
-    /// When it fails, or doesn't come to its end.
-    pub async fn perform(self, workload: &Workload, image: &str) -> Result<()> {
+    /// Fails if the operation fails or does not end.
+    pub async fn perform(self, workload: &DemoWorkload, image: &str) -> Result<()> {
         let what = || format!("the end of {self} in namespace {}", workload.namespace);
         within(LONGEST, what, async {
             match self {
@@ -74,9 +74,9 @@ impl fmt::Display for Act {
     }
 }
 
-async fn rolling_update(workload: &Workload) -> Result<()> {
+async fn rolling_update(workload: &DemoWorkload) -> Result<()> {
     let before: BTreeSet<String> = workload.names().into_iter().collect();
-    // What `kubectl rollout restart` does.
+    // The change that `kubectl rollout restart` makes.
     let now = jiff::Timestamp::now().to_string();
     let annotation = json!({"kubectl.kubernetes.io/restartedAt": now});
     let patch = json!({"spec": {"template": {"metadata": {"annotations": annotation}}}});
@@ -92,7 +92,7 @@ async fn rolling_update(workload: &Workload) -> Result<()> {
     Ok(())
 }
 
-/// As `kubectl rollout status` tells it.
+/// Returns whether the Deployment is rolled out, by the rule of `kubectl rollout status`.
 fn is_rolled_out(deployment: &Deployment) -> bool {
     let Some(status) = &deployment.status else { return false };
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
@@ -102,7 +102,7 @@ fn is_rolled_out(deployment: &Deployment) -> bool {
         && status.available_replicas == wanted
 }
 
-async fn in_place_update(workload: &Workload, image: &str) -> Result<()> {
+async fn in_place_update(workload: &DemoWorkload, image: &str) -> Result<()> {
     let operator = Operator::new(&workload.feed, "updater", "update");
     for pod in workload.names() {
         if workload.opted_in {
@@ -119,7 +119,7 @@ async fn in_place_update(workload: &Workload, image: &str) -> Result<()> {
     Ok(())
 }
 
-async fn scale_in(workload: &Workload) -> Result<()> {
+async fn scale_in(workload: &DemoWorkload) -> Result<()> {
     let before: BTreeSet<String> = workload.names().into_iter().collect();
     patch_deployment(workload, &json!({"spec": {"replicas": FEWER}})).await?;
     let pods = workload.until_in_service(FEWER).await?;
@@ -127,7 +127,7 @@ async fn scale_in(workload: &Workload) -> Result<()> {
     Ok(())
 }
 
-async fn patch_deployment(workload: &Workload, patch: &serde_json::Value) -> Result<()> {
+async fn patch_deployment(workload: &DemoWorkload, patch: &serde_json::Value) -> Result<()> {
     let patched = workload.deployments().patch(NAME, &PatchParams::default(), &Patch::Strategic(patch)).await;
     patched.map(drop).with_context(|| format!("patch the Deployment {}/{NAME}", workload.namespace))
 }

@@ -1,76 +1,48 @@
-//! What came out.
+//! The results of the demo.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use demo_client::{Connections, Failure, LoadReport};
+use demo_client::{Connections, LoadReport, RequestFailure};
 use serde::Serialize;
 
-use super::act::Act;
+use super::{act::Act, server::DemoServer};
 
-/// What the demo's server does on SIGTERM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Server {
-    /// It ends at once.
-    ExitsAtOnce,
-    /// It finishes the requests in flight and closes each connection after its answer.
-    Graceful,
-}
-
-impl Server {
-    /// The demo server's name for it.
-    pub(super) const fn mode(self) -> &'static str {
-        match self {
-            Server::ExitsAtOnce => "immediate",
-            Server::Graceful => "graceful",
-        }
-    }
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Server::ExitsAtOnce => "exits at once",
-            Server::Graceful => "graceful",
-        })
-    }
-}
-
-/// What clients of one kind saw of one act.
+/// The result of one act for one kind of connection.
 #[derive(Clone, Debug, Serialize)]
-pub struct Entry {
-    /// What was done.
+pub struct DemoEntry {
+    /// The act.
     pub act: Act,
-    /// Whether the pods had opted in to Podward.
+    /// True if the pods had opted in to Podward.
     pub podward: bool,
-    /// Which time it was, from 1.
+    /// The number of the run, from 1.
     pub run: usize,
-    /// What the server does on SIGTERM.
-    pub server: Server,
+    /// The behaviour of the server on SIGTERM.
+    pub server: DemoServer,
     /// How the clients use connections.
     pub connections: Connections,
-    /// Requests that they sent, from a second before the act until two seconds after it.
+    /// The number of requests, from a second before the act until two seconds after it.
     pub requests: u64,
-    /// Requests that got no good answer.
+    /// The number of requests without a good response.
     pub failed: u64,
-    /// How many failed for which reason.
+    /// The number of failed requests by reason.
     pub reasons: BTreeMap<String, u64>,
-    /// The first of them, one by one.
-    pub failures: Vec<Failure>,
-    /// How many failed in which second of the load.
+    /// The first failed requests.
+    pub failures: Vec<RequestFailure>,
+    /// The number of failed requests by second of the load.
     pub failed_by_second: BTreeMap<usize, u64>,
-    /// Requests that were sent again on a fresh connection, since a used one ended before the first byte of the answer.
+    /// The number of requests that were sent again on a new connection, because a reused one closed before the first
+    /// byte of the response.
     pub sent_again: u64,
-    /// The longest time without a good answer, in milliseconds.
+    /// The longest time without a good response, in milliseconds.
     pub longest_pause_ms: f64,
-    /// How long the act took, in seconds.
+    /// The duration of the act, in seconds.
     pub seconds: f64,
 }
 
-impl Entry {
+impl DemoEntry {
     pub(super) fn of(
         (act, podward, run): (Act, bool, usize),
-        server: Server,
+        server: DemoServer,
         seconds: f64,
         load: LoadReport,
     ) -> Self {

@@ -1,7 +1,7 @@
 //! Evicts pods as `kubectl drain` does.
 //!
-//! `kubectl drain` itself would not do here: it forbids the node new pods first, and the demo has one node, so the pods that are to
-//! take over would have no place.
+//! The demo cannot use `kubectl drain` itself: it cordons the node first, and the demo has one node, so that there
+//! would be no node for the replacement pods.
 
 use std::time::Duration;
 
@@ -9,16 +9,17 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{api::EvictParams, runtime::wait::await_condition};
 
-use super::workload::{NAME, REPLICAS, Workload};
+use super::workload::{DemoWorkload, NAME, REPLICAS};
 use crate::feed::PodFeed;
 
-/// How long `kubectl drain` waits after a 429.
+/// The time that `kubectl drain` waits after a 429.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Evicts all pods, one after the other, each when the one before it has been replaced.
-pub(super) async fn drain(workload: &Workload) -> Result<()> {
+/// Evicts all pods one after the other. Each eviction waits until the pod before it is replaced.
+pub(super) async fn drain(workload: &DemoWorkload) -> Result<()> {
     for pod in workload.names() {
-        // The budget's numbers follow the pods a little later; without this wait the first try would often come too early.
+        // The status of the budget follows the pods with a delay. Without this wait, the first eviction is often too
+        // early.
         let allows = |budget: Option<&PodDisruptionBudget>| {
             let status = budget.and_then(|budget| budget.status.as_ref());
             status.is_some_and(|status| status.disruptions_allowed > 0)
@@ -30,7 +31,7 @@ pub(super) async fn drain(workload: &Workload) -> Result<()> {
     Ok(())
 }
 
-/// Evicts the pod, again and again while the answer is 429, until it is gone.
+/// Evicts the pod until it is gone, and tries again while the response is 429.
 async fn evict(feed: &PodFeed, pod: &str) -> Result<()> {
     let gone = feed.until_pods("the evicted pod is gone", |pods| {
         pods.iter().all(|other| other.metadata.name.as_deref() != Some(pod))

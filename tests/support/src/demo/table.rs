@@ -1,11 +1,11 @@
-//! The entries for people.
+//! Prints the results of the demo.
 
 use std::fmt::Write as _;
 
-use super::{act::Act, entry::Entry};
+use super::{act::Act, entry::DemoEntry};
 
-/// A row an entry, and what they come to.
-pub(super) fn render(entries: &[Entry]) -> String {
+/// Returns a table with one row for each result.
+pub(super) fn render(entries: &[DemoEntry]) -> String {
     let mut text = format!(
         "{:<15}  {:<7}  {:<13}  {:<11}  {:>8}  {:>6}  {:>16}  {:>8}\n",
         "act", "podward", "server", "connections", "requests", "failed", "longest pause ms", "seconds"
@@ -45,7 +45,7 @@ pub(super) fn render(entries: &[Entry]) -> String {
     text
 }
 
-fn reasons(entry: &Entry) -> String {
+fn reasons(entry: &DemoEntry) -> String {
     let reasons: Vec<String> =
         entry.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if reasons.is_empty() { String::new() } else { format!("  ({})", reasons.join(", ")) }

@@ -1,4 +1,4 @@
-//! The Deployment of an act, its Service and its disruption budget, in a namespace of their own.
+//! The Deployment of an act, with its Service and disruption budget, in a namespace of its own.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,41 +19,41 @@ use kube::{
 use podward_core::keys;
 use serde_json::{Value, json};
 
-use super::entry::Server;
+use super::server::DemoServer;
 use crate::{feed::PodFeed, pods};
 
 pub(super) const NAME: &str = "web";
 pub(super) const SELECTOR: &str = "app=web";
-/// How many pods it has.
+/// The number of pods.
 pub const REPLICAS: usize = 4;
-/// How long an act may take, or a step of it.
+/// The time that an act, or a step of it, may take.
 pub(super) const LONGEST: Duration = Duration::from_secs(180);
 const FIELD_MANAGER: &str = "podward-demo";
 const PORT: u16 = 80;
 
-/// What an act is played on.
+/// The Deployment of an act.
 #[derive(Debug)]
-pub struct Workload {
+pub struct DemoWorkload {
     /// Its namespace.
     pub namespace: String,
-    /// What its pods run.
+    /// The image of its pods.
     pub image: String,
-    /// What they do on SIGTERM.
-    pub server: Server,
-    /// Whether Podward looks after them.
+    /// The behaviour of its pods on SIGTERM.
+    pub server: DemoServer,
+    /// True if its pods are opted in to Podward.
     pub opted_in: bool,
-    /// The Deployment's `strategy`; that of Kubernetes by default.
+    /// The `strategy` of the Deployment. The default is that of Kubernetes.
     pub strategy: Option<Value>,
-    /// Eyes on its pods.
+    /// The watch on its pods.
     pub feed: PodFeed,
 }
 
-impl Workload {
+impl DemoWorkload {
     pub(super) fn client(&self) -> Client {
         self.feed.client()
     }
 
-    /// Deployments of its namespace.
+    /// Returns the API of Deployments in its namespace.
     #[must_use]
     pub fn deployments(&self) -> Api<Deployment> {
         Api::namespaced(self.client(), &self.namespace)
@@ -63,10 +63,10 @@ impl Workload {
         Api::namespaced(self.client(), &self.namespace)
     }
 
-    /// Makes everything, waits until all pods are in service, and tells where the Service is.
+    /// Creates everything, waits until all pods are available, and returns the address of the Service.
     ///
     /// # Errors
-    /// When the API server refuses, or a pod doesn't come into service.
+    /// Fails if the API server rejects an object, or a pod does not become available.
     pub async fn create(&self) -> Result<SocketAddr> {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
@@ -103,8 +103,8 @@ impl Workload {
         if let Some(variables) = spec["containers"][0]["env"].as_array_mut() {
             variables.push(json!({"name": "SHUTDOWN", "value": self.server.mode()}));
         }
-        // Without a request the kernel gives a pod next to nothing while the machine is busy: it would be seen losing requests that
-        // nobody has taken from it.
+        // Without a request, a pod gets almost no CPU time while the machine is busy, and loses requests for that
+        // reason.
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
         json!({
             "apiVersion": "apps/v1",
@@ -119,27 +119,27 @@ impl Workload {
         })
     }
 
-    /// Whether the pod gets traffic, as far as it is for Kubernetes and Podward to say.
+    /// Returns whether the pod gets traffic, by the state that Kubernetes and Podward store.
     pub(super) fn serves(&self, pod: &Pod) -> bool {
         let is_available = !self.opted_in || pods::is_available(pod);
         is_available && pods::is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
     }
 
-    /// Waits until there are `count` pods and all are in service.
+    /// Waits until there are `count` pods and all are available.
     ///
     /// # Errors
-    /// When that takes too long.
+    /// Fails if that takes too long.
     pub async fn until_in_service(&self, count: usize) -> Result<Vec<Arc<Pod>>> {
         let all = |pods: &[&Pod]| pods.len() == count && pods.iter().all(|pod| self.serves(pod));
         self.feed.until_pods_within(LONGEST, &format!("{count} pods are in service"), all).await
     }
 
-    /// The names of the pods that are there.
+    /// Returns the names of the existing pods.
     pub(super) fn names(&self) -> Vec<String> {
         self.feed.all().iter().map(|pod| pod.name_any()).collect()
     }
 
-    /// Takes everything away and waits until the pods are gone.
+    /// Removes everything and waits until the pods are gone.
     pub(super) async fn remove(&self) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client());
         let removed = namespaces.delete(&self.namespace, &DeleteParams::default()).await;

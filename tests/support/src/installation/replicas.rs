@@ -1,4 +1,5 @@
-//! Podward's pods one by one, to be ended, frozen and started again by tests, in the words in which those do it to processes.
+//! Stops, freezes and starts the pods of an installation one by one. The methods are those of services that run as
+//! processes.
 
 mod fleet;
 
@@ -11,18 +12,18 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::{WatchStreamExt, watcher};
 use nix::sys::signal::Signal;
 
-use self::fleet::{Fleet, Known};
+use self::fleet::{KnownPod, ReplicaFleet};
 use super::Installation;
 use crate::{
-    Kind, ask, memory,
+    ServiceKind, ask, memory,
     podward::lease_holder,
     wait::{WAIT, within},
 };
 
-/// Probes and metrics.
+/// The port of probes and metrics.
 const ADMIN_PORT: u16 = 8080;
 
-/// The pods of an installation that nobody changes but by this.
+/// The pods of an installation. Nothing else may change them.
 #[derive(Debug)]
 pub struct Replicas {
     installation: Installation,
@@ -30,48 +31,48 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// The pods that an installation has now.
+    /// Returns the current pods of an installation.
     ///
     /// # Errors
-    /// When they can't be listed.
+    /// Fails if they cannot be listed.
     pub async fn of(installation: Installation) -> Result<Self> {
         let mut all = Vec::new();
-        for kind in Kind::ALL {
-            let fleet = Arc::new(Fleet::of(&installation, kind).await?);
+        for kind in ServiceKind::ALL {
+            let fleet = Arc::new(ReplicaFleet::of(&installation, kind).await?);
             all.extend((0..fleet.size()).map(|number| Arc::new(Replica { fleet: fleet.clone(), number })));
         }
         Ok(Self { installation, all })
     }
 
-    /// Whose pods they are.
+    /// Returns the installation.
     #[must_use]
     pub fn installation(&self) -> &Installation {
         &self.installation
     }
 
-    /// Those of a service.
+    /// Returns the replicas of a service.
     #[must_use]
-    pub fn of_kind(&self, kind: Kind) -> Vec<Arc<Replica>> {
+    pub fn of_kind(&self, kind: ServiceKind) -> Vec<Arc<Replica>> {
         self.all.iter().filter(|replica| replica.kind() == kind).cloned().collect()
     }
 
-    /// The controller that holds the Lease, if one does.
+    /// Returns the controller that holds the Lease, if one does.
     ///
     /// # Errors
-    /// When the Lease can't be read.
+    /// Fails if the Lease cannot be read.
     pub async fn leader(&self) -> Result<Option<Arc<Replica>>> {
         let holder = lease_holder(self.installation.cluster.client()).await?;
-        // A process goes by the name of its pod, and something that tells it from others that the pod had.
+        // The identity of a process is the name of its pod and a unique suffix.
         let Some((pod, _)) = holder.rsplit_once('_') else { return Ok(None) };
-        let mut controllers = self.of_kind(Kind::LifecycleController).into_iter();
+        let mut controllers = self.of_kind(ServiceKind::LifecycleController).into_iter();
         Ok(controllers.find(|replica| replica.pod().is_ok_and(|known| known.name == pod)))
     }
 }
 
-/// One of as many pods as a service has. When it was ended and started again it has another pod, at another address.
+/// One replica of a service. After a stop and a start it has another pod, at another address.
 #[derive(Debug)]
 pub struct Replica {
-    fleet: Arc<Fleet>,
+    fleet: Arc<ReplicaFleet>,
     number: usize,
 }
 
@@ -82,25 +83,25 @@ impl fmt::Display for Replica {
 }
 
 impl Replica {
-    /// What it is.
+    /// Returns the kind of the service.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ServiceKind {
         self.fleet.kind
     }
 
-    /// Where it serves what it is there for: admission reviews, or gRPC.
+    /// Returns the address of its own API: admission reviews, or gRPC.
     ///
     /// # Errors
-    /// When it has no pod.
+    /// Fails if it has no pod.
     pub fn serves_at(&self) -> Result<SocketAddr> {
-        let port = if self.kind() == Kind::LifecycleController { 9444 } else { 9443 };
+        let port = if self.kind() == ServiceKind::LifecycleController { 9444 } else { 9443 };
         Ok(SocketAddr::new(self.pod()?.address, port))
     }
 
-    /// Gives it a pod, unless it has one, and waits until that is ready.
+    /// Starts a pod, unless it has one, and waits until it is ready.
     ///
     /// # Errors
-    /// When that takes too long.
+    /// Fails if that takes too long.
     pub async fn start(&self) -> Result<()> {
         let _one_at_a_time = self.fleet.changing.lock().await;
         if self.pod().is_err() {
@@ -109,10 +110,11 @@ impl Replica {
         Ok(())
     }
 
-    /// Takes its pod away, as a scale-in does, and waits until it is gone; gives when it was told to go. Nothing if it has none.
+    /// Deletes its pod, as a scale-in does, and waits until it is gone. Returns the time of the deletion. Does
+    /// nothing if it has no pod.
     ///
     /// # Errors
-    /// When its process doesn't end well.
+    /// Fails if its process ends with a failure.
     pub async fn stop(&self) -> Result<Instant> {
         let _one_at_a_time = self.fleet.changing.lock().await;
         let Some(pod) = self.fleet.forget(self.number) else { return Ok(Instant::now()) };
@@ -127,43 +129,44 @@ impl Replica {
             anyhow::bail!("the watch of a pod has ended")
         };
         let gone = within(WAIT, || format!("pod {} to be gone", pod.name), gone);
-        let told = async { self.fleet.let_go(&pod.name).await.map(|()| Instant::now()) };
+        let told = async { self.fleet.remove_pod(&pod.name).await.map(|()| Instant::now()) };
         let (last, told) = tokio::try_join!(gone, told)?;
         let code = exit_code(&last).with_context(|| format!("pod {} doesn't tell how it ended", pod.name))?;
         ensure!(code == 0, "{self} (pod {}) ended with exit code {code}", pod.name);
         Ok(told)
     }
 
-    /// SIGKILL, and no process takes its place: the pod goes, without being told to. Nothing if it has none.
+    /// Kills its process with SIGKILL. The pod is deleted and no process replaces it. Does nothing if it has no pod.
     ///
     /// # Errors
-    /// When it can't be killed.
+    /// Fails if it cannot be killed.
     pub async fn kill(&self) -> Result<()> {
         let _one_at_a_time = self.fleet.changing.lock().await;
         let Some(pod) = self.fleet.forget(self.number) else { return Ok(()) };
         let killed = async {
             let container = self.fleet.container(&pod).await?;
-            // What is frozen hears no SIGTERM.
+            // A frozen process does not handle SIGTERM.
             self.fleet.signal(&container, Signal::SIGSTOP).await?;
-            self.fleet.until_the_first_to_go(&pod.name).await?;
-            self.fleet.let_go(&pod.name).await?;
+            self.fleet.until_first_to_be_deleted(&pod.name).await?;
+            self.fleet.remove_pod(&pod.name).await?;
             self.fleet.signal(&container, Signal::SIGKILL).await
         };
         killed.await.with_context(|| format!("kill {self} (pod {})", pod.name))
     }
 
-    /// SIGSTOP: it runs on, and does nothing, not even end connections; until its liveness probe has failed for a minute.
+    /// Sends SIGSTOP: the process exists but does nothing, and does not close connections. The kubelet restarts it
+    /// when its liveness probe has failed for a minute.
     ///
     /// # Errors
-    /// When it has no pod.
+    /// Fails if it has no pod.
     pub async fn freeze(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP).await
     }
 
-    /// SIGCONT: it goes on where it was.
+    /// Sends SIGCONT: the process continues.
     ///
     /// # Errors
-    /// When it has no pod.
+    /// Fails if it has no pod.
     pub async fn thaw(&self) -> Result<()> {
         self.signal(Signal::SIGCONT).await
     }
@@ -173,21 +176,22 @@ impl Replica {
         self.fleet.signal(&container, signal).await
     }
 
-    /// Whether it has a pod in which the process runs that was started there; of one that has none, whether somebody gave it one.
+    /// Returns whether its process runs since the pod started. For a replica without a pod, returns whether an
+    /// unexpected pod is ready.
     ///
     /// # Errors
-    /// When that can't be read.
+    /// Fails if the pods cannot be read.
     pub async fn is_running(&self) -> Result<bool> {
         match self.pod() {
             Ok(known) => self.fleet.runs(&known).await,
-            Err(_) => self.fleet.has_strangers().await,
+            Err(_) => self.fleet.has_other_pods().await,
         }
     }
 
-    /// Its metrics, as it tells them.
+    /// Returns its metrics.
     ///
     /// # Errors
-    /// When it doesn't answer.
+    /// Fails if it does not respond.
     pub async fn metrics(&self) -> Result<String> {
         let at = SocketAddr::new(self.pod()?.address, ADMIN_PORT);
         let ask = async { ask::get(&self.fleet.installation.cluster, at, "/metrics").await };
@@ -196,21 +200,21 @@ impl Replica {
         Ok(body)
     }
 
-    /// Its resident memory, in bytes.
+    /// Returns its resident memory, in bytes.
     ///
     /// # Errors
-    /// When it has no pod.
+    /// Fails if it has no pod.
     pub async fn memory(&self) -> Result<u64> {
         let container = self.fleet.container(&self.pod()?).await?;
         memory::of_container(&container).with_context(|| format!("look at the memory of {self}"))
     }
 
-    fn pod(&self) -> Result<Known> {
+    fn pod(&self) -> Result<KnownPod> {
         self.fleet.known(self.number).with_context(|| format!("{self} has no pod"))
     }
 }
 
-/// With what the process of a pod ended.
+/// Returns the exit code of the pod's process.
 fn exit_code(pod: &Pod) -> Option<i32> {
     let status = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
     Some(status.state.as_ref()?.terminated.as_ref()?.exit_code)

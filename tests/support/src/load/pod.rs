@@ -1,4 +1,4 @@
-//! The load client as a pod, asked through the API server.
+//! The load client as a pod. Requests to it go through the API server.
 
 use anyhow::{Context, Result};
 use hyper::Request;
@@ -9,9 +9,9 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::DemoImages;
+use podward_images::DemoImages;
 
-/// Neither opted in nor in the way of anything.
+/// The namespace of the pod. It is not opted in.
 const NAMESPACE: &str = "default";
 const PORT: u16 = 8090;
 
@@ -37,7 +37,7 @@ impl ClientPod {
                     "imagePullPolicy": "IfNotPresent",
                     "command": [DemoImages::CLIENT],
                     "args": args,
-                    // Its pauses are to be the Service's, not its own.
+                    // Its CPU request prevents pauses of the client, which would count as pauses of the Service.
                     "resources": {"requests": {"cpu": "200m"}},
                 }],
             },
@@ -49,7 +49,7 @@ impl ClientPod {
         Ok(Self { api, name })
     }
 
-    /// What the control port answers to `path`.
+    /// Returns the response of the control port to `path`.
     pub(super) async fn ask(&self, path: &str) -> Result<String> {
         let url = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:{PORT}/proxy{path}", self.name);
         let request = Request::get(&url).body(Vec::new()).context("describe a request")?;

@@ -7,11 +7,11 @@ use super::Operator;
 use crate::pods;
 
 impl Operator {
-    /// One whole operation: announce it, wait for the permission, change the image, wait until it runs, finish, and wait until
-    /// the pod is in service again.
+    /// Performs a whole operation: announces it, waits for the permission, changes the image, waits until it runs,
+    /// finishes, and waits until the pod is available again.
     ///
     /// # Errors
-    /// When any of it fails or takes too long.
+    /// Fails if a step fails or takes too long.
     pub async fn update(&self, pod: &str, image: &str) -> Result<()> {
         self.begin(pod).await?;
         let before = self.await_operate(pod).await?;
@@ -21,10 +21,10 @@ impl Operator {
         self.await_end(pod).await
     }
 
-    /// Waits until nothing of this operation is left and the pod is in service.
+    /// Waits until no label of this operation is left and the pod is available.
     ///
     /// # Errors
-    /// When that doesn't happen in time.
+    /// Fails if that does not happen in time.
     pub async fn await_end(&self, pod: &str) -> Result<()> {
         use podward_core::keys::Stage;
         let over =
@@ -33,10 +33,10 @@ impl Operator {
         self.feed.until(pod, &what, over).await.map(drop)
     }
 
-    /// [`update`](Self::update) of all `pods`, at most `max_concurrent` at a time, in their order.
+    /// [`update`](Self::update)s all `pods` in their order, at most `max_concurrent` at a time.
     ///
     /// # Errors
-    /// The first error; the rest is not begun.
+    /// Returns the first error. The remaining updates do not begin.
     pub async fn update_all(&self, pods: &[String], image: &str, max_concurrent: usize) -> Result<()> {
         let updates = stream::iter(pods.to_vec()).map(|pod| async move { self.update(&pod, image).await });
         updates.buffer_unordered(max_concurrent).try_collect::<Vec<()>>().await.map(drop)

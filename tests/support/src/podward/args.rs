@@ -1,4 +1,4 @@
-//! What each service is told when it starts.
+//! The arguments of the services.
 
 use std::{
     net::SocketAddr,
@@ -7,30 +7,34 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Kind, NAMESPACE, Options, identity};
+use super::{
+    identity,
+    kind::ServiceKind,
+    options::{NAMESPACE, PodwardOptions},
+};
 use crate::{cluster::Cluster, private_file};
 
-/// Where a service listens, and where it finds the lifecycle-controller.
+/// The addresses on which a service listens, and those of the lifecycle-controllers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addresses<'a> {
-    /// Probes and metrics.
+pub(super) struct ServiceAddresses<'a> {
+    /// The address of probes and metrics.
     pub(super) admin: SocketAddr,
-    /// What it is there for.
+    /// The address of the service's own API.
     pub(super) serves: SocketAddr,
-    /// gRPC of the lifecycle-controllers.
+    /// The gRPC addresses of the lifecycle-controllers.
     pub(super) controllers: &'a [SocketAddr],
 }
 
-/// The arguments of the service `name`, with the files that they name.
+/// Returns the arguments of the service `name`, and writes the files that they name.
 pub(super) async fn of(
     cluster: &Cluster,
-    options: &Options,
-    kind: Kind,
+    options: &PodwardOptions,
+    kind: ServiceKind,
     name: &str,
-    at: Addresses<'_>,
+    at: ServiceAddresses<'_>,
 ) -> Result<Vec<String>> {
-    let Addresses { admin, serves, controllers } = at;
-    let mut args = Args::default();
+    let ServiceAddresses { admin, serves, controllers } = at;
+    let mut args = ServiceArgs::default();
     args.add("--admin-bind", admin).add("--log", &options.log);
     let (cert, key) = certificate(cluster, kind, name, serves)?;
     args.file("--tls-cert", &cert).file("--tls-key", &key);
@@ -41,7 +45,7 @@ pub(super) async fn of(
     let controllers: Vec<String> = controllers.iter().map(|address| format!("https://{address}")).collect();
     let controllers = controllers.join(",");
     match kind {
-        Kind::MutatingWebhook | Kind::ValidatingWebhook => {
+        ServiceKind::MutatingWebhook | ServiceKind::ValidatingWebhook => {
             args.add("--bind", serves);
             if options.strict {
                 args.flag("--strict");
@@ -50,14 +54,14 @@ pub(super) async fn of(
                 args.add("--trusted-writer", user);
             }
         }
-        Kind::LifecycleController => {
+        ServiceKind::LifecycleController => {
             args.add("--lease-namespace", NAMESPACE).add("--lease-duration", options.lease_seconds);
             args.add("--grpc-bind", serves).add("--advertise", serves);
             args.file("--relay-ca", &ca).file("--client-ca", &ca);
             args.file("--token-file", &account.token).file("--hook-token-file", &account.token);
             args.add("--node-unreachable-limit", options.node_unreachable_seconds);
         }
-        Kind::TrafficController => {
+        ServiceKind::TrafficController => {
             args.add("--bind", serves).add("--advertise-url", format!("https://{serves}"));
             args.file("--advertise-ca", &ca);
             args.add("--controller-url", &controllers).file("--controller-ca", &ca);
@@ -67,7 +71,7 @@ pub(super) async fn of(
             }
         }
     }
-    if kind == Kind::ValidatingWebhook {
+    if kind == ServiceKind::ValidatingWebhook {
         args.add("--controller-url", &controllers).file("--controller-ca", &ca);
         args.file("--token-file", &account.token);
         args.add("--hold", options.hold);
@@ -78,13 +82,19 @@ pub(super) async fn of(
     Ok(args.0)
 }
 
-/// The services of a bed share the network of its node, and so reach what listens on its loopback.
+/// Returns whether services reach kube-proxy. Services of a test cluster share the network of its node, and so reach
+/// its loopback address.
 pub(super) fn has_kube_proxy(cluster: &Cluster) -> bool {
-    cluster.bed().is_some_and(|bed| bed.shape() == podward_testbed::Shape::Node)
+    cluster.test_cluster().is_some_and(|test_cluster| test_cluster.shape() == podward_testbed::Shape::Node)
 }
 
-/// A certificate for the address at which the service is reached, for loopback and for the name of its Service.
-fn certificate(cluster: &Cluster, kind: Kind, name: &str, at: SocketAddr) -> Result<(PathBuf, PathBuf)> {
+/// Returns a certificate for the address of the service, for loopback and for the name of its Service.
+fn certificate(
+    cluster: &Cluster,
+    kind: ServiceKind,
+    name: &str,
+    at: SocketAddr,
+) -> Result<(PathBuf, PathBuf)> {
     let (cert, key) = (cluster.dir().join(format!("{name}.crt")), cluster.dir().join(format!("{name}.key")));
     let address = at.ip().to_string();
     let pem = cluster.server_certificate(&[&address, "127.0.0.1", "localhost", kind.as_str()])?;
@@ -94,9 +104,9 @@ fn certificate(cluster: &Cluster, kind: Kind, name: &str, at: SocketAddr) -> Res
 }
 
 #[derive(Default)]
-struct Args(Vec<String>);
+struct ServiceArgs(Vec<String>);
 
-impl Args {
+impl ServiceArgs {
     fn flag(&mut self, name: &str) -> &mut Self {
         self.0.push(name.to_owned());
         self

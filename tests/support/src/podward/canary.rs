@@ -1,4 +1,5 @@
-//! Pods that are never made, to see whether the API server asks the webhooks: it learns of their configurations in its own time.
+//! Dry-run requests that show whether the API server calls the webhooks. The API server loads their configurations
+//! with a delay.
 
 use std::time::Duration;
 
@@ -13,18 +14,18 @@ use crate::pods;
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// Asks by dry runs.
-pub(crate) struct Canary {
+/// Sends dry-run requests.
+pub(crate) struct WebhookCanary {
     api: Api<Pod>,
 }
 
-impl Canary {
+impl WebhookCanary {
     pub(crate) fn new(client: Client) -> Self {
         Self { api: Api::namespaced(client, "default") }
     }
 
-    /// Waits until both webhooks are asked.
-    pub(crate) async fn until_asked(&self, deadline: Duration) -> Result<()> {
+    /// Waits until the API server calls both webhooks.
+    pub(crate) async fn until_called(&self, deadline: Duration) -> Result<()> {
         let end = Instant::now() + deadline;
         loop {
             let seen = match self.mutating().await {
@@ -42,14 +43,14 @@ impl Canary {
         }
     }
 
-    /// A pod that opts in comes back with the gate.
+    /// Checks that a pod that opts in gets the gate.
     async fn mutating(&self) -> Result<(), String> {
         let made = self.create(json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE})).await;
         let pod = made.map_err(|error| error.to_string())?;
         if pods::has_gate(&pod) { Ok(()) } else { Err("a new pod gets no readiness gate".to_owned()) }
     }
 
-    /// A pod with a malformed label is denied.
+    /// Checks that a pod with a malformed label is denied.
     async fn validating(&self) -> Result<(), String> {
         let malformed = "operating.podopslifecycle.kusionstack.io";
         match self.create(json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE, malformed: "1"})).await {

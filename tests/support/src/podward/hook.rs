@@ -1,4 +1,4 @@
-//! Hooks, as they are seen from outside.
+//! Waits for hooks.
 
 use anyhow::{Context, Result};
 use kube::{
@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::wait::{WAIT, within};
 
-/// Waits until the hook `name` is registered and was reached: pods that are made from then on know it from the start.
+/// Waits until the hook `name` is registered and was reached. Pods that are created afterwards expect it from the
+/// start.
 pub(crate) async fn until_reachable(client: &Client, name: &str) -> Result<()> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("podward.io", "v1alpha1", "LifecycleHook"));
     let hooks: Api<DynamicObject> = Api::all_with(client.clone(), &resource);

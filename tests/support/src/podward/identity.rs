@@ -1,4 +1,4 @@
-//! Tokens of service accounts, and kubeconfigs that carry them, so that a service has the rights that its manifests give it.
+//! Tokens of service accounts, and kubeconfigs with them, so that a service has the rights of its manifests.
 
 use std::path::PathBuf;
 
@@ -10,24 +10,24 @@ use k8s_openapi::api::{
 use kube::{Api, api::PostParams};
 use serde_json::json;
 
-use super::NAMESPACE;
+use super::options::NAMESPACE;
 use crate::cluster::Cluster;
 
-/// How long a token is good for: longer than any test or demo, shorter than one would forget it.
+/// The lifetime of a token, in seconds. It is longer than any test or demo.
 const SECONDS: i64 = 24 * 3600;
 
-/// How a service proves who it is.
+/// The identity of a service.
 #[derive(Debug)]
-pub(super) struct Account {
-    /// The token alone, as the kubelet would mount it.
+pub(super) struct ServiceIdentity {
+    /// The file with the token, as the kubelet mounts it.
     pub(super) token: PathBuf,
-    /// A kubeconfig that names the file of the token.
+    /// A kubeconfig that refers to the file with the token.
     pub(super) kubeconfig: PathBuf,
 }
 
-/// Gets a token of the service account `name` and writes both files. Every service that is started gets a new token; those that
-/// share the account read it from the same file, as it was rotated.
-pub(super) async fn of(cluster: &Cluster, name: &str) -> Result<Account> {
+/// Requests a token of the service account `name` and writes both files. Every start of a service requests a new
+/// token. Services that share the account read it from the same file, as after a rotation.
+pub(super) async fn of(cluster: &Cluster, name: &str) -> Result<ServiceIdentity> {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), NAMESPACE);
     let spec = TokenRequestSpec { expiration_seconds: Some(SECONDS), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
@@ -35,7 +35,7 @@ pub(super) async fn of(cluster: &Cluster, name: &str) -> Result<Account> {
     let answer = answer.with_context(|| format!("get a token of the service account {NAMESPACE}/{name}"))?;
     let token =
         answer.status.with_context(|| format!("no token of the service account {NAMESPACE}/{name}"))?.token;
-    let account = Account {
+    let account = ServiceIdentity {
         token: cluster.dir().join(format!("{name}.token")),
         kubeconfig: cluster.dir().join(format!("{name}.kubeconfig")),
     };

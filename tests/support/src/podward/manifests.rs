@@ -1,4 +1,4 @@
-//! The manifests in `deploy`, applied with what differs when services run as processes.
+//! Applies the manifests in `deploy`, changed for services that run as processes.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -10,25 +10,25 @@ use kube::{
     core::GroupVersionKind,
     runtime::wait::{await_condition, conditions},
 };
-use podward_testbed::workspace_dir;
+use podward_images::workspace_dir;
 use serde_json::{Value, json};
 
-use super::Kind;
+use super::kind::ServiceKind;
 use crate::wait::{WAIT, within};
 
 const FIELD_MANAGER: &str = "podward-support";
-/// Where the manifests are: every file counts.
+/// The folders of the manifests. All files in them are applied.
 const FOLDERS: [&str; 2] = ["deploy/crds", "deploy/podward"];
 const CRD: &str = "CustomResourceDefinition";
 
-/// All objects, in the order in which they are to be made.
+/// All objects, in the order of their creation.
 #[derive(Debug)]
-pub(super) struct Manifests {
+pub(super) struct PodwardManifests {
     objects: Vec<Value>,
     webhooks: Vec<Value>,
 }
 
-impl Manifests {
+impl PodwardManifests {
     pub(super) fn read() -> Result<Self> {
         let mut objects = Vec::new();
         for file in FOLDERS.iter().map(|folder| files(folder)).collect::<Result<Vec<_>>>()?.iter().flatten() {
@@ -39,13 +39,13 @@ impl Manifests {
         objects.retain(Value::is_object);
         let is_webhook = |object: &Value| kind_of(object).ends_with("WebhookConfiguration");
         let (webhooks, mut objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(is_webhook);
-        // What others live in or refer to comes first.
+        // Namespaces and definitions come first, because other objects need them.
         objects.sort_by_key(|object| match kind_of(object) {
             "Namespace" => 0,
             CRD | "ServiceAccount" => 1,
             _ => 2,
         });
-        // The services run as processes here: no workloads, and nothing that leads to them.
+        // The services run as processes, so that workloads and Services are left out.
         objects.retain(|object| {
             let leads_to_pods = matches!(kind_of(object), "Deployment" | "Service" | "PodDisruptionBudget");
             !leads_to_pods && kind_of(object) != "Kustomization"
@@ -53,7 +53,8 @@ impl Manifests {
         Ok(Self { objects, webhooks })
     }
 
-    /// Makes everything but the webhook configurations. What the services need of it is served when this returns.
+    /// Creates everything except the webhook configurations, and waits until the API server serves the custom
+    /// resources.
     pub(super) async fn install(&self, client: &Client) -> Result<()> {
         for object in &self.objects {
             apply(client, object).await?;
@@ -75,7 +76,7 @@ impl Manifests {
     pub(super) async fn register_webhooks(
         &self,
         client: &Client,
-        at: &[(Kind, SocketAddr)],
+        at: &[(ServiceKind, SocketAddr)],
         ca: &str,
     ) -> Result<()> {
         for configuration in &self.webhooks {
@@ -93,7 +94,7 @@ impl Manifests {
     }
 }
 
-/// The manifests of `folder`, by name.
+/// Returns the manifests of `folder`, sorted by name.
 fn files(folder: &str) -> Result<Vec<PathBuf>> {
     let dir = workspace_dir().join(folder);
     let entries = std::fs::read_dir(&dir).with_context(|| format!("list {}", dir.display()))?;
@@ -118,7 +119,7 @@ fn kind_of(object: &Value) -> &str {
     object["kind"].as_str().unwrap_or_default()
 }
 
-fn with_addresses(mut configuration: Value, at: &[(Kind, SocketAddr)], ca: &str) -> Result<Value> {
+fn with_addresses(mut configuration: Value, at: &[(ServiceKind, SocketAddr)], ca: &str) -> Result<Value> {
     let webhooks =
         configuration["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
     for webhook in webhooks {
@@ -177,7 +178,7 @@ mod tests {
         let configuration = json!({"webhooks": [
             {"name": "pods", "clientConfig": {"service": {"name": "mutating-webhook", "path": "/mutate"}}},
         ]});
-        let at = [(Kind::MutatingWebhook, "10.0.0.1:9443".parse().unwrap())];
+        let at = [(ServiceKind::MutatingWebhook, "10.0.0.1:9443".parse().unwrap())];
         let ready = with_addresses(configuration.clone(), &at, "ca").unwrap();
         assert_eq!(
             ready["webhooks"][0]["clientConfig"],

@@ -1,7 +1,6 @@
-//! One service: a process that can be ended and started again at the same address.
+//! One service: a process that can be stopped and started again at the same address.
 
 use std::{
-    fmt,
     net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
@@ -12,9 +11,12 @@ use hyper::StatusCode;
 use nix::sys::signal::Signal;
 use tokio::{sync::Mutex, time::Instant};
 
+use podward_images::BuiltPrograms;
+
 use super::{
-    Podward,
-    args::{self, Addresses},
+    args::{self, ServiceAddresses},
+    kind::ServiceKind,
+    options::PodwardOptions,
 };
 use crate::{
     ask,
@@ -23,50 +25,14 @@ use crate::{
     wait::{WAIT, within},
 };
 
-/// How often a service is asked whether it is ready.
+/// The interval at which readiness is queried.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Podward's services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `mutating-webhook`.
-    MutatingWebhook,
-    /// `validating-webhook`.
-    ValidatingWebhook,
-    /// `lifecycle-controller`.
-    LifecycleController,
-    /// `traffic-controller`.
-    TrafficController,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 4] =
-        [Kind::MutatingWebhook, Kind::ValidatingWebhook, Kind::LifecycleController, Kind::TrafficController];
-
-    /// The name of its program, its service account and its Service.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::MutatingWebhook => "mutating-webhook",
-            Kind::ValidatingWebhook => "validating-webhook",
-            Kind::LifecycleController => "lifecycle-controller",
-            Kind::TrafficController => "traffic-controller",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// One service.
+/// One service process.
 #[derive(Debug)]
-pub struct Service {
+pub struct PodwardService {
     cluster: Cluster,
-    kind: Kind,
+    kind: ServiceKind,
     command: ServiceCommand,
     admin: SocketAddr,
     serves: SocketAddr,
@@ -74,17 +40,23 @@ pub struct Service {
     process: Mutex<Option<ServiceProcess>>,
 }
 
-impl Service {
-    /// Gives the service what it needs: addresses, a certificate, an identity.
-    pub(super) async fn prepare(podward: &Podward, kind: Kind, number: usize) -> Result<Self> {
-        let Podward { cluster, options, programs, controllers, .. } = podward;
+impl PodwardService {
+    /// Prepares the addresses, the certificate and the identity of a service.
+    pub(super) async fn prepare(
+        cluster: &Cluster,
+        options: &PodwardOptions,
+        programs: &BuiltPrograms,
+        controllers: &[SocketAddr],
+        kind: ServiceKind,
+        number: usize,
+    ) -> Result<Self> {
         let name = format!("{kind}-{number}");
-        let serves = match controllers.get(number).filter(|_| kind == Kind::LifecycleController) {
+        let serves = match controllers.get(number).filter(|_| kind == ServiceKind::LifecycleController) {
             Some(address) => *address,
             None => cluster.free_address().await?,
         };
         let admin = cluster.free_address().await?;
-        let addresses = Addresses { admin, serves, controllers };
+        let addresses = ServiceAddresses { admin, serves, controllers };
         let args = args::of(cluster, options, kind, &name, addresses).await?;
         let program = programs.path(kind.as_str())?;
         let command = ServiceCommand { name, program, args };
@@ -99,28 +71,28 @@ impl Service {
         })
     }
 
-    /// What it is.
+    /// Returns the kind.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ServiceKind {
         self.kind
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.command.name
     }
 
-    /// Where it serves what it is there for: admission reviews, or gRPC.
+    /// Returns the address of its own API: admission reviews, or gRPC.
     #[must_use]
     pub fn serves_at(&self) -> SocketAddr {
         self.serves
     }
 
-    /// Starts it, unless it runs, and waits until it is ready.
+    /// Starts the process, unless it runs, and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends or isn't ready within [`WAIT`]; the text has the end of its log.
+    /// Fails if it ends or is not ready within [`WAIT`]. The message contains the end of its log.
     pub async fn start(&self) -> Result<()> {
         let mut slot = self.process.lock().await;
         if slot.as_mut().is_some_and(ServiceProcess::is_running) {
@@ -147,17 +119,18 @@ impl Service {
         }
     }
 
-    /// Every start is somebody else to the Lease: a process that was killed must not be taken for the one that follows it.
+    /// Returns the command of the next start. Each start has another identity in the Lease, so that a process that
+    /// was killed is not taken for its successor.
     fn next_command(&self) -> ServiceCommand {
         let start = self.starts.fetch_add(1, Ordering::SeqCst);
         let mut command = self.command.clone();
-        if self.kind == Kind::LifecycleController {
+        if self.kind == ServiceKind::LifecycleController {
             command.args.extend(["--identity".to_owned(), format!("{}.{start}", self.name())]);
         }
         command
     }
 
-    /// Whether it goes by the name `holder` in a Lease.
+    /// Returns whether `holder` is this process's identity in a Lease.
     pub(super) fn is_known_as(&self, holder: &str) -> bool {
         holder.rsplit_once('.').is_some_and(|(name, _)| name == self.name())
     }
@@ -168,10 +141,10 @@ impl Service {
         matches!(asked, Ok(Ok((StatusCode::OK, _))))
     }
 
-    /// SIGTERM, and waits for the end. Nothing if it doesn't run.
+    /// Sends SIGTERM and waits for the end. Does nothing if the process does not run.
     ///
     /// # Errors
-    /// When it doesn't end well.
+    /// Fails if it ends with a failure.
     pub async fn stop(&self) -> Result<()> {
         match self.process.lock().await.take() {
             Some(mut process) => process.stop().await.with_context(|| format!("stop {}", self.name())),
@@ -179,10 +152,10 @@ impl Service {
         }
     }
 
-    /// SIGKILL, and waits for the end. Nothing if it doesn't run.
+    /// Sends SIGKILL and waits for the end. Does nothing if the process does not run.
     ///
     /// # Errors
-    /// When it can't be killed.
+    /// Fails if it cannot be killed.
     pub async fn kill(&self) -> Result<()> {
         match self.process.lock().await.take() {
             Some(mut process) => process.kill().await.with_context(|| format!("kill {}", self.name())),
@@ -190,18 +163,18 @@ impl Service {
         }
     }
 
-    /// SIGSTOP: it runs on, and does nothing, not even end connections.
+    /// Sends SIGSTOP: the process exists but does nothing, and does not close connections.
     ///
     /// # Errors
-    /// When it doesn't run.
+    /// Fails if it does not run.
     pub async fn freeze(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP).await
     }
 
-    /// SIGCONT: it goes on where it was.
+    /// Sends SIGCONT: the process continues.
     ///
     /// # Errors
-    /// When it doesn't run.
+    /// Fails if it does not run.
     pub async fn thaw(&self) -> Result<()> {
         self.signal(Signal::SIGCONT).await
     }
@@ -212,16 +185,16 @@ impl Service {
         process.signal(signal as i32).await.with_context(|| format!("send {signal} to {}", self.name()))
     }
 
-    /// Whether it runs. A service that is just being started or stopped counts as running.
+    /// Returns whether the process runs. A service that is starting or stopping counts as running.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.process.try_lock().map_or(true, |mut slot| slot.as_mut().is_some_and(ServiceProcess::is_running))
     }
 
-    /// Its metrics, as it tells them.
+    /// Returns its metrics.
     ///
     /// # Errors
-    /// When it doesn't answer.
+    /// Fails if it does not respond.
     pub async fn metrics(&self) -> Result<String> {
         let ask = async { ask::get(&self.cluster, self.admin, "/metrics").await };
         let (status, body) = within(WAIT, || format!("the metrics of {}", self.name()), ask).await?;
@@ -229,18 +202,18 @@ impl Service {
         Ok(body)
     }
 
-    /// Its resident memory, in bytes.
+    /// Returns its resident memory, in bytes.
     ///
     /// # Errors
-    /// When it doesn't run on this machine.
+    /// Fails if it does not run on this machine.
     pub fn memory(&self) -> Result<u64> {
         memory::of_command(&self.command.args)
             .with_context(|| format!("look at the memory of {}", self.name()))
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     #[must_use]
-    pub fn last_words(&self) -> String {
+    pub fn diagnostics(&self) -> String {
         match self.process.try_lock() {
             Ok(slot) => match slot.as_ref() {
                 Some(process) => {

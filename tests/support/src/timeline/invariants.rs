@@ -1,21 +1,21 @@
-//! What must hold in every version of a pod, and between each version and the next. The rules are stated over the recorded
-//! labels, not by the engine's own functions: a mistake there must not excuse itself.
+//! The invariants of a version of a pod, and of the change from one version to the next. They are stated over the
+//! recorded labels, not with functions of the engine, so that a mistake in the engine does not hide itself.
 
 use podward_core::keys::{self, Stage};
 use serde::Serialize;
 
-use super::{History, Version};
+use super::{history::PodHistory, version::PodVersion};
 
-/// Something that must never be, and was.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Violation {
-    /// The pod, or nothing if it concerns the record itself.
+    /// The pod, or an empty string if the violation concerns the record itself.
     pub pod: String,
-    /// When it was seen, in milliseconds since the timeline started.
+    /// The time of the observation, in milliseconds since the timeline started.
     pub at_ms: f64,
     /// The rule.
     pub rule: &'static str,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
 }
 
@@ -30,14 +30,14 @@ impl Violation {
     }
 }
 
-/// Everything that was wrong in `history`.
+/// Returns all violations in `history`.
 #[must_use]
-pub fn check(history: &History) -> Vec<Violation> {
+pub fn check(history: &PodHistory) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut before: Option<&Version> = None;
+    let mut before: Option<&PodVersion> = None;
     for (number, version) in history.versions.iter().enumerate() {
         if history.after_gaps.contains(&number) {
-            // What came in between is unknown: only what must hold in the version itself is looked at.
+            // The versions in between are unknown, so that only the invariants of the version itself are checked.
             before = Some(version);
         }
         let mut object = |rule: &'static str, seen: String| {
@@ -52,9 +52,9 @@ pub fn check(history: &History) -> Vec<Violation> {
     found
 }
 
-/// What is wrong with the last version of a pod on which nobody works any more.
+/// Returns the violations in the last version of a pod on which no operation runs.
 #[must_use]
-pub fn check_at_rest(history: &History) -> Vec<Violation> {
+pub fn check_at_rest(history: &PodHistory) -> Vec<Violation> {
     let Some(last) = history.versions.last().filter(|last| history.gone_ms.is_none() && !last.terminating)
     else {
         return Vec::new();
@@ -70,19 +70,23 @@ pub fn check_at_rest(history: &History) -> Vec<Violation> {
     vec![Violation { pod: history.name.clone(), at_ms: last.at_ms, rule, seen }]
 }
 
-/// The protocol's labels in `version` but for `service-available`.
-pub(super) fn labels_left(version: &Version) -> impl Iterator<Item = &str> {
+/// Returns the protocol's labels in `version`, without `service-available`.
+pub(super) fn labels_left(version: &PodVersion) -> impl Iterator<Item = &str> {
     version.labels.keys().map(String::as_str).filter(|key| *key != keys::SERVICE_AVAILABLE)
 }
 
-fn having(version: &Version, stage: Stage) -> impl Iterator<Item = &str> {
+fn having(version: &PodVersion, stage: Stage) -> impl Iterator<Item = &str> {
     let operations = version.operations();
     let ids: Vec<&str> =
         operations.iter().filter(|(_, operation)| operation.has(stage)).map(|(id, _)| id).collect();
     ids.into_iter()
 }
 
-fn check_operate(before: Option<&Version>, version: &Version, object: &mut impl FnMut(&'static str, String)) {
+fn check_operate(
+    before: Option<&PodVersion>,
+    version: &PodVersion,
+    object: &mut impl FnMut(&'static str, String),
+) {
     for id in having(version, Stage::Operate) {
         if version.gate_is_on() {
             object("operate is never there while the gate is True", format!("operate/{id}, gate True"));
@@ -94,7 +98,8 @@ fn check_operate(before: Option<&Version>, version: &Version, object: &mut impl 
                 format!("operate/{id}, gate {:?}", version.gate),
             );
         }
-        // Without the gate a plain traffic controller can't know that the pod is out of service, and may come back.
+        // Without the gate, a plain traffic controller does not know that the pod is out of service, and may add it
+        // again.
         if (is_new || version.has_gate) && !version.holders.is_empty() {
             object(
                 "operate is never there while a consumer holds the pod",
@@ -104,7 +109,11 @@ fn check_operate(before: Option<&Version>, version: &Version, object: &mut impl 
     }
 }
 
-fn check_gate(before: Option<&Version>, version: &Version, object: &mut impl FnMut(&'static str, String)) {
+fn check_gate(
+    before: Option<&PodVersion>,
+    version: &PodVersion,
+    object: &mut impl FnMut(&'static str, String),
+) {
     let turned_on = version.gate_is_on() && before.is_some_and(|before| !before.gate_is_on());
     if !turned_on {
         return;
@@ -117,8 +126,8 @@ fn check_gate(before: Option<&Version>, version: &Version, object: &mut impl FnM
 }
 
 fn check_available(
-    before: Option<&Version>,
-    version: &Version,
+    before: Option<&PodVersion>,
+    version: &PodVersion,
     object: &mut impl FnMut(&'static str, String),
 ) {
     if !version.is_available() {
@@ -127,7 +136,7 @@ fn check_available(
     for id in having(version, Stage::Preparing).chain(having(version, Stage::Operate)) {
         object("a pod under operation is never called available", format!("operation {id}"));
     }
-    if before.is_some_and(Version::is_available) {
+    if before.is_some_and(PodVersion::is_available) {
         return;
     }
     let rule =
@@ -143,8 +152,8 @@ fn check_available(
     }
 }
 
-/// A refused result waits to be judged, and nothing else comes of it.
-fn check_refused(version: &Version, object: &mut impl FnMut(&'static str, String)) {
+/// A refused result waits for its check and has no other effect.
+fn check_refused(version: &PodVersion, object: &mut impl FnMut(&'static str, String)) {
     for id in having(version, Stage::Rollback) {
         let has = |stage: Stage| version.labels.contains_key(&stage.key(id));
         if !has(Stage::Operated) {
@@ -164,8 +173,8 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    fn version(labels: &[String], gate: Option<&'static str>, holders: &[&str]) -> Version {
-        Version {
+    fn version(labels: &[String], gate: Option<&'static str>, holders: &[&str]) -> PodVersion {
+        PodVersion {
             at_ms: 0.0,
             resource_version: String::new(),
             labels: labels.iter().map(|key| (key.clone(), "1".to_owned())).collect::<BTreeMap<_, _>>(),
@@ -180,12 +189,12 @@ mod tests {
         }
     }
 
-    fn history(versions: Vec<Version>) -> History {
+    fn history(versions: Vec<PodVersion>) -> PodHistory {
         let after_gaps = BTreeSet::new();
-        History { name: "a".to_owned(), uid: "u".to_owned(), versions, after_gaps, gone_ms: None }
+        PodHistory { name: "a".to_owned(), uid: "u".to_owned(), versions, after_gaps, gone_ms: None }
     }
 
-    fn rules(versions: Vec<Version>) -> Vec<&'static str> {
+    fn rules(versions: Vec<PodVersion>) -> Vec<&'static str> {
         check(&history(versions)).into_iter().map(|violation| violation.rule).collect()
     }
 

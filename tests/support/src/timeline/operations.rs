@@ -1,54 +1,55 @@
-//! When each operation on a pod reached what.
+//! The times of each operation on a pod.
 
 use std::collections::BTreeMap;
 
 use podward_core::{Operation, keys::Stage};
 use serde::Serialize;
 
-use super::{History, Version};
+use super::{history::PodHistory, version::PodVersion};
 
-/// One operation on one pod. Times are milliseconds since the timeline started, of the version in which it was first seen.
+/// One operation on one pod. Times are in milliseconds since the timeline started, and are those of the first version
+/// with the state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OperationRecord {
     /// The id.
     pub id: String,
-    /// The type, if it was ever said.
+    /// The type, if it was ever set.
     #[serde(rename = "type")]
     pub operation_type: Option<String>,
-    /// `operating/<id>` was there.
+    /// The time of `operating/<id>`.
     pub began_ms: f64,
-    /// `operate/<id>` was there.
+    /// The time of `operate/<id>`.
     pub operate_ms: Option<f64>,
-    /// `operating/<id>` was gone with the operation going on.
+    /// The time when `operating/<id>` was gone and the operation went on.
     pub finished_ms: Option<f64>,
-    /// Nothing of it was left.
+    /// The time when no label of it was left.
     pub ended_ms: Option<f64>,
-    /// `service-available` was back.
+    /// The time when `service-available` was back.
     pub available_ms: Option<f64>,
-    /// Whether it ended without having been finished.
+    /// True if it ended without being finished.
     pub cancelled: bool,
-    /// Whether the gate was False in the version with `operate/<id>`.
+    /// True if the gate was False in the version with `operate/<id>`.
     pub gate_off_at_operate: Option<bool>,
-    /// Whether no consumer held the pod in that version.
+    /// True if no consumer held the pod in that version.
     pub free_at_operate: Option<bool>,
 }
 
 impl OperationRecord {
-    /// From the announcement to the permission, in milliseconds.
+    /// Returns the time from the announcement to the permission, in milliseconds.
     #[must_use]
     pub fn begin_to_operate(&self) -> Option<f64> {
         Some(self.operate_ms? - self.began_ms)
     }
 
-    /// From the operator's finish to the pod being available.
+    /// Returns the time from the operator's finish until the pod was available, in milliseconds.
     #[must_use]
     pub fn finish_to_available(&self) -> Option<f64> {
         Some(self.available_ms? - self.finished_ms?)
     }
 }
 
-/// All operations on a pod, in the order of their beginnings.
-pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
+/// Returns all operations on a pod, in the order in which they began.
+pub(super) fn operations(history: &PodHistory) -> Vec<OperationRecord> {
     let mut done = Vec::new();
     let mut open: BTreeMap<String, OperationRecord> = BTreeMap::new();
     for version in &history.versions {
@@ -90,7 +91,7 @@ pub(super) fn operations(history: &History) -> Vec<OperationRecord> {
     done
 }
 
-fn note(record: &mut OperationRecord, operation: &Operation<'_>, version: &Version) {
+fn note(record: &mut OperationRecord, operation: &Operation<'_>, version: &PodVersion) {
     if record.operation_type.is_none() {
         record.operation_type = operation.known_type().map(str::to_owned);
     }

@@ -1,10 +1,10 @@
-//! Timelines for people.
+//! Prints timelines.
 
 use std::fmt::Write as _;
 
-use super::{PodReport, Report};
+use super::report::{PodReport, TimelineReport};
 
-/// Everything that happened to one pod, a line each.
+/// Returns everything that happened to one pod, one line each.
 #[must_use]
 pub fn pod(report: &PodReport) -> String {
     let mut text = format!("pod {}\n", report.name);
@@ -12,7 +12,7 @@ pub fn pod(report: &PodReport) -> String {
     for event in &report.events {
         let id = event.id.as_deref().unwrap_or("");
         let operation_type = event.operation_type.as_deref().unwrap_or("");
-        // What concerns the pod as a whole stands apart from the phases of its operations.
+        // Changes of the whole pod are indented, to separate them from the phases of its operations.
         let indent = if event.id.is_none() { "    " } else { "" };
         let _ =
             writeln!(text, "  {:>10.1}  {id:<12} {operation_type:<10} {indent}{}", event.at_ms, event.what);
@@ -20,9 +20,9 @@ pub fn pod(report: &PodReport) -> String {
     text
 }
 
-/// What was wrong, and the timelines of the pods that it concerns.
+/// Returns the violations, and the timelines of their pods.
 #[must_use]
-pub fn violations(report: &Report) -> String {
+pub fn violations(report: &TimelineReport) -> String {
     let mut text = format!("{} invariants failed:\n", report.violations.len());
     for violation in &report.violations {
         let _ = writeln!(

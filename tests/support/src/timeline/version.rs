@@ -1,4 +1,4 @@
-//! What is kept of a version of a pod.
+//! The recorded part of a version of a pod.
 
 use std::collections::BTreeMap;
 
@@ -9,34 +9,34 @@ use serde::Serialize;
 
 use crate::pods;
 
-/// A version of a pod, reduced to what the protocol is about.
+/// A version of a pod, reduced to the parts that the protocol uses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Version {
-    /// When it was seen, in milliseconds since the timeline started.
+pub struct PodVersion {
+    /// The time of the observation, in milliseconds since the timeline started.
     pub at_ms: f64,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
     /// The protocol's labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether the pod has the readiness gate.
+    /// True if the pod has the readiness gate.
     pub has_gate: bool,
     /// The gate's condition: `True`, `False` or `Unknown`.
     pub gate: Option<&'static str>,
-    /// Whether the pod is Ready.
+    /// True if the pod is Ready.
     pub ready: bool,
-    /// The consumers' finalizers that are there.
+    /// The finalizers of consumers that are present.
     pub holders: Vec<String>,
-    /// The expected finalizers that are not there.
+    /// The expected finalizers that are missing.
     pub missing: Vec<String>,
-    /// Whether the pod is being deleted.
+    /// True if the pod is being deleted.
     pub terminating: bool,
-    /// How long it gets to end, in seconds, once it is being deleted.
+    /// The grace period in seconds, once the pod is being deleted.
     pub grace_period_seconds: Option<i64>,
-    /// The image of the first container as its status has it.
+    /// The image of the first container in the status.
     pub image: Option<String>,
 }
 
-impl Version {
+impl PodVersion {
     pub(super) fn of(pod: &Pod, at_ms: f64) -> Self {
         let view = pods::view(pod);
         let is_protocol = |key: &&String| !matches!(Key::parse(key), Key::Other);
@@ -66,17 +66,17 @@ impl Version {
         }
     }
 
-    /// Its operations.
+    /// Returns the operations.
     pub(super) fn operations(&self) -> Operations<'_> {
         Operations::parse(&self.labels)
     }
 
-    /// Whether the gate is known to be on.
+    /// Returns whether the gate's condition is True.
     pub(super) fn gate_is_on(&self) -> bool {
         self.gate == Some("True")
     }
 
-    /// Whether the pod is said to be in service.
+    /// Returns whether the pod has the label `service-available`.
     pub(super) fn is_available(&self) -> bool {
         self.labels.contains_key(keys::SERVICE_AVAILABLE)
     }

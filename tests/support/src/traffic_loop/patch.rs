@@ -1,12 +1,13 @@
-//! Writes of one finalizer that never undo another's.
+//! Writes of one finalizer that keep the others.
 
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// The patch after which `finalizer` is on the pod, or isn't; `None` if that is so already. It applies only while the list of
-/// finalizers is as it is in `pod`, so that a stale view neither doubles an entry nor removes somebody else's.
+/// Returns the patch that adds or removes `finalizer`, or `None` if nothing has to change. It only applies while the
+/// list of finalizers is the one in `pod`, so that an outdated view neither adds an entry twice nor removes
+/// another's.
 pub(super) fn set_finalizer(pod: &Pod, finalizer: &str, wanted: bool) -> Option<Patch> {
     let finalizers = pod.finalizers();
     let place = finalizers.iter().position(|present| present == finalizer);
@@ -40,7 +41,8 @@ mod tests {
     fn after(pod: &Pod, wanted: bool) -> Value {
         let mut document = serde_json::to_value(pod).unwrap();
         if document["metadata"].get("finalizers").is_none() {
-            // The API server's patch library takes a missing field for null in a test; the one here doesn't.
+            // In a test operation, the API server's patch library takes a missing field as null. The library here
+            // does not.
             document["metadata"]["finalizers"] = Value::Null;
         }
         if let Some(patch) = set_finalizer(pod, "mine", wanted) {
@@ -57,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn says_nothing_when_it_is_so() {
+    fn no_patch_if_nothing_changes() {
         assert!(set_finalizer(&pod(Some(&["mine"])), "mine", true).is_none());
         assert!(set_finalizer(&pod(None), "mine", false).is_none());
     }

@@ -1,5 +1,5 @@
-//! The program behind a test bed: its keeper and the PID 1 of its namespaces. The library starts it; see
-//! `cargo xtask testbed` for what people use.
+//! The program behind a test cluster. It runs the cluster's supervisor, and PID 1 of its namespaces. The library
+//! starts it; users run `cargo xtask testbed`.
 
 use std::process::ExitCode;
 

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use super::{API, Component, Context, NODE_IP, SERVICE_CIDR, local};
 use crate::{
-    error::{BedError, During},
+    error::{During, TestClusterError},
     probe::Health,
 };
 
 const ETCD: &str = "http://127.0.0.1:2379";
 
-/// Everything that Podward does, and what others write: their reads and watches would be most of the log.
+/// Logs what Podward does and what others write. Reads and watches of others would be most of the log.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -22,7 +22,7 @@ rules:
   verbs: [create, update, patch, delete, deletecollection]
 ";
 
-/// etcd without the waits for the disk: a bed's data need not survive a crash.
+/// Returns etcd. It does not wait for the disk, because a cluster's data need not survive a crash.
 pub(crate) fn etcd(context: Context<'_>) -> Component {
     let command = context
         .command("etcd")
@@ -33,8 +33,11 @@ pub(crate) fn etcd(context: Context<'_>) -> Component {
     Component { command, health: local(2379, false, "/health") }
 }
 
-/// The API server. It waits for etcd by itself.
-pub(crate) fn api_server(context: Context<'_>, audit_log: Option<&PathBuf>) -> Result<Component, BedError> {
+/// Returns the API server. It waits for etcd by itself.
+pub(crate) fn api_server(
+    context: Context<'_>,
+    audit_log: Option<&PathBuf>,
+) -> Result<Component, TestClusterError> {
     let pki = |file| context.pki(file);
     let mut command = context.command("kube-apiserver").args([
         format!("--etcd-servers={ETCD}"),
@@ -67,14 +70,14 @@ pub(crate) fn api_server(context: Context<'_>, audit_log: Option<&PathBuf>) -> R
         command = command.args([
             format!("--audit-policy-file={}", policy.display()),
             format!("--audit-log-path={}", log.display()),
-            // Megabytes: never rotated while somebody counts.
+            // In megabytes. The log is never rotated while a test reads it.
             "--audit-log-maxsize=4096".to_owned(),
         ]);
     }
     Ok(Component { command, health: Health { at: API, tls: true, path: "/readyz" } })
 }
 
-/// The controllers, with more requests a second than the default allows so that tests don't wait for them.
+/// Returns the controllers. They may send more requests a second than by default, so that tests do not wait for them.
 pub(crate) fn controller_manager(context: Context<'_>) -> Component {
     let pki = |file| context.pki(file);
     let command = context
@@ -89,7 +92,7 @@ pub(crate) fn controller_manager(context: Context<'_>) -> Component {
     Component { command, health: local(10257, true, "/healthz") }
 }
 
-/// The scheduler.
+/// Returns the scheduler.
 pub(crate) fn scheduler(context: Context<'_>) -> Component {
     let command = context
         .command("kube-scheduler")
@@ -98,7 +101,7 @@ pub(crate) fn scheduler(context: Context<'_>) -> Component {
     Component { command, health: local(10259, true, "/healthz") }
 }
 
-/// What these two have in common; `user` names the kubeconfig and the certificate.
+/// Returns the flags that both programs share. `user` names the kubeconfig and the certificate.
 fn serving(context: Context<'_>, user: &str) -> Vec<String> {
     let kubeconfig = context.pki(&format!("{user}.kubeconfig"));
     vec![

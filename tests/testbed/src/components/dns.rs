@@ -1,4 +1,4 @@
-//! The cluster's DNS: CoreDNS in a pod, as kubeadm installs it.
+//! The cluster DNS: CoreDNS in a pod, as kubeadm installs it.
 
 use std::{fmt::Debug, io};
 
@@ -12,27 +12,26 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{CLUSTER_DOMAIN, Context, DNS_IP};
-use crate::{
-    error::{BedError, During},
-    image::Image,
-};
+use podward_images::Image;
 
-/// The namespace of all of it.
+use crate::error::{During, TestClusterError};
+
+/// The namespace of all objects.
 pub(crate) const NAMESPACE: &str = "kube-system";
-/// The name of everything but the Service, which has kept the name of CoreDNS's forerunner.
+/// The name of all objects except the Service. The Service has the name of CoreDNS's predecessor.
 pub(crate) const NAME: &str = "coredns";
 
 /// The image that the Deployment runs.
 const IMAGE: &str = "podward.local/coredns:1";
 
-/// CoreDNS in an image.
+/// Returns the image with CoreDNS.
 pub(crate) fn image(context: Context<'_>) -> Image {
     Image::new(IMAGE).file(context.tools.bin(NAME), "/coredns", 0o755).entrypoint(["/coredns"])
 }
 
-/// What kubeadm configures, but that names outside of the cluster don't exist instead of being asked of another server: no
-/// other is within reach, and nobody is to wait until that is found out. They need a block of their own, since in the
-/// chain of a block `template` comes before `kubernetes`, whatever their order here.
+/// Returns the configuration of kubeadm, with one change: names outside of the cluster do not exist. There is no
+/// other DNS server, and clients must not wait until that is found out. These names need a block of their own,
+/// because within a block the plugin `template` comes before `kubernetes`, whatever their order in the file.
 fn corefile() -> String {
     format!(
         "\
@@ -64,8 +63,8 @@ fn corefile() -> String {
     )
 }
 
-/// Creates everything, once the namespace is there.
-pub(crate) async fn create(client: &Client) -> Result<(), BedError> {
+/// Creates all objects, as soon as the namespace exists.
+pub(crate) async fn create(client: &Client) -> Result<(), TestClusterError> {
     tokio::try_join!(
         make(Api::<ServiceAccount>::namespaced(client.clone(), NAMESPACE), named(NAME, json!({}))),
         make(Api::<ClusterRole>::all(client.clone()), named("system:coredns", role())),
@@ -76,11 +75,11 @@ pub(crate) async fn create(client: &Client) -> Result<(), BedError> {
         ),
         make(Api::<Service>::namespaced(client.clone(), NAMESPACE), named("kube-dns", service())),
     )?;
-    // Its pod is refused while there is no service account.
+    // The API server rejects the pod while it has no service account.
     make(Api::<Deployment>::namespaced(client.clone(), NAMESPACE), named(NAME, deployment())).await
 }
 
-async fn make<K>(api: Api<K>, object: Value) -> Result<(), BedError>
+async fn make<K>(api: Api<K>, object: Value) -> Result<(), TestClusterError>
 where
     K: k8s_openapi::Resource + Clone + Debug + DeserializeOwned + Serialize,
 {
@@ -89,7 +88,7 @@ where
     api.create(&PostParams::default(), &object).await.map(drop).during(what)
 }
 
-/// The object with its name, and the label by which people and tools find the cluster's DNS.
+/// Returns the object with its name and with the label by which tools find the cluster DNS.
 fn named(name: &str, mut object: Value) -> Value {
     object["metadata"] = json!({"name": name, "labels": {"k8s-app": "kube-dns"}});
     object
@@ -130,7 +129,7 @@ fn deployment() -> Value {
     let container = json!({
         "name": NAME,
         "image": IMAGE,
-        // There is no registry that it could come from.
+        // There is no registry to pull from.
         "imagePullPolicy": "Never",
         "args": ["-conf", "/etc/coredns/Corefile"],
         "resources": {"limits": {"memory": "170Mi"}, "requests": {"cpu": "100m", "memory": "70Mi"}},
@@ -146,7 +145,7 @@ fn deployment() -> Value {
             "timeoutSeconds": 5,
             "failureThreshold": 5,
         },
-        // Often, since the start of a bed waits for it.
+        // The interval is short, because the start of a cluster waits for the probe.
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -162,7 +161,7 @@ fn deployment() -> Value {
             "spec": {
                 "priorityClassName": "system-cluster-critical",
                 "serviceAccountName": NAME,
-                // Its own names it takes from the node, not from itself.
+                // CoreDNS resolves names with the node's settings, not with itself.
                 "dnsPolicy": "Default",
                 "containers": [container],
                 "volumes": [{"name": "config", "configMap": {"name": NAME}}],

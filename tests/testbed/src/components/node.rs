@@ -5,35 +5,37 @@ use std::{ffi::OsString, fs, path::Path};
 use serde_json::json;
 
 use super::{CLUSTER_DOMAIN, Component, Context, DNS_IP, NODE_IP, NODE_NAME, local};
+use podward_images::Image;
+
 use crate::{
     cgroup,
-    error::{BedError, During},
-    image::Image,
+    error::{During, TestClusterError},
     process::Command,
     proxy_mode::ProxyMode,
 };
 
 const POD_CIDR: &str = "10.244.0.0/24";
 
-/// Where containerd listens inside: `/run` is private there.
+/// The socket of containerd. `/run` is private to the cluster.
 const CONTAINERD: &str = "/run/containerd.sock";
 
-/// The image of the container that holds a pod's namespaces.
+/// Returns the image of the container that holds a pod's namespaces.
 pub(crate) fn sandbox(context: Context<'_>) -> Image {
     Image::pause(&context.tools.bin("busybox"))
 }
 
-/// The container runtime.
-pub(crate) fn containerd(context: Context<'_>) -> Result<Component, BedError> {
+/// Returns the container runtime.
+pub(crate) fn containerd(context: Context<'_>) -> Result<Component, TestClusterError> {
     let config = containerd_config(context);
     let file = write(context, "containerd.toml", &config)?;
-    write(context, "cni/net.d/10-bed.conflist", &format!("{:#}", cni_config(context)))?;
+    write(context, "cni/net.d/10-cluster.conflist", &format!("{:#}", cni_config(context)))?;
     let command = context.command("containerd").args(["--config".to_owned(), file]);
     let metrics = local(1338, false, "/v1/metrics");
     Ok(Component { command: with_libraries(context, command), health: metrics })
 }
 
-/// The format of version 2, which containerd 1.6 and later read and containerd 2 converts.
+/// Returns the configuration in version 2 of the format. containerd 1.6 and later read it, and containerd 2 converts
+/// it.
 fn containerd_config(context: Context<'_>) -> String {
     let quote = |path: &Path| format!("{:?}", path.display().to_string());
     format!(
@@ -72,7 +74,7 @@ state = {state}
 fn cni_config(context: Context<'_>) -> serde_json::Value {
     json!({
         "cniVersion": "1.0.0",
-        "name": "bed",
+        "name": "cluster",
         "plugins": [
             {
                 "type": "bridge",
@@ -106,9 +108,9 @@ fn ctr(context: Context<'_>, name: &str) -> Command {
     Command::new(name, context.tools.bin("ctr")).args(["-a", CONTAINERD, "-n", "k8s.io"])
 }
 
-/// The kubelet. `dns` says whether its pods have the cluster's DNS; otherwise they have none, which fails at once, where an
-/// address without a server would be waited for.
-pub(crate) fn kubelet(context: Context<'_>, dns: bool) -> Result<Component, BedError> {
+/// Returns the kubelet. With `dns`, its pods use the cluster DNS. Without it they have no DNS server, so that lookups
+/// fail at once; they would time out if the server's address did not answer.
+pub(crate) fn kubelet(context: Context<'_>, dns: bool) -> Result<Component, TestClusterError> {
     let resolv = write(context, "resolv.conf", "")?;
     let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -129,12 +131,12 @@ pub(crate) fn kubelet(context: Context<'_>, dns: bool) -> Result<Component, BedE
         "failSwapOn": false,
         "makeIPTablesUtilChains": false,
         "resolvConf": resolv,
-        // With the other logs, so that they are kept with them.
+        // The pods' logs are in the folder of the other logs, so that they are kept together.
         "podLogsDir": context.record.logs.join("pods"),
         "volumePluginDir": context.path("kubelet/volplugins"),
         "healthzBindAddress": "127.0.0.1",
         "healthzPort": 10248,
-        // The machine's disk and memory are not the bed's: evict late, collect no images.
+        // The machine's disk and memory are shared: evict late, and collect no images.
         "evictionHard": {
             "memory.available": "50Mi",
             "nodefs.available": "1%",
@@ -169,8 +171,8 @@ pub(crate) fn kubelet(context: Context<'_>, dns: bool) -> Result<Component, BedE
     Ok(Component { command: with_libraries(context, command), health: local(10248, false, "/healthz") })
 }
 
-/// kube-proxy.
-pub(crate) fn kube_proxy(context: Context<'_>, mode: ProxyMode) -> Result<Component, BedError> {
+/// Returns kube-proxy.
+pub(crate) fn kube_proxy(context: Context<'_>, mode: ProxyMode) -> Result<Component, TestClusterError> {
     let config = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -178,12 +180,12 @@ pub(crate) fn kube_proxy(context: Context<'_>, mode: ProxyMode) -> Result<Compon
         "clientConnection": {"kubeconfig": context.pki("proxy.kubeconfig")},
         "clusterCIDR": POD_CIDR,
         "hostnameOverride": NODE_NAME,
-        // The table's size can't be set in a network namespace.
+        // The size of the table cannot be set in a network namespace.
         "conntrack": {"maxPerCore": 0, "min": 0},
         "healthzBindAddress": "127.0.0.1:10256",
-        // Pods may read them, too; by default nobody but the node's own processes may.
+        // Pods can read the metrics, too. By default only processes of the node can.
         "metricsBindAddress": "0.0.0.0:10249",
-        // Without node ports on the loopback address, for which a sysctl would be needed that can't be set everywhere.
+        // Without node ports on the loopback address. They need a sysctl that cannot be set everywhere.
         "iptables": {"minSyncPeriod": "100ms", "syncPeriod": "30s", "localhostNodePorts": false},
         "nftables": {"minSyncPeriod": "100ms", "syncPeriod": "30s"},
     });
@@ -195,7 +197,7 @@ pub(crate) fn kube_proxy(context: Context<'_>, mode: ProxyMode) -> Result<Compon
     Ok(Component { command: with_libraries(context, command), health: local(10256, false, "/livez") })
 }
 
-/// Unpacked programs find their libraries where they were unpacked.
+/// Unpacked programs find their libraries in the folder they were unpacked to.
 fn with_libraries(context: Context<'_>, command: Command) -> Command {
     let text = |value: OsString| value.to_string_lossy().into_owned();
     match context.tools.library_path() {
@@ -204,7 +206,7 @@ fn with_libraries(context: Context<'_>, command: Command) -> Command {
     }
 }
 
-fn write(context: Context<'_>, name: &str, text: &str) -> Result<String, BedError> {
+fn write(context: Context<'_>, name: &str, text: &str) -> Result<String, TestClusterError> {
     let path = context.path(name);
     let parent = path.parent().unwrap_or(context.dir);
     let made = fs::create_dir_all(parent).and_then(|()| fs::write(&path, text));

@@ -1,6 +1,7 @@
-//! Simulated nodes: kwok plays the kubelets, by stages of our own.
+//! Simulated nodes: kwok acts as the kubelets, with stages of this crate.
 //!
-//! kwok's stages would write every readiness gate's condition themselves; ours leave the gates to those who own them.
+//! The stages of kwok write the conditions of all readiness gates themselves. The stages of this crate leave the
+//! gates to their owners.
 
 use std::{collections::BTreeMap, fs};
 
@@ -14,15 +15,15 @@ use kube::{
 };
 
 use super::{Component, Context, NODE_IP, local};
-use crate::error::{BedError, During};
+use crate::error::{During, TestClusterError};
 
 /// kwok manages the nodes that have this annotation.
 const MANAGED: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
 const STAGES: [&str; 2] = [include_str!("../../stages/nodes.yaml"), include_str!("../../stages/pods.yaml")];
 
-/// kwok.
-pub(crate) fn kwok(context: Context<'_>) -> Result<Component, BedError> {
+/// Returns kwok.
+pub(crate) fn kwok(context: Context<'_>) -> Result<Component, TestClusterError> {
     let stages = context.path("stages.yaml");
     fs::write(&stages, STAGES.join("---\n")).during(|| format!("write {}", stages.display()))?;
     let command = context.command("kwok").args([
@@ -39,13 +40,13 @@ pub(crate) fn kwok(context: Context<'_>) -> Result<Component, BedError> {
     Ok(Component { command, health: local(10247, false, "/healthz") })
 }
 
-/// The name of a simulated node.
+/// Returns the name of a simulated node.
 pub(crate) fn node_name(index: usize) -> String {
     format!("simulated-{index}")
 }
 
 /// Creates the nodes, each with room for 1,000 pods.
-pub(crate) async fn create_nodes(client: Client, count: usize) -> Result<(), BedError> {
+pub(crate) async fn create_nodes(client: Client, count: usize) -> Result<(), TestClusterError> {
     let nodes: Api<Node> = Api::all(client);
     let creating = (0..count).map(|index| {
         let (nodes, name) = (&nodes, node_name(index));

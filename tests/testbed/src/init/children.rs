@@ -1,4 +1,4 @@
-//! The processes of a bed: those that were asked for, and orphans, which come to PID 1.
+//! The processes of a cluster: those that clients started, and orphans, which PID 1 inherits.
 
 use std::{
     collections::HashMap,
@@ -19,9 +19,10 @@ use nix::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{process::Exit, protocol::Spawn};
+use crate::{exit::Exit, protocol::SpawnRequest};
 
-/// Statuses are kept as long as the bed lives: a bed starts dozens of processes, not millions.
+/// The statuses of all processes. They are kept as long as the cluster lives, because a cluster starts dozens of
+/// processes, not millions.
 #[derive(Default)]
 pub(crate) struct Children {
     statuses: Mutex<HashMap<i32, watch::Sender<Option<Exit>>>>,
@@ -29,7 +30,7 @@ pub(crate) struct Children {
 
 impl Children {
     /// Starts a process in a group of its own.
-    pub(crate) fn spawn(&self, spawn: &Spawn) -> io::Result<i32> {
+    pub(crate) fn spawn(&self, spawn: &SpawnRequest) -> io::Result<i32> {
         let [program, args @ ..] = spawn.argv.as_slice() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program was named"));
         };
@@ -37,7 +38,7 @@ impl Children {
         let mut command = Command::new(program);
         command.args(args).envs(spawn.env.iter().cloned()).current_dir(&spawn.cwd).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // Reaping takes the same lock, so a process that ends at once is known before it is reaped.
+        // Reaping takes the same lock, so a process that ends at once is recorded before it is reaped.
         let mut statuses = self.statuses.lock();
         let child = command.spawn()?;
         let pid = child.id().cast_signed();
@@ -45,7 +46,7 @@ impl Children {
         Ok(pid)
     }
 
-    /// Collects every process that has ended, orphans too.
+    /// Collects every process that has ended, including orphans.
     pub(crate) fn reap(&self) {
         let statuses = self.statuses.lock();
         loop {
@@ -64,13 +65,14 @@ impl Children {
         }
     }
 
-    /// The status of a process that was asked for.
+    /// Returns the status of a process that a client started.
     pub(crate) fn watch(&self, pid: i32) -> io::Result<watch::Receiver<Option<Exit>>> {
         let statuses = self.statuses.lock();
         statuses.get(&pid).map(watch::Sender::subscribe).ok_or_else(|| unknown(pid))
     }
 
-    /// Signals a process that was asked for and has not been reaped, so its id can't be another's.
+    /// Sends a signal to a process that a client started and that has not been reaped, so that its id cannot belong
+    /// to another process.
     pub(crate) fn signal(&self, pid: i32, signal: i32) -> io::Result<()> {
         let signal = Signal::try_from(signal)?;
         let statuses = self.statuses.lock();
@@ -83,5 +85,5 @@ impl Children {
 }
 
 fn unknown(pid: i32) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} was not started by this bed"))
+    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} was not started by this cluster"))
 }

@@ -1,4 +1,4 @@
-//! What the namespaces need before anything can run in them.
+//! Prepares the namespaces, before anything runs in them.
 
 use std::{
     fs,
@@ -11,16 +11,16 @@ use std::{
 use nix::mount::{MsFlags, mount};
 
 use crate::{
-    error::{BedError, During},
+    error::{During, TestClusterError},
     state::Layout,
 };
 
-/// The name that the node has inside.
+/// The host name of the node.
 const HOSTNAME: &str = "node1";
 
-/// What kubelet wants these to be. They are not namespaced, so it would change them for the whole machine: it finds files
-/// with its own values in their places instead and has nothing to write.
-/// From `setupKernelTunables` in Kubernetes' `pkg/kubelet/cm/container_manager_linux.go`.
+/// The values that the kubelet sets. These sysctls are not namespaced, so the kubelet would change them for the whole
+/// machine. In the cluster, files with these values take their place, so that the kubelet has nothing to write. From
+/// `setupKernelTunables` in `pkg/kubelet/cm/container_manager_linux.go` of Kubernetes.
 const KUBELET_SYSCTLS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -30,9 +30,10 @@ const KUBELET_SYSCTLS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// Loopback, and an interface with the node's address. Not every kernel has dummy devices: a veth pair with both ends in
-/// here has a carrier as well. The default route makes ClusterIPs routable, so that they get as far as being translated.
-pub(crate) fn network(node_ip: IpAddr) -> Result<(), BedError> {
+/// Sets up loopback, and an interface with the node's address. Not every kernel has dummy devices; a veth pair with
+/// both ends in this namespace has a carrier, too. The default route makes ClusterIPs routable, so that they reach
+/// the address translation.
+pub(crate) fn network(node_ip: IpAddr) -> Result<(), TestClusterError> {
     let batch = format!(
         "link set lo up\n\
          link add node0 type veth peer name node0p\n\
@@ -41,14 +42,14 @@ pub(crate) fn network(node_ip: IpAddr) -> Result<(), BedError> {
          link set node0 up\n\
          route add default dev node0\n"
     );
-    run_ip(&batch).during(|| "set up the bed's network with `ip` (package iproute2)".to_owned())?;
+    run_ip(&batch).during(|| "set up the cluster's network with `ip` (package iproute2)".to_owned())?;
     let forward = fs::write("/proc/sys/net/ipv4/ip_forward", "1");
-    forward.during(|| "turn on IP forwarding in the bed".to_owned())?;
-    nix::unistd::sethostname(HOSTNAME).during(|| "set the bed's host name".to_owned())
+    forward.during(|| "turn on IP forwarding in the cluster".to_owned())?;
+    nix::unistd::sethostname(HOSTNAME).during(|| "set the cluster's host name".to_owned())
 }
 
 fn run_ip(batch: &str) -> std::io::Result<()> {
-    // An ordinary user's path may lack the folder that has `ip`.
+    // The path of an ordinary user may lack the folder of `ip`.
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut ip = Command::new("ip").args(["-batch", "-"]).env("PATH", path).stdin(Stdio::piped()).spawn()?;
     if let Some(mut input) = ip.stdin.take() {
@@ -58,8 +59,8 @@ fn run_ip(batch: &str) -> std::io::Result<()> {
     if status.success() { Ok(()) } else { Err(Error::other(format!("ip ended with {status}"))) }
 }
 
-/// Private views of the places where kubelet, containerd and CNI write.
-pub(crate) fn mounts(layout: &Layout) -> Result<(), BedError> {
+/// Mounts private folders at the paths to which kubelet, containerd and CNI write.
+pub(crate) fn mounts(layout: &Layout) -> Result<(), TestClusterError> {
     let none: Option<&str> = None;
     let run = mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::MS_NOSUID, Some("mode=755"));
     run.during(|| "mount a private /run".to_owned())?;
@@ -73,7 +74,7 @@ pub(crate) fn mounts(layout: &Layout) -> Result<(), BedError> {
 }
 
 /// See [`KUBELET_SYSCTLS`].
-pub(crate) fn fixed_sysctls(layout: &Layout) -> Result<(), BedError> {
+pub(crate) fn fixed_sysctls(layout: &Layout) -> Result<(), TestClusterError> {
     let none: Option<&str> = None;
     for (name, value) in KUBELET_SYSCTLS {
         let target = Path::new("/proc/sys").join(name);

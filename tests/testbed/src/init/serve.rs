@@ -1,4 +1,4 @@
-//! Requests to init.
+//! The requests to init.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -9,59 +9,59 @@ use tokio::{
 };
 
 use super::children::Children;
-use crate::protocol::{Answer, Request, receive, send};
+use crate::protocol::{ControlRequest, ControlResponse, receive, send};
 
-/// Answers the one request of a connection.
+/// Answers the single request of a connection.
 pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>) {
-    let Ok(request) = receive::<Request>(&mut stream).await else {
+    let Ok(request) = receive::<ControlRequest>(&mut stream).await else {
         return;
     };
     let answer = match request {
-        Request::Connect { to } => match TcpStream::connect(to).await {
+        ControlRequest::Connect { to } => match TcpStream::connect(to).await {
             Ok(tcp) => return relay(stream, tcp).await,
             Err(error) => failed(error),
         },
-        Request::Expose { at, to } => match TcpListener::bind(at).await {
+        ControlRequest::Expose { at, to } => match TcpListener::bind(at).await {
             Ok(listener) => return expose(stream, listener, to).await,
             Err(error) => failed(error),
         },
-        Request::Spawn(spawn) => match children.spawn(&spawn) {
-            Ok(pid) => Answer::Spawned { pid },
+        ControlRequest::Spawn(spawn) => match children.spawn(&spawn) {
+            Ok(pid) => ControlResponse::Spawned { pid },
             Err(error) => failed(error),
         },
-        Request::Signal { pid, signal } => match children.signal(pid, signal) {
-            Ok(()) => Answer::Done,
+        ControlRequest::Signal { pid, signal } => match children.signal(pid, signal) {
+            Ok(()) => ControlResponse::Done,
             Err(error) => failed(error),
         },
-        Request::Wait { pid } => match children.watch(pid) {
+        ControlRequest::Wait { pid } => match children.watch(pid) {
             Ok(mut status) => match status.wait_for(Option::is_some).await.map(|exit| *exit) {
-                Ok(Some(exit)) => Answer::Exited(exit),
-                _ => Answer::Failed { message: "the bed ends".to_owned() },
+                Ok(Some(exit)) => ControlResponse::Exited(exit),
+                _ => ControlResponse::Failed { message: "the cluster ends".to_owned() },
             },
             Err(error) => failed(error),
         },
-        Request::Status { pid } => match children.watch(pid) {
-            Ok(status) => status.borrow().map_or(Answer::Running, Answer::Exited),
+        ControlRequest::Status { pid } => match children.watch(pid) {
+            Ok(status) => status.borrow().map_or(ControlResponse::Running, ControlResponse::Exited),
             Err(error) => failed(error),
         },
-        Request::Forward { .. } | Request::Detach | Request::Stop => {
-            Answer::Failed { message: "that is the keeper's business".to_owned() }
+        ControlRequest::Forward { .. } | ControlRequest::Detach | ControlRequest::Stop => {
+            ControlResponse::Failed { message: "that is the supervisor's business".to_owned() }
         }
     };
-    // A client that went away needs no answer.
+    // A client that has disconnected needs no response.
     let _ = send(&mut stream, &answer).await;
 }
 
 async fn relay(mut stream: UnixStream, mut tcp: TcpStream) {
     let _ = tcp.set_nodelay(true);
-    if send(&mut stream, &Answer::Connected).await.is_ok() {
+    if send(&mut stream, &ControlResponse::Connected).await.is_ok() {
         let _ = tokio::io::copy_bidirectional(&mut stream, &mut tcp).await;
     }
 }
 
-/// Relays what comes to `listener` for as long as whoever asked for it holds its connection.
+/// Relays connections to `listener` until the client closes its connection.
 async fn expose(mut stream: UnixStream, listener: TcpListener, to: PathBuf) {
-    if send(&mut stream, &Answer::Done).await.is_err() {
+    if send(&mut stream, &ControlResponse::Done).await.is_err() {
         return;
     }
     let (mut relays, mut byte) = (JoinSet::new(), [0]);
@@ -78,7 +78,7 @@ async fn expose(mut stream: UnixStream, listener: TcpListener, to: PathBuf) {
     relays.shutdown().await;
 }
 
-/// A connection that nobody takes outside is closed: to the client it is as if the server had closed it.
+/// Closes the connection if the server outside is gone, as the server would.
 async fn relay_out(mut tcp: TcpStream, to: PathBuf) {
     let _ = tcp.set_nodelay(true);
     if let Ok(mut outside) = UnixStream::connect(to).await {
@@ -86,6 +86,6 @@ async fn relay_out(mut tcp: TcpStream, to: PathBuf) {
     }
 }
 
-fn failed(error: io::Error) -> Answer {
-    Answer::Failed { message: error.to_string() }
+fn failed(error: io::Error) -> ControlResponse {
+    ControlResponse::Failed { message: error.to_string() }
 }

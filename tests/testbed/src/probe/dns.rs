@@ -1,18 +1,18 @@
-//! One question to a DNS server, over TCP (RFC 1035, sections 4.1 and 4.2.2).
+//! One query to a DNS server over TCP (RFC 1035, sections 4.1 and 4.2.2).
 
 use std::io::{Error, ErrorKind, Result};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Marks the question; there is only one on a connection.
+/// The id of the query. There is only one on a connection.
 const ID: u16 = 0x7077;
-/// The bit that tells an answer from a question.
+/// The bit that marks a response.
 const ANSWER: u16 = 0x8000;
 /// The bits of the response code; 0 is success.
 const CODE: u16 = 0x000f;
 const HEADER: usize = 12;
 
-/// Whether the server at the other end of `stream` knows an IPv4 address of `name`.
+/// Returns whether the server at the other end of `stream` has an IPv4 address of `name`.
 pub(super) async fn has_address(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     name: &str,
@@ -28,7 +28,7 @@ pub(super) async fn has_address(
     }
 }
 
-/// The question for the A records of `name`, with its length in front.
+/// Returns the query for the A records of `name`, preceded by its length.
 fn question(name: &str) -> Result<Vec<u8>> {
     let mut message = Vec::with_capacity(HEADER + name.len() + 6);
     // No flags, one question, no records.
@@ -58,10 +58,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_is_told_from_a_name_that_does_not_exist() {
+    async fn an_existing_name_is_distinguished_from_a_missing_one() {
         let known = [0, 12, 0x70, 0x77, 0x84, 0, 0, 1, 0, 1, 0, 0, 0, 0];
         assert!(ask(known.to_vec().leak()).await.unwrap());
-        // NXDOMAIN, no records, not an answer at all, of another question.
+        // NXDOMAIN, no records, not a response, a response to another query.
         assert!(!ask(&[0, 12, 0x70, 0x77, 0x84, 3, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap());
         assert!(!ask(&[0, 12, 0x70, 0x77, 0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap());
         assert!(!ask(&[0, 12, 0x70, 0x77, 0x04, 0, 0, 1, 0, 1, 0, 0, 0, 0]).await.unwrap());

@@ -1,4 +1,4 @@
-//! The distribution's packages for a real node, unpacked without installing them.
+//! Unpacks the distribution's packages for a real node, without installing them.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::golang::run;
-use super::{Progress, Step, ToolsError, system};
+use super::command::run;
+use super::error::ToolsError;
+use super::progress::{Progress, Step};
+use super::system::{self, IPTABLES_COMMANDS};
 
 pub(super) const STEP: &str = "unpack containerd, runc, CNI plugins, nft, iptables";
 pub(super) const EXPECTED: Duration = Duration::from_secs(6);
 
-/// Written last, so a folder without it is not complete.
+/// The file that is written last. A folder without it is incomplete.
 const STAMP: &str = ".unpacked";
 
-/// Always unpacked: a bed never touches the machine's own containerd.
+/// The packages that are always unpacked. A cluster never uses the machine's own containerd.
 const NODE: [&str; 4] = ["containerd", "runc", "containernetworking-plugins", "busybox-static"];
-/// nft for kube-proxy, where the machine has none, with every library that it links but the C library.
+/// nft for kube-proxy, for machines without it, with every library that it links except the C library.
 const NFT: [&str; 11] = [
     "nftables",
     "libnftables1",
@@ -31,29 +33,26 @@ const NFT: [&str; 11] = [
     "libbsd0",
     "libmd0",
 ];
-/// iptables for kube-proxy, where the machine has none, with the libraries that the variant for nftables links. It isn't among the
-/// names that the key is made of: a folder without it gets it, since the stamp tells what was unpacked.
+/// iptables for kube-proxy, for machines without it, with the libraries of the nftables variant. These names are not
+/// part of the folder's key: the stamp lists what was unpacked, and iptables is added to a folder without it.
 const IPTABLES: [&str; 4] = ["iptables", "libxtables12", "libnftnl11", "libmnl0"];
-/// The commands of it that kube-proxy runs: names of one program, which the package leaves to Debian's alternatives.
-pub(super) const IPTABLES_COMMANDS: [&str; 6] =
-    ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
-/// The one library of runc that a slim machine may lack.
+/// The only library of runc that a minimal machine may lack.
 const SECCOMP: &str = "libseccomp2";
 
-/// The packages that the cache folder's key is made of.
+/// Returns the packages that are part of the cache folder's key.
 pub(super) fn package_names() -> impl Iterator<Item = &'static str> {
     NODE.into_iter().chain(NFT).chain([SECCOMP])
 }
 
-/// Which of the optional packages this machine needs.
+/// The optional packages that this machine needs.
 #[derive(Debug)]
-struct Needs {
+struct LibraryNeeds {
     nft: bool,
     iptables: bool,
     seccomp: bool,
 }
 
-impl Needs {
+impl LibraryNeeds {
     fn of_this_machine() -> Self {
         let lacks = |program: &str| system::find(program).is_none();
         Self {
@@ -74,28 +73,28 @@ impl Needs {
     }
 }
 
-/// Whether the packages are there, and are those of this distribution, and none is wanting that the machine had when
-/// they were unpacked.
+/// Returns whether the packages are unpacked, come from this distribution, and include everything that the machine
+/// has lost since.
 pub(super) fn is_unpacked(dir: &Path) -> bool {
     let Ok(stamp) = std::fs::read_to_string(dir.join("deb").join(STAMP)) else {
         return false;
     };
     let mut lines = stamp.lines();
     let unpacked: Vec<&str> = lines.by_ref().skip(1).collect();
-    let needed = Needs::of_this_machine().packages();
+    let needed = LibraryNeeds::of_this_machine().packages();
     stamp.lines().next() == Some(&system::distribution()) && needed.iter().all(|p| unpacked.contains(p))
 }
 
-/// Downloads and unpacks into `dir`/deb.
+/// Downloads the packages and unpacks them into `dir`/deb.
 pub(super) async fn unpack(dir: &Path, progress: &Progress) -> Result<(), ToolsError> {
     let step = progress.step(STEP, None);
     let work = tempfile::Builder::new()
         .prefix("deb-")
         .tempdir_in(dir)
         .map_err(|e| ToolsError::io("create a folder for packages in", dir, e))?;
-    let packages = Needs::of_this_machine().packages();
+    let packages = LibraryNeeds::of_this_machine().packages();
     if let Err(first) = download(work.path(), &packages, &step).await {
-        // The lists are missing on a fresh image and stale on an old one: both are mended by reading them again.
+        // The package lists are missing on a new image and outdated on an old one. Updating them fixes both.
         if !nix::unistd::geteuid().is_root() {
             return Err(first);
         }
@@ -125,7 +124,7 @@ pub(super) async fn unpack(dir: &Path, progress: &Progress) -> Result<(), ToolsE
     Ok(())
 }
 
-/// Gives the commands of iptables their names, if it is there.
+/// Creates the commands of iptables, if iptables was unpacked.
 fn name_iptables(root: &Path) -> Result<(), ToolsError> {
     let programs = root.join("usr/sbin");
     if !programs.join("xtables-nft-multi").exists() {
@@ -169,7 +168,7 @@ fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.arg("-q").env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
     if nix::unistd::geteuid().is_root() {
-        // Otherwise apt warns that its own user may not write into our folder, and downloads as root all the same.
+        // Otherwise apt warns that its own user may not write into the folder, and downloads as root anyway.
         command.args(["-o", "APT::Sandbox::User=root"]);
     }
     command

@@ -1,29 +1,29 @@
-//! What can go wrong while the programs are looked for or built.
+//! The errors of finding and building the programs.
 
 use std::path::{Path, PathBuf};
 
-use super::Missing;
+use super::requirement::MissingRequirement;
 
-/// Why the programs of a bed are not to be had.
+/// The reason why the programs of a cluster are not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolsError {
-    /// The machine lacks things; all of them, each with the command that mends it.
-    #[error("this machine lacks what the test bed needs:\n{}", list(.0))]
-    Missing(Vec<Missing>),
+    /// The machine lacks requirements. The list is complete and has a command to fix each.
+    #[error("this machine lacks what the test cluster needs:\n{}", list(.0))]
+    Missing(Vec<MissingRequirement>),
 
     /// There is no folder to keep the programs in.
-    #[error("no folder to keep the test bed's programs in: set PODWARD_CACHE to one, or HOME")]
+    #[error("no folder to keep the test cluster's programs in: set PODWARD_CACHE to one, or HOME")]
     NoCacheFolder,
 
     /// A file operation failed.
     #[error("cannot {action} {path}")]
     Io {
-        /// What was being done, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// To which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
@@ -32,14 +32,14 @@ pub enum ToolsError {
     Start {
         /// The command line.
         command: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
     /// A command ended with a failure.
     #[error("{what} failed ({status}): `{command}` said:\n{output}\n{advice}")]
     Command {
-        /// The step, for people.
+        /// The name of the step.
         what: String,
         /// The command line.
         command: String,
@@ -47,7 +47,7 @@ pub enum ToolsError {
         status: String,
         /// The last lines of its output.
         output: String,
-        /// What to do about it.
+        /// Advice to the user.
         advice: &'static str,
     },
 }
@@ -58,6 +58,6 @@ impl ToolsError {
     }
 }
 
-fn list(missing: &[Missing]) -> String {
+fn list(missing: &[MissingRequirement]) -> String {
     missing.iter().map(|m| format!("  - {m}")).collect::<Vec<_>>().join("\n")
 }

@@ -1,23 +1,24 @@
-//! One builder at a time.
+//! Lets one process build at a time.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Progress, ToolsError};
+use super::error::ToolsError;
+use super::progress::Progress;
 
-/// How often a waiting process asks again.
+/// The interval at which a waiting process tries again.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Held while it lives; the kernel gives it up when the process ends, however it ends.
+/// The lock. The kernel releases it when the process ends.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct FileLock {
     _file: File,
 }
 
-/// Takes the lock at `path`, waiting for its present holder if there is one. The file says who holds it, for people.
-pub(super) async fn acquire(path: &Path, progress: &Progress) -> Result<Lock, ToolsError> {
+/// Takes the lock at `path` and waits while another process holds it. The file contains the holder, for users.
+pub(super) async fn acquire(path: &Path, progress: &Progress) -> Result<FileLock, ToolsError> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -49,7 +50,7 @@ pub(super) async fn acquire(path: &Path, progress: &Progress) -> Result<Lock, To
         .and_then(|()| file.rewind())
         .and_then(|()| file.write_all(text.as_bytes()))
         .map_err(|e| ToolsError::io("write the lock file", path, e))?;
-    Ok(Lock { _file: file })
+    Ok(FileLock { _file: file })
 }
 
 fn holder(file: &mut File) -> String {

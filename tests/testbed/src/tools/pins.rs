@@ -1,24 +1,25 @@
-//! Which programs, in which versions, built how.
+//! The programs, their versions, and how they are built.
 
 use sha2::{Digest, Sha256};
 
-use super::{Part, debian};
+use super::debian;
+use super::part::Part;
 
-/// The Go module that pins every program but CoreDNS; embedded, as all pins are, so that a built launcher needs no source
-/// tree.
+/// The Go module that pins every program but CoreDNS; embedded, as all pins are, so that a built launcher needs no
+/// source tree.
 pub(super) const GO_MOD: &str = include_str!("../../pins/go.mod");
 /// The digests of everything that [`GO_MOD`] names.
 const GO_SUM: &str = include_str!("../../pins/go.sum");
-/// The module of CoreDNS, whose dependencies would change those of Kubernetes. What both need it has in the same versions,
-/// so that only what is CoreDNS's own is compiled for it.
+/// The module of CoreDNS. In [`GO_MOD`] its dependencies would change those of Kubernetes. Shared dependencies have
+/// the same versions in both modules, so that only CoreDNS's own packages are compiled for it.
 pub(super) const COREDNS_MOD: &str = include_str!("../../pins/coredns/go.mod");
 const COREDNS_SUM: &str = include_str!("../../pins/coredns/go.sum");
 const COREDNS_MAIN: &str = include_str!("../../pins/coredns/main.go");
 
-/// Counted up when the cache folder's layout or the way of building changes without any pin changing.
+/// Changes when the layout of the cache folder or the way of building changes without a change of a pin.
 const LAYOUT: &str = "1";
 
-/// `-trimpath` makes the result independent of the folder it is built in; no VCS stamp, as that folder is in none.
+/// `-trimpath` makes the result independent of the folder of the build. The folder has no version control to stamp.
 pub(super) const BUILD_FLAGS: [&str; 2] = ["-trimpath", "-buildvcs=false"];
 
 /// The `-ldflags` that leave out debug information.
@@ -34,7 +35,7 @@ pub(super) enum Module {
 }
 
 impl Module {
-    /// Names and contents of its files.
+    /// Returns the names and contents of its files.
     pub(super) fn files(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Kubernetes => &[("go.mod", GO_MOD), ("go.sum", GO_SUM)],
@@ -42,8 +43,8 @@ impl Module {
         }
     }
 
-    /// The `-ldflags` that strip debug information and stamp the versions: a Kubernetes program without a stamp says
-    /// `v0.0.0-master`, which Helm and version-skew checks refuse.
+    /// Returns the `-ldflags` that strip debug information and stamp the versions. A Kubernetes program without a
+    /// stamp reports `v0.0.0-master`, which Helm and version-skew checks reject.
     pub(super) fn ldflags(self) -> String {
         match self {
             Self::Kubernetes => {
@@ -64,19 +65,19 @@ impl Module {
 /// One program that is compiled from a pinned module.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// What it is called.
+    /// The name of the program.
     pub(super) name: &'static str,
     /// The Go package.
     pub(super) package: &'static str,
     /// The module that pins it.
     pub(super) module: Module,
-    /// Which part it belongs to.
+    /// The part that needs it.
     part: Part,
-    /// Seconds that it took on two cores when built in this order with an empty cache.
+    /// The time to build it on two cores, in this order and with an empty cache, in seconds.
     pub(super) cold_seconds: u64,
 }
 
-/// In the order of building: kube-apiserver first, since its packages are most of what the others need too.
+/// The programs in the order of building. kube-apiserver is first, because the others need most of its packages.
 static PROGRAMS: [Program; 10] = [
     program(Part::ControlPlane, "kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 247),
     program(
@@ -100,8 +101,8 @@ const fn program(part: Part, name: &'static str, package: &'static str, cold_sec
 }
 
 impl Program {
-    /// Its file name in `bin/`. The folder's name stands for everything but CoreDNS, which has its own key in the name of the
-    /// file: with another CoreDNS nothing else is built again.
+    /// Returns its file name in `bin/`. The name of the folder identifies all programs except CoreDNS, whose own key
+    /// is in its file name: another version of CoreDNS does not rebuild the others.
     pub(super) fn file(&self) -> String {
         match self.module {
             Module::Kubernetes => self.name.to_owned(),
@@ -114,17 +115,17 @@ impl Program {
     }
 }
 
-/// The programs of `parts`, in the order of building.
+/// Returns the programs of `parts`, in the order of building.
 pub(super) fn programs(parts: &[Part]) -> impl Iterator<Item = &'static Program> {
     PROGRAMS.iter().filter(move |p| parts.contains(&p.part))
 }
 
-/// The file name in `bin/` of the program `name`, which need not be among ours.
+/// Returns the file name in `bin/` of the program `name`, which may be a program of a package.
 pub(super) fn file(name: &str) -> String {
     PROGRAMS.iter().find(|p| p.name == name).map_or_else(|| name.to_owned(), Program::file)
 }
 
-/// The version of `module` in [`GO_MOD`], such as `v1.36.3`; empty if it isn't required there.
+/// Returns the version of `module` in [`GO_MOD`], such as `v1.36.3`, or an empty string if it is not required there.
 pub(super) fn version(module: &str) -> &'static str {
     GO_MOD
         .lines()
@@ -133,12 +134,13 @@ pub(super) fn version(module: &str) -> &'static str {
         .unwrap_or_default()
 }
 
-/// The `go 1.x.y` line of [`GO_MOD`].
+/// Returns the `go 1.x.y` line of [`GO_MOD`].
 pub(super) fn go_version() -> &'static str {
     version("go")
 }
 
-/// A short digest over everything that decides what ends up in the cache folder, but for CoreDNS: see [`Program::file`].
+/// Returns a short digest of everything that determines the content of the cache folder, except CoreDNS: see
+/// [`Program::file`].
 pub(super) fn key() -> String {
     let flags = BUILD_FLAGS.join(" ");
     let packages = debian::package_names().collect::<Vec<_>>().join(" ");

@@ -1,48 +1,27 @@
-//! What the machine lacks, all of it at once, each with the command that mends it.
+//! Finds all requirements that the machine lacks, each with the command to fix it.
 
-use std::fmt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Part, Tools, cache_root, debian, pins, system};
+use super::cache::{Tools, cache_root};
+use super::part::Part;
+use super::requirement::MissingRequirement;
+use super::{debian, pins, system};
 
-/// Free space that a build with nothing cached takes: Go's build cache, module cache and the programs.
+/// The free space that a build with empty caches needs, in bytes: Go's build cache, module cache and the programs.
 const BUILD_SPACE: u64 = 7 << 30;
 /// Positions in a capability set (linux/capability.h).
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Something that the machine lacks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// What it is.
-    pub what: String,
-    /// What it is needed for.
-    pub why: String,
-    /// The command that mends it.
-    pub mend: String,
-}
-
-impl Missing {
-    fn new(what: impl Into<String>, why: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { what: what.into(), why: why.into(), mend: mend.into() }
-    }
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, needed {}; to mend it: {}", self.what, self.why, self.mend)
-    }
-}
-
-/// Everything that this machine lacks to build `parts` (as far as they aren't cached) and to run a bed of them; `node`
-/// says whether the bed has a real node.
-pub fn preflight(parts: &[Part], node: bool) -> Vec<Missing> {
+/// Returns everything that this machine lacks to build those of `parts` that are not cached, and to run a cluster of
+/// them. `node` is true if the cluster has a real node.
+pub fn preflight(parts: &[Part], node: bool) -> Vec<MissingRequirement> {
     let mut missing = match Tools::cached() {
         Ok(tools) => for_build(parts, &tools),
-        Err(_) => vec![Missing::new(
+        Err(_) => vec![MissingRequirement::new(
             "a cache folder",
-            "to keep the test bed's programs",
+            "to keep the test cluster's programs",
             "export PODWARD_CACHE=/var/cache",
         )],
     };
@@ -55,8 +34,8 @@ pub fn preflight(parts: &[Part], node: bool) -> Vec<Missing> {
     missing
 }
 
-/// What is lacking to build those of `parts` that aren't in `tools` yet.
-pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
+/// Returns what is missing to build those of `parts` that are not in `tools`.
+pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<MissingRequirement> {
     let mut missing = Vec::new();
     if pins::programs(parts).any(|p| !tools.has(p)) {
         missing.extend(go());
@@ -66,7 +45,7 @@ pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
         let lacking: Vec<_> =
             ["apt-get", "dpkg-deb"].into_iter().filter(|p| system::find(p).is_none()).collect();
         if !lacking.is_empty() {
-            missing.push(Missing::new(
+            missing.push(MissingRequirement::new(
                 format!("{} (or containerd, ctr, runc, nft, iptables, busybox and the CNI plugins)", lacking.join(" and ")),
                 "for a real node's container runtime",
                 "on Debian and Ubuntu `apt-get install apt dpkg`; elsewhere install the programs named in brackets",
@@ -76,9 +55,9 @@ pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<Missing> {
     missing
 }
 
-fn go() -> Option<Missing> {
+fn go() -> Option<MissingRequirement> {
     let wanted = pins::go_version();
-    let mend = format!(
+    let fix = format!(
         "curl -L https://go.dev/dl/go{wanted}.linux-{}.tar.gz | sudo tar -C /usr/local -xz",
         match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -88,9 +67,9 @@ fn go() -> Option<Missing> {
     );
     let why = "to build Kubernetes, etcd, CoreDNS, kwok and Helm from their modules";
     let Some(go) = system::find("go") else {
-        return Some(Missing::new(format!("Go {wanted} or newer"), why, mend));
+        return Some(MissingRequirement::new(format!("Go {wanted} or newer"), why, fix));
     };
-    // Not `go version` alone: it may download another toolchain first, and only the one at hand is of interest here.
+    // `go version` may download another toolchain first. Only the installed one matters here.
     let env = |name: &str, toolchain: Option<&str>| {
         let mut command = Command::new(&go);
         command.args(["env", name]).current_dir("/").stdin(Stdio::null()).stderr(Stdio::null());
@@ -105,14 +84,14 @@ fn go() -> Option<Missing> {
     if numbers(present) >= numbers(wanted) {
         return None;
     }
-    // From 1.21 on, Go fetches the toolchain that a module asks for by itself, unless it is told not to.
+    // Since 1.21, Go downloads the toolchain that a module requires, unless that is disabled.
     if numbers(present) >= vec![1, 21] && env("GOTOOLCHAIN", None).is_some_and(|t| t != "local") {
         return None;
     }
-    Some(Missing::new(format!("Go {wanted} or newer (Go {present} is installed)"), why, mend))
+    Some(MissingRequirement::new(format!("Go {wanted} or newer (Go {present} is installed)"), why, fix))
 }
 
-/// `1.26.8` as numbers; what follows them, such as `rc1`, doesn't count.
+/// Returns `1.26.8` as numbers. A suffix such as `rc1` is ignored.
 fn numbers(version: &str) -> Vec<u32> {
     version
         .split('.')
@@ -123,7 +102,7 @@ fn numbers(version: &str) -> Vec<u32> {
         .collect()
 }
 
-fn space() -> Option<Missing> {
+fn space() -> Option<MissingRequirement> {
     let root = cache_root().ok()?;
     let existing = root.ancestors().find(|dir| dir.exists())?;
     let stat = nix::sys::statvfs::statvfs(existing).ok()?;
@@ -131,20 +110,20 @@ fn space() -> Option<Missing> {
     #[allow(clippy::useless_conversion)]
     let free = u64::from(stat.blocks_available()) * u64::from(stat.fragment_size());
     (free < BUILD_SPACE).then(|| {
-        Missing::new(
+        MissingRequirement::new(
             format!("{} GiB of free space at {}", BUILD_SPACE >> 30, existing.display()),
-            "to build the test bed's programs once",
+            "to build the test cluster's programs once",
             "free some, or set PODWARD_CACHE, GOCACHE and GOMODCACHE to folders on a larger disk",
         )
     })
 }
 
-fn commands(node: bool) -> Vec<Missing> {
+fn commands(node: bool) -> Vec<MissingRequirement> {
     let mut wanted = vec![
         ("cc", "gcc libc6-dev", "to compile the cryptography that the services use"),
-        ("ip", "iproute2", "to make the bed's network"),
-        ("unshare", "util-linux", "to make the bed's namespaces"),
-        ("nsenter", "util-linux", "to run commands in the bed's network"),
+        ("ip", "iproute2", "to make the cluster's network"),
+        ("unshare", "util-linux", "to make the cluster's namespaces"),
+        ("nsenter", "util-linux", "to run commands in the cluster's network"),
     ];
     if node {
         wanted.push(("mount", "mount", "by the kubelet, for volumes"));
@@ -153,17 +132,17 @@ fn commands(node: bool) -> Vec<Missing> {
         .into_iter()
         .filter(|(program, ..)| system::find(program).is_none())
         .map(|(program, packages, why)| {
-            Missing::new(program, why, format!("apt-get install --yes {packages}"))
+            MissingRequirement::new(program, why, format!("apt-get install --yes {packages}"))
         })
         .collect()
 }
 
-fn privileges(node: bool) -> Option<Missing> {
+fn privileges(node: bool) -> Option<MissingRequirement> {
     if has_capability(CAP_SYS_ADMIN) && has_capability(CAP_NET_ADMIN) {
         return None;
     }
     if node {
-        return Some(Missing::new(
+        return Some(MissingRequirement::new(
             "root (CAP_SYS_ADMIN and CAP_NET_ADMIN)",
             "by a real node, which mounts file systems and makes cgroups",
             "sudo --preserve-env=PATH,HOME cargo xtask ..., or take the shape `simulated`, which needs no root",
@@ -181,12 +160,12 @@ fn privileges(node: bool) -> Option<Missing> {
             "kernel.apparmor_restrict_unprivileged_userns=0",
         ),
     ];
-    let mend: Vec<_> = refused.into_iter().filter(|(refused, _)| *refused).map(|(_, mend)| mend).collect();
-    (!mend.is_empty()).then(|| {
-        Missing::new(
+    let fix: Vec<_> = refused.into_iter().filter(|(refused, _)| *refused).map(|(_, fix)| fix).collect();
+    (!fix.is_empty()).then(|| {
+        MissingRequirement::new(
             "root or user namespaces",
-            "to give a bed namespaces of its own",
-            format!("sudo sysctl -w {}, or run as root", mend.join(" ")),
+            "to give a cluster namespaces of its own",
+            format!("sudo sysctl -w {}, or run as root", fix.join(" ")),
         )
     })
 }
@@ -197,13 +176,13 @@ fn has_capability(number: u32) -> bool {
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & (1 << number) != 0)
 }
 
-/// What a real node wants of the kernel, as far as it is quickly told.
-fn kernel() -> Vec<Missing> {
+/// Returns the kernel features that a real node needs and that can be checked quickly.
+fn kernel() -> Vec<MissingRequirement> {
     let mut missing = Vec::new();
     let filesystems = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if !filesystems.lines().any(|line| line.split_whitespace().last() == Some("overlay")) && !loads("overlay")
     {
-        missing.push(Missing::new(
+        missing.push(MissingRequirement::new(
             "overlayfs in the kernel",
             "by containerd, for images",
             "modprobe overlay",
@@ -211,16 +190,16 @@ fn kernel() -> Vec<Missing> {
     }
     let cgroup = Path::new("/sys/fs/cgroup");
     let write = nix::unistd::AccessFlags::W_OK;
-    // Without root it is never writable, and that is said already.
+    // Without root it is never writable, which another check reports.
     if has_capability(CAP_SYS_ADMIN) && nix::unistd::access(cgroup, write).is_err() {
-        missing.push(Missing::new(
+        missing.push(MissingRequirement::new(
             "a writable /sys/fs/cgroup",
             "by the kubelet, for the pods' resources",
             "run outside of a container, or in one started with --privileged --cgroupns=host",
         ));
     }
-    // Tried for real, in a network namespace that is gone with the command: whether drivers are built in isn't told
-    // anywhere reliably.
+    // The check uses the features in a network namespace that ends with the command, because no file reliably lists
+    // built-in drivers.
     if has_capability(CAP_SYS_ADMIN)
         && let (Some(unshare), Some(_)) = (system::find("unshare"), system::find("ip"))
     {
@@ -234,7 +213,7 @@ fn kernel() -> Vec<Missing> {
                 .status()
                 .is_ok_and(|status| status.success());
             if !made {
-                missing.push(Missing::new(
+                missing.push(MissingRequirement::new(
                     format!("network devices of the kind {kind}"),
                     "to connect pods",
                     format!("modprobe {kind}"),
@@ -245,16 +224,20 @@ fn kernel() -> Vec<Missing> {
     missing
 }
 
-/// Packets between pods of a node go over its bridge. Where they don't pass the address translation there, the answer to a pod
-/// that asked a Service, such as that of the DNS, comes from an address that the pod has not asked.
-fn bridge_filter() -> Option<Missing> {
+/// Packets between pods of a node pass its bridge. If they do not pass the address translation there, the response of
+/// a Service, such as the DNS, comes from an address that the pod did not send its request to.
+fn bridge_filter() -> Option<MissingRequirement> {
     let there = Path::new("/proc/sys/net/bridge/bridge-nf-call-iptables").exists();
     (!there).then(|| {
-        Missing::new("br_netfilter in the kernel", "by pods that ask for names", "modprobe br_netfilter")
+        MissingRequirement::new(
+            "br_netfilter in the kernel",
+            "by pods that ask for names",
+            "modprobe br_netfilter",
+        )
     })
 }
 
-/// Whether the kernel has `module` to load.
+/// Returns whether the kernel can load `module`.
 fn loads(module: &str) -> bool {
     let dry = system::find("modprobe")
         .map(|modprobe| Command::new(modprobe).args(["--dry-run", "--quiet", module]).status());

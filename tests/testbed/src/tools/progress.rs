@@ -1,4 +1,4 @@
-//! Says what is being done, for how long, and how long it will take.
+//! Shows the current step, its duration, and the estimated remaining time.
 
 mod estimate;
 
@@ -9,35 +9,35 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(super) use estimate::Planned;
-use estimate::{Plan, words};
+use estimate::{BuildPlan, words};
 
-/// How often the line on a terminal is redrawn.
+/// The interval at which the line on a terminal is redrawn.
 const REDRAW: Duration = Duration::from_millis(200);
-/// How often a step says that it still runs where lines can't be redrawn.
+/// The interval at which a running step is reported where lines cannot be redrawn.
 const REPEAT: Duration = Duration::from_secs(15);
-/// How much of a step's latest output is shown.
+/// The number of characters of a step's latest output that are shown.
 const DETAIL: usize = 60;
 
-/// Where the progress of long work is shown; cheap to clone.
+/// Shows the progress of long work. It is cheap to clone.
 ///
-/// On a terminal it is one line that is redrawn; elsewhere a line when a step begins, one every 15 seconds and one
-/// when it ends.
+/// On a terminal it redraws one line. Elsewhere it prints a line when a step begins, every 15 seconds, and when it
+/// ends.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    shared: Arc<Mutex<Shared>>,
-    mode: Mode,
+    shared: Arc<Mutex<ProgressState>>,
+    mode: ProgressMode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum ProgressMode {
     Quiet,
     Lines,
     Redrawn,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    plan: Plan,
+struct ProgressState {
+    plan: BuildPlan,
     detail: String,
 }
 
@@ -46,39 +46,39 @@ impl Progress {
     pub fn stderr() -> Self {
         let terminal =
             std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb");
-        Self::in_mode(if terminal { Mode::Redrawn } else { Mode::Lines })
+        Self::in_mode(if terminal { ProgressMode::Redrawn } else { ProgressMode::Lines })
     }
 
     /// Shows nothing.
     pub fn quiet() -> Self {
-        Self::in_mode(Mode::Quiet)
+        Self::in_mode(ProgressMode::Quiet)
     }
 
-    fn in_mode(mode: Mode) -> Self {
+    fn in_mode(mode: ProgressMode) -> Self {
         Self { shared: Arc::default(), mode }
     }
 
-    /// Announces the steps to come, so that what is left can be told. Replaces an earlier announcement.
+    /// Announces the next steps, so that the remaining time can be estimated. Replaces an earlier announcement.
     pub(super) fn plan(&self, steps: Vec<Planned>) {
-        self.lock().plan = Plan::new(steps);
+        self.lock().plan = BuildPlan::new(steps);
     }
 
-    /// Begins a step; `expected` is how long it should take, if that is known. The step ends with [`Step::done`];
-    /// dropping it without that says that it failed.
+    /// Begins a step. `expected` is its expected duration, if known. The step ends with [`Step::done`]. Dropping it
+    /// reports a failure.
     pub fn step(&self, name: &str, expected: Option<Duration>) -> Step {
         let mut shared = self.lock();
         shared.detail.clear();
         shared.plan.begin(name, expected);
         drop(shared);
         let started = Instant::now();
-        if self.mode == Mode::Lines {
+        if self.mode == ProgressMode::Lines {
             self.print(&self.lock().plan.line(Duration::ZERO));
         }
         let (stop, stopped) = channel::<()>();
         let (progress, mode) = (self.clone(), self.mode);
-        let ticker = (mode != Mode::Quiet).then(|| {
+        let ticker = (mode != ProgressMode::Quiet).then(|| {
             std::thread::spawn(move || {
-                let period = if mode == Mode::Redrawn { REDRAW } else { REPEAT };
+                let period = if mode == ProgressMode::Redrawn { REDRAW } else { REPEAT };
                 while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                     progress.tick(started.elapsed());
                 }
@@ -87,9 +87,9 @@ impl Progress {
         Step { progress: self.clone(), name: name.to_owned(), started, stop: Some(stop), ticker, done: false }
     }
 
-    /// Says something besides the steps.
+    /// Prints a message.
     pub fn note(&self, text: &str) {
-        if self.mode != Mode::Quiet {
+        if self.mode != ProgressMode::Quiet {
             self.print(text);
         }
     }
@@ -102,15 +102,16 @@ impl Progress {
         }
         drop(shared);
         match self.mode {
-            Mode::Quiet => {}
-            Mode::Lines => self.print(&line),
-            // Wrapping is off while the line is drawn: a line longer than the terminal would leave its rests behind.
-            Mode::Redrawn => Self::write(&format!("\r\x1b[2K\x1b[?7l{line}\x1b[?7h")),
+            ProgressMode::Quiet => {}
+            ProgressMode::Lines => self.print(&line),
+            // Line wrapping is off while the line is drawn. Otherwise, parts of a line that is longer than the
+            // terminal stay.
+            ProgressMode::Redrawn => Self::write(&format!("\r\x1b[2K\x1b[?7l{line}\x1b[?7h")),
         }
     }
 
     fn print(&self, line: &str) {
-        let clear = if self.mode == Mode::Redrawn { "\r\x1b[2K" } else { "" };
+        let clear = if self.mode == ProgressMode::Redrawn { "\r\x1b[2K" } else { "" };
         Self::write(&format!("{clear}{line}\n"));
     }
 
@@ -120,7 +121,7 @@ impl Progress {
         let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,12 +138,12 @@ pub struct Step {
 }
 
 impl Step {
-    /// Shows `text` beside the step, until the next one.
+    /// Shows `text` beside the step, until the next call.
     pub fn detail(&self, text: &str) {
         self.progress.lock().detail = text.trim().chars().filter(|c| !c.is_control()).take(DETAIL).collect();
     }
 
-    /// The step ended well.
+    /// Ends the step with success.
     pub fn done(mut self) {
         self.done = true;
     }

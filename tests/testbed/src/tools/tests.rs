@@ -22,7 +22,7 @@ fn each_pinned_program_is_a_tool_of_the_module() {
     }
 }
 
-/// Another version is compiled anew.
+/// A different version would be compiled separately.
 #[test]
 fn what_coredns_shares_with_kubernetes_has_the_same_version() {
     let requirements = |text: &'static str| {
@@ -82,11 +82,14 @@ fn libraries_are_named_only_when_there_are_any() {
 }
 
 #[test]
-fn what_is_missing_is_listed_with_what_mends_it() {
-    let missing =
-        |what: &str| Missing { what: what.into(), why: "to try".into(), mend: format!("get {what}") };
+fn missing_requirements_are_listed_with_their_fix() {
+    let missing = |what: &str| MissingRequirement {
+        what: what.into(),
+        why: "to try".into(),
+        fix: format!("get {what}"),
+    };
     let text = ToolsError::Missing(vec![missing("one"), missing("two")]).to_string();
-    assert!(text.contains("one, needed to try; to mend it: get one"), "{text}");
+    assert!(text.contains("one, needed to try; to fix it: get one"), "{text}");
     assert!(text.contains("get two"), "{text}");
 }
 

@@ -1,6 +1,6 @@
 {{/*
-Who a service is: its account, what binds it to the ClusterRole podward-<service> that its chart writes, and the right to read
-the one Secret with its certificate.
+The account of a service, its binding to the ClusterRole podward-<service> of its chart, and the right to read the
+Secret with its certificate.
 */}}
 {{- define "podward.account" -}}
 apiVersion: v1
@@ -18,7 +18,7 @@ metadata:
   labels:
     {{- include "podward.labels" . | nindent 4 }}
 rules:
-  # Its own certificate, read through the API server: a renewed one is in use at once, on each replica.
+  # The certificate of the service. Each replica watches it, so that it uses a renewed certificate immediately.
   - apiGroups: [""]
     resources: [secrets]
     resourceNames: [{{ include "podward.tlsSecret" . }}]
@@ -27,7 +27,7 @@ rules:
 {{ include "podward.binding" (dict "root" . "role" (include "podward.tlsSecret" .)) }}
 {{- end }}
 
-{{/* Binds a service to a ClusterRole; takes {root, role}. */}}
+{{/* Binds the account of a service to a ClusterRole. Takes {root, role}. */}}
 {{- define "podward.clusterBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -42,7 +42,7 @@ roleRef:
 {{ include "podward.subjects" .root }}
 {{- end }}
 
-{{/* Binds a service to a Role of the release's namespace; takes {root, role}. */}}
+{{/* Binds the account of a service to a Role in the namespace of the release. Takes {root, role}. */}}
 {{- define "podward.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

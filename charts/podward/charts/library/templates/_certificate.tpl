@@ -1,4 +1,4 @@
-{{/* The certificate of a service, when cert-manager makes it. */}}
+{{/* The certificate of a service with the provider cert-manager. */}}
 {{- define "podward.certificate" -}}
 {{- with .Values.global.certificates }}
 {{- if eq .provider "cert-manager" }}
@@ -16,8 +16,9 @@ spec:
   renewBefore: {{ div (int .lifetimeSeconds) 3 }}s
   privateKey:
     algorithm: ECDSA
-    # Not 256, as Podward's own are: cert-manager would keep those until their time has come, and sign one service's before another's,
-    # which then don't trust each other. As it is, it makes all of them anew as soon as it is asked to.
+    # Not 256, the size of the keys of the provider podward: after a switch of the provider, cert-manager would keep
+    # those certificates until their renewal, and services whose certificates have different issuers would not trust
+    # each other. With another size it issues all certificates again immediately.
     size: 384
     rotationPolicy: Always
   usages: [digital signature, server auth]

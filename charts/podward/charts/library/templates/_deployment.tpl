@@ -8,7 +8,7 @@ spec:
   replicas: {{ .values.replicas }}
   {{- end }}
   revisionHistoryLimit: 5
-  # A new pod serves before an old one goes.
+  # A new pod becomes ready before an old one is deleted.
   strategy:
     type: RollingUpdate
     rollingUpdate:
@@ -31,19 +31,16 @@ spec:
       containers:
         - name: {{ $name }}
           {{- include "podward.container" . | nindent 10 }}
+      {{- with .tokens }}
       volumes:
-        # The service keeps its certificate's Secret here by itself: in memory, and renewed at once.
-        - name: tls
-          emptyDir: {medium: Memory, sizeLimit: 1Mi}
-        {{- with .tokens }}
-        # Good for the one that it is shown to, and for nobody else.
+        # Tokens that are valid only for the named audience.
         - name: tokens
           projected:
             sources:
               {{- range $path, $audience := . }}
               - serviceAccountToken: {path: {{ $path }}, audience: {{ $audience }}, expirationSeconds: 3600}
               {{- end }}
-        {{- end }}
+      {{- end }}
 {{- end }}
 
 {{- define "podward.pod" -}}
@@ -96,7 +93,7 @@ topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: topology.kubernetes.io/zone
     whenUnsatisfiable: ScheduleAnyway
-    # The old pods of an upgrade don't count: they go.
+    # Count only the pods of the new version during an upgrade.
     matchLabelKeys: [pod-template-hash]
     labelSelector:
       matchLabels:
@@ -138,7 +135,7 @@ ports:
     containerPort: {{ .port.number }}
   - name: admin
     containerPort: 8080
-# The process answers as soon as it runs, also while it waits for its certificate.
+# The process answers as soon as it runs, even while it waits for its certificate.
 startupProbe:
   httpGet: {path: /livez, port: admin}
   periodSeconds: 1
@@ -168,12 +165,10 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities:
     drop: [ALL]
+{{- if .tokens }}
 volumeMounts:
-  - name: tls
-    mountPath: /etc/podward/tls
-  {{- if .tokens }}
   - name: tokens
     mountPath: /var/run/secrets/podward
     readOnly: true
-  {{- end }}
+{{- end }}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* Arguments of the judgement of writes to pods: both webhooks have to judge alike. */}}
+{{/* The arguments of the review of writes to pods. Both webhooks must decide in the same way. */}}
 {{- define "podward.reviewArgs" -}}
 - --controller-user={{ include "podward.controllerUser" . }}
 {{- range .Values.global.trustedWriters }}

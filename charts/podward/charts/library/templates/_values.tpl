@@ -1,19 +1,19 @@
 {{/*
-The values of a service: its own, before those that all have in common. As YAML: templates read it back by fromYaml, so numbers
-that may be large go through `int`.
+The values of a service as YAML: its own values, and the defaults. Templates parse it with fromYaml, so convert numbers
+that may be large with `int`.
 */}}
 {{- define "podward.values" -}}
 {{- omit (mergeOverwrite (deepCopy .Values.global.defaults) .Values) "global" | toYaml }}
 {{- end }}
 
-{{/* Seconds that requests in flight get when a pod ends. A delete that waits (--wait) is one. */}}
+{{/* The time for requests in flight during the shutdown, in seconds. Covers deletes that wait (--wait). */}}
 {{- define "podward.drainTimeout" -}}
 {{- $values := include "podward.values" . | fromYaml }}
 {{- $wait := int ($values.waitSeconds | default 0) }}
 {{- max (int $values.drain.timeoutSeconds) (ternary (add $wait 5) 0 (gt $wait 0)) }}
 {{- end }}
 
-{{/* The fewest pods that a service has. */}}
+{{/* The smallest number of pods of a service. */}}
 {{- define "podward.fewestPods" -}}
 {{- $values := include "podward.values" . | fromYaml }}
 {{- ternary $values.autoscaling.minReplicas $values.replicas $values.autoscaling.enabled | int }}

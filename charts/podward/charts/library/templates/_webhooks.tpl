@@ -1,21 +1,22 @@
 {{/*
-What all webhook configurations have in common.
+The common fields of all webhooks.
 
-- namespaceSelector leaves out the system's namespaces and Podward's own: no outage of Podward may stop what is needed to
-  repair it, or the cluster. It goes by the label that the API server itself puts on each namespace.
-- objectSelector: only pods that opted in. On UPDATE it is matched against the old and the new object, so a pod that takes the
-  label off is still seen doing so; on DELETE against the old one.
-- timeoutSeconds: a decision takes well under a millisecond. 2 s is for a lost packet, not for thinking; every caller of the API
-  server waits that long when a replica hangs.
-- matchPolicy Equivalent: a pod reaches us as v1 whatever version it was written in.
-- sideEffects None: decisions change nothing but the object, so dry runs are answered like others. Holding a pod has one (its wish
-  is recorded), which a dry run hasn't: NoneOnDryRun.
-- clientConfig has no caBundle: whatever makes the certificates fills it in, and an upgrade leaves it as it is.
+- namespaceSelector excludes the namespaces of the system and of Podward, so that an outage of Podward does not block
+  the repair of Podward or of the cluster. It uses the label that the API server sets on each namespace.
+- objectSelector: only opted-in pods. On UPDATE, the API server matches the old and the new object, so the webhook
+  sees a pod that loses the label. On DELETE, it matches the old object.
+- timeoutSeconds: a decision takes less than a millisecond. 2 s allow for a lost packet. If a replica hangs, each
+  caller of the API server waits for this time.
+- matchPolicy Equivalent: a pod is sent as v1, regardless of the version of the request.
+- sideEffects None: the decisions change only the object, so dry runs get the same answers. To hold a pod has a side
+  effect (the deletion request is recorded), except in a dry run: NoneOnDryRun.
+- clientConfig has no caBundle: the issuer of the certificates sets it, and an upgrade does not change it.
 */}}
 
 {{/*
-Annotations of a configuration; takes the context of the chart that serves it. The authority is taken from its own certificate, not
-from the webhook's: that way it is trusted before anything that it has signed is shown.
+The annotations of a webhook configuration. Takes the context of the chart. cert-manager reads the authority from the
+certificate of the authority, and not from that of the webhook, so that the authority is trusted before a certificate
+of it is used.
 */}}
 {{- define "podward.webhookAnnotations" -}}
 {{- if eq .Values.global.certificates.provider "cert-manager" }}
@@ -25,9 +26,9 @@ annotations:
 {{- end }}
 
 {{/*
-One webhook but its name and what it alone has. Takes root, path, operation (or several, with commas), resource, failurePolicy, and,
-where they aren't the usual, group, version, timeout, sideEffects, optedIn (false: objects are not selected by the label) and injected (true, false: only namespaces
-that do or don't opt all their pods in).
+A webhook without its name and its individual fields. Takes root, path, operation (or several, separated by commas),
+resource and failurePolicy. Optional: group, version, timeout, sideEffects, optedIn (false: do not select objects by the
+opt-in label) and injected (true: only namespaces that opt in all pods; false: only other namespaces).
 */}}
 {{- define "podward.webhook" -}}
 {{- $always := list "kube-system" "kube-public" "kube-node-lease" .root.Release.Namespace -}}

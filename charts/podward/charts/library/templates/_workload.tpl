@@ -1,12 +1,13 @@
 {{/*
-Everything that runs a service. Takes
+The objects that run a service. Takes
 
-  root      the context of the service's chart
-  port      {name, number, service}: what it serves at, and at which port of its Service
-  tokens    file name -> audience: tokens that it shows to others
-  preStop   true when the service has no drain delay of its own
+  root      the context of the chart of the service
+  port      {name, number, service}: the name and the number of the container's port, and the port of the Service
+  tokens    file name -> audience: the tokens that the service uses to authenticate to other services
+  preStop   true if the service has no drain delay of its own
 
-The chart defines `<service>.args`, a YAML list of arguments, and `<service>.env` if it needs variables of its own.
+The chart defines `<service>.args`, a YAML list of arguments, and optionally `<service>.env`, a list of environment
+variables.
 */}}
 {{- define "podward.workload" -}}
 {{- $values := include "podward.values" .root | fromYaml }}
@@ -56,7 +57,7 @@ spec:
       targetPort: admin
 {{- end }}
 
-{{/* AlwaysAllow: pods that aren't ready hold up no drain. */}}
+{{/* AlwaysAllow: pods that are not ready do not block drains of nodes. */}}
 {{- define "podward.disruptionBudget" -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -72,7 +73,7 @@ spec:
 {{- define "podward.autoscaler" -}}
 {{- with .values.autoscaling }}
 {{- if gt (int .minReplicas) (int .maxReplicas) }}
-{{- fail (printf "%s: autoscaling.minReplicas (%d) is more than autoscaling.maxReplicas (%d)" $.root.Chart.Name
+{{- fail (printf "%s: autoscaling.minReplicas (%d) is larger than autoscaling.maxReplicas (%d)" $.root.Chart.Name
   (int .minReplicas) (int .maxReplicas)) }}
 {{- end }}
 apiVersion: autoscaling/v2

@@ -1,8 +1,10 @@
-{{/* Deletes and evictions that are let through in any case: the lifecycle-controller's own, which come when everybody has let go,
-and dry runs. */}}
+{{/*
+Excludes deletes and evictions that are always allowed: those of the lifecycle-controller, whose pods are drained, and
+dry runs.
+*/}}
 {{- define "validating-webhook.conditions" -}}
-- name: everybody-has-not-let-go
+- name: requester-is-not-the-lifecycle-controller
   expression: request.userInfo.username != '{{ include "podward.controllerUser" . }}'
-- name: something-comes-of-it
+- name: request-is-not-a-dry-run
   expression: "!(has(request.dryRun) && request.dryRun)"
 {{- end }}

@@ -29,8 +29,8 @@ fn whole() -> Vec<(BTreeMap<String, String>, i64)> {
 fn seen<'v>(
     versions: impl IntoIterator<Item = &'v (BTreeMap<String, String>, i64)>,
     is_new: bool,
-) -> Vec<Span> {
-    let (mut run, mut spans): (Option<Run>, Vec<Span>) = (None, Vec::new());
+) -> Vec<OperationSpan> {
+    let (mut run, mut spans): (Option<OperationRun>, Vec<OperationSpan>) = (None, Vec::new());
     for (labels, now) in versions {
         let (operations, now) = (Operations::parse(labels), UnixNanos(*now));
         if let Some(present) = &mut run {
@@ -41,7 +41,7 @@ fn seen<'v>(
             }
         }
         if run.is_none() {
-            let begun = Run::begin(UID, "a", labels, &operations, is_new || !spans.is_empty(), now);
+            let begun = OperationRun::begin(UID, "a", labels, &operations, is_new || !spans.is_empty(), now);
             run = begun.map(|(run, more)| {
                 spans.extend(more);
                 run
@@ -51,16 +51,16 @@ fn seen<'v>(
     spans
 }
 
-fn phases(spans: &[Span]) -> Vec<(Phase, i64, i64)> {
-    let phase = |span: &Span| match span.kind {
+fn phases(spans: &[OperationSpan]) -> Vec<(OperationPhase, i64, i64)> {
+    let phase = |span: &OperationSpan| match span.kind {
         SpanKind::Phase { phase, .. } => Some((phase, span.start.0, span.end.0)),
         SpanKind::Run { .. } => None,
     };
     spans.iter().filter_map(phase).collect()
 }
 
-fn outcomes(spans: &[Span]) -> Vec<(Outcome, Phase, i64, i64)> {
-    let run = |span: &Span| match span.kind {
+fn outcomes(spans: &[OperationSpan]) -> Vec<(RunOutcome, OperationPhase, i64, i64)> {
+    let run = |span: &OperationSpan| match span.kind {
         SpanKind::Run { outcome, first, .. } => Some((outcome, first, span.start.0, span.end.0)),
         SpanKind::Phase { .. } => None,
     };
@@ -71,14 +71,14 @@ fn outcomes(spans: &[Span]) -> Vec<(Outcome, Phase, i64, i64)> {
 fn a_whole_operation_is_one_root_and_its_phases_without_gaps() {
     let spans = seen(&whole(), true);
     let expected = [
-        (Phase::PreChecking, 10, 20),
-        (Phase::Preparing, 20, 30),
-        (Phase::Operating, 30, 40),
-        (Phase::PostChecking, 40, 50),
-        (Phase::Completing, 50, 60),
+        (OperationPhase::PreChecking, 10, 20),
+        (OperationPhase::Preparing, 20, 30),
+        (OperationPhase::Operating, 30, 40),
+        (OperationPhase::PostChecking, 40, 50),
+        (OperationPhase::Completing, 50, 60),
     ];
     assert_eq!(phases(&spans), expected);
-    assert_eq!(outcomes(&spans), [(Outcome::Completed, Phase::PreChecking, 10, 60)]);
+    assert_eq!(outcomes(&spans), [(RunOutcome::Completed, OperationPhase::PreChecking, 10, 60)]);
     let root = spans.last().unwrap();
     assert_eq!((root.id, root.parent), (root_of(UID, "a", "1"), None));
     for span in &spans {
@@ -111,7 +111,7 @@ fn versions_that_are_missed_leave_no_gap() {
             assert_eq!(spans, [], "nothing was seen but that there is nothing");
             continue;
         }
-        let [(Outcome::Completed, _, start, end)] = outcomes(&spans)[..] else {
+        let [(RunOutcome::Completed, _, start, end)] = outcomes(&spans)[..] else {
             // Nobody can know that it was finished where the last that was seen is that it was at work.
             assert_eq!(outcomes(&spans).len(), 1, "{missed:b}");
             continue;
@@ -129,12 +129,12 @@ fn versions_that_are_missed_leave_no_gap() {
 fn who_comes_later_tells_only_of_what_is_still_to_come() {
     let versions = whole();
     let (mut first, second) = (seen(&versions[..3], true), seen(&versions[2..], false));
-    assert_eq!(phases(&second)[0], (Phase::Operating, 30, 40));
-    assert_eq!(outcomes(&second), [(Outcome::Completed, Phase::Operating, 30, 60)]);
+    assert_eq!(phases(&second)[0], (OperationPhase::Operating, 30, 40));
+    assert_eq!(outcomes(&second), [(RunOutcome::Completed, OperationPhase::Operating, 30, 60)]);
     // Both together are what one alone would have told, but for when the whole began.
     first.extend(second);
     let alone = seen(&versions, true);
-    let ids = |spans: &[Span]| spans.iter().map(|span| span.id).collect::<Vec<_>>();
+    let ids = |spans: &[OperationSpan]| spans.iter().map(|span| span.id).collect::<Vec<_>>();
     assert_eq!(ids(&first), ids(&alone));
     assert_eq!(phases(&first), phases(&alone));
 }
@@ -143,8 +143,8 @@ fn who_comes_later_tells_only_of_what_is_still_to_come() {
 fn an_undone_operation_is_cancelled_where_it_was() {
     let versions = [&whole()[..2], &[(BTreeMap::new(), 25)]].concat();
     let spans = seen(&versions, true);
-    assert_eq!(phases(&spans), [(Phase::PreChecking, 10, 20), (Phase::Preparing, 20, 25)]);
-    assert_eq!(outcomes(&spans), [(Outcome::Cancelled, Phase::PreChecking, 10, 25)]);
+    assert_eq!(phases(&spans), [(OperationPhase::PreChecking, 10, 20), (OperationPhase::Preparing, 20, 25)]);
+    assert_eq!(outcomes(&spans), [(RunOutcome::Cancelled, OperationPhase::PreChecking, 10, 25)]);
 }
 
 #[test]
@@ -152,14 +152,16 @@ fn an_id_that_is_used_again_is_another_run_in_the_same_trace() {
     use Stage::{Operating, PreCheck};
     let again = |at: i64| (labels(&[(Operating, 2), (PreCheck, at)]), at + 1);
     // After the first was over, and in its midst.
-    for (before, outcome) in [(6, Outcome::Completed), (5, Outcome::Completed), (3, Outcome::BegunAgain)] {
+    for (before, outcome) in
+        [(6, RunOutcome::Completed), (5, RunOutcome::Completed), (3, RunOutcome::BegunAgain)]
+    {
         let versions = [&whole()[..before], &[again(70), (BTreeMap::new(), 80)]].concat();
         let spans = seen(&versions, true);
         let outcomes = outcomes(&spans);
         assert_eq!(outcomes.len(), 2, "{before}");
         assert_eq!(outcomes[0].0, outcome, "{before}");
-        assert_eq!(outcomes[1], (Outcome::Cancelled, Phase::PreChecking, 70, 80), "{before}");
-        let roots: Vec<&Span> = spans.iter().filter(|span| span.parent.is_none()).collect();
+        assert_eq!(outcomes[1], (RunOutcome::Cancelled, OperationPhase::PreChecking, 70, 80), "{before}");
+        let roots: Vec<&OperationSpan> = spans.iter().filter(|span| span.parent.is_none()).collect();
         assert!(roots[0].id != roots[1].id && roots[0].trace == roots[1].trace);
     }
 }
@@ -170,7 +172,7 @@ fn a_run_that_goes_back_goes_on() {
     let back = (labels(&[(Operating, 1), (PreCheck, 35), (Preparing, 35)]), 36);
     let versions = [&whole()[..3], &[back]].concat();
     let spans = seen(&versions, true);
-    assert_eq!(phases(&spans)[2], (Phase::Operating, 30, 35));
+    assert_eq!(phases(&spans)[2], (OperationPhase::Operating, 30, 35));
     assert_eq!(outcomes(&spans), []);
 }
 
@@ -179,7 +181,7 @@ fn a_label_that_comes_later_than_its_phase_makes_no_other_phase() {
     use Stage::{Operating, PreCheck};
     let versions = [(labels(&[(Operating, 1)]), 5), (labels(&[(Operating, 1), (PreCheck, 9)]), 10)];
     let versions = [&versions[..], &whole()[1..2]].concat();
-    assert_eq!(phases(&seen(&versions, true)), [(Phase::PreChecking, 5, 20)]);
+    assert_eq!(phases(&seen(&versions, true)), [(OperationPhase::PreChecking, 5, 20)]);
 }
 
 #[test]
@@ -193,14 +195,17 @@ fn clocks_that_differ_and_garbage_give_spans_that_end_after_they_began() {
     versions[1].0.insert(PreChecked.key("a"), "soon".to_owned());
     let spans = seen(&versions, true);
     assert!(spans.iter().all(|span| span.start <= span.end), "{spans:?}");
-    assert_eq!(phases(&spans), [(Phase::PreChecking, 100, 100), (Phase::Operating, 100, 100)]);
+    assert_eq!(
+        phases(&spans),
+        [(OperationPhase::PreChecking, 100, 100), (OperationPhase::Operating, 100, 100)]
+    );
 }
 
 #[test]
 fn half_an_announcement_is_no_operation() {
     let mut half = labels(&[(Stage::Operating, 1)]);
     half.remove(&Stage::OperationType.key("a"));
-    assert_eq!(Run::begin(UID, "a", &half, &Operations::parse(&half), true, UnixNanos(5)), None);
+    assert_eq!(OperationRun::begin(UID, "a", &half, &Operations::parse(&half), true, UnixNanos(5)), None);
 }
 
 #[test]
@@ -208,22 +213,23 @@ fn answers_go_to_the_phase_that_they_were_asked_for() {
     let versions = whole();
     let (labels, now) = &versions[1];
     let (mut run, _) =
-        Run::begin(UID, "a", labels, &Operations::parse(labels), true, UnixNanos(*now)).unwrap();
+        OperationRun::begin(UID, "a", labels, &Operations::parse(labels), true, UnixNanos(*now)).unwrap();
     assert_eq!(run.operation_type(), "update");
-    let note = |hook: &str, phase, event| Note { hook: hook.to_owned(), phase, since: UnixNanos(20), event };
+    let note =
+        |hook: &str, phase, event| HookReport { hook: hook.to_owned(), phase, since: UnixNanos(20), event };
     let proven = note("lb", HookPhase::Prepare, HookEvent::Done(EvidenceLevel::Proven));
-    run.heard(&proven, UnixNanos(25));
-    run.heard(&proven, UnixNanos(26));
-    run.heard(&note("lb", HookPhase::Complete, HookEvent::Done(EvidenceLevel::Proven)), UnixNanos(27));
-    run.heard(&note("dns", HookPhase::Prepare, HookEvent::Proceeded), UnixNanos(28));
+    run.add_report(&proven, UnixNanos(25));
+    run.add_report(&proven, UnixNanos(26));
+    run.add_report(&note("lb", HookPhase::Complete, HookEvent::Done(EvidenceLevel::Proven)), UnixNanos(27));
+    run.add_report(&note("dns", HookPhase::Prepare, HookEvent::Proceeded), UnixNanos(28));
     let (labels, now) = &versions[2];
     let (spans, is_over) = run.observe(labels, &Operations::parse(labels), UnixNanos(*now));
     assert!(!is_over);
-    let SpanKind::Phase { heard, .. } = &spans[0].kind else { panic!("{spans:?}") };
-    let told: Vec<_> = heard.iter().map(|heard| (heard.note.hook.as_str(), heard.at.0)).collect();
+    let SpanKind::Phase { reports, .. } = &spans[0].kind else { panic!("{spans:?}") };
+    let told: Vec<_> = reports.iter().map(|report| (report.note.hook.as_str(), report.at.0)).collect();
     assert_eq!(told, [("lb", 25), ("dns", 28)]);
     let spans = run.pod_gone();
     let SpanKind::Run { outcome, evidence, .. } = spans[1].kind else { panic!("{spans:?}") };
-    assert_eq!((outcome, evidence), (Outcome::PodGone, Some(EvidenceLevel::TimedOut)));
+    assert_eq!((outcome, evidence), (RunOutcome::PodGone, Some(EvidenceLevel::TimedOut)));
     assert_eq!(spans[1].end, UnixNanos(31), "when the pod was last seen");
 }

@@ -4,54 +4,56 @@ use super::*;
 
 #[test]
 fn hooks_without_a_phase_are_done_with_it() {
-    let mut world = created([with("out", &[Phase::Prepare]), with("in", &[Phase::Complete])]);
-    world.work();
-    assert_eq!(world.asked(), [("in", Phase::Complete)]);
-    assert!(!world.is_held_by("out"), "not before the pod is in service");
-    assert_eq!(world.answers("in"), 1);
-    assert!(world.is_held_by("in") && world.is_held_by("out"));
-    world.kubelet();
-    world.work();
-    world.begin("x", "update");
-    assert_eq!(world.work(), 1);
-    assert!(!world.is_held_by("in"), "without being asked");
-    assert_eq!(world.asked(), [("out", Phase::Prepare)]);
+    let mut model = created([with("out", &[HookPhase::Prepare]), with("in", &[HookPhase::Complete])]);
+    model.work();
+    assert_eq!(model.asked(), [("in", HookPhase::Complete)]);
+    assert!(!model.is_held_by("out"), "not before the pod is in service");
+    assert_eq!(model.answers("in"), 1);
+    assert!(model.is_held_by("in") && model.is_held_by("out"));
+    model.kubelet();
+    model.work();
+    model.begin("x", "update");
+    assert_eq!(model.work(), 1);
+    assert!(!model.is_held_by("in"), "without being asked");
+    assert_eq!(model.asked(), [("out", HookPhase::Prepare)]);
 }
 
 #[test]
 fn a_hook_that_is_removed_releases_the_pods_that_wait_for_it() {
-    let mut world = in_service([hook("mesh"), hook("registry")]);
-    world.begin("x", "update");
-    world.work();
-    world.deregister("mesh");
-    let plan = world.look();
-    let removed = plan.notes.iter().any(|note| note.hook == "mesh" && note.event == HookEvent::Removed);
-    assert!(removed, "{:?}", plan.notes);
-    assert_eq!(world.work(), 1);
-    assert!(!world.is_held_by("mesh") && world.is_held_by("registry"));
-    let text = [&world.pod.expected, &world.pod.asked, &world.pod.evidence];
-    assert!(text.into_iter().flatten().all(|text| !text.contains("mesh")), "{:?}", world.pod);
-    world.answers("registry");
-    assert!(world.pod.has(Stage::Operate, "x"));
-    world.deregister("registry");
-    assert_eq!(world.work(), 1, "nobody will hold the pod again");
-    assert_eq!((world.pod.expected, world.pod.evidence), (None, None));
+    let mut model = in_service([hook("mesh"), hook("registry")]);
+    model.begin("x", "update");
+    model.work();
+    model.deregister("mesh");
+    let plan = model.look();
+    let removed =
+        plan.hook_reports.iter().any(|note| note.hook == "mesh" && note.event == HookEvent::Removed);
+    assert!(removed, "{:?}", plan.hook_reports);
+    assert_eq!(model.work(), 1);
+    assert!(!model.is_held_by("mesh") && model.is_held_by("registry"));
+    let text = [&model.pod.expected, &model.pod.asked, &model.pod.evidence];
+    assert!(text.into_iter().flatten().all(|text| !text.contains("mesh")), "{:?}", model.pod);
+    model.answers("registry");
+    assert!(model.pod.has(Stage::Operate, "x"));
+    model.deregister("registry");
+    assert_eq!(model.work(), 1, "nobody will hold the pod again");
+    assert_eq!((model.pod.expected, model.pod.evidence), (None, None));
 }
 
 #[test]
-fn that_a_removed_hook_is_not_waited_for_to_take_a_pod_in_is_told() {
-    let mut world = created([hook("mesh")]);
+fn a_removed_hook_that_should_add_a_pod_is_reported() {
+    let mut model = created([hook("mesh")]);
     // As the mutating-webhook writes it.
-    let expected = serde_json::json!({"expectedFinalizers": {employer_of("mesh"): finalizer_of("mesh")}});
-    world.pod.expected = Some(expected.to_string());
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
-    world.deregister("mesh");
-    let removed = |note: &Note| note.hook == "mesh" && note.event == HookEvent::Removed;
-    assert_eq!(world.look().notes.iter().filter(|note| removed(note)).count(), 1);
-    world.work();
-    assert_eq!(world.pod.expected, None);
-    assert!(!world.look().notes.iter().any(removed), "once");
+    let expected =
+        serde_json::json!({"expectedFinalizers": {consumer_key_of("mesh"): hook_finalizer("mesh")}});
+    model.pod.expected = Some(expected.to_string());
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    model.deregister("mesh");
+    let removed = |note: &HookReport| note.hook == "mesh" && note.event == HookEvent::Removed;
+    assert_eq!(model.look().hook_reports.iter().filter(|note| removed(note)).count(), 1);
+    model.work();
+    assert_eq!(model.pod.expected, None);
+    assert!(!model.look().hook_reports.iter().any(removed), "once");
 }
 
 #[test]
@@ -59,57 +61,58 @@ fn a_pod_that_is_no_more_a_hooks_is_released() {
     use podward_core::hooks::Selector;
     let selector = || Selector::new([("tier".to_owned(), "front".to_owned())].into(), []).unwrap();
     let asked = Hook { pod_selector: selector(), ..hook("mesh") };
-    let silent = Hook { pod_selector: selector(), ..with("quiet", &[Phase::Prepare, Phase::Complete]) };
-    let mut world = created([asked, silent]);
-    world.relabel(Some("front"));
-    world.settle_with_hooks();
-    assert!(world.is_held_by("mesh") && world.is_held_by("quiet"));
-    world.relabel(None);
-    let plan = world.look();
-    assert!(plan.notes.iter().any(|note| note.hook == "quiet" && note.event == HookEvent::Released));
-    assert_eq!(world.work(), 1);
-    assert!(!world.is_held_by("quiet"));
-    assert_eq!(world.asked(), [("mesh", Phase::Release)]);
-    let since = world.question("mesh").since;
-    world.restart();
-    world.work();
-    assert_eq!(world.question("mesh").since, since, "its time is on the pod");
-    assert_eq!(world.answers("mesh"), 1);
-    assert_eq!((world.pod.finalizers.len(), &world.pod.expected), (1, &None));
-    assert!(world.pod.labels.contains_key(keys::SERVICE_AVAILABLE), "it served all the time");
+    let silent =
+        Hook { pod_selector: selector(), ..with("quiet", &[HookPhase::Prepare, HookPhase::Complete]) };
+    let mut model = created([asked, silent]);
+    model.relabel(Some("front"));
+    model.settle_with_hooks();
+    assert!(model.is_held_by("mesh") && model.is_held_by("quiet"));
+    model.relabel(None);
+    let plan = model.look();
+    assert!(plan.hook_reports.iter().any(|note| note.hook == "quiet" && note.event == HookEvent::Released));
+    assert_eq!(model.work(), 1);
+    assert!(!model.is_held_by("quiet"));
+    assert_eq!(model.asked(), [("mesh", HookPhase::Release)]);
+    let since = model.question("mesh").since;
+    model.restart();
+    model.work();
+    assert_eq!(model.question("mesh").since, since, "its time is on the pod");
+    assert_eq!(model.answers("mesh"), 1);
+    assert_eq!((model.pod.finalizers.len(), &model.pod.expected), (1, &None));
+    assert!(model.pod.labels.contains_key(keys::SERVICE_AVAILABLE), "it served all the time");
 }
 
 #[test]
 fn terminating_pods_are_released() {
-    let mut world = in_service([hook("mesh"), with("quiet", &[Phase::Prepare, Phase::Complete])]);
-    world.terminate();
-    assert_eq!(world.work(), 1);
-    assert!(!world.is_held_by("quiet"), "it is not asked on release");
-    assert_eq!(world.asked(), [("mesh", Phase::Release)]);
-    assert_eq!(world.question("mesh").since, world.pod.times.terminating.unwrap());
-    assert!(world.told().contains("it is gone when hook mesh has let go"), "{}", world.told());
-    assert!(world.told().contains("RELEASE since"), "{}", world.told());
-    assert_eq!(world.answers("mesh"), 1);
-    assert_eq!(world.pod.finalizers, ["example.com/not-ours"]);
+    let mut model = in_service([hook("mesh"), with("quiet", &[HookPhase::Prepare, HookPhase::Complete])]);
+    model.terminate();
+    assert_eq!(model.work(), 1);
+    assert!(!model.is_held_by("quiet"), "it is not asked on release");
+    assert_eq!(model.asked(), [("mesh", HookPhase::Release)]);
+    assert_eq!(model.question("mesh").since, model.pod.times.terminating.unwrap());
+    assert!(model.reported().contains("it is removed when hook mesh has released"), "{}", model.reported());
+    assert!(model.reported().contains("RELEASE since"), "{}", model.reported());
+    assert_eq!(model.answers("mesh"), 1);
+    assert_eq!(model.pod.finalizers, ["example.com/not-ours"]);
 }
 
 #[test]
 fn a_hook_that_was_made_to_hold_a_pod_and_is_asked_from_now_on_is_asked_for_it() {
     // Nobody can say of a pod without the gate when traffic came to it first.
-    let mut world = World::created(false, false);
-    world.hooks.are_alone = true;
-    world.register(with("mesh", &[Phase::Prepare]));
-    world.register(Hook { prepare_timing: GateTiming::BeforeGate, ..with("first", &[Phase::Prepare]) });
-    world.begin("x", "update");
-    world.work();
-    assert_eq!(world.asked(), [("first", Phase::Prepare)]);
-    assert!(world.is_held_by("mesh"), "it may send traffic, and is asked to let go when its turn comes");
-    world.undo("x", "update");
-    world.register(with("mesh", &[Phase::Complete]));
-    world.kubelet();
-    world.work();
-    assert_eq!(world.asked(), [("mesh", Phase::Complete)]);
-    assert!(!world.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
-    world.answers("mesh");
-    assert_eq!(world.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
+    let mut model = Model::created(false, false);
+    model.hooks.are_alone = true;
+    model.register(with("mesh", &[HookPhase::Prepare]));
+    model.register(Hook { prepare_timing: GateTiming::BeforeGate, ..with("first", &[HookPhase::Prepare]) });
+    model.begin("x", "update");
+    model.work();
+    assert_eq!(model.asked(), [("first", HookPhase::Prepare)]);
+    assert!(model.is_held_by("mesh"), "it may send traffic, and is asked to let go when its turn comes");
+    model.undo("x", "update");
+    model.register(with("mesh", &[HookPhase::Complete]));
+    model.kubelet();
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    assert!(!model.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
+    model.answers("mesh");
+    assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
 }

@@ -1,4 +1,4 @@
-//! What this version installs, from the manifests themselves: what the chart renders by default is part of this program.
+//! The objects that this version installs. The manifests that the chart renders by default are part of this program.
 
 use std::collections::BTreeSet;
 
@@ -12,58 +12,64 @@ use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::hooks::Configuration;
+use super::configurations::WebhookConfiguration;
 
-/// What the chart renders. The one place where the doctor knows from what an installation has to be.
+/// The rendered chart. It is the doctor's only source for what an installation consists of.
 const RENDERED: &str = include_str!("../../../../../tests/charts/cases/default/rendered.yaml");
 
-/// What belongs to an installation.
+/// The objects of an installation that the doctor checks.
 #[derive(Debug)]
-pub(super) struct Manifests {
-    /// The names of the services: each has a Deployment, a Service and an account of that name.
+pub(super) struct ExpectedManifests {
+    /// The names of the services. Each has a Deployment, a Service and a service account of that name.
     pub(super) services: BTreeSet<String>,
-    pub(super) webhooks: Vec<Configuration>,
-    pub(super) grants: Vec<Grant>,
+    pub(super) webhooks: Vec<WebhookConfiguration>,
+    pub(super) grants: Vec<RoleGrant>,
 }
 
-/// Rules that a service needs.
+/// The rules of a role that is bound to a service.
 #[derive(Debug)]
-pub(super) struct Grant {
-    /// The service's account.
+pub(super) struct RoleGrant {
+    /// The name of the service account.
     pub(super) account: String,
     /// `ClusterRole x` or `Role x`.
     pub(super) role: String,
-    /// Whether the rules are for Podward's namespace alone.
+    /// True if the rules are for Podward's namespace only.
     pub(super) namespaced: bool,
     pub(super) rules: Vec<PolicyRule>,
 }
 
-impl Manifests {
+impl ExpectedManifests {
+    /// Parses the manifests.
+    ///
+    /// # Errors
+    /// When an object has an unknown form.
     pub(super) fn read() -> Result<Self> {
         let documents: Vec<Value> =
-            serde_saphyr::from_multiple(RENDERED).context("understand the manifests of this version")?;
-        let documents = Documents(documents);
+            serde_saphyr::from_multiple(RENDERED).context("parse the manifests of this version")?;
+        let documents = ManifestDocuments(documents);
         let services = documents.all::<Deployment>("Deployment")?.iter().map(ResourceExt::name_any).collect();
         let mutating = documents.all::<MutatingWebhookConfiguration>("MutatingWebhookConfiguration")?;
         let validating = documents.all::<ValidatingWebhookConfiguration>("ValidatingWebhookConfiguration")?;
-        let mutating = mutating.into_iter().map(Configuration::from);
-        let webhooks = mutating.chain(validating.into_iter().map(Configuration::from)).collect();
+        let mutating = mutating.into_iter().map(WebhookConfiguration::from);
+        let webhooks = mutating.chain(validating.into_iter().map(WebhookConfiguration::from)).collect();
         let grants = documents.grants(&services)?;
         Ok(Self { services, webhooks, grants })
     }
 }
 
-struct Documents(Vec<Value>);
+struct ManifestDocuments(Vec<Value>);
 
-impl Documents {
+impl ManifestDocuments {
+    /// Returns the objects of a kind.
     fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>> {
         let of_kind = self.0.iter().filter(|document| document["kind"] == kind);
         let read = of_kind.map(|document| serde_json::from_value(document.clone()));
-        read.collect::<Result<_, _>>().with_context(|| format!("understand a {kind} of this version"))
+        read.collect::<Result<_, _>>().with_context(|| format!("parse a {kind} of this version"))
     }
 
-    /// Of the services alone: jobs and tests of the chart have accounts of their own, which are there while these run.
-    fn grants(&self, services: &BTreeSet<String>) -> Result<Vec<Grant>> {
+    /// Returns the rules that are bound to services. The chart's jobs and tests have service accounts of their own,
+    /// which exist only while they run.
+    fn grants(&self, services: &BTreeSet<String>) -> Result<Vec<RoleGrant>> {
         let (clusterwide, local) = (self.all::<ClusterRole>("ClusterRole")?, self.all::<Role>("Role")?);
         let mut grants = Vec::new();
         let mut bind = |subjects: Option<Vec<Subject>>, kind: &str, name: &str| {
@@ -73,11 +79,11 @@ impl Documents {
             } else {
                 clusterwide.iter().find(|role| role.name_any() == name).map(|role| role.rules.clone())
             };
-            let rules = rules.flatten().with_context(|| format!("there are no rules of {kind} {name}"))?;
+            let rules = rules.flatten().with_context(|| format!("find the rules of {kind} {name}"))?;
             for Subject { name: account, .. } in subjects.into_iter().flatten() {
                 if services.contains(&account) {
                     let role = format!("{kind} {name}");
-                    grants.push(Grant { account, role, namespaced, rules: rules.clone() });
+                    grants.push(RoleGrant { account, role, namespaced, rules: rules.clone() });
                 }
             }
             anyhow::Ok(())
@@ -97,8 +103,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_installed_is_known() {
-        let manifests = Manifests::read().unwrap();
+    fn the_manifests_have_all_objects() {
+        let manifests = ExpectedManifests::read().unwrap();
         let names = ["lifecycle-controller", "mutating-webhook", "traffic-controller", "validating-webhook"];
         assert!(manifests.services.iter().eq(names.iter()), "{:?}", manifests.services);
         let configurations: Vec<_> = manifests.webhooks.iter().map(|found| found.name.as_str()).collect();

@@ -1,8 +1,9 @@
-//! Whether the webhooks answer, asked for real: the API server is made to call them by pods that are created as dry runs.
+//! Checks that the webhooks answer, by creating pods as dry runs: the API server calls the webhooks for them.
 //!
-//! A dry run of a delete would prove nothing: those are let through without asking.
+//! Dry runs of deletes are not used: the webhook allows them without a decision.
 
 mod answer;
+mod outcome;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,57 +13,51 @@ use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, CONTROL_VALUE, SER
 use serde_json::json;
 
 use self::answer::{MUTATING, VALIDATING};
+use self::outcome::ProbeOutcome;
+use super::configurations;
 use super::finding::Finding;
-use super::hooks;
-use super::site::Site;
+use super::target::DoctorTarget;
 
-/// What came of a dry run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// The pod would have been made.
-    Made {
-        /// Whether the mutating webhook had its say.
-        gated: bool,
-    },
-    /// It would not; the API server's words.
-    Refused(String),
-}
-
-pub(super) async fn check(site: &Site) -> Result<Vec<Finding>> {
-    let namespace = &site.probe_namespace;
-    let found = hooks::list(&site.client).await?;
+pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
+    let namespace = &target.probe_namespace;
+    let found = configurations::list(&target.client).await?;
     let of_creates = found
         .iter()
         .flat_map(|found| &found.hooks)
         .filter(|hook| [MUTATING, VALIDATING].contains(&hook.name.as_str()));
-    if of_creates.clone().any(|hook| hook.leaves_out(namespace)) {
+    if of_creates.clone().any(|hook| hook.excludes(namespace)) {
         return Ok(vec![Finding::failed(
-            format!("pods in namespace {namespace} are left alone, so nothing can be asked there"),
-            "give a namespace that is not excluded: --probe-namespace, or the chart's doctor.probeNamespace",
+            format!("Podward excludes the namespace {namespace}, so webhooks cannot be tested there"),
+            "set --probe-namespace, or the chart's doctor.probeNamespace, to a namespace that is not excluded",
         )]);
     }
-    let pods: Api<Pod> = Api::namespaced(site.client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(target.client.clone(), namespace);
     let (good, bad) = tokio::join!(create(&pods, true), create(&pods, false));
     Ok(vec![answer::mutating(&good?, namespace), answer::validating(&bad?, namespace)])
 }
 
-/// Creates a pod as a dry run: one as it should be, or one that the validating webhook never lets pass.
-async fn create(pods: &Api<Pod>, good: bool) -> Result<Outcome> {
+/// Creates a pod as a dry run. The validating webhook allows the pod if `good` is true, and always denies it otherwise.
+///
+/// # Errors
+/// When the API server does not answer.
+async fn create(pods: &Api<Pod>, good: bool) -> Result<ProbeOutcome> {
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     match pods.create(&dry_run, &pod(good)?).await {
         Ok(pod) => {
             let gates = pod.spec.and_then(|spec| spec.readiness_gates).unwrap_or_default();
-            Ok(Outcome::Made { gated: gates.iter().any(|gate| gate.condition_type == SERVICE_READY_GATE) })
+            Ok(ProbeOutcome::Created {
+                gated: gates.iter().any(|gate| gate.condition_type == SERVICE_READY_GATE),
+            })
         }
-        Err(kube::Error::Api(status)) => Ok(Outcome::Refused(status.message)),
+        Err(kube::Error::Api(status)) => Ok(ProbeOutcome::Refused(status.message)),
         Err(error) => Err(error).context("create a pod as a dry run"),
     }
 }
 
-/// It never runs, and is as modest as the strictest rules of a namespace want it.
+/// Returns a pod that never runs. It satisfies the strictest pod security standard and has small resource limits.
 fn pod(good: bool) -> Result<Pod> {
-    // Who expects what can't be read: a pod like this would never come into service.
-    let annotations = if good { json!({}) } else { json!({AVAILABLE_CONDITIONS: "no JSON, by intent"}) };
+    // A pod whose expected finalizers cannot be parsed would never become available.
+    let annotations = if good { json!({}) } else { json!({AVAILABLE_CONDITIONS: "no JSON, intentionally"}) };
     let limits = json!({"cpu": "10m", "memory": "16Mi"});
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -78,12 +73,13 @@ fn pod(good: bool) -> Result<Pod> {
                 "name": "nothing", "image": "podward.invalid/nothing:0",
                 "resources": {"requests": limits, "limits": limits},
                 "securityContext": {
-                    "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
+                    "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]},
                 },
             }],
         },
     });
-    serde_json::from_value(pod).context("write a pod")
+    serde_json::from_value(pod).context("build a pod")
 }
 
 #[cfg(test)]

@@ -1,43 +1,44 @@
-//! What the doctor prints.
+//! The report of the doctor.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use super::finding::{Finding, Level};
+use super::finding::{Finding, FindingLevel};
 
-/// What a check has found.
+/// The findings of a check.
 #[derive(Debug, Serialize)]
-pub(super) struct Check {
+pub(super) struct CheckReport {
     pub(super) name: &'static str,
     pub(super) findings: Vec<Finding>,
 }
 
-/// All that was found.
+/// The findings of all checks.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     namespace: String,
-    checks: Vec<Check>,
+    checks: Vec<CheckReport>,
 }
 
-impl Report {
-    pub(super) fn new(namespace: String, checks: Vec<Check>) -> Self {
+impl DoctorReport {
+    pub(super) fn new(namespace: String, checks: Vec<CheckReport>) -> Self {
         Self { namespace, checks }
     }
 
     pub(super) fn failed(&self) -> bool {
-        self.count(Level::Failed) > 0
+        self.count(FindingLevel::Failed) > 0
     }
 
-    fn count(&self, level: Level) -> usize {
+    fn count(&self, level: FindingLevel) -> usize {
         self.checks.iter().flat_map(|check| &check.findings).filter(|finding| finding.level == level).count()
     }
 
-    /// For people: a line for each finding, and below it what to do.
+    /// Returns the report as text: a line for each finding, and the next step below it.
     pub(super) fn table(&self) -> String {
-        let mut table = format!("Podward in namespace {}, as version {VERSION} wants it\n", self.namespace);
-        for Check { name, findings } in &self.checks {
+        let mut table =
+            format!("Podward in namespace {}, checked against version {VERSION}\n", self.namespace);
+        for CheckReport { name, findings } in &self.checks {
             let _ = writeln!(table, "\n{name}");
             for Finding { level, what, next } in findings {
                 let _ = writeln!(table, "  {:<9} {what}", mark(*level));
@@ -46,11 +47,11 @@ impl Report {
                 }
             }
         }
-        let (failed, warnings) = (self.count(Level::Failed), self.count(Level::Warning));
+        let (failed, warnings) = (self.count(FindingLevel::Failed), self.count(FindingLevel::Warning));
         let end = match (failed, warnings) {
-            (0, 0) => "All is well.".to_owned(),
-            (0, warnings) => format!("Nothing failed; {warnings} deserve a look."),
-            (failed, warnings) => format!("{failed} failed, {warnings} deserve a look."),
+            (0, 0) => "No problems found.".to_owned(),
+            (0, warnings) => format!("0 failed, {warnings} warnings."),
+            (failed, warnings) => format!("{failed} failed, {warnings} warnings."),
         };
         let _ = writeln!(table, "\n{end}");
         table
@@ -59,19 +60,19 @@ impl Report {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-fn mark(level: Level) -> &'static str {
+fn mark(level: FindingLevel) -> &'static str {
     match level {
-        Level::Ok => "✓ ok",
-        Level::Skipped => "- skipped",
-        Level::Note => "- note",
-        Level::Warning => "! warning",
-        Level::Failed => "✗ failed",
+        FindingLevel::Ok => "✓ ok",
+        FindingLevel::Skipped => "- skipped",
+        FindingLevel::Note => "- note",
+        FindingLevel::Warning => "! warning",
+        FindingLevel::Failed => "✗ failed",
     }
 }
 
-impl Serialize for Report {
+impl Serialize for DoctorReport {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut report = serializer.serialize_struct("Report", 4)?;
+        let mut report = serializer.serialize_struct("DoctorReport", 4)?;
         report.serialize_field("version", VERSION)?;
         report.serialize_field("namespace", &self.namespace)?;
         report.serialize_field("failed", &self.failed())?;
@@ -86,27 +87,27 @@ mod tests {
 
     use super::*;
 
-    fn report(findings: Vec<Finding>) -> Report {
-        Report::new("ours".to_owned(), vec![Check { name: "services", findings }])
+    fn report(findings: Vec<Finding>) -> DoctorReport {
+        DoctorReport::new("ours".to_owned(), vec![CheckReport { name: "services", findings }])
     }
 
     #[test]
-    fn notes_and_warnings_fail_nothing() {
+    fn notes_and_warnings_are_no_failures() {
         let fine = report(vec![Finding::ok("a"), Finding::skipped("b"), Finding::note("c")]);
-        assert!(!fine.failed() && fine.table().ends_with("\nAll is well.\n"), "{}", fine.table());
+        assert!(!fine.failed() && fine.table().ends_with("\nNo problems found.\n"), "{}", fine.table());
         let odd = report(vec![Finding::warning("d", "look")]);
-        assert!(!odd.failed() && odd.table().ends_with("\nNothing failed; 1 deserve a look.\n"));
-        assert!(report(vec![Finding::failed("e", "mend")]).failed());
+        assert!(!odd.failed() && odd.table().ends_with("\n0 failed, 1 warnings.\n"));
+        assert!(report(vec![Finding::failed("e", "fix")]).failed());
     }
 
     #[test]
-    fn people_get_lines_and_machines_get_json() {
-        let report = report(vec![Finding::ok("a"), Finding::failed("b is away", "bring b back")]);
-        let lines = "\nservices\n  ✓ ok      a\n  ✗ failed  b is away\n            -> bring b back\n";
+    fn the_table_has_lines_and_json_has_fields() {
+        let report = report(vec![Finding::ok("a"), Finding::failed("b is down", "start b")]);
+        let lines = "\nservices\n  ✓ ok      a\n  ✗ failed  b is down\n            -> start b\n";
         assert!(report.table().contains(lines), "{}", report.table());
         let findings = json!([
             {"level": "ok", "what": "a"},
-            {"level": "failed", "what": "b is away", "next": "bring b back"},
+            {"level": "failed", "what": "b is down", "next": "start b"},
         ]);
         let expected = json!({
             "version": VERSION, "namespace": "ours", "failed": true,

@@ -1,4 +1,4 @@
-//! Events that tell on a pod what it lost.
+//! Events about what was removed from a pod.
 
 use std::time::Duration;
 
@@ -10,22 +10,24 @@ use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 use podward_core::release::Release;
 
-const ANSWER: Duration = Duration::from_secs(10);
-/// `note` may have 1 kB (events.k8s.io/v1).
-const NOTE_LIMIT: usize = 1000;
-/// Names may have 253 characters (RFC 1123 subdomain).
-const NAME_LIMIT: usize = 253;
+/// The deadline of a request.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum size of `note` in bytes (events.k8s.io/v1).
+const MAX_NOTE_BYTES: usize = 1000;
+/// The maximum length of a name (RFC 1123 subdomain).
+const MAX_NAME_BYTES: usize = 253;
 
-/// Says on `pod` what its people would wait for in vain now. Nothing hangs on it: what can't be said is said on the standard error.
-pub(super) async fn tell(client: &Client, pod: &Pod, release: &Release) {
+/// Writes events about deletion requests and operations of `pod` that Podward no longer completes. A failure is not an
+/// error: it is only printed to the standard error.
+pub(super) async fn record(client: &Client, pod: &Pod, release: &Release) {
     let api: Api<Event> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     for (reason, note) in notes(release) {
         let event = event(pod, reason, note);
-        let outcome = tokio::time::timeout(ANSWER, api.create(&PostParams::default(), &event)).await;
-        let problem = match outcome {
+        let response = tokio::time::timeout(API_TIMEOUT, api.create(&PostParams::default(), &event)).await;
+        let problem = match response {
             Ok(Ok(_)) => continue,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer from the API server within {ANSWER:?}"),
+            Err(_) => format!("no answer from the API server within {API_TIMEOUT:?}"),
         };
         eprintln!("could not write the event {reason} of pod {}: {problem}", pod.name_any());
     }
@@ -33,19 +35,20 @@ pub(super) async fn tell(client: &Client, pod: &Pod, release: &Release) {
 
 fn notes(release: &Release) -> Vec<(&'static str, String)> {
     let mut notes = Vec::new();
-    if let Some(dropped) = &release.dropped_wish {
-        let what = match &dropped.wish {
-            Some(wish) => format!("the {} that {} asked for", wish.kind.noun(), wish.requested_by),
-            None => "the deletion that was asked for".to_owned(),
+    if let Some(dropped) = &release.dropped_request {
+        let what = match &dropped.request {
+            Some(request) => format!("the {} that {} requested", request.kind.noun(), request.requested_by),
+            None => "the requested deletion".to_owned(),
         };
         let note = format!(
-            "Podward lets go of its pods: {what} is not carried out; the pod lives on until it is deleted again"
+            "Podward releases its pods: {what} is cancelled; the pod stays until it is deleted again"
         );
         notes.push(("DeletionCancelled", note));
     }
     if !release.interrupted.is_empty() {
         let note = format!(
-            "Podward lets go of its pods: the permission of operation {} is withdrawn, and the pod is in service again",
+            "Podward releases its pods: the permission of operation {} is withdrawn, and the pod receives \
+             traffic again",
             release.interrupted.join(", ")
         );
         notes.push(("OperationInterrupted", note));
@@ -54,7 +57,7 @@ fn notes(release: &Release) -> Vec<(&'static str, String)> {
 }
 
 fn event(pod: &Pod, reason: &str, mut note: String) -> Event {
-    note.truncate(note.floor_char_boundary(NOTE_LIMIT));
+    note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
     let now = Timestamp::now();
     Event {
         metadata: ObjectMeta {
@@ -81,33 +84,34 @@ fn event(pod: &Pod, reason: &str, mut note: String) -> Event {
     }
 }
 
-/// `<pod>.<time in hex>`, as client-go names events; one pod has at most one of a reason in a nanosecond.
+/// Returns the name `<pod>.<time in hex><length of the reason>`, similar to the names of client-go. It is unique,
+/// because the reasons differ in length and a pod has at most one event of a reason in a nanosecond.
 fn unique_name(pod: &str, reason: &str, now: Timestamp) -> String {
     let suffix = format!(".{:x}{}", now.as_nanosecond(), reason.len());
-    let prefix = &pod[..pod.floor_char_boundary(NAME_LIMIT - suffix.len())];
+    let prefix = &pod[..pod.floor_char_boundary(MAX_NAME_BYTES - suffix.len())];
     format!("{}{suffix}", prefix.trim_end_matches(['.', '-']))
 }
 
 #[cfg(test)]
 mod tests {
     use podward_core::UnixNanos;
-    use podward_core::release::DroppedWish;
-    use podward_core::wish::{DeletionKind, Wish};
+    use podward_core::deletion::request::{DeletionKind, DeletionRequest};
+    use podward_core::release::DroppedRequest;
 
     use super::*;
 
     #[test]
-    fn people_learn_what_does_not_come() {
+    fn cancelled_work_is_recorded() {
         assert!(notes(&Release::default()).is_empty());
-        let wish = Wish::new(DeletionKind::Evict, "jane", UnixNanos(7));
+        let request = DeletionRequest::new(DeletionKind::Evict, "jane", UnixNanos(7));
         let release = Release {
-            dropped_wish: Some(DroppedWish { wish: Some(wish) }),
+            dropped_request: Some(DroppedRequest { request: Some(request) }),
             interrupted: vec!["upgrade".to_owned()],
             ..Release::default()
         };
         let notes = notes(&release);
         assert_eq!(notes[0].0, "DeletionCancelled");
-        assert!(notes[0].1.contains("the eviction that jane asked for is not carried out"), "{}", notes[0].1);
+        assert!(notes[0].1.contains("the eviction that jane requested is cancelled"), "{}", notes[0].1);
         assert!(notes[1].1.contains("operation upgrade"), "{}", notes[1].1);
     }
 
@@ -117,7 +121,7 @@ mod tests {
         let long = "a".repeat(253);
         let names =
             ["DeletionCancelled", "OperationInterrupted"].map(|reason| unique_name(&long, reason, now));
-        assert!(names.iter().all(|name| name.len() <= NAME_LIMIT));
+        assert!(names.iter().all(|name| name.len() <= MAX_NAME_BYTES));
         assert_ne!(names[0], names[1]);
     }
 }

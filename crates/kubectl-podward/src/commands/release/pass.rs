@@ -1,4 +1,4 @@
-//! Goes over pods, as often as something was left on one.
+//! Releases pods in several passes.
 
 use std::time::Duration;
 
@@ -9,42 +9,44 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, ListParams};
 
-use super::tally::Tally;
-use super::write::{Ended, Writer};
+use super::tally::ReleaseTally;
+use super::write::{PodReleaseResult, ReleaseWriter};
 
-/// Pods in one answer of the API server.
-const PAGE: u32 = 250;
-/// One page of a large cluster.
-const ANSWER: Duration = Duration::from_secs(30);
-/// Pods that are written at once.
-const AT_ONCE: usize = 16;
-/// Times that pods are gone over. One writes, the next finds nothing; more are needed only when pods come meanwhile that a webhook
-/// has seen before its configuration was gone everywhere.
-const PASSES: usize = 4;
+/// The number of pods in one page of a list.
+const PAGE_SIZE: u32 = 250;
+/// The deadline of a request for a page.
+const API_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of concurrent writes.
+const MAX_CONCURRENT_WRITES: usize = 16;
+/// The maximum number of passes. Normally the first pass writes and the second finds nothing to write. More are needed
+/// only if an API server still calls the webhooks for new pods, because it has not seen yet that their configuration
+/// was deleted.
+const MAX_PASSES: usize = 4;
 
-/// The pods that are looked at.
-pub(super) struct Targets {
+/// The pods to release.
+pub(super) struct TargetPods {
     api: Api<Pod>,
-    /// Only these.
+    /// The names of single pods. If empty, all pods.
     names: Vec<String>,
 }
 
-impl Targets {
-    /// Pods by name, in `namespace` or the context's own; without names all of `namespace`, without either all there are.
+impl TargetPods {
+    /// Selects the pods `names` in `namespace` or in the namespace of the context. Without names, selects all pods of
+    /// `namespace`. Without both, selects all pods of the cluster.
     pub(super) fn new(client: &Client, namespace: Option<String>, names: Vec<String>) -> Self {
         let api = match namespace {
             Some(namespace) => Api::namespaced(client.clone(), &namespace),
             None if names.is_empty() => Api::all(client.clone()),
             None => Api::default_namespaced(client.clone()),
         };
-        Targets { api, names }
+        TargetPods { api, names }
     }
 
-    /// Page by page, so that a large cluster's pods are never all in memory.
+    /// Returns the pods, page by page, so that the pods of a large cluster are never in memory at the same time.
     fn pods(&self) -> impl Stream<Item = Result<Pod>> {
         let named = stream::iter(&self.names).then(move |name| async move {
-            let get = tokio::time::timeout(ANSWER, self.api.get_opt(name)).await;
-            let found = get.map_err(|_| anyhow!("no answer from the API server within {ANSWER:?}"));
+            let get = tokio::time::timeout(API_TIMEOUT, self.api.get_opt(name)).await;
+            let found = get.map_err(|_| anyhow!("no answer from the API server within {API_TIMEOUT:?}"));
             let found = found.and_then(|found| found.map_err(Into::into));
             let found = found.with_context(|| format!("look up pod {name}"))?;
             if found.is_none() {
@@ -52,30 +54,30 @@ impl Targets {
             }
             anyhow::Ok(found)
         });
-        let first = self.names.is_empty().then(|| ListParams::default().limit(PAGE));
-        let listed = stream::try_unfold(first, move |asked| async move {
-            let Some(asked) = asked else { return Ok(None) };
-            let list = tokio::time::timeout(ANSWER, self.api.list(&asked)).await;
-            let list = list.map_err(|_| anyhow!("no answer from the API server within {ANSWER:?}"));
+        let first = self.names.is_empty().then(|| ListParams::default().limit(PAGE_SIZE));
+        let listed = stream::try_unfold(first, move |page| async move {
+            let Some(params) = page else { return Ok(None) };
+            let list = tokio::time::timeout(API_TIMEOUT, self.api.list(&params)).await;
+            let list = list.map_err(|_| anyhow!("no answer from the API server within {API_TIMEOUT:?}"));
             let page = list.and_then(|list| list.map_err(Into::into)).context("list pods")?;
             let token = page.metadata.continue_.filter(|token| !token.is_empty());
-            let next = token.map(|token| ListParams::default().limit(PAGE).continue_token(&token));
+            let next = token.map(|token| ListParams::default().limit(PAGE_SIZE).continue_token(&token));
             anyhow::Ok(Some((stream::iter(page.items.into_iter().map(anyhow::Ok)), next)))
         });
         named.try_filter_map(async |found| Ok(found)).chain(listed.try_flatten())
     }
 }
 
-/// Releases all of `targets` until a pass finds nothing to write; what becomes of each goes into `tally`.
+/// Releases the pods of `targets` until a pass finds nothing to write. Adds the outcome of each pod to `tally`.
 ///
 /// # Errors
-/// When pods can't be listed. A pod that can't be released is in the tally.
-pub(super) async fn until_nothing_is_left(
-    targets: &Targets,
-    writer: &Writer,
-    tally: &mut Tally,
+/// When pods cannot be listed. A pod that cannot be released is in the tally.
+pub(super) async fn release_all(
+    targets: &TargetPods,
+    writer: &ReleaseWriter,
+    tally: &mut ReleaseTally,
 ) -> Result<()> {
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         tally.begin_pass();
         let mut was_written = false;
         let outcomes = targets.pods().map(|pod| async {
@@ -84,10 +86,10 @@ pub(super) async fn until_nothing_is_left(
                 Err(error) => Err(error),
             }
         });
-        let outcomes = outcomes.buffer_unordered(AT_ONCE);
+        let outcomes = outcomes.buffer_unordered(MAX_CONCURRENT_WRITES);
         pin_mut!(outcomes);
         while let Some(outcome) = outcomes.try_next().await? {
-            was_written |= outcome.ended == Ended::Released;
+            was_written |= outcome.result == PodReleaseResult::Released;
             tally.add(outcome);
         }
         if !was_written || writer.is_dry_run() {

@@ -1,4 +1,4 @@
-//! A pod of the API as the engine sees it, and the engine's decision as a patch.
+//! Translates a pod for the engine, and the engine's decision into a patch.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 use podward_core::keys::{
     AVAILABLE_CONDITIONS, LIFECYCLE_CONDITION, SERVICE_READY_GATE, SERVICE_READY_MESSAGE,
 };
-use podward_core::release::{Release, Subject, ThirdParties, release};
-use podward_core::{ConditionStatus, Facts, PodView};
+use podward_core::release::{OtherFinalizers, Release, ReleasePod, release};
+use podward_core::{ConditionStatus, PodFacts, PodView};
 use serde_json::{Map, Value, json};
 
-/// What is to be taken off `pod`.
-pub(super) fn decide(pod: &Pod, third_parties: ThirdParties) -> Release {
+/// Returns what to remove from `pod`.
+pub(super) fn decide(pod: &Pod, other_finalizers: OtherFinalizers) -> Release {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     let annotations = pod.metadata.annotations.as_ref().unwrap_or(&NONE);
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -22,7 +22,7 @@ pub(super) fn decide(pod: &Pod, third_parties: ThirdParties) -> Release {
     };
     let gates = pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let subject = Subject {
+    let subject = ReleasePod {
         pod: PodView {
             labels: pod.metadata.labels.as_ref().unwrap_or(&NONE),
             available_conditions: annotations.get(AVAILABLE_CONDITIONS).map(String::as_str),
@@ -31,29 +31,30 @@ pub(super) fn decide(pod: &Pod, third_parties: ThirdParties) -> Release {
             gate: status_of(SERVICE_READY_GATE),
             ready: status_of("Ready") == Some(ConditionStatus::True),
             terminating: pod.metadata.deletion_timestamp.is_some(),
-            facts: Facts::default(),
+            facts: PodFacts::default(),
         },
         annotations,
-        is_told: status_of(LIFECYCLE_CONDITION).is_some(),
+        has_condition: status_of(LIFECYCLE_CONDITION).is_some(),
         is_finished: matches!(phase, Some("Succeeded" | "Failed")),
     };
-    release(&subject, third_parties)
+    release(&subject, other_finalizers)
 }
 
-/// A strategic merge patch for pods/status, where the API server keeps the metadata that comes with a write (all of it but owner
-/// references): so one write does it all, and nobody sees half of it. It holds only for the pod as it was decided on.
+/// Returns a strategic merge patch for pods/status. For this subresource, the API server also stores metadata (except
+/// owner references), so one write is enough and no client sees a part of it. The patch has a precondition: it applies
+/// only to the version of the pod that was decided on.
 pub(super) fn body(pod: &Pod, release: &Release, now: Timestamp) -> Value {
     let mut metadata = Map::from_iter([
         ("uid".to_owned(), json!(pod.metadata.uid)),
         ("resourceVersion".to_owned(), json!(pod.metadata.resource_version)),
     ]);
     if !release.labels.is_empty() {
-        let gone = release.labels.iter().map(|key| (key.clone(), Value::Null));
-        metadata.insert("labels".to_owned(), Value::Object(gone.collect()));
+        let removed = release.labels.iter().map(|key| (key.clone(), Value::Null));
+        metadata.insert("labels".to_owned(), Value::Object(removed.collect()));
     }
     if !release.annotations.is_empty() {
-        let texts = release.annotations.iter().map(|(key, text)| ((*key).to_owned(), json!(text)));
-        metadata.insert("annotations".to_owned(), Value::Object(texts.collect()));
+        let values = release.annotations.iter().map(|(key, text)| ((*key).to_owned(), json!(text)));
+        metadata.insert("annotations".to_owned(), Value::Object(values.collect()));
     }
     if !release.finalizers.is_empty() {
         metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), json!(release.finalizers));
@@ -64,11 +65,11 @@ pub(super) fn body(pod: &Pod, release: &Release, now: Timestamp) -> Value {
             "type": SERVICE_READY_GATE,
             "status": ConditionStatus::True.as_str(),
             "message": SERVICE_READY_MESSAGE,
-            // `metav1.Time` has whole seconds.
+            // `metav1.Time` has a resolution of a second.
             "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         }));
     }
-    if release.untells {
+    if release.removes_condition {
         conditions.push(json!({"type": LIFECYCLE_CONDITION, "$patch": "delete"}));
     }
     let mut patch = json!({ "metadata": metadata });
@@ -80,8 +81,8 @@ pub(super) fn body(pod: &Pod, release: &Release, now: Timestamp) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use podward_core::hooks::finalizer_of;
-    use podward_core::keys::{ASKED, SERVICE_AVAILABLE};
+    use podward_core::hooks::hook_finalizer;
+    use podward_core::keys::{HOOK_REQUESTS, SERVICE_AVAILABLE};
 
     use super::*;
 
@@ -89,8 +90,8 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {
                 "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
-                "labels": {SERVICE_AVAILABLE: "1", "app": "web"}, "annotations": {ASKED: "{}", "note": "x"},
-                "finalizers": [finalizer_of("mesh"), "example.com/f"],
+                "labels": {SERVICE_AVAILABLE: "1", "app": "web"}, "annotations": {HOOK_REQUESTS: "{}", "note": "x"},
+                "finalizers": [hook_finalizer("mesh"), "example.com/f"],
             },
             "spec": {"containers": [], "readinessGates": [{"conditionType": SERVICE_READY_GATE}]},
             "status": {"phase": "Running", "conditions": [
@@ -103,11 +104,13 @@ mod tests {
     #[test]
     fn one_patch_carries_everything_and_its_precondition() {
         let pod = pod();
-        let found = body(&pod, &decide(&pod, ThirdParties::Keep), "2026-01-01T10:00:00.5Z".parse().unwrap());
+        let found =
+            body(&pod, &decide(&pod, OtherFinalizers::Keep), "2026-01-01T10:00:00.5Z".parse().unwrap());
         let expected = json!({
             "metadata": {
-                "uid": "u", "resourceVersion": "7", "labels": {SERVICE_AVAILABLE: null}, "annotations": {ASKED: null},
-                "$deleteFromPrimitiveList/finalizers": [finalizer_of("mesh")],
+                "uid": "u", "resourceVersion": "7", "labels": {SERVICE_AVAILABLE: null},
+                "annotations": {HOOK_REQUESTS: null},
+                "$deleteFromPrimitiveList/finalizers": [hook_finalizer("mesh")],
             },
             "status": {"conditions": [
                 {
@@ -121,10 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_nobody_is_left_alone() {
-        assert!(decide(&Pod::default(), ThirdParties::Remove).is_empty());
+    fn other_pods_are_not_changed() {
+        assert!(decide(&Pod::default(), OtherFinalizers::Remove).is_empty());
         let mut finished = pod();
         finished.status.as_mut().unwrap().phase = Some("Failed".to_owned());
-        assert!(!decide(&finished, ThirdParties::Keep).opens_gate, "it never gets Ready again");
+        assert!(
+            !decide(&finished, OtherFinalizers::Keep).opens_gate,
+            "a finished pod never becomes Ready again"
+        );
     }
 }

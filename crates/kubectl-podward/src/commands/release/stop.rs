@@ -1,4 +1,4 @@
-//! Podward's own services: whether they are at work, and how they stop.
+//! Podward's own services: checks whether they run, and stops them.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -21,27 +21,28 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-/// What the chart and the manifests call them.
+/// The webhook configurations of the chart.
 const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
-/// Those that write to pods by themselves.
+/// The services that write to pods on their own.
 const CONTROLLERS: [&str; 2] = ["lifecycle-controller", "traffic-controller"];
 
-/// One answer of the API server.
-const ANSWER: Duration = Duration::from_secs(10);
+/// The deadline of a request.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Podward in a namespace.
-pub(super) struct Installation {
+/// An installation of Podward in a namespace.
+pub(super) struct PodwardInstallation {
     client: Client,
     namespace: String,
 }
 
-impl Installation {
+impl PodwardInstallation {
     pub(super) fn new(client: Client, namespace: &str) -> Self {
-        Installation { client, namespace: namespace.to_owned() }
+        PodwardInstallation { client, namespace: namespace.to_owned() }
     }
 
-    pub(super) fn what_is_stopped(&self) -> String {
+    /// Returns what [`stop`](Self::stop) would do, as text.
+    pub(super) fn describe_stop(&self) -> String {
         format!(
             "delete webhook configurations {MUTATING} and {VALIDATING}, scale {} in namespace {} to zero",
             CONTROLLERS.join(" and "),
@@ -49,12 +50,15 @@ impl Installation {
         )
     }
 
-    /// What of it would undo a release; `None` when nothing is left that could.
-    pub(super) async fn at_work(&self) -> Result<Option<String>> {
+    /// Returns the part of Podward that still runs and would undo a release, or `None`.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub(super) async fn still_running(&self) -> Result<Option<String>> {
         let webhooks: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let what = format!("look for webhook configuration {MUTATING}");
-        if answered(&what, webhooks.get_metadata_opt(MUTATING)).await?.is_some() {
-            return Ok(Some(format!("its webhook configuration {MUTATING} is there")));
+        if with_timeout(&what, webhooks.get_metadata_opt(MUTATING)).await?.is_some() {
+            return Ok(Some(format!("its webhook configuration {MUTATING} exists")));
         }
         for name in CONTROLLERS {
             let found = self.deployment(name).await?;
@@ -65,8 +69,12 @@ impl Installation {
         Ok(None)
     }
 
-    /// Deletes the webhook configurations first, so that no new pod gets a gate and no request is refused for want of an answer; then
-    /// stops the controllers, which would put finalizers back, and waits until they are gone.
+    /// Deletes the webhook configurations first, so that new pods get no gate and no request fails for a missing
+    /// webhook. Then scales the controllers to zero, which would add finalizers again, and waits until their pods are
+    /// gone.
+    ///
+    /// # Errors
+    /// When a request fails, or the pods are not gone at `deadline`.
     pub(super) async fn stop(&self, deadline: Instant) -> Result<()> {
         self.remove::<MutatingWebhookConfiguration>(MUTATING).await?;
         self.remove::<ValidatingWebhookConfiguration>(VALIDATING).await?;
@@ -75,10 +83,10 @@ impl Installation {
         for name in CONTROLLERS {
             let Some(found) = self.deployment(name).await? else { continue };
             let what = format!("scale Deployment {}/{name} to zero", self.namespace);
-            // An autoscaler leaves a Deployment of no replicas alone.
+            // An autoscaler ignores a Deployment with zero replicas.
             let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
             let params = PatchParams::default();
-            answered(&what, deployments.patch_scale(name, &params, &none)).await?;
+            with_timeout(&what, deployments.patch_scale(name, &params, &none)).await?;
             eprintln!("scaled Deployment {}/{name} to zero", self.namespace);
             stopped.push((name, found));
         }
@@ -91,9 +99,10 @@ impl Installation {
     async fn deployment(&self, name: &str) -> Result<Option<Deployment>> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("look for Deployment {}/{name}", self.namespace);
-        answered(&what, deployments.get_opt(name)).await
+        with_timeout(&what, deployments.get_opt(name)).await
     }
 
+    /// Deletes a webhook configuration if it exists.
     async fn remove<K>(&self, name: &str) -> Result<()>
     where
         K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
@@ -104,17 +113,17 @@ impl Installation {
         let api: Api<K> = Api::all(self.client.clone());
         let what = format!("delete {} {name}", K::kind(&()));
         let params = DeleteParams::default();
-        match tokio::time::timeout(ANSWER, api.delete(name, &params)).await {
+        match tokio::time::timeout(API_TIMEOUT, api.delete(name, &params)).await {
             Ok(Ok(_)) => eprintln!("deleted {} {name}", K::kind(&())),
-            // Somebody did it before, or Podward was never here.
+            // It was deleted before, or never existed.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
             Ok(Err(error)) => return Err(error).context(what),
-            Err(_) => bail!("could not {what}: no answer from the API server within {ANSWER:?}"),
+            Err(_) => bail!("could not {what}: no answer from the API server within {API_TIMEOUT:?}"),
         }
         Ok(())
     }
 
-    /// First the Deployment's word that it wants none any more, then its pods, which may take their time to end.
+    /// Waits until the Deployment is scaled down, and then until its pods are gone, which can take their grace period.
     async fn until_gone(&self, name: &str, deployment: &Deployment, deadline: Instant) -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let is_down = |found: Option<&Deployment>| found.is_none_or(is_scaled_down);
@@ -122,24 +131,27 @@ impl Installation {
         let what = format!("Deployment {}/{name} to be scaled down", self.namespace);
         timeout_at(deadline, down)
             .await
-            .map_err(|_| anyhow!("gave up waiting for {what}"))?
+            .map_err(|_| {
+                anyhow!("timed out waiting for {what}; run the command again with a longer --timeout")
+            })?
             .with_context(|| format!("wait for {what}"))?;
         let selector = deployment.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
         let mut left = BTreeSet::new();
-        let gone = timeout_at(deadline, self.watch_pods(selector, &mut left)).await;
-        if let Ok(outcome) = gone {
+        let ended = timeout_at(deadline, self.watch_pods(selector, &mut left)).await;
+        if let Ok(outcome) = ended {
             return outcome
                 .with_context(|| format!("watch the pods of Deployment {}/{name}", self.namespace));
         }
         let names = left.into_iter().collect::<Vec<_>>().join(", ");
         bail!(
-            "gave up waiting for pods {names} of Deployment {}/{name} to end; if their node is lost, delete them with \
-             `kubectl --namespace {} delete pod --force` and run this again",
+            "timed out waiting for pods {names} of Deployment {}/{name} to end; if their node is lost, delete \
+             them with `kubectl --namespace {} delete pod --force` and run the command again",
             self.namespace,
             self.namespace
         )
     }
 
+    /// Watches the pods of `selector` until all are gone. `left` has the names of the remaining pods.
     async fn watch_pods(&self, selector: LabelSelector, left: &mut BTreeSet<String>) -> Result<()> {
         let selector: Selector = selector.try_into().context("read its selector")?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -157,9 +169,9 @@ impl Installation {
                     left.remove(&pod.name_any());
                 }
                 Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {
-                    return Err(anyhow!("not allowed to list them: {status}"));
+                    return Err(anyhow!("not allowed to list the pods: {status}"));
                 }
-                // It begins anew by itself.
+                // The watcher restarts on its own.
                 Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
             }
             if is_listed && left.is_empty() {
@@ -173,14 +185,15 @@ impl Installation {
 fn is_scaled_down(deployment: &Deployment) -> bool {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
     let status = deployment.status.as_ref();
-    let seen = status.and_then(|status| status.observed_generation);
-    let there = status.and_then(|status| status.replicas).unwrap_or(0);
-    wanted == Some(0) && seen >= deployment.metadata.generation && there == 0
+    let observed = status.and_then(|status| status.observed_generation);
+    let replicas = status.and_then(|status| status.replicas).unwrap_or(0);
+    wanted == Some(0) && observed >= deployment.metadata.generation && replicas == 0
 }
 
-async fn answered<T>(what: &str, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    match tokio::time::timeout(ANSWER, call).await {
+/// Waits for the answer to a request with a deadline. `what` describes the request.
+async fn with_timeout<T>(what: &str, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(API_TIMEOUT, call).await {
         Ok(answer) => answer.with_context(|| what.to_owned()),
-        Err(_) => bail!("could not {what}: no answer from the API server within {ANSWER:?}"),
+        Err(_) => bail!("could not {what}: no answer from the API server within {API_TIMEOUT:?}"),
     }
 }

@@ -1,47 +1,47 @@
-//! What became of all pods, for people.
+//! The summary of all pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::write::{Ended, Outcome};
+use super::write::{PodReleaseOutcome, PodReleaseResult};
 
-/// Counts pods over several passes. What was done is kept, what a pod is like is as the last pass saw it.
+/// Counts pods over several passes. Changes are accumulated; the states of pods are those of the last pass.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    looked_at: usize,
+pub(super) struct ReleaseTally {
+    checked: usize,
     released: BTreeSet<String>,
     still_terminating: BTreeSet<String>,
-    third_parties: BTreeMap<String, Vec<String>>,
+    other_finalizers: BTreeMap<String, Vec<String>>,
     offline: BTreeSet<String>,
     failed: BTreeMap<String, String>,
 }
 
-impl Tally {
+impl ReleaseTally {
     pub(super) fn begin_pass(&mut self) {
-        self.looked_at = 0;
+        self.checked = 0;
         self.still_terminating.clear();
-        self.third_parties.clear();
+        self.other_finalizers.clear();
         self.offline.clear();
         self.failed.clear();
     }
 
-    pub(super) fn add(&mut self, outcome: Outcome) {
-        let Outcome { pod, uid, release, is_terminating, ended } = outcome;
-        self.looked_at += 1;
-        match ended {
-            Ended::Gone => return,
-            Ended::Failed(why) => {
+    pub(super) fn add(&mut self, outcome: PodReleaseOutcome) {
+        let PodReleaseOutcome { pod, uid, release, is_terminating, result } = outcome;
+        self.checked += 1;
+        match result {
+            PodReleaseResult::Gone => return,
+            PodReleaseResult::Failed(why) => {
                 self.failed.insert(pod, why);
                 return;
             }
-            Ended::Released => {
+            PodReleaseResult::Released => {
                 if self.released.insert(uid.clone()) {
-                    println!("{pod}: {}", words(&release));
+                    println!("{pod}: {}", describe(&release));
                 }
             }
-            Ended::Untouched => {}
+            PodReleaseResult::Untouched => {}
         }
-        // Others are deleted as ever.
+        // The deletion of other pods is not Podward's concern.
         if is_terminating && (self.released.contains(&uid) || !release.third_parties.is_empty()) {
             self.still_terminating.insert(pod.clone());
         }
@@ -49,7 +49,7 @@ impl Tally {
             self.offline.insert(pod.clone());
         }
         if !release.third_parties.is_empty() {
-            self.third_parties.insert(pod, release.third_parties);
+            self.other_finalizers.insert(pod, release.third_parties);
         }
     }
 
@@ -57,17 +57,17 @@ impl Tally {
         !self.failed.is_empty()
     }
 
-    /// The last lines of what is printed.
+    /// Returns the last lines of the output.
     pub(super) fn summary(&self, dry_run: bool) -> String {
         let mut text = String::new();
-        for (pod, finalizers) in &self.third_parties {
-            let _ = writeln!(text, "{pod}: left to their owners: finalizers {}", finalizers.join(", "));
+        for (pod, finalizers) in &self.other_finalizers {
+            let _ = writeln!(text, "{pod}: kept finalizers of other controllers: {}", finalizers.join(", "));
         }
         for pod in &self.offline {
             let _ = writeln!(
                 text,
-                "{pod}: stays out of service, as its label podopslifecycle.kusionstack.io/stay-offline says; its gate has to be \
-                 turned on by hand, or the pod made anew"
+                "{pod}: stays out of service because of its label podopslifecycle.kusionstack.io/stay-offline; set its \
+                 readiness gate to True, or replace the pod"
             );
         }
         for pod in &self.still_terminating {
@@ -78,36 +78,37 @@ impl Tally {
         }
         let _ = writeln!(
             text,
-            "pods looked at: {}, {}: {}, still terminating: {}, with finalizers of third parties: {}, failed: {}",
-            self.looked_at,
+            "pods checked: {}, {}: {}, still terminating: {}, with finalizers of other controllers: {}, failed: {}",
+            self.checked,
             if dry_run { "to be released" } else { "released" },
             self.released.len(),
             self.still_terminating.len(),
-            self.third_parties.len(),
+            self.other_finalizers.len(),
             self.failed.len(),
         );
         text
     }
 }
 
-fn words(release: &podward_core::release::Release) -> String {
+/// Describes what was removed from a pod.
+fn describe(release: &podward_core::release::Release) -> String {
     let mut done = Vec::new();
     if !release.finalizers.is_empty() {
         done.push(format!("finalizers {} removed", release.finalizers.join(", ")));
     }
     if release.opens_gate {
-        done.push("gate turned on".to_owned());
+        done.push("readiness gate set to True".to_owned());
     }
     if !release.interrupted.is_empty() {
         done.push(format!("operation {} interrupted", release.interrupted.join(", ")));
     }
-    if let Some(dropped) = &release.dropped_wish {
-        let by = dropped.wish.as_ref().map(|wish| format!(" that {} asked for", wish.requested_by));
-        done.push(format!("deletion{} dropped: delete it again", by.unwrap_or_default()));
+    if let Some(dropped) = &release.dropped_request {
+        let by = dropped.request.as_ref().map(|request| format!(" requested by {}", request.requested_by));
+        done.push(format!("deletion{} cancelled: delete the pod again", by.unwrap_or_default()));
     }
-    let texts = release.labels.len() + release.annotations.len() + usize::from(release.untells);
-    if texts > 0 {
-        done.push(format!("{texts} labels, annotations and conditions removed"));
+    let removed = release.labels.len() + release.annotations.len() + usize::from(release.removes_condition);
+    if removed > 0 {
+        done.push(format!("{removed} labels, annotations and conditions removed"));
     }
     done.join(", ")
 }
@@ -118,30 +119,38 @@ mod tests {
 
     use super::*;
 
-    fn outcome(pod: &str, ended: Ended) -> Outcome {
+    fn outcome(pod: &str, result: PodReleaseResult) -> PodReleaseOutcome {
         let (pod, uid) = (pod.to_owned(), pod.to_owned());
-        Outcome { pod, uid, release: Release::default(), is_terminating: false, ended }
+        PodReleaseOutcome { pod, uid, release: Release::default(), is_terminating: false, result }
     }
 
     #[test]
-    fn only_the_last_pass_counts_but_for_what_was_done() {
-        let mut tally = Tally::default();
+    fn states_are_those_of_the_last_pass_and_changes_accumulate() {
+        let mut tally = ReleaseTally::default();
         tally.begin_pass();
         let opened = Release { opens_gate: true, ..Release::default() };
-        tally.add(Outcome { release: opened, is_terminating: true, ..outcome("shop/a", Ended::Released) });
-        tally.add(outcome("shop/b", Ended::Failed("refused".to_owned())));
+        tally.add(PodReleaseOutcome {
+            release: opened,
+            is_terminating: true,
+            ..outcome("shop/a", PodReleaseResult::Released)
+        });
+        tally.add(outcome("shop/b", PodReleaseResult::Failed("refused".to_owned())));
         assert!(tally.has_failed());
         assert!(tally.summary(false).contains("shop/b: could not be released: refused"));
         tally.begin_pass();
         let third_parties = vec!["prot.x/1".to_owned()];
         let held = Release { third_parties, stays_offline: true, ..Release::default() };
-        tally.add(Outcome { is_terminating: true, ..outcome("shop/a", Ended::Untouched) });
-        tally.add(Outcome { release: held, ..outcome("shop/b", Ended::Untouched) });
+        tally.add(PodReleaseOutcome {
+            is_terminating: true,
+            ..outcome("shop/a", PodReleaseResult::Untouched)
+        });
+        tally.add(PodReleaseOutcome { release: held, ..outcome("shop/b", PodReleaseResult::Untouched) });
         assert!(!tally.has_failed());
         let summary = tally.summary(false);
-        assert!(summary.contains("shop/b: left to their owners: finalizers prot.x/1\n"), "{summary}");
+        assert!(summary.contains("shop/b: kept finalizers of other controllers: prot.x/1\n"), "{summary}");
         assert!(summary.contains("shop/b: stays out of service"), "{summary}");
-        let last = "pods looked at: 2, released: 1, still terminating: 1, with finalizers of third parties: 1, failed: 0\n";
+        let last = "pods checked: 2, released: 1, still terminating: 1, with finalizers of other controllers: 1, \
+                    failed: 0\n";
         assert!(summary.ends_with(last), "{summary}");
     }
 }

@@ -1,4 +1,4 @@
-//! Carries a decision out on one pod.
+//! Releases one pod.
 
 use std::time::Duration;
 
@@ -6,116 +6,119 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
-use podward_core::release::{Release, ThirdParties};
+use podward_core::release::{OtherFinalizers, Release};
+use podward_runtime::retry::{ExponentialBuilder, delay_after, jittered};
 
 use super::events;
 use super::patch::{body, decide};
 
-/// One answer of the API server.
-const ANSWER: Duration = Duration::from_secs(10);
-/// Writes to a pod until it counts as one that can't be released. Some come to nothing: somebody else writes first, or an API server
-/// that hasn't heard yet that the webhooks are gone has them add labels to the very write.
-const TRIES: u32 = 8;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The deadline of a request.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of writes to a pod. A write can be in vain: another client writes first, or an API server that
+/// has not seen yet that the webhook configurations were deleted lets a webhook add labels to the write.
+const MAX_ATTEMPTS: u32 = 8;
+/// The delay before the second write. It doubles for each further write.
+const WRITE: ExponentialBuilder = jittered(Duration::from_millis(100), Duration::from_secs(2));
 
-/// What became of a pod.
-pub(super) struct Outcome {
+/// The outcome for a pod.
+pub(super) struct PodReleaseOutcome {
     pub(super) pod: String,
     pub(super) uid: String,
-    /// What was taken off it, or would be: what the first look said.
+    /// What was removed, or would be removed in a dry run.
     pub(super) release: Release,
     pub(super) is_terminating: bool,
-    pub(super) ended: Ended,
+    pub(super) result: PodReleaseResult,
 }
 
-/// How it ended.
+/// The result for a pod.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum PodReleaseResult {
     /// There was nothing to write.
     Untouched,
-    /// It was written, or, in a dry run, would be.
+    /// The pod was released, or would be released in a dry run.
     Released,
-    /// It is gone meanwhile.
+    /// The pod no longer exists.
     Gone,
-    /// It could not be, and why.
+    /// The pod could not be released. The text says why.
     Failed(String),
 }
 
-/// Writes to pods.
-pub(super) struct Writer {
+/// Releases pods.
+pub(super) struct ReleaseWriter {
     client: Client,
-    third_parties: ThirdParties,
+    other_finalizers: OtherFinalizers,
     dry_run: bool,
 }
 
-impl Writer {
-    pub(super) fn new(client: Client, third_parties: ThirdParties, dry_run: bool) -> Self {
-        Writer { client, third_parties, dry_run }
+impl ReleaseWriter {
+    pub(super) fn new(client: Client, other_finalizers: OtherFinalizers, dry_run: bool) -> Self {
+        ReleaseWriter { client, other_finalizers, dry_run }
     }
 
     pub(super) fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// Writes until nothing is left to take off, as the API server's own answer shows it.
-    pub(super) async fn release(&self, pod: Pod) -> Outcome {
-        let release = decide(&pod, self.third_parties);
-        let mut outcome = Outcome {
+    /// Writes until nothing is left to remove, according to the API server's answer.
+    pub(super) async fn release(&self, pod: Pod) -> PodReleaseOutcome {
+        let release = decide(&pod, self.other_finalizers);
+        let mut outcome = PodReleaseOutcome {
             pod: format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()),
             uid: pod.uid().unwrap_or_default(),
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
-            ended: if release.is_empty() { Ended::Untouched } else { Ended::Released },
+            result: if release.is_empty() { PodReleaseResult::Untouched } else { PodReleaseResult::Released },
             release,
         };
         if !outcome.release.is_empty() && !self.dry_run {
-            outcome.ended = self.carry_out(&pod).await;
-            if outcome.ended == Ended::Released {
-                events::tell(&self.client, &pod, &outcome.release).await;
+            outcome.result = self.write(&pod).await;
+            if outcome.result == PodReleaseResult::Released {
+                events::record(&self.client, &pod, &outcome.release).await;
             }
         }
         outcome
     }
 
-    async fn carry_out(&self, pod: &Pod) -> Ended {
+    async fn write(&self, pod: &Pod) -> PodReleaseResult {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         let (name, uid) = (pod.name_any(), pod.uid());
         let mut latest = pod.clone();
-        let mut last = "it changes faster than it can be written".to_owned();
-        for turn in 0..TRIES {
-            if turn > 0 {
-                tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(turn - 1).min(20)).await;
+        let mut last = "other clients change the pod too often".to_owned();
+        for attempt in 0..MAX_ATTEMPTS {
+            if attempt > 0 {
+                tokio::time::sleep(delay_after(WRITE, attempt)).await;
             }
-            let release = decide(&latest, self.third_parties);
+            let release = decide(&latest, self.other_finalizers);
             if release.is_empty() {
-                return Ended::Released;
+                return PodReleaseResult::Released;
             }
             let patch = Patch::Strategic(body(&latest, &release, Timestamp::now()));
             let params = PatchParams::default();
             let write = pods.patch_status(&name, &params, &patch);
-            match tokio::time::timeout(ANSWER, write).await {
+            match tokio::time::timeout(API_TIMEOUT, write).await {
                 Ok(Ok(written)) => {
-                    if decide(&written, self.third_parties).is_empty() {
-                        return Ended::Released;
+                    if decide(&written, self.other_finalizers).is_empty() {
+                        return PodReleaseResult::Released;
                     }
-                    "somebody puts back what was taken off: is Podward, or another controller of its protocol, still at work?"
+                    "another client adds the removed metadata again: check whether Podward, or another controller \
+                     of its protocol, still runs"
                         .clone_into(&mut last);
                     latest = written;
                     continue;
                 }
-                Ok(Err(error)) if is_gone(&error) => return Ended::Gone,
+                Ok(Err(error)) if is_gone(&error) => return PodReleaseResult::Gone,
                 Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
                 Ok(Err(error)) => last = error.to_string(),
-                Err(_) => last = format!("no answer from the API server within {ANSWER:?}"),
+                Err(_) => last = format!("no answer from the API server within {API_TIMEOUT:?}"),
             }
-            match tokio::time::timeout(ANSWER, pods.get(&name)).await {
-                Ok(Ok(found)) if found.uid() != uid => return Ended::Gone,
+            match tokio::time::timeout(API_TIMEOUT, pods.get(&name)).await {
+                Ok(Ok(found)) if found.uid() != uid => return PodReleaseResult::Gone,
                 Ok(Ok(found)) => latest = found,
-                Ok(Err(error)) if is_gone(&error) => return Ended::Gone,
-                // The next write says more.
+                Ok(Err(error)) if is_gone(&error) => return PodReleaseResult::Gone,
+                // The next write reports the error.
                 Ok(Err(_)) | Err(_) => {}
             }
         }
-        Ended::Failed(last)
+        PodReleaseResult::Failed(last)
     }
 }
 

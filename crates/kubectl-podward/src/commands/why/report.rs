@@ -1,4 +1,4 @@
-//! What is told of a pod.
+//! The report on a pod.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,69 +7,73 @@ use podward_core::UnixNanos;
 use podward_core::keys::SKIP_RULES;
 use serde::Serialize;
 
-/// What a pod waits for.
+/// The report on what a pod waits for.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct WhyReport {
     pub(super) namespace: String,
     pub(super) pod: String,
-    /// What its condition says, or would.
+    /// The message of the lifecycle condition, as stored or as it would be written.
     pub(super) message: String,
-    pub(super) waits: Vec<Wait>,
-    /// What else is worth knowing.
+    pub(super) waits: Vec<OperationWait>,
+    /// Additional information.
     pub(super) notes: Vec<String>,
-    /// Rules that the pod could be let pass without being asked, with those that it passes already.
+    /// The rules to skip so that the pod passes, including those that it skips already.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) skippable: Vec<String>,
 }
 
-/// Somebody who keeps an operation waiting.
+/// A reason why an operation waits.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Wait {
-    /// The operation's id.
+pub(super) struct OperationWait {
+    /// The operation's ID.
     pub(super) operation: String,
     pub(super) operation_type: String,
     /// `PreCheck` or `PostCheck`.
     pub(super) stage: &'static str,
     pub(super) who: String,
-    /// What kind of rule it is, or `busy`.
+    /// The kind of the rule, or `busy`.
     pub(super) kind: String,
     pub(super) why: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<String>,
-    /// When it is over, as far as is known.
+    /// The expected end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<String>,
-    /// When it is over at the latest.
+    /// The latest end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at_most: Option<String>,
     pub(super) next: String,
 }
 
-impl Report {
+impl WhyReport {
     pub(super) fn new(namespace: &str, pod: &str, message: String) -> Self {
         let (namespace, pod) = (namespace.to_owned(), pod.to_owned());
-        Report { namespace, pod, message, waits: Vec::new(), notes: Vec::new(), skippable: Vec::new() }
+        WhyReport { namespace, pod, message, waits: Vec::new(), notes: Vec::new(), skippable: Vec::new() }
     }
 
-    /// For people.
+    /// Returns the report as text.
     pub(super) fn text(&self, now: UnixNanos) -> String {
-        let Report { namespace, pod, message, waits, notes, skippable } = self;
+        let WhyReport { namespace, pod, message, waits, notes, skippable } = self;
         let mut text = format!("pod {namespace}/{pod}: {message}\n");
         for wait in waits {
-            let Wait { operation, operation_type, stage, who, kind, why, .. } = wait;
-            let since = wait.since.as_ref().map(|since| format!(", since {since}{}", distance(since, now)));
+            let OperationWait { operation, operation_type, stage, who, kind, why, .. } = wait;
+            let since = wait.since.as_ref().map(|since| format!(" since {since}{}", distance(since, now)));
             let since = since.unwrap_or_default();
             let _ = writeln!(
                 text,
-                "\n{who} ({kind}) keeps operation {operation} ({operation_type}) in its {stage}{since}"
+                "\n{who} ({kind}) blocks the {stage} of operation {operation} ({operation_type}){since}"
             );
             let _ = writeln!(text, "  why:  {why}");
             if let Some(until) = &wait.until {
-                let most = wait.at_most.as_ref().map(|most| format!("; {most} at most")).unwrap_or_default();
-                let _ =
-                    writeln!(text, "  until {until}{}, unless it is said again{most}", distance(until, now));
+                let most =
+                    wait.at_most.as_ref().map(|most| format!("; {most} at the latest")).unwrap_or_default();
+                let _ = writeln!(
+                    text,
+                    "  until {until}{}, unless the pod extends it{most}",
+                    distance(until, now)
+                );
             }
             let _ = writeln!(text, "  -> {}", wait.next);
         }
@@ -77,19 +81,21 @@ impl Report {
             let _ = writeln!(text, "\n{note}");
         }
         if !skippable.is_empty() {
-            // Between quotes for a shell, whatever the rules' names have in them.
+            // Quoted for a shell. Names of rules can contain quotes.
             let rules = serde_json::json!({ "skipRules": skippable }).to_string().replace('\'', r"'\''");
             let _ = writeln!(
                 text,
-                "\nTo let this pod pass them without being asked:\n  kubectl annotate pod -n {namespace} {pod} --overwrite {SKIP_RULES}='{rules}'"
+                "\nTo skip these rules for this pod:\n  \
+                 kubectl annotate pod -n {namespace} {pod} --overwrite {SKIP_RULES}='{rules}'"
             );
         }
-        harmless(&text)
+        escape_controls(&text)
     }
 }
 
-/// What others have written (reasons, messages of webhooks) can't steer the terminal.
-fn harmless(text: &str) -> String {
+/// Escapes control characters, so that text of other programs (reasons, messages of webhooks) cannot control the
+/// terminal.
+fn escape_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_control() && letter != '\n' {
@@ -101,16 +107,18 @@ fn harmless(text: &str) -> String {
     shown
 }
 
-/// ` (3 min)`, ` (in 3 min)`: how far `time` is from `now`.
+/// Returns the distance of `time` from `now`, such as ` (3 min)` for the past and ` (in 3 min)` for the future. Returns
+/// an empty text if `time` cannot be parsed.
 fn distance(time: &str, now: UnixNanos) -> String {
     let Some(time) = UnixNanos::parse(time) else { return String::new() };
     match time > now {
-        true => format!(" (in {})", words(time.since(now))),
-        false => format!(" ({})", words(now.since(time))),
+        true => format!(" (in {})", in_words(time.since(now))),
+        false => format!(" ({})", in_words(now.since(time))),
     }
 }
 
-fn words(time: Duration) -> String {
+/// Formats a duration in one unit.
+fn in_words(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..60 => format!("{seconds} s"),
         seconds @ 60..7200 => format!("{} min", seconds / 60),
@@ -123,8 +131,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_wrote_neither_steers_the_terminal_nor_ends_a_quote() {
-        let mut report = Report::new("shop", "web", "waits for \x1b[2Jnobody\rat all".to_owned());
+    fn control_characters_and_quotes_are_escaped() {
+        let mut report = WhyReport::new("shop", "web", "waits for \x1b[2Jnobody\rat all".to_owned());
         report.skippable = vec!["it's; rm".to_owned()];
         let text = report.text(UnixNanos(0));
         assert!(text.contains(r"waits for \u{1b}[2Jnobody\rat all"), "{text}");
@@ -132,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_words() {
+    fn distances_have_one_unit() {
         let now = UnixNanos::parse("2026-01-01T10:00:00Z").unwrap();
         assert_eq!(distance("2026-01-01T09:59:01Z", now), " (59 s)");
         assert_eq!(distance("2026-01-01T10:59:59Z", now), " (in 59 min)");

@@ -1,4 +1,4 @@
-//! Rules that refuse.
+//! Operations that wait for rules.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,26 @@ use kube::core::DeserializeGuard;
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::PodTransitionRuleStatus;
 use podward_core::keys::{RULE_DETAIL_PREFIX, SKIP_RULES};
-use podward_core::rules::{Asking, Check, Detail, NoAnswers, Rule, RuleSet, Subject, askings, skipped_rules};
+use podward_core::rules::{
+    CheckRequest, NoWebhookAnswers, Rule, RuleCheck, RuleDetail, RulePod, RuleSet, check_requests,
+    skipped_rules,
+};
 use podward_core::{Operations, Pod, UnixNanos};
 
-use super::report::{Report, Wait};
+use super::report::{OperationWait, WhyReport};
 
 type Annotations = BTreeMap<String, String>;
 
-/// A PodTransitionRule, as the core has it, and what it says of its pods.
+/// A PodTransitionRule and its status.
 #[derive(Debug)]
-pub(super) struct RuleObject {
+pub(super) struct RuleWithStatus {
     set: RuleSet,
     status: PodTransitionRuleStatus,
 }
 
-impl RuleObject {
-    /// One that can't be read refuses every pod of its namespace, as it does in the controller.
+impl RuleWithStatus {
+    /// Converts a PodTransitionRule. One that cannot be parsed refuses every pod of its namespace, as in the
+    /// controller.
     pub(super) fn new(object: DeserializeGuard<PodTransitionRule>) -> Self {
         match object.0 {
             Ok(object) => Self { set: object.to_rule_set(), status: object.status.unwrap_or_default() },
@@ -34,28 +38,37 @@ impl RuleObject {
         }
     }
 
-    /// What the controller has last said to the pod in this stage: in the status, or, where that has no room for it, on the pod.
-    fn detail(&self, subject: &Subject<'_>, asking: &Asking, annotations: &Annotations) -> Option<Detail> {
-        let is_it = |detail: &&Detail| detail.name == subject.name && detail.stage == asking.stage.as_str();
+    /// Returns the controller's last result for the pod in this stage. It is in the status, or on the pod if the status
+    /// is full.
+    fn detail(
+        &self,
+        subject: &RulePod<'_>,
+        request: &CheckRequest,
+        annotations: &Annotations,
+    ) -> Option<RuleDetail> {
+        let is_it =
+            |detail: &&RuleDetail| detail.name == subject.name && detail.stage == request.stage.as_str();
         let stored = self.status.details.iter().find(is_it).cloned();
         stored.or_else(|| {
             let text = annotations.get(&format!("{RULE_DETAIL_PREFIX}{}", self.set.name))?;
-            serde_json::from_str(text).ok().filter(|detail: &Detail| detail.stage == asking.stage.as_str())
+            serde_json::from_str(text)
+                .ok()
+                .filter(|detail: &RuleDetail| detail.stage == request.stage.as_str())
         })
     }
 
-    /// The rules that refuse, and why. What can be told from the pod alone is, as it is at this moment.
+    /// Returns the rules that refuse, and the reasons. Rules that depend only on the pod are evaluated now.
     fn refusals(
         &self,
-        subject: &Subject<'_>,
-        asking: &Asking,
+        subject: &RulePod<'_>,
+        request: &CheckRequest,
         annotations: &Annotations,
     ) -> Vec<(&Rule, String)> {
-        let judgement = self.set.judge(subject, asking, &NoAnswers);
-        let detail = self.detail(subject, asking, annotations);
-        let said = |rule: &Rule| {
+        let judgement = self.set.evaluate(subject, request, &NoWebhookAnswers);
+        let detail = self.detail(subject, request, annotations);
+        let stored_reason = |rule: &Rule| {
             let Some(detail) = &detail else {
-                return Some("the controller has not said anything of it yet".to_owned());
+                return Some("the controller has not checked it yet".to_owned());
             };
             let info = detail.reject_info.iter().find(|info| info.rule_name == rule.name);
             info.map(|info| info.reason.clone())
@@ -65,9 +78,11 @@ impl RuleObject {
             let is_asked = judgement.budgets.contains(&place) || judgement.webhooks.contains(&rule.name);
             let live = || judgement.refusals.iter().find(|refusal| refusal.rule_name == rule.name);
             let why = match &rule.check {
-                Check::Available(_) | Check::Webhook if is_asked => said(rule),
-                Check::Available(_) | Check::Webhook | Check::Nothing => None,
-                Check::Labels(_) | Check::Unreadable(_) => live().map(|refusal| refusal.reason.clone()),
+                RuleCheck::Available(_) | RuleCheck::Webhook if is_asked => stored_reason(rule),
+                RuleCheck::Available(_) | RuleCheck::Webhook | RuleCheck::Nothing => None,
+                RuleCheck::Labels(_) | RuleCheck::Unreadable(_) => {
+                    live().map(|refusal| refusal.reason.clone())
+                }
             };
             Some((rule, why?))
         });
@@ -75,72 +90,80 @@ impl RuleObject {
     }
 }
 
-/// What rules say to the operations of `pod`.
-pub(super) fn look(
-    report: &mut Report,
+/// Adds the rules that refuse operations of `pod`.
+pub(super) fn add_waits(
+    report: &mut WhyReport,
     pod: &Pod,
     annotations: &Annotations,
     operations: &Operations<'_>,
-    rules: &[RuleObject],
+    rules: &[RuleWithStatus],
 ) {
     let view = pod.view();
     let skip = annotations.get(SKIP_RULES).map(String::as_str);
     let (namespace, name, uid) = (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid);
-    let subject = Subject { namespace, name, uid, labels: view.labels, skip };
-    for asking in askings(view.labels) {
+    let subject = RulePod { namespace, name, uid, labels: view.labels, skip };
+    for request in check_requests(view.labels) {
         for object in rules.iter().filter(|object| object.set.selects(view.labels)) {
-            for (rule, why) in object.refusals(&subject, &asking, annotations) {
+            for (rule, why) in object.refusals(&subject, &request, annotations) {
                 let (kind, next) = (rule.check.kind(), rule.check.next_step());
-                report.waits.push(wait(&asking, operations, (&object.set.name, &rule.name), kind, why, next));
+                report.waits.push(wait(
+                    &request,
+                    operations,
+                    (&object.set.name, &rule.name),
+                    kind,
+                    why,
+                    next,
+                ));
                 add_skippable(report, skip, &rule.name);
             }
         }
     }
 }
 
-/// The same from what was last written to the pod, for somebody who may not read rules.
-pub(super) fn look_at_annotations(
-    report: &mut Report,
+/// Adds the refusals that are stored on the pod, for a user who may not read PodTransitionRules.
+pub(super) fn add_waits_from_annotations(
+    report: &mut WhyReport,
     pod: &Pod,
     annotations: &Annotations,
     operations: &Operations<'_>,
     error: &str,
 ) {
-    let asked = askings(pod.view().labels);
-    for asking in &asked {
+    let requests = check_requests(pod.view().labels);
+    for request in &requests {
         let details = annotations.iter().filter_map(|(key, text)| {
-            let detail: Detail = serde_json::from_str(text).ok()?;
+            let detail: RuleDetail = serde_json::from_str(text).ok()?;
             Some((key.strip_prefix(RULE_DETAIL_PREFIX)?, detail))
         });
-        for (set, detail) in details.filter(|(_, detail)| detail.stage == asking.stage.as_str()) {
+        for (set, detail) in details.filter(|(_, detail)| detail.stage == request.stage.as_str()) {
             for info in detail.reject_info {
-                let next = "whoever may read PodTransitionRules can tell";
+                let next = "ask a user who may read PodTransitionRules";
                 let rule = (set, info.rule_name.as_str());
-                report.waits.push(wait(asking, operations, rule, "unknown", info.reason, next));
+                report.waits.push(wait(request, operations, rule, "unknown", info.reason, next));
             }
         }
     }
-    if !asked.is_empty() {
+    if !requests.is_empty() {
         let namespace = &pod.metadata.namespace;
         report.notes.push(format!(
-            "the PodTransitionRules of {namespace} could not be read: {error}. What is told of rules is what was last written to the pod"
+            "the PodTransitionRules of {namespace} could not be read: {error}. The refusals above are \
+             those that were last stored on the pod"
         ));
     }
 }
 
 fn wait(
-    asking: &Asking,
+    request: &CheckRequest,
     operations: &Operations<'_>,
     (set, rule): (&str, &str),
     kind: &str,
     why: String,
     next: &str,
-) -> Wait {
-    let since = Some(asking.since()).filter(|since| *since != i64::MAX);
-    Wait {
-        operation: asking.operation.clone(),
-        operation_type: operations.type_of(&asking.operation).unwrap_or_default().into_owned(),
-        stage: asking.stage.as_str(),
+) -> OperationWait {
+    let since = Some(request.since()).filter(|since| *since != i64::MAX);
+    OperationWait {
+        operation: request.operation.clone(),
+        operation_type: operations.type_of(&request.operation).unwrap_or_default().into_owned(),
+        stage: request.stage.as_str(),
         who: format!("rule {set}/{rule}"),
         kind: kind.to_owned(),
         why,
@@ -151,7 +174,7 @@ fn wait(
     }
 }
 
-fn add_skippable(report: &mut Report, skip: Option<&str>, rule: &str) {
+fn add_skippable(report: &mut WhyReport, skip: Option<&str>, rule: &str) {
     if report.skippable.is_empty() {
         report.skippable = skip.map(skipped_rules).unwrap_or_default();
     }

@@ -1,4 +1,4 @@
-//! The way to the collector.
+//! The channel to the collector.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,12 +6,13 @@ use std::time::Duration;
 use hyper::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-use super::TraceError;
+use super::error::TraceError;
 use crate::grpc_client::{Connect, Trust};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A channel to `url` that connects when it is first used. `ca` is a file with authorities; the system's count when there is none.
+/// Returns a channel to `url` that connects when it is first used. `ca` is a PEM file with authorities; `None` stands
+/// for those of the system.
 pub(super) fn lazy(url: &str, ca: Option<PathBuf>) -> Result<Channel, TraceError> {
     let invalid = |problem: &str| TraceError::Endpoint { url: url.to_owned(), problem: problem.to_owned() };
     let uri: Uri = url.parse().map_err(|error| invalid(&format!("{error}")))?;
@@ -20,7 +21,7 @@ pub(super) fn lazy(url: &str, ca: Option<PathBuf>) -> Result<Channel, TraceError
             let trust = ca.map_or_else(|| Trust::pem(""), Trust::file);
             Ok(Connect::new(url, trust)?.lazy()?)
         }
-        Some("http") if ca.is_some() => Err(invalid("authorities (--otlp-ca) are of use only with https")),
+        Some("http") if ca.is_some() => Err(invalid("authorities (--otlp-ca) can be given only with https")),
         Some("http") => {
             let endpoint =
                 Endpoint::from_shared(url.to_owned()).map_err(|error| invalid(&error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The task that sends.
+//! The task that sends spans.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,43 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Counts, FAILED, Limits};
+use super::queue::SpanMetrics;
 
-/// How often at most it is told that spans don't arrive.
-const TOLD: Duration = Duration::from_secs(60);
+/// Failures are logged at most once in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Sends spans as they come: what comes while a request is under way goes with the next. Ends after `end`, when none is left.
+/// Limits on the spans that are kept, and on the time to send them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TraceLimits {
+    /// Spans that may wait. An operation has about ten.
+    pub(super) queue: usize,
+    /// Spans in one request.
+    pub(super) batch: usize,
+    /// Timeout of one request, with all its attempts.
+    pub(super) request_timeout: Duration,
+    /// Timeout for the remaining spans when the process ends.
+    pub(super) flush_timeout: Duration,
+}
+
+impl TraceLimits {
+    pub(super) const DEFAULT: Self = Self {
+        queue: 4096,
+        batch: 512,
+        request_timeout: Duration::from_secs(10),
+        flush_timeout: Duration::from_secs(3),
+    };
+}
+
+/// Sends spans as they come. The spans that come during a request go with the next one. Ends after `end`, when none is
+/// left.
 pub(super) async fn run(
     exporter: impl SpanExporter,
     mut spans: mpsc::Receiver<SpanData>,
-    counts: Counts,
-    limits: Limits,
+    metrics: SpanMetrics,
+    limits: TraceLimits,
     end: CancellationToken,
 ) {
-    let mut faults = Faults::default();
+    let mut failures = ExportFailures::default();
     let mut batch = Vec::new();
     loop {
         let is_open = !spans.is_closed();
@@ -31,44 +54,44 @@ pub(super) async fn run(
             count = spans.recv_many(&mut batch, limits.batch) => if count == 0 { return },
         }
         let count = batch.len();
-        let sent = tokio::time::timeout(limits.deadline, exporter.export(std::mem::take(&mut batch))).await;
-        let problem = match sent {
+        let export = exporter.export(std::mem::take(&mut batch));
+        let problem = match tokio::time::timeout(limits.request_timeout, export).await {
             Ok(Ok(())) => {
-                counts.sent.inc_by(count as u64);
-                faults.over();
+                metrics.sent.inc_by(count as u64);
+                failures.recovered();
                 continue;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {:?}", limits.deadline),
+            Err(_) => format!("no answer within {:?}", limits.request_timeout),
         };
-        counts.drop(FAILED, count);
-        faults.tell(count, &problem);
+        metrics.failed(count);
+        failures.log(count, &problem);
     }
 }
 
-/// What went wrong since it was last told.
+/// The spans that were dropped since the last log message.
 #[derive(Debug, Default)]
-struct Faults {
-    told: Option<Instant>,
+struct ExportFailures {
+    logged: Option<Instant>,
     spans: usize,
 }
 
-impl Faults {
-    fn tell(&mut self, spans: usize, problem: &str) {
+impl ExportFailures {
+    fn log(&mut self, spans: usize, problem: &str) {
         self.spans += spans;
-        if self.told.is_none_or(|told| told.elapsed() >= TOLD) {
+        if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
             tracing::warn!(
                 spans = self.spans,
-                "spans were dropped, the collector did not take them (--otlp-endpoint): {problem}"
+                "spans were dropped, the collector did not accept them (--otlp-endpoint): {problem}"
             );
-            *self = Faults { told: Some(Instant::now()), spans: 0 };
+            *self = Self { logged: Some(Instant::now()), spans: 0 };
         }
     }
 
-    fn over(&mut self) {
-        if self.told.is_some() {
-            tracing::info!(spans_dropped_meanwhile = self.spans, "the collector takes spans again");
-            *self = Faults::default();
+    fn recovered(&mut self) {
+        if self.logged.is_some() {
+            tracing::info!(spans_dropped_meanwhile = self.spans, "the collector accepts spans again");
+            *self = Self::default();
         }
     }
 }

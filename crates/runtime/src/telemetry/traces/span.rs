@@ -1,4 +1,4 @@
-//! A span, as services tell of it.
+//! A span that a service sends.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,30 +9,30 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use podward_core::UnixNanos;
 use podward_core::trace::{SpanId, TraceId};
 
-/// A span that is over.
+/// A span that has ended.
 #[derive(Clone, Debug)]
 pub struct NewSpan {
     /// Its trace.
     pub trace: TraceId,
-    /// Its name in it.
+    /// Its ID.
     pub id: SpanId,
-    /// What it is a part of; the root is of nothing.
+    /// Its parent span; `None` for the root.
     pub parent: Option<SpanId>,
-    /// Whether it is a call, the answer to one, or neither.
+    /// A call (client), the answer to one (server), or neither (internal).
     pub kind: SpanKind,
-    /// What people know it by. There must not be many.
+    /// Its name. There must be few different ones.
     pub name: Cow<'static, str>,
-    /// When it began.
+    /// Its start.
     pub start: UnixNanos,
-    /// When it ended.
+    /// Its end.
     pub end: UnixNanos,
-    /// What there is to say of it.
+    /// Its attributes.
     pub attributes: Vec<KeyValue>,
-    /// What happened at one moment of it.
+    /// Its events, each with a name, a time and attributes.
     pub events: Vec<(&'static str, UnixNanos, Vec<KeyValue>)>,
-    /// Spans of other traces that it has to do with.
+    /// Related spans of other traces.
     pub links: Vec<(TraceId, SpanId)>,
-    /// What went wrong.
+    /// The error; `None` if there was none.
     pub error: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl From<NewSpan> for SpanData {
     }
 }
 
-/// A name for a span that nobody else has to know.
+/// Returns the ID of a span that no other process needs to know.
 #[must_use]
 pub fn random_span_id() -> SpanId {
     SpanId(fastrand::u64(1..).to_be_bytes())
@@ -79,7 +79,7 @@ fn span_id(id: SpanId) -> opentelemetry::SpanId {
     opentelemetry::SpanId::from_bytes(id.0)
 }
 
-/// Before 1970 there was nothing to trace.
+/// Times before 1970 become 1970.
 fn system_time(at: UnixNanos) -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(u64::try_from(at.0).unwrap_or_default())
 }

@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -9,6 +10,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use podward_core::UnixNanos;
 use podward_core::trace::{SpanId, root_of, trace_of};
+use podward_support::metrics_text;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
@@ -16,21 +18,21 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 
-/// No test waits for longer: it has failed then.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A time that never comes in a test.
+/// A test that waits longer has failed.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// What a collector does with a request.
+/// The reaction of a collector to a request.
 #[derive(Clone, Copy)]
-enum Manner {
-    Takes,
+enum CollectorMode {
+    Accepts,
     Refuses,
     Hangs,
 }
 
 struct Collector {
-    manner: Manner,
+    mode: CollectorMode,
     requests: mpsc::UnboundedSender<ExportTraceServiceRequest>,
 }
 
@@ -41,34 +43,34 @@ impl TraceService for Collector {
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         drop(self.requests.send(request.into_inner()));
-        match self.manner {
-            Manner::Takes => Ok(Response::new(ExportTraceServiceResponse::default())),
-            Manner::Refuses => Err(Status::invalid_argument("not like this")),
-            Manner::Hangs => std::future::pending().await,
+        match self.mode {
+            CollectorMode::Accepts => Ok(Response::new(ExportTraceServiceResponse::default())),
+            CollectorMode::Refuses => Err(Status::invalid_argument("not like this")),
+            CollectorMode::Hangs => std::future::pending().await,
         }
     }
 }
 
-/// A collector, with TLS if there is a key for it, and what it gets.
+/// Starts a collector, with TLS if `tls` is given. Returns its address and the requests that it receives.
 async fn collector(
-    manner: Manner,
+    mode: CollectorMode,
     tls: Option<ServerTlsConfig>,
 ) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
-    let (requests, got) = mpsc::unbounded_channel();
+    let (requests, received) = mpsc::unbounded_channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let mut server = Server::builder();
     if let Some(tls) = tls {
         server = server.tls_config(tls).unwrap();
     }
-    let service = TraceServiceServer::new(Collector { manner, requests });
+    let service = TraceServiceServer::new(Collector { mode, requests });
     let serve = server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(async move { serve.await.unwrap() });
-    (at, got)
+    (at, received)
 }
 
-/// Sending to `url`, and its metrics.
-fn start(url: &str, ca: Option<PathBuf>, limits: Limits) -> (Traces, Registry) {
+/// Starts to send to `url`. Returns the metrics too.
+fn start(url: &str, ca: Option<PathBuf>, limits: TraceLimits) -> (Traces, Registry) {
     let mut registry = Registry::with_prefix("podward");
     let traces = Traces::to(url, ca, "service", "1.2.3", &mut registry, limits).unwrap();
     (traces, registry)
@@ -90,28 +92,22 @@ fn span(name: &'static str) -> NewSpan {
     }
 }
 
-fn text(registry: &Registry) -> String {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
-    text
-}
-
-/// Waits until the metrics say so.
+/// Waits until `line` is among the metrics.
 async fn until(registry: &Registry, line: &str) {
     let wait = async {
-        while !text(registry).lines().any(|found| found == line) {
+        while !metrics_text(registry).lines().any(|found| found == line) {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{line}: {}", text(registry));
+    assert!(tokio::time::timeout(TIMEOUT, wait).await.is_ok(), "{line}: {}", metrics_text(registry));
 }
 
 #[tokio::test]
-async fn a_span_arrives_as_it_was_told() {
-    let (at, mut got) = collector(Manner::Takes, None).await;
-    let (traces, registry) = start(&format!("http://{at}"), None, LIMITS);
+async fn a_span_arrives_as_it_was_sent() {
+    let (at, mut received) = collector(CollectorMode::Accepts, None).await;
+    let (traces, registry) = start(&format!("http://{at}"), None, TraceLimits::DEFAULT);
     traces.spans().send(span("one"));
-    let request = got.recv().await.unwrap();
+    let request = received.recv().await.unwrap();
     let of_service = &request.resource_spans[0];
     let about = format!("{:?}", of_service.resource);
     assert!(about.contains(r#"StringValue("service")"#) && about.contains("1.2.3"), "{about}");
@@ -128,14 +124,18 @@ async fn a_span_arrives_as_it_was_told() {
 
 #[tokio::test]
 async fn the_last_spans_are_sent_before_the_end() {
-    let (at, mut got) = collector(Manner::Takes, None).await;
-    // So many requests that some are still to be made when the end comes.
-    let (traces, _) = start(&format!("http://{at}"), None, Limits { batch: 3, flush: PATIENCE, ..LIMITS });
+    let (at, mut received) = collector(CollectorMode::Accepts, None).await;
+    // Some of the requests are still to be made when the task ends.
+    let (traces, _) = start(
+        &format!("http://{at}"),
+        None,
+        TraceLimits { batch: 3, flush_timeout: TIMEOUT, ..TraceLimits::DEFAULT },
+    );
     let spans = traces.spans();
     (0..100).for_each(|_| spans.send(span("one")));
     traces.finish().await;
     let mut count = 0;
-    while let Ok(request) = got.try_recv() {
+    while let Ok(request) = received.try_recv() {
         count += request.resource_spans[0].scope_spans[0].spans.len();
     }
     assert_eq!(count, 100);
@@ -143,25 +143,30 @@ async fn the_last_spans_are_sent_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_collector_that_hangs_holds_up_nobody() {
-    let (at, mut got) = collector(Manner::Hangs, None).await;
-    let limits = Limits { queue: 5, deadline: NEVER, flush: Duration::from_millis(50), ..LIMITS };
+async fn a_collector_that_hangs_delays_no_one() {
+    let (at, mut received) = collector(CollectorMode::Hangs, None).await;
+    let limits = TraceLimits {
+        queue: 5,
+        request_timeout: NEVER,
+        flush_timeout: Duration::from_millis(50),
+        ..TraceLimits::DEFAULT
+    };
     let (traces, registry) = start(&format!("http://{at}"), None, limits);
     let spans = traces.spans();
     spans.send(span("first"));
-    got.recv().await.unwrap();
-    // That one is under way; five more find room.
+    received.recv().await.unwrap();
+    // That one is being sent; five more fit into the queue.
     (0..9).for_each(|_| spans.send(span("more")));
     until(&registry, r#"podward_trace_spans_dropped_total{reason="full"} 4"#).await;
     let began = Instant::now();
     traces.finish().await;
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < TIMEOUT);
 }
 
 #[tokio::test]
 async fn a_request_without_an_answer_is_given_up() {
-    let (at, _got) = collector(Manner::Hangs, None).await;
-    let limits = Limits { deadline: Duration::from_millis(50), ..LIMITS };
+    let (at, _received) = collector(CollectorMode::Hangs, None).await;
+    let limits = TraceLimits { request_timeout: Duration::from_millis(50), ..TraceLimits::DEFAULT };
     let (traces, registry) = start(&format!("http://{at}"), None, limits);
     traces.spans().send(span("one"));
     until(&registry, r#"podward_trace_spans_dropped_total{reason="failed"} 1"#).await;
@@ -169,12 +174,12 @@ async fn a_request_without_an_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn spans_that_are_refused_or_reach_nobody_are_counted() {
-    let (refusing, _got) = collector(Manner::Refuses, None).await;
-    // Nobody listens there: the port is free again.
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    for at in [refusing, nobody] {
-        let limits = Limits { deadline: Duration::from_secs(1), ..LIMITS };
+async fn spans_that_are_refused_or_not_delivered_are_counted() {
+    let (refusing, _received) = collector(CollectorMode::Refuses, None).await;
+    // The port is free again, so nothing listens there.
+    let down = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for at in [refusing, down] {
+        let limits = TraceLimits { request_timeout: Duration::from_secs(1), ..TraceLimits::DEFAULT };
         let (traces, registry) = start(&format!("http://{at}"), None, limits);
         traces.spans().send(span("one"));
         until(&registry, r#"podward_trace_spans_dropped_total{reason="failed"} 1"#).await;
@@ -183,29 +188,29 @@ async fn spans_that_are_refused_or_reach_nobody_are_counted() {
 }
 
 #[tokio::test]
-async fn a_collector_with_tls_is_believed_by_its_authority() {
+async fn a_collector_with_tls_is_checked_against_its_authority() {
     let key = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (cert, private) = (key.cert.pem(), key.signing_key.serialize_pem());
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.pem");
     std::fs::write(&ca, &cert).unwrap();
     let tls = ServerTlsConfig::new().identity(Identity::from_pem(&cert, private));
-    let (at, mut got) = collector(Manner::Takes, Some(tls)).await;
-    let (traces, _) = start(&format!("https://{at}"), Some(ca.clone()), LIMITS);
+    let (at, mut received) = collector(CollectorMode::Accepts, Some(tls)).await;
+    let (traces, _) = start(&format!("https://{at}"), Some(ca.clone()), TraceLimits::DEFAULT);
     traces.spans().send(span("one"));
-    assert_eq!(got.recv().await.unwrap().resource_spans.len(), 1);
+    assert_eq!(received.recv().await.unwrap().resource_spans.len(), 1);
 
     let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(&ca, other.cert.pem()).unwrap();
-    let limits = Limits { deadline: Duration::from_secs(1), ..LIMITS };
+    let limits = TraceLimits { request_timeout: Duration::from_secs(1), ..TraceLimits::DEFAULT };
     let (traces, registry) = start(&format!("https://{at}"), Some(ca), limits);
     traces.spans().send(span("one"));
     until(&registry, r#"podward_trace_spans_dropped_total{reason="failed"} 1"#).await;
-    assert!(got.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn what_is_no_collector_is_said_at_the_start() {
+async fn an_invalid_collector_is_an_error_at_the_start() {
     for (url, ca, words) in [
         ("collector:4317", None, "neither http nor https"),
         ("", None, "write for example"),
@@ -213,21 +218,21 @@ async fn what_is_no_collector_is_said_at_the_start() {
         ("http://collector:4317", Some("ca.pem"), "only with https"),
     ] {
         let mut registry = Registry::default();
-        let started = Traces::to(url, ca.map(PathBuf::from), "s", "1", &mut registry, LIMITS);
+        let started = Traces::to(url, ca.map(PathBuf::from), "s", "1", &mut registry, TraceLimits::DEFAULT);
         let error = started.unwrap_err().to_string();
         assert!(error.contains(words), "{url}: {error}");
     }
 }
 
 #[test]
-fn there_are_no_traces_unless_they_are_asked_for() {
+fn there_are_no_traces_unless_configured() {
     let mut registry = Registry::default();
     let none = TraceArgs { otlp_endpoint: Some(String::new()), otlp_ca: None };
     for args in [TraceArgs::default(), none] {
         let traces = Traces::start(&args, "s", "1", &mut registry).unwrap();
         assert!(!traces.spans().are_wanted());
     }
-    assert_eq!(text(&registry), "# EOF\n");
+    assert_eq!(metrics_text(&registry), "# EOF\n");
     let slash = TraceArgs { otlp_endpoint: Some("http://c:4317/".to_owned()), otlp_ca: None };
     assert_eq!(slash.endpoint().as_deref(), Some("http://c:4317"));
 }

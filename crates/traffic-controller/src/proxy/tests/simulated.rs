@@ -1,46 +1,47 @@
-//! A kube-proxy that works as the real one does (two address families, syncs one after the other, pauses between them, failures), at
-//! random times: what the readings prove must be so.
+//! A simulated kube-proxy that behaves like the real one: two address families, syncs that do not overlap, pauses
+//! between them and failures, at random times. What the readings prove must be true.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What kube-proxy spends after it has set its timestamp, and between a request and the begin of a sync; in microseconds.
+/// The time from the timestamp of a sync to its end, and from a request to the begin of a sync, in microseconds.
 const OVERHEAD: std::ops::Range<i64> = 1..1500;
-/// After a sync that failed; kube-proxy's own default is ten times as long.
-const RETRY: i64 = 3_000_000;
+/// The delay before a failed sync is retried, in microseconds. The default of kube-proxy is ten times as long.
+const RETRY_DELAY: i64 = 3_000_000;
 const US: i64 = 1000;
 
 #[derive(Clone, Debug)]
-struct Sync {
+struct SyncTimes {
     took: i64,
     ending: i64,
     starting: i64,
     fails: bool,
 }
 
-fn sync() -> impl Strategy<Value = Sync> {
+fn sync() -> impl Strategy<Value = SyncTimes> {
     (5_000_i64..400_000, OVERHEAD, OVERHEAD, prop::bool::weighted(0.1))
-        .prop_map(|(took, ending, starting, fails)| Sync { took, ending, starting, fails })
+        .prop_map(|(took, ending, starting, fails)| SyncTimes { took, ending, starting, fails })
 }
 
 #[derive(Clone, Debug)]
-struct Script {
-    /// When changes arrive, in microseconds, and of which family.
+struct Scenario {
+    /// The time of each change in microseconds, and the index of its family.
     changes: Vec<(i64, usize)>,
-    syncs: Vec<Sync>,
+    syncs: Vec<SyncTimes>,
     /// The pause after each sync, in microseconds.
     pause: i64,
-    /// When it is read.
+    /// The times of the readings, in microseconds.
     readings: Vec<i64>,
-    /// Which change is waited for, and how much later than kube-proxy it is seen; at most [`WATCHES`] earlier.
+    /// The change that the test waits for, and how much later than kube-proxy the traffic-controller observes it. It is
+    /// at most [`WATCH_LAG`] earlier.
     waited: prop::sample::Index,
     lag: i64,
-    /// How far the node's clock is ahead.
+    /// How far the clock of the node is ahead, in microseconds.
     skew: i64,
 }
 
-fn script() -> impl Strategy<Value = Script> {
+fn scenario() -> impl Strategy<Value = Scenario> {
     (
         prop::collection::vec((0_i64..3_000_000, 0_usize..2), 1..12),
         prop::collection::vec(sync(), 24),
@@ -59,13 +60,13 @@ fn script() -> impl Strategy<Value = Script> {
                     Some(*time)
                 })
                 .collect();
-            Script { changes, syncs, pause, readings, waited, lag, skew }
+            Scenario { changes, syncs, pause, readings, waited, lag, skew }
         })
 }
 
-/// One address family.
+/// The state of one address family.
 #[derive(Clone, Debug, Default)]
-struct Half {
+struct SimulatedFamily {
     unwritten: Vec<usize>,
     writing: Vec<usize>,
     requested: Option<i64>,
@@ -76,39 +77,40 @@ struct Half {
 }
 
 #[derive(Clone, Debug)]
-struct Simulated {
-    script: Script,
+struct SimulatedProxy {
+    scenario: Scenario,
     next_change: usize,
     next_sync: usize,
-    halves: [Half; 2],
+    families: [SimulatedFamily; 2],
     pending: u64,
     written: Vec<bool>,
 }
 
-impl Simulated {
-    fn new(script: Script) -> Self {
-        let written = vec![false; script.changes.len()];
-        let mut halves: [Half; 2] = Default::default();
-        // The first sync of a process writes all rules: none takes longer.
+impl SimulatedProxy {
+    fn new(scenario: Scenario) -> Self {
+        let written = vec![false; scenario.changes.len()];
+        let mut families: [SimulatedFamily; 2] = Default::default();
+        // The first sync of a process writes all rules, so it is the longest.
         let longest = Duration::from_millis(512);
-        for half in &mut halves {
-            half.reading = FamilyReading { synced: -US, queued: -2 * US, syncs: 1, longest, ..half.reading };
+        for family_state in &mut families {
+            family_state.reading =
+                FamilyReading { synced: -US, queued: -2 * US, syncs: 1, longest, ..family_state.reading };
         }
-        Self { script, next_change: 0, next_sync: 0, halves, pending: 0, written }
+        Self { scenario, next_change: 0, next_sync: 0, families, pending: 0, written }
     }
 
-    /// Lets everything happen until `time`, in steps of 100 microseconds.
+    /// Simulates the time from `from` to `time` in steps of 100 microseconds.
     fn run(&mut self, from: i64, time: i64) {
         let mut now = from;
         while now < time {
             now += 100;
-            while let Some((arrives, family)) = self.script.changes.get(self.next_change).copied()
+            while let Some((arrives, family)) = self.scenario.changes.get(self.next_change).copied()
                 && arrives <= now
             {
-                let half = &mut self.halves[family];
-                half.unwritten.push(self.next_change);
-                half.reading.queued = now * US;
-                half.requested.get_or_insert(now);
+                let family_state = &mut self.families[family];
+                family_state.unwritten.push(self.next_change);
+                family_state.reading.queued = now * US;
+                family_state.requested.get_or_insert(now);
                 self.pending += 1;
                 self.next_change += 1;
             }
@@ -119,65 +121,65 @@ impl Simulated {
     }
 
     fn step(&mut self, family: usize, now: i64) {
-        let half = &mut self.halves[family];
-        if let Some((began, stamps, ends, fails)) = half.running {
-            if now >= stamps && !fails && !half.writing.is_empty() {
-                for change in half.writing.drain(..) {
+        let family_state = &mut self.families[family];
+        if let Some((began, stamps, ends, fails)) = family_state.running {
+            if now >= stamps && !fails && !family_state.writing.is_empty() {
+                for change in family_state.writing.drain(..) {
                     self.written[change] = true;
                 }
             }
             if now >= stamps && !fails {
-                half.reading.synced = half.reading.synced.max(stamps * US);
+                family_state.reading.synced = family_state.reading.synced.max(stamps * US);
             }
             if now >= ends {
-                half.reading.syncs += 1;
-                half.reading.sync_nanos += (ends - began) * US;
-                // As the histogram has it: the upper bound of the bucket.
+                family_state.reading.syncs += 1;
+                family_state.reading.sync_nanos += (ends - began) * US;
+                // The histogram has only the upper bound of the bucket.
                 let mut bound = Duration::from_millis(1);
                 while bound < Duration::from_micros(u64::try_from(ends - began).unwrap()) {
                     bound *= 2;
                 }
-                half.reading.longest = half.reading.longest.max(bound);
-                half.reading.failures += u64::from(fails);
-                half.running = None;
-                half.retry = fails;
-                half.free_at = now + self.script.pause;
+                family_state.reading.longest = family_state.reading.longest.max(bound);
+                family_state.reading.failures += u64::from(fails);
+                family_state.running = None;
+                family_state.retry = fails;
+                family_state.free_at = now + self.scenario.pause;
             }
             return;
         }
-        let retries = half.retry && now >= half.free_at + RETRY;
-        let starts = half.requested.is_some_and(|requested| {
-            let sync = &self.script.syncs[self.next_sync % self.script.syncs.len()];
-            now >= half.free_at && now >= requested + sync.starting
+        let retries = family_state.retry && now >= family_state.free_at + RETRY_DELAY;
+        let starts = family_state.requested.is_some_and(|requested| {
+            let sync = &self.scenario.syncs[self.next_sync % self.scenario.syncs.len()];
+            now >= family_state.free_at && now >= requested + sync.starting
         });
         if starts || retries {
-            let sync = self.script.syncs[self.next_sync % self.script.syncs.len()].clone();
+            let sync = self.scenario.syncs[self.next_sync % self.scenario.syncs.len()].clone();
             self.next_sync += 1;
-            half.requested = None;
-            half.retry = false;
-            half.writing.append(&mut half.unwritten);
-            // Failing for ever would prove nothing.
+            family_state.requested = None;
+            family_state.retry = false;
+            family_state.writing.append(&mut family_state.unwritten);
+            // Syncs that always fail would prove nothing.
             let fails = sync.fails && self.next_sync < 12;
-            half.running = Some((now, now + sync.took, now + sync.took + sync.ending, fails));
+            family_state.running = Some((now, now + sync.took, now + sync.took + sync.ending, fails));
             self.pending = 0;
         }
     }
 
-    fn reading(&self, now: i64) -> Reading {
-        let skew = self.script.skew * US;
-        let shifted = |half: &Half| FamilyReading {
-            synced: at(0).0 + half.reading.synced + skew,
-            queued: at(0).0 + half.reading.queued + skew,
-            ..half.reading
+    fn reading(&self, now: i64) -> ProxyReading {
+        let skew = self.scenario.skew * US;
+        let shifted = |family_state: &SimulatedFamily| FamilyReading {
+            synced: at(0).0 + family_state.reading.synced + skew,
+            queued: at(0).0 + family_state.reading.queued + skew,
+            ..family_state.reading
         };
         let clock = at(0).0 + now * US + skew;
-        Reading {
+        ProxyReading {
             asked: UnixNanos(at(0).0 + now * US),
             answered: UnixNanos(at(0).0 + now * US),
             node_clock: Some(clock - clock.rem_euclid(1_000_000_000)),
             started: 1.0,
             pending: self.pending,
-            families: [Some(shifted(&self.halves[0])), Some(shifted(&self.halves[1]))],
+            families: [Some(shifted(&self.families[0])), Some(shifted(&self.families[1]))],
         }
     }
 }
@@ -186,43 +188,43 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_proven_is_so(script in script()) {
-        let waited = script.waited.index(script.changes.len());
-        let (heard, family) = script.changes[waited];
-        let seen = UnixNanos(at(0).0 + (heard + script.lag) * US);
+    fn proven_evidence_is_in_the_proxy(scenario in scenario()) {
+        let waited = scenario.waited.index(scenario.changes.len());
+        let (received, family) = scenario.changes[waited];
+        let seen = UnixNanos(at(0).0 + (received + scenario.lag) * US);
         let mut changed = [None; 2];
-        changed[family] = Some(Change { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) });
-        let mut simulated = Simulated::new(script.clone());
-        let mut proxy = Proxy::default();
+        changed[family] = Some(EndpointChange { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) });
+        let mut simulated = SimulatedProxy::new(scenario.clone());
+        let mut proxy = KubeProxyState::default();
         let mut from = 0;
-        for time in &script.readings {
+        for time in &scenario.readings {
             simulated.run(from, *time);
             from = *time;
-            proxy.read(simulated.reading(*time));
-            if proxy.has(&changed) == TakenIn::Yes {
-                prop_assert!(simulated.written[waited], "claimed at {time} µs: {proxy:#?} {simulated:#?}");
+            proxy.add_reading(simulated.reading(*time));
+            if proxy.rules_state(&changed) == RulesState::Written {
+                prop_assert!(simulated.written[waited], "reported as written at {time} µs: {proxy:#?} {simulated:#?}");
             }
         }
     }
 
     #[test]
-    fn what_is_written_is_proven_in_the_end(mut script in script()) {
-        let waited = script.waited.index(script.changes.len());
-        let (heard, family) = script.changes[waited];
-        let last = script.changes.iter().map(|(time, _)| *time).max().unwrap_or_default();
-        script.readings = (0..450).map(|step| step * 100_000).collect();
-        let seen = UnixNanos(at(0).0 + (heard + script.lag) * US);
+    fn a_change_in_the_proxy_is_eventually_proven(mut scenario in scenario()) {
+        let waited = scenario.waited.index(scenario.changes.len());
+        let (received, family) = scenario.changes[waited];
+        let last = scenario.changes.iter().map(|(time, _)| *time).max().unwrap_or_default();
+        scenario.readings = (0..450).map(|step| step * 100_000).collect();
+        let seen = UnixNanos(at(0).0 + (received + scenario.lag) * US);
         let mut changed = [None; 2];
-        changed[family] = Some(Change { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) });
-        let mut simulated = Simulated::new(script.clone());
-        let mut proxy = Proxy::default();
+        changed[family] = Some(EndpointChange { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) });
+        let mut simulated = SimulatedProxy::new(scenario.clone());
+        let mut proxy = KubeProxyState::default();
         let mut from = 0;
-        for time in &script.readings {
+        for time in &scenario.readings {
             simulated.run(from, *time);
             from = *time;
-            proxy.read(simulated.reading(*time));
+            proxy.add_reading(simulated.reading(*time));
         }
         prop_assert!(last < from && simulated.written.iter().all(|written| *written));
-        prop_assert_eq!(proxy.has(&changed), TakenIn::Yes);
+        prop_assert_eq!(proxy.rules_state(&changed), RulesState::Written);
     }
 }

@@ -1,7 +1,6 @@
-//! `docker/Dockerfile` says some things a second time. It must say the same.
+//! Checks that `docker/Dockerfile` agrees with `cargo xtask images`.
 
-use podward_support::ServiceImages;
-use podward_testbed::workspace_dir;
+use podward_images::{ServiceImages, workspace_dir};
 
 fn file(name: &str) -> String {
     std::fs::read_to_string(workspace_dir().join(name)).expect(name)
@@ -16,10 +15,10 @@ fn it_builds_every_service_with_this_compiler_as_static_programs() {
     has(&format!("org.opencontainers.image.version=\"{}\"", env!("CARGO_PKG_VERSION")));
     has("-C target-feature=+crt-static");
     has("\nUSER 65532:65532\n");
-    // The names of the build's folders.
+    // The build's folders, which are part of paths in the programs.
     has("\nWORKDIR /src\n");
     has("\nENV CARGO_HOME=/usr/local/cargo\n");
-    for program in ServiceImages::programs() {
+    for program in ServiceImages::PROGRAMS {
         has(&format!("--package {program}"));
         has(&format!("\nFROM base AS {program}\nLABEL org.opencontainers.image.title=\"{program}\"\n"));
         has(&format!("COPY --from=build /out/{program} /{program}\nENTRYPOINT [\"/{program}\"]\n"));

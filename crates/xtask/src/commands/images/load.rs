@@ -1,48 +1,52 @@
-//! Where images are brought to, besides the folder.
+//! Loads images into the nodes of clusters.
 
 use std::{io::ErrorKind, path::Path, str::FromStr};
 
 use anyhow::{Context, Error, Result, bail, ensure};
-use podward_testbed::{Bed, Image};
+use podward_images::Image;
+use podward_testbed::TestCluster;
 use tokio::process::Command;
 
 use crate::console;
 
-/// A cluster whose nodes get the images.
+/// The name of a cluster to load images into.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// That of kind with this name.
+pub(crate) enum LoadTarget {
+    /// The kind cluster with this name.
     Kind(String),
-    /// One of `cargo xtask testbed up`.
-    Bed(String),
+    /// The test cluster of `cargo xtask testbed up` with this name.
+    TestCluster(String),
 }
 
-impl FromStr for Target {
+impl FromStr for LoadTarget {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let (what, name) = text.split_once(':').unwrap_or((text, ""));
         let or = |otherwise: &str| if name.is_empty() { otherwise } else { name }.to_owned();
         match what {
-            // The names that the tools themselves give, if they are told none.
+            // The default names of the tools.
             "kind" => Ok(Self::Kind(or("kind"))),
-            "bed" => Ok(Self::Bed(or("dev"))),
+            "bed" => Ok(Self::TestCluster(or("dev"))),
             _ => bail!("{text:?} is neither kind, kind:NAME nor bed:NAME"),
         }
     }
 }
 
-/// A cluster that can be loaded into.
-pub(super) enum Loader {
+/// Loads images into the nodes of a running cluster.
+pub(super) enum ImageLoader {
     Kind(String),
-    Bed(Box<Bed>),
+    TestCluster(Box<TestCluster>),
 }
 
-impl Loader {
-    /// Looks for the cluster, before anything takes time.
-    pub(super) async fn of(target: &Target) -> Result<Self> {
+impl ImageLoader {
+    /// Finds the cluster.
+    ///
+    /// # Errors
+    /// When it does not run, or `kind` is not installed.
+    pub(super) async fn of(target: &LoadTarget) -> Result<Self> {
         match target {
-            Target::Kind(name) => {
+            LoadTarget::Kind(name) => {
                 let known = clusters().await?;
                 ensure!(
                     known.lines().any(|line| line.trim() == name),
@@ -51,17 +55,20 @@ impl Loader {
                 );
                 Ok(Self::Kind(name.clone()))
             }
-            Target::Bed(name) => {
-                let bed = Bed::attach(name).await;
+            LoadTarget::TestCluster(name) => {
+                let bed = TestCluster::attach(name).await;
                 let bed = bed.context(
                     "`cargo xtask testbed up` starts one, `cargo xtask testbed status` lists them",
                 )?;
-                Ok(Self::Bed(Box::new(bed)))
+                Ok(Self::TestCluster(Box::new(bed)))
             }
         }
     }
 
-    /// Makes `image`, of which `archive` has been written, known to the nodes.
+    /// Loads `image` into the nodes. `archive` is the file of the image.
+    ///
+    /// # Errors
+    /// When a node does not accept it.
     pub(super) async fn load(&self, image: &Image, archive: &Path) -> Result<()> {
         match self {
             Self::Kind(name) => {
@@ -71,14 +78,15 @@ impl Loader {
                 ensure!(status.success(), "kind could not load {} ({status})", archive.display());
                 Ok(())
             }
-            Self::Bed(bed) => {
+            Self::TestCluster(bed) => {
                 let loaded = bed.import_image(image).await;
-                loaded.with_context(|| format!("load {} into the bed {}", image.name(), bed.name()))
+                loaded.with_context(|| format!("load {} into the test cluster {}", image.name(), bed.name()))
             }
         }
     }
 }
 
+/// Returns the names of the kind clusters, one a line.
 async fn clusters() -> Result<String> {
     let mut command = Command::new("kind");
     command.args(["get", "clusters"]).kill_on_drop(true);
@@ -88,8 +96,8 @@ async fn clusters() -> Result<String> {
         }
         output => output.context("run kind")?,
     };
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`kind get clusters` failed: {}", complaint.trim());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`kind get clusters` failed: {}", errors.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -99,11 +107,11 @@ mod tests {
 
     #[test]
     fn a_target_is_a_kind_of_cluster_and_a_name() {
-        let parse = |text: &str| text.parse::<Target>();
-        assert_eq!(parse("kind").expect("a target"), Target::Kind("kind".to_owned()));
-        assert_eq!(parse("kind:two").expect("a target"), Target::Kind("two".to_owned()));
-        assert_eq!(parse("bed:dev").expect("a target"), Target::Bed("dev".to_owned()));
-        assert_eq!(parse("bed").expect("a target"), Target::Bed("dev".to_owned()));
+        let parse = |text: &str| text.parse::<LoadTarget>();
+        assert_eq!(parse("kind").expect("a target"), LoadTarget::Kind("kind".to_owned()));
+        assert_eq!(parse("kind:two").expect("a target"), LoadTarget::Kind("two".to_owned()));
+        assert_eq!(parse("bed:dev").expect("a target"), LoadTarget::TestCluster("dev".to_owned()));
+        assert_eq!(parse("bed").expect("a target"), LoadTarget::TestCluster("dev".to_owned()));
         parse("minikube:x").expect_err("no such kind of cluster");
     }
 }

@@ -1,17 +1,17 @@
-//! The sum over all test programs, from what they print.
+//! The summary of all test programs, from their output.
 
 use std::fmt;
 
-/// What was seen in the output so far.
+/// The results in the output so far.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct TestReport {
     passed: u64,
     failed: Vec<String>,
     ignored: u64,
 }
 
-impl Report {
-    /// Takes a line of the test harness: `test NAME ... FAILED`, or
+impl TestReport {
+    /// Reads a line of the test harness: `test NAME ... FAILED`, or
     /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; ...`.
     pub(super) fn line(&mut self, line: &str) {
         if let Some(result) = line.strip_prefix("test result: ") {
@@ -27,25 +27,25 @@ impl Report {
         }
     }
 
-    /// Whether no test was run at all.
+    /// True if no test was run.
     pub(super) fn is_empty(&self) -> bool {
         self.passed == 0 && self.failed.is_empty()
     }
 
-    /// Whether a test was seen to fail.
+    /// True if a test failed.
     pub(super) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tests passed, {} failed, {} left out", self.passed, self.failed.len(), self.ignored)?;
+        write!(f, "{} tests passed, {} failed, {} ignored", self.passed, self.failed.len(), self.ignored)?;
         self.failed.iter().try_for_each(|name| write!(f, "\n  FAILED {name}"))
     }
 }
 
-/// The name of the test that `line` says has failed. Some harnesses pad names to a column.
+/// Returns the name of the failed test if `line` reports one. Some harnesses pad names to a column.
 fn failed(line: &str) -> Option<&str> {
     let name = line.strip_prefix("test ")?.strip_suffix("FAILED")?.trim_end();
     Some(name.strip_suffix("...")?.trim_end())
@@ -53,11 +53,11 @@ fn failed(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::Report;
+    use super::TestReport;
 
     #[test]
     fn the_results_of_all_programs_are_added_up() {
-        let mut report = Report::default();
+        let mut report = TestReport::default();
         for line in [
             "running 4 tests",
             "test a::works ... ok",
@@ -70,7 +70,7 @@ mod tests {
         }
         assert_eq!(
             report.to_string(),
-            "7 tests passed, 2 failed, 2 left out\n  FAILED a::breaks\n  FAILED b::padded"
+            "7 tests passed, 2 failed, 2 ignored\n  FAILED a::breaks\n  FAILED b::padded"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask testbed build`.
+//! `cargo xtask testbed build`: builds the programs of test clusters.
 
 use std::process::ExitCode;
 
@@ -6,16 +6,18 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use podward_testbed::{Part, Progress, Tools};
 
-/// Build the programs of a cluster into the cache folder.
+/// Build the missing programs of a cluster into the cache folder.
+///
+/// Prints the folder.
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// What to build; everything if nothing is named
+    /// The programs to build; all if none is named
     #[arg(value_enum)]
-    parts: Vec<Choice>,
+    parts: Vec<PartChoice>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Choice {
+enum PartChoice {
     ControlPlane,
     Node,
     Dns,
@@ -23,14 +25,14 @@ enum Choice {
     Helm,
 }
 
-impl From<Choice> for Part {
-    fn from(choice: Choice) -> Self {
+impl From<PartChoice> for Part {
+    fn from(choice: PartChoice) -> Self {
         match choice {
-            Choice::ControlPlane => Self::ControlPlane,
-            Choice::Node => Self::Node,
-            Choice::Dns => Self::Dns,
-            Choice::Kwok => Self::Kwok,
-            Choice::Helm => Self::Helm,
+            PartChoice::ControlPlane => Self::ControlPlane,
+            PartChoice::Node => Self::Node,
+            PartChoice::Dns => Self::Dns,
+            PartChoice::Kwok => Self::Kwok,
+            PartChoice::Helm => Self::Helm,
         }
     }
 }

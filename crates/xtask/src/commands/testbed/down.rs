@@ -1,25 +1,25 @@
-//! `cargo xtask testbed down`.
+//! `cargo xtask testbed down`: ends a test cluster.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use podward_testbed::Bed;
+use podward_testbed::TestCluster;
 
-use super::Name;
+use super::name::ClusterName;
 
-/// End a cluster and remove everything it left.
+/// End a cluster and remove its files.
 #[derive(Debug, Args)]
 pub(crate) struct Down {
     #[command(flatten)]
-    name: Name,
+    name: ClusterName,
 }
 
 impl Down {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let bed = Bed::attach(&self.name.name).await?;
+        let bed = TestCluster::attach(&self.name.name).await?;
         bed.down().await?;
-        println!("{} is gone", bed.id());
+        println!("{} has ended", bed.id());
         Ok(ExitCode::SUCCESS)
     }
 }

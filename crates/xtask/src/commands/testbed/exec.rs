@@ -1,4 +1,4 @@
-//! `cargo xtask testbed exec`.
+//! `cargo xtask testbed exec`: runs a command in a test cluster's network.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -6,24 +6,24 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use podward_testbed::Bed;
+use podward_testbed::TestCluster;
 
-use super::Name;
+use super::name::ClusterName;
 
-/// Run a command in a cluster's network.
+/// Run a command in a cluster's network, with KUBECONFIG set and kubectl and helm on the PATH.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
     #[command(flatten)]
-    name: Name,
+    name: ClusterName,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 impl Exec {
-    /// Becomes the command, so that its exit code, its signals and the terminal are its own.
+    /// Replaces this process by the command, so that the command has the terminal, the signals and the exit code.
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let bed = Bed::attach(&self.name.name).await?;
+        let bed = TestCluster::attach(&self.name.name).await?;
         let error = bed.exec_command(&self.command).exec();
         let what = self.command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Err(anyhow!(error).context(format!("cannot run {what} in {}", bed.id())))

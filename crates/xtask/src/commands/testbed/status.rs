@@ -1,4 +1,4 @@
-//! `cargo xtask testbed status`.
+//! `cargo xtask testbed status`: lists the running test clusters.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,38 +7,43 @@ use anyhow::Result;
 use clap::Args;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
-use podward_testbed::{Bed, BedInfo};
+use podward_testbed::{TestCluster, TestClusterInfo};
 
-/// How long an API server may take to answer before it is called silent.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time in which an API server must answer.
+const API_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// List the clusters that run.
+/// List the running clusters.
 #[derive(Debug, Args)]
 pub(crate) struct Status {}
 
 impl Status {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let beds = Bed::list()?;
+        let beds = TestCluster::list()?;
         if beds.is_empty() {
-            println!("no cluster runs; start one: cargo xtask testbed up");
+            println!("no cluster is running; start one: cargo xtask testbed up");
             return Ok(ExitCode::SUCCESS);
         }
         for bed in beds {
-            let kind = if bed.detached { "until taken down" } else { "as long as its owner" };
+            let kind = if bed.detached {
+                "runs until it is taken down"
+            } else {
+                "ends with the process that started it"
+            };
             println!("{}  ({}, {}, {kind})", bed.name, bed.id, bed.shape);
             println!("  folder      {}", bed.dir.display());
-            match tokio::time::timeout(PATIENCE, look(&bed)).await {
+            match tokio::time::timeout(API_TIMEOUT, look(&bed)).await {
                 Ok(Ok(lines)) => lines.iter().for_each(|line| println!("  {line}")),
                 Ok(Err(error)) => println!("  not usable  {error:#}"),
-                Err(_) => println!("  not usable  no answer in {} s", PATIENCE.as_secs()),
+                Err(_) => println!("  not usable  no answer in {} s", API_TIMEOUT.as_secs()),
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn look(info: &BedInfo) -> Result<Vec<String>> {
-    let bed = Bed::attach(&info.id).await?;
+/// Returns the facts about a cluster, one a line.
+async fn look(info: &TestClusterInfo) -> Result<Vec<String>> {
+    let bed = TestCluster::attach(&info.id).await?;
     let client = bed.client();
     let version = client.apiserver_version().await?;
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;

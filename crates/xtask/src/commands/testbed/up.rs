@@ -1,4 +1,4 @@
-//! `cargo xtask testbed up`.
+//! `cargo xtask testbed up`: starts a test cluster.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -6,46 +6,48 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use podward_support::{Cluster, DemoImages, Options, Podward};
-use podward_testbed::{Bed, Part, Progress, ProxyMode, Shape};
+use podward_images::DemoImages;
+use podward_support::{Cluster, Podward, PodwardOptions};
+use podward_testbed::{Part, Progress, ProxyMode, Shape, TestCluster};
 
-use super::Name;
+use super::name::ClusterName;
 use crate::prepare;
 
-/// Start a cluster that stays until it is taken down.
+/// Start a cluster that runs until `cargo xtask testbed down` ends it.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// control-plane (no pod ever runs), simulated (pods run in name only) or node (pods run; needs root)
+    /// control-plane (no nodes, pods stay Pending), simulated (pods are Running but have no processes) or node (pods
+    /// run; needs root)
     #[arg(long, default_value_t = Shape::Node)]
     shape: Shape,
-    /// iptables or nftables: how kube-proxy leads traffic on a real node
+    /// Mode of kube-proxy on a real node: iptables or nftables
     #[arg(long, value_name = "MODE", default_value_t)]
     proxy_mode: ProxyMode,
-    /// Run Podward's services in it
+    /// Start Podward's services
     #[arg(long)]
     podward: bool,
-    /// The cargo profile of what runs in it
+    /// Cargo profile of Podward's services and the demo server
     #[arg(long, value_name = "NAME", default_value = "dev")]
     profile: String,
     #[command(flatten)]
-    name: Name,
+    name: ClusterName,
 }
 
 impl Up {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let node = self.shape == Shape::Node;
         let mut parts = self.shape.parts().to_vec();
-        // For people, who find it on the PATH of `exec`.
+        // `cargo xtask testbed exec` has it on the PATH.
         parts.push(Part::Helm);
         parts.extend(node.then_some(Part::Dns));
-        let tools = prepare::bed(&parts, node).await?.tools;
+        let tools = prepare::test_cluster(&parts, node).await?.tools;
         let progress = Progress::stderr();
         let name = &self.name.name;
         let mut builder =
-            Bed::builder(self.shape).name(name).tools(tools).dns(node).proxy_mode(self.proxy_mode);
+            TestCluster::builder(self.shape).name(name).tools(tools).dns(node).proxy_mode(self.proxy_mode);
         let images = DemoImages::default();
         if node {
-            // No registry is within reach of the node: without these there would be nothing to run.
+            // The node cannot reach a registry, so these are the only images that pods can run.
             let step = progress.step("build the demo server's images", None);
             builder = images
                 .build(&self.profile)
@@ -56,16 +58,16 @@ impl Up {
         }
         let step = progress.step(&format!("start a cluster of shape {}", self.shape), None);
         let started = Instant::now();
-        let bed = Arc::new(Bed::up_detached(builder).await?);
+        let bed = Arc::new(TestCluster::up_detached(builder).await?);
         let took = started.elapsed();
         step.done();
         if self.podward {
             let step = progress.step("build and start Podward's services", None);
-            let options = Options { profile: self.profile, ..Options::default() };
-            let cluster = Cluster::of_bed(bed.clone());
-            // The services are the bed's processes, so they go on when this program ends.
+            let options = PodwardOptions { profile: self.profile, ..PodwardOptions::default() };
+            let cluster = Cluster::of_test_cluster(bed.clone());
+            // The services are processes of the cluster, so they continue when this program ends.
             let started = Podward::start(&cluster, options).await;
-            started.with_context(|| format!("{} runs, but Podward doesn't", bed.id()))?;
+            started.with_context(|| format!("{} runs, but Podward did not start", bed.id()))?;
             step.done();
         }
 

@@ -1,4 +1,4 @@
-//! The example that connects to Podward.
+//! Tests of the example that connects to Podward.
 
 use podward_proto::v1::{
     AttachAnswer, AttachCall, AttachCallCancelled, AttachRequest, AttachResponse,
@@ -10,8 +10,8 @@ use tonic::Status;
 
 use crate::{
     files::Files,
-    program::{Example, PATIENCE, Program},
-    questions::{gist, pod, question},
+    program::{Example, Program, TIMEOUT},
+    questions::{pod, question, summary},
     registering::expected,
     registry::{Attached, Registry, TOKEN},
 };
@@ -33,7 +33,7 @@ async fn start(files: &Files, registry: &Registry, register: bool) -> Program {
 }
 
 async fn up(stream: &mut Attached) -> attach_request::Message {
-    let message = timeout(PATIENCE, stream.up.message()).await.expect("nothing came up").unwrap();
+    let message = timeout(TIMEOUT, stream.up.message()).await.expect("no message arrived").unwrap();
     let AttachRequest { message } = message.expect("the stream ended");
     message.expect("an empty message")
 }
@@ -54,13 +54,13 @@ async fn call(stream: &Attached, call_id: u64, request: HandleRequest) {
     down(stream, attach_response::Message::Call(AttachCall { call_id, request: Some(request) })).await;
 }
 
-/// The answers to so many calls, by their ids.
+/// Waits for `count` answers, and returns them sorted by the ID of the call.
 async fn answers(stream: &mut Attached, count: usize) -> Vec<(u64, String)> {
     let mut answers = Vec::new();
     while answers.len() < count {
         match up(stream).await {
             attach_request::Message::Answer(AttachAnswer { call_id, response }) => {
-                answers.push((call_id, gist(&response.unwrap())));
+                answers.push((call_id, summary(&response.unwrap())));
             }
             other @ attach_request::Message::Hello(_) => panic!("{other:?} in the middle"),
         }
@@ -85,20 +85,23 @@ async fn python_attaches_and_answers() {
     }
     let all = answers(&mut stream, 20).await;
     assert!(all.iter().map(|(id, _)| *id).eq(1..=20), "{all:?}");
-    assert!(all.iter().all(|(_, gist)| gist.starts_with("DONE PROVEN: in since generation ")), "{all:?}");
+    assert!(
+        all.iter().all(|(_, summary)| summary.starts_with("DONE PROVEN: added in generation ")),
+        "{all:?}"
+    );
     assert_eq!(files.generation(), 20);
 
-    // A cancelled call, a question that it has no answer to, and one more that is answered as ever.
+    // A cancelled call, an invalid question, and a valid question.
     down(&stream, attach_response::Message::Cancelled(AttachCallCancelled { call_id: 20 })).await;
     call(&stream, 21, question(Phase::PreCheck, pod(1))).await;
     assert_eq!(answers(&mut stream, 1).await, [(21, "PENDING: this hook is not for phase 1".to_owned())]);
     call(&stream, 22, question(Phase::Prepare, pod(1))).await;
-    let gist = "DONE PROVEN: out since generation 21, no connection left".to_owned();
-    assert_eq!(answers(&mut stream, 1).await, [(22, gist)]);
+    let summary = "DONE PROVEN: removed in generation 21, no open connections".to_owned();
+    assert_eq!(answers(&mut stream, 1).await, [(22, summary)]);
     program.stop().await;
 }
 
-/// Refused at first, cut off in the middle of a question, attached again.
+/// The hook is rejected at first, loses its stream during a question, and attaches again.
 #[tokio::test]
 async fn python_attaches_again() {
     let files = Files::new();
@@ -120,18 +123,18 @@ async fn python_attaches_again() {
     greet(&mut stream).await;
     program.says_times("attached as", 2).await;
     call(&stream, 1, lost).await;
-    let told = "DONE ASSUMED: the balancer was told, and doesn't report".to_owned();
+    let told = "DONE ASSUMED: the balancer does not report its state".to_owned();
     assert_eq!(answers(&mut stream, 1).await, [(1, told)]);
     assert_eq!(files.generation(), 1);
 
-    // An end without an error is no reason to stay away either.
+    // It also attaches again after a stream that ends without an error.
     drop(stream);
     greet(&mut registry.stream().await).await;
     program.stop().await;
 }
 
 #[tokio::test]
-async fn python_gives_up_a_hook_that_is_wrong() {
+async fn python_gives_up_an_invalid_hook() {
     let files = Files::new();
     let registry = Registry::start(&files, [Status::invalid_argument("the hook has an endpoint")]).await;
     let mut program = start(&files, &registry, false).await;

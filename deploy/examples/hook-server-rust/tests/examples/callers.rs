@@ -1,4 +1,5 @@
-//! Servers let nobody but Podward call. A real API server says who calls, and lets them ask with the rights of `rbac.yaml`.
+//! Servers let nobody but Podward call. A real API server says who calls, and lets them ask with the rights of
+//! `rbac.yaml`.
 
 use std::path::Path;
 
@@ -12,8 +13,9 @@ use kube::{
     config::Kubeconfig,
     core::GroupVersionKind,
 };
+use podward_images::{build_program, workspace_dir};
 use podward_proto::v1::{HandleRequest, Phase};
-use podward_testbed::{Bed, Shape, build_program, workspace_dir};
+use podward_testbed::{Shape, TestCluster};
 use serde_json::{Value, json};
 use tonic::{Code, Request};
 
@@ -30,7 +32,7 @@ const AUDIENCE: &str = "podward-hooks";
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_let_only_podward_in() {
     build_program("podward-testbed", "dev").await.unwrap();
-    let bed = Bed::builder(Shape::ControlPlane).name("example-callers").start().await.unwrap();
+    let bed = TestCluster::builder(Shape::ControlPlane).name("example-callers").start().await.unwrap();
     let client = bed.client();
     apply(&client, "rbac.yaml").await;
     for (namespace, name) in [("podward-system", "lifecycle-controller"), ("default", "stranger")] {
@@ -110,7 +112,7 @@ async fn call(server: &Server, token: Option<&str>) -> Code {
 }
 
 /// The API server as seen from this machine: address and CA.
-fn cluster(bed: &Bed, files: &Files) -> Value {
+fn cluster(bed: &TestCluster, files: &Files) -> Value {
     let config = Kubeconfig::read_from(bed.kubeconfig()).unwrap();
     let cluster = config.clusters[0].cluster.as_ref().unwrap();
     files.write("api-ca.crt", bed.ca_pem());

@@ -1,4 +1,4 @@
-//! The life of pods, as a hook server sees it.
+//! Questions to a hook server during the lifecycle of pods.
 
 use futures::future::join_all;
 use podward_proto::v1::{HandleRequest, HandleResponse, Phase, Pod, hook_handler_client::HookHandlerClient};
@@ -14,10 +14,10 @@ use tonic_health::pb::{
 use crate::{
     files::Files,
     program::{Example, Program},
-    questions::{address, gist, pod, question},
+    questions::{address, pod, question, summary},
 };
 
-/// Where an example serves.
+/// A running hook server and a connection to it.
 pub(crate) struct Server {
     pub(crate) program: Program,
     channel: Channel,
@@ -49,7 +49,7 @@ impl Server {
 
     async fn ask(&self, phase: Phase, pod: Pod) -> String {
         match self.handle(Request::new(question(phase, pod))).await {
-            Ok(answer) => gist(&answer),
+            Ok(answer) => summary(&answer),
             Err(status) => panic!("{status:?}\n{}", self.program.log()),
         }
     }
@@ -69,31 +69,31 @@ impl Server {
 }
 
 #[tokio::test]
-async fn rust_server_takes_pods_in_and_lets_go() {
-    takes_in_and_lets_go(Example::RustServer).await;
+async fn rust_server_adds_and_drains_pods() {
+    adds_and_drains_pods(Example::RustServer).await;
 }
 
 #[tokio::test]
-async fn python_server_takes_pods_in_and_lets_go() {
-    takes_in_and_lets_go(Example::PythonServer).await;
+async fn python_server_adds_and_drains_pods() {
+    adds_and_drains_pods(Example::PythonServer).await;
 }
 
-async fn takes_in_and_lets_go(example: Example) {
+async fn adds_and_drains_pods(example: Example) {
     let files = Files::new();
     let server = Server::start(example, &files, &[]).await;
     let at = address(1);
 
     assert_eq!(
         server.ask(Phase::Complete, pod(1)).await,
-        "DONE ASSUMED: the balancer was told, and doesn't report"
+        "DONE ASSUMED: the balancer does not report its state"
     );
     let backends = json!({pod(1).uid: {"pod": "shop/web-1", "address": at}});
     assert_eq!(files.backends(), json!({"generation": 1, "backends": backends}));
     files.report(0, &[]);
-    let not_yet = "PENDING: the balancer has not taken in the change yet";
+    let not_yet = "PENDING: the balancer has not applied the change yet";
     assert_eq!(server.ask(Phase::Complete, pod(1)).await, not_yet);
     files.report(1, &[]);
-    assert_eq!(server.ask(Phase::Complete, pod(1)).await, "DONE PROVEN: in since generation 1");
+    assert_eq!(server.ask(Phase::Complete, pod(1)).await, "DONE PROVEN: added in generation 1");
     assert_eq!(files.generation(), 1, "being asked again changes nothing");
 
     files.report(1, &[(&at, 2)]);
@@ -104,7 +104,7 @@ async fn takes_in_and_lets_go(example: Example) {
     files.report(2, &[(&at, 1)]);
     assert_eq!(server.ask(Phase::Prepare, pod(1)).await, "PENDING: 1 connection is left");
     files.report(2, &[]);
-    let proven = "DONE PROVEN: out since generation 2, no connection left";
+    let proven = "DONE PROVEN: removed in generation 2, no open connections";
     for _ in 0..2 {
         assert_eq!(server.ask(Phase::Prepare, pod(1)).await, proven);
     }
@@ -114,17 +114,17 @@ async fn takes_in_and_lets_go(example: Example) {
 }
 
 #[tokio::test]
-async fn rust_server_keeps_what_it_knows() {
-    keeps_what_it_knows(Example::RustServer).await;
+async fn rust_server_keeps_its_state() {
+    keeps_its_state(Example::RustServer).await;
 }
 
 #[tokio::test]
-async fn python_server_keeps_what_it_knows() {
-    keeps_what_it_knows(Example::PythonServer).await;
+async fn python_server_keeps_its_state() {
+    keeps_its_state(Example::PythonServer).await;
 }
 
-/// Many at once, a crash, pods that go without being asked.
-async fn keeps_what_it_knows(example: Example) {
+/// Concurrent questions, a crash, and pods that end without PREPARE.
+async fn keeps_its_state(example: Example) {
     let files = Files::new();
     let server = Server::start(example, &files, &[]).await;
     join_all((1..=40).map(|number| server.ask(Phase::Complete, pod(number)))).await;
@@ -134,26 +134,23 @@ async fn keeps_what_it_knows(example: Example) {
 
     let server = Server::start(example, &files, &[]).await;
     let gone = pod(7);
-    assert_eq!(
-        server.ask(Phase::Release, gone.clone()).await,
-        "DONE ASSUMED: out of the backends of generation 41"
-    );
-    assert_eq!(server.ask(Phase::Release, gone).await, "DONE ASSUMED: out of the backends of generation 41");
+    assert_eq!(server.ask(Phase::Release, gone.clone()).await, "DONE ASSUMED: removed in generation 41");
+    assert_eq!(server.ask(Phase::Release, gone).await, "DONE ASSUMED: removed in generation 41");
     assert_eq!(count(&files), 39);
     server.program.stop().await;
 }
 
 #[tokio::test]
-async fn rust_server_refuses_in_words() {
-    refuses_in_words(Example::RustServer).await;
+async fn rust_server_states_why_it_refuses() {
+    states_why_it_refuses(Example::RustServer).await;
 }
 
 #[tokio::test]
-async fn python_server_refuses_in_words() {
-    refuses_in_words(Example::PythonServer).await;
+async fn python_server_states_why_it_refuses() {
+    states_why_it_refuses(Example::PythonServer).await;
 }
 
-async fn refuses_in_words(example: Example) {
+async fn states_why_it_refuses(example: Example) {
     let files = Files::new();
     let server = Server::start(example, &files, &[]).await;
     let portless = Pod { ports: Vec::new(), ..pod(1) };
@@ -166,7 +163,7 @@ async fn refuses_in_words(example: Example) {
     assert_eq!(server.refuses(question(Phase::PreCheck, pod(1))).await, Code::InvalidArgument);
     assert_eq!(server.refuses(HandleRequest::default()).await, Code::InvalidArgument);
 
-    // A file that can't be understood must not be taken for an empty one.
+    // An invalid file must not count as empty.
     files.write("backends.json", "{");
     assert_eq!(server.refuses(question(Phase::Complete, pod(1))).await, Code::Unavailable);
     assert_eq!(files.text("backends.json"), "{");

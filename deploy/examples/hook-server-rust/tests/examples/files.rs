@@ -1,4 +1,4 @@
-//! The files of one example: certificates, and the two of the balancer. The test is the balancer.
+//! The files of one example: certificates and the files of the balancer. The test acts as the balancer.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A folder with what an example needs; it goes with this value.
+/// A folder with the files of an example. Dropping it removes the folder.
 pub(crate) struct Files {
     dir: TempDir,
 }
 
 impl Files {
-    /// Certificates for 127.0.0.1, and nothing of the balancer yet.
+    /// Creates certificates for 127.0.0.1, and no files of the balancer.
     pub(crate) fn new() -> Self {
         let files = Self { dir: tempfile::tempdir().unwrap() };
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // A certificate whose issuer has its own name looks self-signed to some.
+        // Some TLS libraries treat a certificate as self-signed if it has the name of its issuer.
         params.distinguished_name.push(DnType::CommonName, "ca");
         files.write("ca.crt", &params.self_signed(&key).unwrap().pem());
         let issuer = Issuer::new(params, key);
@@ -33,13 +33,13 @@ impl Files {
         self.dir.path().join(name)
     }
 
-    /// The path as an argument.
+    /// Returns the path of a file as an argument.
     pub(crate) fn arg(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
-        // As the examples do: whoever reads it sees the old file or the new one.
+        // Replace the file atomically, as the examples do.
         let new = self.path(&format!("{name}.test"));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.path(name)).unwrap();
@@ -49,14 +49,14 @@ impl Files {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// The balancer says which generation it has taken in, and how many connections are open at an address.
+    /// Writes the report of the balancer: the generation that it has applied, and the open connections by address.
     pub(crate) fn report(&self, generation: u64, connections: &[(&str, u64)]) {
         let connections: serde_json::Map<_, _> =
             connections.iter().map(|(address, open)| ((*address).to_owned(), json!(open))).collect();
         self.write("report.json", &json!({"generation": generation, "connections": connections}).to_string());
     }
 
-    /// What the balancer is to serve.
+    /// Returns the backends that the example has written.
     pub(crate) fn backends(&self) -> Value {
         serde_json::from_str(&self.text("backends.json")).unwrap()
     }
@@ -65,13 +65,13 @@ impl Files {
         self.backends()["generation"].as_u64().unwrap()
     }
 
-    /// The arguments that every example takes.
+    /// Returns the arguments of all examples.
     pub(crate) fn balancer_args(&self) -> Vec<String> {
         ["--backends".to_owned(), self.arg("backends.json"), "--report".to_owned(), self.arg("report.json")]
             .into()
     }
 
-    /// And every server.
+    /// Returns the arguments of all servers.
     pub(crate) fn server_args(&self) -> Vec<String> {
         let own =
             ["--bind".to_owned(), "127.0.0.1:0".to_owned(), "--tls-cert".to_owned(), self.arg("tls.crt")];

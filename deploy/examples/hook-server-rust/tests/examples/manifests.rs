@@ -1,15 +1,15 @@
-//! The LifecycleHooks for kubectl are hooks, and the same ones that the programs register.
+//! The LifecycleHooks for kubectl are valid, and equal to those that the programs register.
 
 use podward_api::LifecycleHook;
-use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, Phase};
-use podward_testbed::workspace_dir;
+use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, HookPhase};
+use podward_images::workspace_dir;
 
 fn read(example: &str) -> LifecycleHook {
     let path = workspace_dir().join("deploy/examples").join(example).join("hook.yaml");
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The hook as the engine knows it. Its authority is for the reader to fill in.
+/// Returns the hook of `podward-core`, without the placeholder of the certificate authority.
 fn compile(mut hook: LifecycleHook) -> Hook {
     if let Some(endpoint) = &mut hook.spec.endpoint {
         assert!(
@@ -27,7 +27,7 @@ fn hooks_for_kubectl_are_right() {
     for hook in [&server, &attached] {
         let hook = compile(hook.clone());
         assert_eq!(hook.name, "example-balancer");
-        assert_eq!(hook.phases, [Phase::Prepare, Phase::Complete, Phase::Release]);
+        assert_eq!(hook.phases, [HookPhase::Prepare, HookPhase::Complete, HookPhase::Release]);
         let (policy, deadline) = (hook.deadline_policy, hook.deadline_nanoseconds / 1_000_000_000);
         assert_eq!((policy, deadline), (DeadlinePolicy::Hold, 300));
         assert_eq!(hook.failure_policy, FailurePolicy::Fail);
@@ -40,10 +40,10 @@ fn hooks_for_kubectl_are_right() {
     assert!(attached.spec.attachment.is_some() && attached.spec.endpoint.is_none());
 }
 
-/// The document's own example, too.
+/// The example in the guide is valid too.
 #[test]
 fn the_hook_of_the_document_is_right() {
-    let text = std::fs::read_to_string(workspace_dir().join("docs/grpc.md")).unwrap();
+    let text = std::fs::read_to_string(workspace_dir().join("docs/guides/grpc.md")).unwrap();
     let yaml = text.split("```yaml\n").filter_map(|block| block.split("```").next());
     let yaml = yaml.filter(|yaml| yaml.contains("kind: LifecycleHook")).collect::<Vec<_>>();
     assert_eq!(yaml.len(), 1);

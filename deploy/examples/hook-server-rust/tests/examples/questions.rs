@@ -1,8 +1,8 @@
-//! What Podward asks.
+//! Questions of Podward.
 
 use podward_proto::v1::{ContainerPort, HandleRequest, HandleResponse, Phase, Pod};
 
-/// A pod with an address and a port.
+/// Returns a pod with an address and a port.
 pub(crate) fn pod(number: u8) -> Pod {
     Pod {
         namespace: "shop".to_owned(),
@@ -14,7 +14,7 @@ pub(crate) fn pod(number: u8) -> Pod {
     }
 }
 
-/// Where the balancer sends the pod's traffic.
+/// Returns the address of the pod in the files of the balancer.
 pub(crate) fn address(number: u8) -> String {
     format!("10.9.8.{number}:8080")
 }
@@ -30,8 +30,8 @@ pub(crate) fn question(phase: Phase, pod: Pod) -> HandleRequest {
     }
 }
 
-/// Outcome, what stands behind it, and what it says, in one line.
-pub(crate) fn gist(answer: &HandleResponse) -> String {
+/// Returns the outcome, the evidence and the message in one line.
+pub(crate) fn summary(answer: &HandleResponse) -> String {
     let outcome = answer.outcome().as_str_name().trim_start_matches("OUTCOME_");
     match &answer.evidence {
         Some(evidence) => {

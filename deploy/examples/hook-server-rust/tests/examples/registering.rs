@@ -1,4 +1,4 @@
-//! Servers register themselves.
+//! Registration of the hook servers.
 
 use podward_proto::v1::{Endpoint, Hook, LabelSelector, Phase, hook::Connection};
 use tonic::Status;
@@ -10,7 +10,7 @@ use crate::{
     registry::{Registry, TOKEN},
 };
 
-/// The arguments for a server that registers.
+/// Returns the arguments of a server that registers.
 fn args(example: Example, files: &Files, registry: &Registry) -> Vec<String> {
     files.write("token", &format!("{TOKEN}\n"));
     let podward = match example {
@@ -28,7 +28,7 @@ fn args(example: Example, files: &Files, registry: &Registry) -> Vec<String> {
     pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
 
-/// The hook that an example registers, defaults left out.
+/// Returns the hook that an example registers, without defaults.
 pub(crate) fn expected(connection: Connection) -> Hook {
     let match_labels = [("app".to_owned(), "web".to_owned())].into();
     Hook {
@@ -50,7 +50,7 @@ async fn python_server_registers() {
     registers(Example::PythonServer).await;
 }
 
-/// Podward is away at first, then doesn't know the server's account yet, then takes the hook.
+/// Podward is unavailable at first, then rejects the account, and then accepts the hook.
 async fn registers(example: Example) {
     let files = Files::new();
     let refusals = [Status::unavailable("starting"), Status::permission_denied("no role binding yet")];
@@ -72,12 +72,12 @@ async fn registers(example: Example) {
 }
 
 #[tokio::test]
-async fn rust_server_gives_up_a_hook_that_is_wrong() {
+async fn rust_server_gives_up_an_invalid_hook() {
     gives_up(Example::RustServer).await;
 }
 
 #[tokio::test]
-async fn python_server_gives_up_a_hook_that_is_wrong() {
+async fn python_server_gives_up_an_invalid_hook() {
     gives_up(Example::PythonServer).await;
 }
 

@@ -1,4 +1,5 @@
-//! As much of Podward as an example speaks to: the registry, on a port of its own. The real one takes part in the end-to-end tests.
+//! As much of Podward as an example speaks to: the registry, on a port of its own. The real one takes part in the
+//! end-to-end tests.
 
 use std::{
     collections::VecDeque,
@@ -18,19 +19,19 @@ use tonic::{
     transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
 };
 
-use crate::{files::Files, program::PATIENCE};
+use crate::{files::Files, program::TIMEOUT};
 
-/// What callers have to show.
+/// The token that callers must send.
 pub(crate) const TOKEN: &str = "a-token";
 
-/// A registry that refuses as told, and hands over what it gets.
+/// A registry that returns the given errors first, and then the registered hooks and the streams.
 pub(crate) struct Registry {
     pub(crate) address: SocketAddr,
     hooks: mpsc::UnboundedReceiver<Hook>,
     streams: mpsc::UnboundedReceiver<Attached>,
 }
 
-/// A stream: what comes up, and the way down. Dropping it ends the stream.
+/// The two directions of a stream. Dropping it ends the stream.
 pub(crate) struct Attached {
     pub(crate) up: Streaming<AttachRequest>,
     pub(crate) down: mpsc::Sender<Result<AttachResponse, Status>>,
@@ -43,7 +44,7 @@ struct Service {
 }
 
 impl Registry {
-    /// Serves, with the certificate of `files`; the first answers are these refusals.
+    /// Serves with the certificate of `files`. The first answers are `refusals`.
     pub(crate) async fn start(files: &Files, refusals: impl IntoIterator<Item = Status>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -60,14 +61,14 @@ impl Registry {
         Self { address, hooks: hooks_out, streams: streams_out }
     }
 
-    /// The next hook that is registered.
+    /// Waits for the next registered hook.
     pub(crate) async fn hook(&mut self) -> Hook {
-        timeout(PATIENCE, self.hooks.recv()).await.expect("nothing was registered").unwrap()
+        timeout(TIMEOUT, self.hooks.recv()).await.expect("nothing was registered").unwrap()
     }
 
-    /// The next stream.
+    /// Waits for the next stream.
     pub(crate) async fn stream(&mut self) -> Attached {
-        timeout(PATIENCE, self.streams.recv()).await.expect("nobody attached").unwrap()
+        timeout(TIMEOUT, self.streams.recv()).await.expect("no hook attached").unwrap()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The pods of one service, and the size of its Deployment, which follows from how many of them there are to be.
+//! The pods of one service, and the number of replicas of its Deployment.
 
 use std::net::IpAddr;
 
@@ -15,33 +15,33 @@ use serde_json::json;
 
 use super::super::{Installation, NAMESPACE, container_of, restarts};
 use crate::{
-    Kind,
+    ServiceKind,
     pods::is_ready,
     wait::{WAIT, within},
 };
 
-/// Which pods a ReplicaSet takes away first.
+/// The annotation that tells a ReplicaSet which pods to delete first.
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct ReplicaFleet {
     pub(super) installation: Installation,
-    pub(super) kind: Kind,
-    /// A place for each pod; those that were ended have left theirs empty.
-    places: Mutex<Vec<Option<Known>>>,
-    /// Held by who changes how many there are.
+    pub(super) kind: ServiceKind,
+    /// The pods by number. A stopped pod has `None`.
+    places: Mutex<Vec<Option<KnownPod>>>,
+    /// Held while the number of replicas changes.
     pub(super) changing: tokio::sync::Mutex<()>,
 }
 
-/// A pod, as it was when it was new.
+/// A pod, with its state when it started.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownPod {
     pub(super) name: String,
     pub(super) address: IpAddr,
     restarts: i32,
 }
 
-impl Known {
+impl KnownPod {
     fn of(pod: &Pod) -> Result<Self> {
         let name = pod.name_any();
         let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
@@ -51,10 +51,10 @@ impl Known {
     }
 }
 
-impl Fleet {
-    pub(super) async fn of(installation: &Installation, kind: Kind) -> Result<Self> {
+impl ReplicaFleet {
+    pub(super) async fn of(installation: &Installation, kind: ServiceKind) -> Result<Self> {
         let pods = installation.pods(kind).await?;
-        let places = pods.iter().map(|pod| Known::of(pod).map(Some)).collect::<Result<Vec<_>>>()?;
+        let places = pods.iter().map(|pod| KnownPod::of(pod).map(Some)).collect::<Result<Vec<_>>>()?;
         let (installation, changing) = (installation.clone(), tokio::sync::Mutex::default());
         Ok(Self { installation, kind, places: Mutex::new(places), changing })
     }
@@ -63,39 +63,39 @@ impl Fleet {
         Api::namespaced(self.installation.cluster.client(), NAMESPACE)
     }
 
-    /// How many there are when none was ended.
+    /// Returns the number of replicas when none is stopped.
     pub(super) fn size(&self) -> usize {
         self.places.lock().len()
     }
 
-    fn present(&self) -> Vec<Known> {
+    fn present(&self) -> Vec<KnownPod> {
         self.places.lock().iter().flatten().cloned().collect()
     }
 
-    pub(super) fn known(&self, number: usize) -> Option<Known> {
+    pub(super) fn known(&self, number: usize) -> Option<KnownPod> {
         self.places.lock().get(number).cloned().flatten()
     }
 
-    /// From now on it isn't there any more.
-    pub(super) fn forget(&self, number: usize) -> Option<Known> {
+    /// Removes the pod with this number and returns it.
+    pub(super) fn forget(&self, number: usize) -> Option<KnownPod> {
         self.places.lock().get_mut(number).and_then(Option::take)
     }
 
-    /// Has one pod more, which takes this place.
+    /// Adds one replica and waits for its pod.
     pub(super) async fn start(&self, number: usize) -> Result<()> {
         let present = self.present();
         let replicas = i32::try_from(present.len() + 1).context("count pods")?;
         self.installation.scale(self.kind, replicas).await?;
         let pods = self.installation.pods(self.kind).await?;
         let new = pods.iter().find(|pod| is_none_of(&present, pod)).context("no pod is new")?;
-        let new = Known::of(new)?;
+        let new = KnownPod::of(new)?;
         self.places.lock().get_mut(number).context("no place for a pod")?.replace(new);
         Ok(())
     }
 
-    /// A ReplicaSet takes those pods first that aren't ready, whatever they cost: while another one isn't, waits until this one, which
-    /// is frozen, isn't either.
-    pub(super) async fn until_the_first_to_go(&self, name: &str) -> Result<()> {
+    /// A ReplicaSet deletes pods that are not ready first, whatever their cost. If another pod is not ready, this
+    /// waits until the frozen pod is not ready either.
+    pub(super) async fn until_first_to_be_deleted(&self, name: &str) -> Result<()> {
         for other in self.present() {
             let pod = self.pods().get(&other.name).await;
             if !is_ready(&pod.with_context(|| format!("read pod {}", other.name))?) {
@@ -106,8 +106,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Has one pod less, that one, and waits until it is on its way out.
-    pub(super) async fn let_go(&self, name: &str) -> Result<()> {
+    /// Removes one replica, this pod, and waits until the pod is terminating.
+    pub(super) async fn remove_pod(&self, name: &str) -> Result<()> {
         let cheapest = json!({"metadata": {"annotations": {COST: "-100"}}});
         let marked = self.pods().patch(name, &PatchParams::default(), &Patch::Merge(&cheapest)).await;
         marked.with_context(|| format!("annotate pod {name}"))?;
@@ -124,22 +124,22 @@ impl Fleet {
         within(WAIT, || format!("pod {name} {what}"), so).await
     }
 
-    /// Whether the process runs with which the pod was new.
-    pub(super) async fn runs(&self, known: &Known) -> Result<bool> {
+    /// Returns whether the process with which the pod started still runs.
+    pub(super) async fn runs(&self, known: &KnownPod) -> Result<bool> {
         let pod = self.pods().get_opt(&known.name).await;
         let pod = pod.with_context(|| format!("read pod {}", known.name))?;
         let is_same = |pod: &Pod| restarts(pod) == known.restarts && container_of(pod).is_ok();
         Ok(pod.is_some_and(|pod| !is_leaving(&pod) && is_same(&pod)))
     }
 
-    /// Whether pods are ready that were not started here.
-    pub(super) async fn has_strangers(&self) -> Result<bool> {
+    /// Returns whether there are ready pods that this fleet did not start.
+    pub(super) async fn has_other_pods(&self) -> Result<bool> {
         let (present, pods) = (self.present(), self.installation.pods(self.kind).await?);
         Ok(pods.iter().any(|pod| is_ready(pod) && !is_leaving(pod) && is_none_of(&present, pod)))
     }
 
-    /// The container in which the pod's process runs.
-    pub(super) async fn container(&self, known: &Known) -> Result<String> {
+    /// Returns the id of the container that runs the pod's process.
+    pub(super) async fn container(&self, known: &KnownPod) -> Result<String> {
         let pod = self.pods().get(&known.name).await;
         container_of(&pod.with_context(|| format!("read pod {}", known.name))?)
     }
@@ -149,7 +149,7 @@ impl Fleet {
     }
 }
 
-fn is_none_of(present: &[Known], pod: &Pod) -> bool {
+fn is_none_of(present: &[KnownPod], pod: &Pod) -> bool {
     present.iter().all(|known| known.name != pod.name_any())
 }
 

@@ -1,8 +1,8 @@
-//! How long steps should take, corrected by how long the earlier ones did.
+//! Estimates the duration of steps, corrected by the duration of the earlier ones.
 
 use std::time::Duration;
 
-/// Linking a program, with everything compiled already.
+/// The time to link a program whose packages are compiled.
 const LINK: Duration = Duration::from_secs(8);
 /// The number of cores that the table of seconds was measured on.
 const MEASURED_CORES: f64 = 2.0;
@@ -11,20 +11,20 @@ const MEASURED_CORES: f64 = 2.0;
 #[derive(Debug, Clone)]
 pub(in crate::tools) struct Planned {
     name: String,
-    /// The share that another machine or a warm cache changes.
+    /// The part that depends on the machine and the cache.
     variable: Duration,
-    /// The share that stays.
+    /// The part that does not.
     fixed: Duration,
 }
 
 impl Planned {
-    /// A step that takes `expected` on any machine.
+    /// Returns a step that takes `expected` on any machine.
     pub(in crate::tools) fn new(name: &str, expected: Duration) -> Self {
         Self { name: name.to_owned(), variable: Duration::ZERO, fixed: expected }
     }
 
-    /// The compilation of `program`, which takes `seconds` with nothing cached on the machine of the measurement. Most
-    /// of that is compiling, which a warm cache saves altogether; linking has to be done in any case.
+    /// Returns the compilation of `program`, which takes `seconds` on the measured machine with empty caches. A warm
+    /// cache saves all compiling, which is most of it, but not the linking.
     pub(in crate::tools) fn compile(program: &str, seconds: u64) -> Self {
         let cores = std::thread::available_parallelism().map_or(MEASURED_CORES, |n| n.get() as f64);
         let all = Duration::from_secs(seconds);
@@ -33,20 +33,20 @@ impl Planned {
     }
 }
 
-/// The steps announced, and where in them the work is.
+/// The announced steps and the current position in them.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct BuildPlan {
     steps: Vec<Planned>,
     /// The number of announced steps that ended.
     ended: usize,
-    /// The present step's name, expectation, and whether it is an announced one.
+    /// The current step's name, its expected duration, and whether it was announced.
     present: Option<(String, Option<Duration>, bool)>,
-    /// Sums over the announced steps that ended: what the variable share took and should have taken.
+    /// Sums over the announced steps that ended: the measured and the expected duration of the variable parts.
     took: Duration,
     should: Duration,
 }
 
-impl Plan {
+impl BuildPlan {
     pub(super) fn new(steps: Vec<Planned>) -> Self {
         Self { steps, ..Self::default() }
     }
@@ -70,7 +70,7 @@ impl Plan {
         }
     }
 
-    /// `[2/9] `, or nothing for a step that wasn't announced.
+    /// Returns `[2/9] `, or an empty string for a step that was not announced.
     pub(super) fn prefix(&self) -> String {
         match &self.present {
             Some((_, _, true)) => format!("[{}/{}] ", self.ended + 1, self.steps.len()),
@@ -78,7 +78,7 @@ impl Plan {
         }
     }
 
-    /// The line for the present step, which has run for `elapsed`.
+    /// Returns the line for the current step, which has run for `elapsed`.
     pub(super) fn line(&self, elapsed: Duration) -> String {
         let Some((name, expected, announced)) = &self.present else {
             return String::new();
@@ -109,7 +109,7 @@ impl Plan {
     }
 }
 
-/// `0.4 s`, `12 s`, `4 min 07 s`.
+/// Returns a duration as `0.4 s`, `12 s` or `4 min 07 s`.
 pub(super) fn words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_slow_first_step_lengthens_the_rest() {
-        let mut plan = Plan::new(vec![step("a", 100, 10), step("b", 50, 10), step("c", 30, 10)]);
+        let mut plan = BuildPlan::new(vec![step("a", 100, 10), step("b", 50, 10), step("c", 30, 10)]);
         plan.begin("a", None);
         assert_eq!(plan.line(seconds(10)), "[1/3] a, 10 s of about 1 min 50 s, about 3 min 20 s left");
         plan.end(seconds(210));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_warm_cache_leaves_the_linking() {
-        let mut plan = Plan::new(vec![step("a", 240, 8), step("b", 80, 8)]);
+        let mut plan = BuildPlan::new(vec![step("a", 240, 8), step("b", 80, 8)]);
         plan.begin("a", None);
         plan.end(seconds(8));
         plan.begin("b", None);
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn a_late_step_says_so_and_an_unannounced_one_has_no_number() {
-        let mut plan = Plan::new(vec![step("a", 0, 4)]);
+    fn a_late_step_is_reported_and_an_unannounced_one_has_no_number() {
+        let mut plan = BuildPlan::new(vec![step("a", 0, 4)]);
         plan.begin("a", None);
         assert_eq!(plan.line(seconds(20)), "[1/1] a, 20 s, longer than the expected 4 s, about 0 s left");
         plan.begin("wait", None);

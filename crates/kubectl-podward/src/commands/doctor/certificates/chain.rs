@@ -1,4 +1,4 @@
-//! Whether a certificate is what the API server wants to see.
+//! Verifies a certificate as the API server does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,20 @@ use rustls::{CertificateError, Error, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// The certificates of a PEM text.
+/// Returns the certificates of a PEM text.
+///
+/// # Errors
+/// When it is not valid PEM.
 pub(super) fn read(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
-        .map_err(|error| format!("no usable PEM: {error}"))
+        .map_err(|error| format!("invalid PEM: {error}"))
 }
 
-/// Checks `leaf` as a client does that calls `name` and trusts `bundles`.
+/// Verifies `leaf` as a client that calls `name` and trusts the authorities in `bundles`.
 ///
 /// # Errors
-/// What is wrong with it: the end of a sentence that begins with the certificate.
+/// When the certificate is not accepted. The text is the end of a sentence that begins with the certificate.
 pub(super) fn verify(
     leaf: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
@@ -31,13 +34,13 @@ pub(super) fn verify(
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(bundles.iter().filter_map(|bundle| read(bundle).ok()).flatten());
     if roots.is_empty() {
-        return Err("can't be checked: no caBundle holds an authority".to_owned());
+        return Err("cannot be verified: no caBundle contains an authority".to_owned());
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-    let verifier = verifier.build().map_err(|error| format!("can't be checked: {error}"))?;
+    let verifier = verifier.build().map_err(|error| format!("cannot be verified: {error}"))?;
     let server =
-        ServerName::try_from(name).map_err(|error| format!("can't be checked for {name}: {error}"))?;
+        ServerName::try_from(name).map_err(|error| format!("cannot be verified for {name}: {error}"))?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap_or_default()));
     match verifier.verify_server_cert(leaf, intermediates, &server, &[], now) {
         Ok(_) => Ok(()),

@@ -1,19 +1,25 @@
-//! Whether services that call each other know the authority of who answers.
+//! Checks that services trust the certificates of the services that they call.
 
 use jiff::Timestamp;
 
 use super::super::finding::Finding;
-use super::{Serving, chain, secret_of};
+use super::chain;
+use super::serving::{ServingCertificate, secret_of};
 
-/// Who calls whom over gRPC, and checks him by the authorities in its own Secret. (The traffic-controller tells its authorities to
-/// the lifecycle-controller, which calls it.)
+/// The gRPC callers and the services that they call. A caller verifies the service by the authorities in its own
+/// Secret. The lifecycle-controller also calls the traffic-controller, but gets the authorities with the registration.
 const CALLS: [(&str, &str); 2] =
     [("validating-webhook", "lifecycle-controller"), ("traffic-controller", "lifecycle-controller")];
 
-/// Connections that stand go on after an authority has changed, so that such a fault shows late: with the next restart.
-pub(super) fn judge(served: &[(String, Serving)], namespace: &str, now: Timestamp) -> Vec<Finding> {
+/// Checks each caller. Open connections survive a change of the authority, so without this check the fault shows only
+/// after the next restart.
+pub(super) fn judge(
+    served: &[(String, ServingCertificate)],
+    namespace: &str,
+    now: Timestamp,
+) -> Vec<Finding> {
     let found = |service: &str| match served.iter().find(|(name, _)| name == service) {
-        Some((_, Serving::Found(certificate, authorities))) => Some((certificate, authorities)),
+        Some((_, ServingCertificate::Found(certificate, authorities))) => Some((certificate, authorities)),
         _ => None,
     };
     let calls = CALLS.iter().filter_map(|(caller, called)| {
@@ -22,12 +28,12 @@ pub(super) fn judge(served: &[(String, Serving)], namespace: &str, now: Timestam
         let (leaf, intermediates) = chain.split_first()?;
         let name = format!("{called}.{namespace}.svc");
         let is_good = |by: &Vec<u8>| chain::verify(leaf, intermediates, &[by.as_slice()], &name, now).is_ok();
-        // What is wrong with it for everybody is told elsewhere.
+        // A certificate that is invalid for every caller is reported by another check.
         is_good(own).then(|| (caller, called, is_good(trusted)))
     });
     let secrets: Vec<_> = served.iter().map(|(service, _)| secret_of(service)).collect();
     let anew = format!(
-        "kubectl -n {namespace} delete secret {}: all are made anew, and signed by one authority",
+        "kubectl -n {namespace} delete secret {}: new ones are issued by one authority",
         secrets.join(" ")
     );
     calls
@@ -35,7 +41,7 @@ pub(super) fn judge(served: &[(String, Serving)], namespace: &str, now: Timestam
             true => Finding::ok(format!("{caller} trusts the certificate of {called}")),
             false => Finding::failed(
                 format!(
-                    "{caller} can't call {called}: ca.crt in its Secret {} lacks the authority",
+                    "{caller} cannot call {called}: ca.crt in its Secret {} does not contain the authority",
                     secret_of(caller)
                 ),
                 anew.clone(),
@@ -46,24 +52,30 @@ pub(super) fn judge(served: &[(String, Serving)], namespace: &str, now: Timestam
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::finding::Level;
+    use super::super::super::finding::FindingLevel;
     use super::super::chain::tests::{Authority, at};
     use super::*;
 
     #[test]
-    fn callers_have_to_know_who_signed() {
+    fn callers_must_trust_the_issuer() {
         let (one, other) = (Authority::new(1, 300), Authority::new(1, 300));
         let serving = |service: &str, authority: &Authority, trusted: &[&[u8]]| {
             let certificate = authority.sign(&format!("{service}.ours.svc"), 1, 90);
-            (service.to_owned(), Serving::Found(certificate.into_bytes(), trusted.concat()))
+            (service.to_owned(), ServingCertificate::Found(certificate.into_bytes(), trusted.concat()))
         };
         let called = serving("lifecycle-controller", &one, &[one.pem()]);
         let both = serving("traffic-controller", &other, &[other.pem(), one.pem()]);
         let lacks = serving("validating-webhook", &other, &[other.pem()]);
         let served = [lacks, called, both];
         let found = judge(&served, "ours", at(10));
-        assert_eq!(found.iter().map(|found| found.level).collect::<Vec<_>>(), [Level::Failed, Level::Ok]);
-        assert!(found[0].what.starts_with("validating-webhook can't call lifecycle-controller"), "{found:?}");
+        assert_eq!(
+            found.iter().map(|found| found.level).collect::<Vec<_>>(),
+            [FindingLevel::Failed, FindingLevel::Ok]
+        );
+        assert!(
+            found[0].what.starts_with("validating-webhook cannot call lifecycle-controller"),
+            "{found:?}"
+        );
         assert!(found[0].next.as_ref().unwrap().contains("lifecycle-controller-tls"), "{found:?}");
         assert!(judge(&served, "ours", at(95)).is_empty(), "expired for everybody");
         assert!(judge(&served[1..2], "ours", at(10)).is_empty());

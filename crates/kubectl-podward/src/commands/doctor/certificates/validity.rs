@@ -1,4 +1,4 @@
-//! How long a certificate is good.
+//! Checks the validity period of a certificate.
 
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
@@ -6,13 +6,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::super::finding::Finding;
 
-const RENEW: &str = "it should have been renewed: the log of the lifecycle-controller, or of cert-manager, says why it was not";
+const RENEW: &str = "it should have been renewed; the log of the lifecycle-controller, or of cert-manager, says why \
+                     it was not";
 
-/// Certificates are renewed when a third of their life is left: one that has less is late.
+/// Checks the validity period. Certificates are renewed when a third of the period remains, so less is a warning.
 pub(super) fn judge_validity(der: &CertificateDer<'_>, what: &str, now: Timestamp) -> Finding {
     let certificate = match X509Certificate::from_der(der) {
         Ok((_, certificate)) => certificate,
-        Err(error) => return Finding::failed(format!("{what} can't be read: {error}"), RENEW),
+        Err(error) => return Finding::failed(format!("{what} cannot be parsed: {error}"), RENEW),
     };
     let (begin, end) =
         (certificate.validity().not_before.timestamp(), certificate.validity().not_after.timestamp());
@@ -24,17 +25,18 @@ pub(super) fn judge_validity(der: &CertificateDer<'_>, what: &str, now: Timestam
     } else if now < begin {
         Finding::failed(
             format!("{what} is not valid yet"),
-            "a clock is wrong: that of this machine, or that of whoever made it",
+            "a clock is wrong: that of this machine, or that of the issuer",
         )
     } else if left < end.saturating_sub(begin) / 3 {
         Finding::warning(format!("{what} expires in {} ({date})", time(left)), RENEW)
     } else {
-        Finding::ok(format!("{what} is good for {} ({date})", time(left)))
+        Finding::ok(format!("{what} is valid for {} ({date})", time(left)))
     }
 }
 
 fn date(seconds: i64) -> String {
-    Timestamp::from_second(seconds).map_or_else(|_| "after all times".to_owned(), |time| time.to_string())
+    Timestamp::from_second(seconds)
+        .map_or_else(|_| "no representable date".to_owned(), |time| time.to_string())
 }
 
 fn time(seconds: i64) -> String {
@@ -48,7 +50,7 @@ fn time(seconds: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::finding::Level;
+    use super::super::super::finding::FindingLevel;
     use super::super::chain::tests::{Authority, at};
     use super::*;
 
@@ -56,13 +58,17 @@ mod tests {
     fn the_last_third_of_a_life_is_late() {
         let authority = Authority::new(1, 91);
         let der = authority.der();
-        for (day, level) in
-            [(0, Level::Failed), (2, Level::Ok), (60, Level::Ok), (62, Level::Warning), (91, Level::Failed)]
-        {
+        for (day, level) in [
+            (0, FindingLevel::Failed),
+            (2, FindingLevel::Ok),
+            (60, FindingLevel::Ok),
+            (62, FindingLevel::Warning),
+            (91, FindingLevel::Failed),
+        ] {
             assert_eq!(judge_validity(&der, "it", at(day)).level, level, "day {day}");
         }
         assert!(judge_validity(&der, "it", at(61)).what.starts_with("it expires in 29 days"));
-        assert_eq!(judge_validity(&b"rubbish"[..].into(), "it", at(1)).level, Level::Failed);
+        assert_eq!(judge_validity(&b"rubbish"[..].into(), "it", at(1)).level, FindingLevel::Failed);
     }
 
     #[test]

@@ -1,0 +1,115 @@
+//! The deletion request that a pod carries in an annotation.
+
+use serde::{Deserialize, Serialize};
+
+use super::time::UnixNanos;
+
+/// The lowest deletion cost. ReplicaSets delete the pod with the lowest cost first.
+pub(crate) const LOWEST_COST: &str = "-2147483648";
+
+/// The kind of a deletion request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DeletionKind {
+    /// The pod is deleted.
+    Delete,
+    /// The pod is evicted, so disruption budgets apply.
+    Evict,
+}
+
+impl DeletionKind {
+    /// Returns the word for messages and metrics: `deletion` or `eviction`.
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
+        match self {
+            DeletionKind::Delete => "deletion",
+            DeletionKind::Evict => "eviction",
+        }
+    }
+}
+
+/// A request to delete or evict a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionRequest {
+    /// The kind of the request.
+    pub kind: DeletionKind,
+    /// The name of the user who requested the deletion.
+    pub requested_by: String,
+    /// The time of the request, in nanoseconds since the Unix epoch.
+    pub requested_at: i64,
+    /// The requested grace period in seconds. `None` means the grace period of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<u32>,
+    /// True if the controller of the pod's workload made the request (scale-in, rolling update). The replica counts of
+    /// the workload then decide.
+    #[serde(default)]
+    pub by_workload: bool,
+    /// The time of the last reservation in the disruption budget, in nanoseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_at: Option<i64>,
+    /// The value of [`POD_DELETION_COST`](crate::keys::POD_DELETION_COST) before the request set it. A cancel restores
+    /// it. `Some("")` means that the pod had no such annotation; `None` means that the request did not set the cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_before: Option<String>,
+    /// The time at which a postponed request begins again, in nanoseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<i64>,
+    /// The number of times that the request was postponed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub times_postponed: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // the shape that serde asks for
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl DeletionRequest {
+    /// Returns a request of `requested_by` with the grace period of the pod.
+    #[must_use]
+    pub fn new(kind: DeletionKind, requested_by: &str, at: UnixNanos) -> Self {
+        DeletionRequest {
+            kind,
+            requested_by: requested_by.to_owned(),
+            requested_at: at.0,
+            grace_period_seconds: None,
+            by_workload: false,
+            reserved_at: None,
+            cost_before: None,
+            not_before: None,
+            times_postponed: 0,
+        }
+    }
+
+    /// Reads the text of the annotation. Returns `None` when it is not a deletion request.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Returns the text of the annotation.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Returns the request that results when `self` is on the pod and `new` is requested too, or `None` when `self`
+    /// stays as it is.
+    ///
+    /// A delete replaces an eviction, and a request of another user replaces a request of the workload's controller. A
+    /// request of the workload's controller never changes an existing request.
+    #[must_use]
+    pub fn joined_by(&self, new: &DeletionRequest) -> Option<DeletionRequest> {
+        let raises = self.kind == DeletionKind::Evict && new.kind == DeletionKind::Delete;
+        let takes_over = self.by_workload && new.kind == DeletionKind::Delete;
+        if new.by_workload || !(raises || takes_over) {
+            return None;
+        }
+        Some(DeletionRequest {
+            cost_before: self.cost_before.clone(),
+            reserved_at: self.reserved_at,
+            requested_at: self.requested_at,
+            ..new.clone()
+        })
+    }
+}

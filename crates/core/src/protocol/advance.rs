@@ -1,0 +1,265 @@
+//! The steps of the label protocol that follow from the state of a pod.
+
+use std::borrow::Cow;
+
+use super::gate::may_operate;
+use crate::model::keys::Stage;
+use crate::model::label_changes::LabelChanges;
+use crate::model::operations::{Operation, Operations, UNKNOWN_TYPE};
+use crate::model::time::UnixNanos;
+use crate::model::view::PodView;
+
+/// The labels of a finished operation. A new run must not have them.
+const AFTER_OPERATE: [Stage; 5] =
+    [Stage::Operated, Stage::DoneOperationType, Stage::PostCheck, Stage::PostChecked, Stage::Completing];
+
+/// The labels that grant an operation something.
+const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate];
+
+/// Returns the label changes that advance `new` as far as its state allows.
+///
+/// The mutating webhook calls it within the caller's write, with the stored pod as `old`. The controller calls it on
+/// the observed pod, without `old`. `old` only shows which labels the operator removed in this write.
+///
+/// # Guarantees
+/// - Deterministic. A pod that has not opted in does not change.
+/// - Idempotent: applied to its own result it returns no changes.
+/// - `operate/<id>` appears only when [`may_operate`] holds.
+/// - Only labels of the protocol change.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use podward_core::keys::{self, Stage};
+/// use podward_core::{ConditionStatus, PodFacts, PodView, UnixNanos, advance};
+///
+/// let stored = BTreeMap::from([
+///     (keys::CONTROL_LABEL.to_owned(), "true".to_owned()),
+///     (Stage::Operating.key("upgrade"), "1".to_owned()),
+///     (Stage::OperationType.key("upgrade"), "update".to_owned()),
+///     (Stage::PreChecked.key("upgrade"), "1".to_owned()),
+///     (Stage::Operate.key("upgrade"), "1".to_owned()),
+///     (keys::permission_key("update"), "1".to_owned()),
+/// ]);
+/// // The operator finishes: it takes away its `operating` label, and the rest follows in the same write.
+/// let mut written = stored.clone();
+/// written.remove(&Stage::Operating.key("upgrade"));
+/// let view = |labels| PodView {
+///     labels,
+///     available_conditions: None,
+///     finalizers: &[],
+///     has_gate: true,
+///     gate: Some(ConditionStatus::False),
+///     ready: false,
+///     terminating: false,
+///     facts: PodFacts::default(),
+/// };
+/// let changes = advance(Some(&view(&stored)), &view(&written), UnixNanos(7));
+/// assert_eq!(changes.set[&Stage::DoneOperationType.key("upgrade")], "update");
+/// assert_eq!(changes.set[&Stage::Operated.key("upgrade")], "7");
+/// assert!(changes.remove.contains(&keys::permission_key("update")));
+/// ```
+#[must_use]
+pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> LabelChanges {
+    if !new.is_controlled() {
+        return LabelChanges::default();
+    }
+    let before = Operations::parse(new.labels);
+    let mut operations = before.clone();
+    let stored = old.map(|old| Operations::parse(old.labels)).unwrap_or_default();
+    settle(&mut operations, &stored, new);
+    before.changes_to(&operations, now)
+}
+
+/// Applies the steps to `operations`, the parsed labels of `pod`, until nothing changes.
+pub(crate) fn settle<'a>(operations: &mut Operations<'a>, stored: &Operations<'_>, pod: &PodView<'_>) {
+    let may_operate = may_operate(pod);
+    let expected_are_back = pod.has_expected_finalizers();
+    finish_half_removed_pairs(operations, stored);
+    begin_anew(operations, stored);
+    // Every pass advances an operation or removes labels, so the loop ends. The bound is a safety net.
+    for _ in 0..16 {
+        let before = operations.clone();
+        step(operations, stored, may_operate, expected_are_back);
+        if *operations == before {
+            break;
+        }
+    }
+}
+
+fn step(
+    operations: &mut Operations<'_>,
+    stored: &Operations<'_>,
+    may_operate: bool,
+    expected_are_back: bool,
+) {
+    let mut leaves_service = false;
+    for operation in operations.by_id.values_mut() {
+        if operation.has(Stage::UndoOperationType) {
+            *operation = Operation::default();
+            continue;
+        }
+        if !operation.awaits_judgement() {
+            // The operation was begun again, or its result was accepted: the refusal is obsolete.
+            operation.take(&[Stage::Rollback]);
+        }
+        let permitted = operation.known_type().is_none_or(|known| operations.permissions.contains(known));
+        if operation.has(Stage::Operating) {
+            leaves_service |= step_operating(operation, permitted, may_operate);
+        } else {
+            step_not_operating(operation, permitted);
+        }
+    }
+    if leaves_service {
+        operations.service_available = false;
+    }
+    if !operations.any_active() {
+        finish_all(operations, stored);
+        complete_all(operations, expected_are_back);
+    }
+    operations.by_id.retain(|_, operation| !operation.is_empty());
+    drop_unused_permissions(operations);
+}
+
+/// Steps an operation whose operator has begun. Returns whether the pod must leave service for it.
+fn step_operating(operation: &mut Operation<'_>, permitted: bool, may_operate: bool) -> bool {
+    if operation.has_any(&AFTER_OPERATE) {
+        // The id was begun again before the labels of its last run were removed.
+        start_over(operation);
+    }
+    if operation.has(Stage::PreChecked) && !permitted {
+        // The permission was granted to another type.
+        start_over(operation);
+    }
+    if !operation.has(Stage::PreChecked) {
+        operation.put(Stage::PreCheck);
+        return false;
+    }
+    operation.take(&[Stage::PreCheck]);
+    if operation.has(Stage::Operate) {
+        operation.take(&[Stage::Preparing]);
+    } else if may_operate {
+        operation.take(&[Stage::Preparing]);
+        operation.put(Stage::Operate);
+    } else {
+        operation.put(Stage::Preparing);
+    }
+    true
+}
+
+/// Steps an operation whose operator has finished, or gave up before it had its permission.
+fn step_not_operating(operation: &mut Operation<'_>, permitted: bool) {
+    if !operation.has_any(&[Stage::Operate, Stage::Operated]) {
+        if operation.has_ours() {
+            *operation = Operation::default();
+        }
+        return;
+    }
+    if !permitted {
+        // The type changed in between: the checks were made for another type.
+        operation.take(&[Stage::PreChecked]);
+    }
+    if !operation.has(Stage::Operated) {
+        return;
+    }
+    if operation.has(Stage::PostChecked) {
+        operation.take(&[Stage::PostCheck]);
+        operation.put(Stage::Completing);
+    } else {
+        operation.put(Stage::PostCheck);
+    }
+}
+
+/// Starts the checks again, without the grants of the last run. A pod that is out of service stays out, because its
+/// result is not checked yet.
+fn start_over(operation: &mut Operation<'_>) {
+    let awaits_judgement = operation.has(Stage::Operated) && !operation.has(Stage::Completing);
+    let is_out = operation.has_any(&[Stage::Preparing, Stage::Operate]) || awaits_judgement;
+    operation.take(&AFTER_OPERATE);
+    operation.take(&GRANTS);
+    if is_out {
+        operation.put(Stage::Preparing);
+    }
+}
+
+/// Removes the grants of the last run from an id that begins in this write. An operation that has finished and waits
+/// for others keeps the pod out of service with `operate`; it continues to do so.
+fn begin_anew(operations: &mut Operations<'_>, stored: &Operations<'_>) {
+    for (id, operation) in &mut operations.by_id {
+        let begins = operation.has(Stage::Operating)
+            && stored.get(id).is_some_and(|stored| !stored.has(Stage::Operating));
+        if begins && operation.has_any(&[Stage::PreChecked, Stage::Operate]) {
+            let is_out = operation.has(Stage::Operate);
+            operation.take(&GRANTS);
+            if is_out {
+                operation.put(Stage::Preparing);
+            }
+        }
+    }
+}
+
+/// Removes `operation-type` when the operator removes only `operating` before anything was granted. The two belong
+/// together, and a lone type would look like a new announcement.
+fn finish_half_removed_pairs(operations: &mut Operations<'_>, stored: &Operations<'_>) {
+    for (id, operation) in &mut operations.by_id {
+        let was_operating = stored.get(id).is_some_and(|operation| operation.has(Stage::Operating));
+        let in_hand = operation.has_any(&[Stage::Operating, Stage::Operate, Stage::Operated]);
+        if was_operating && !in_hand {
+            operation.take(&[Stage::OperationType]);
+        }
+    }
+}
+
+/// Finishes all granted operations together when all operators have finished.
+fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
+    let finished: Vec<&str> = operations
+        .by_id
+        .iter()
+        .filter(|(_, operation)| {
+            !operation.has(Stage::Operating)
+                && operation.has_any(&[Stage::Operate, Stage::Operated])
+                && (operation.has(Stage::Operate) || !operation.has(Stage::DoneOperationType))
+        })
+        .map(|(id, _)| *id)
+        .collect();
+    for id in finished {
+        let stored_type =
+            || stored.get(id).and_then(Operation::known_type).map(|known| Cow::Owned(known.to_owned()));
+        let known = operations.type_of(id).or_else(stored_type).unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
+        if let Some(operation) = operations.by_id.get_mut(id) {
+            operation.take(&GRANTS);
+            operation.take(&[Stage::PreCheck, Stage::OperationType]);
+            operation.put(Stage::Operated);
+            operation.put_done_type(known);
+            operation.put(Stage::PostCheck);
+        }
+    }
+}
+
+/// Removes all labels of the operations when every operation is completing and every expected consumer uses the pod.
+fn complete_all(operations: &mut Operations<'_>, expected_are_back: bool) {
+    let all_completing = operations
+        .by_id
+        .values()
+        .filter(|operation| operation.is_live())
+        .all(|operation| operation.has(Stage::Completing));
+    if expected_are_back && all_completing {
+        operations.by_id.retain(|_, operation| !operation.has(Stage::Completing));
+    }
+}
+
+/// Removes permissions that no granted operation needs. Without any `pre-checked` there is no permission, even if it is
+/// the only record of an operation's type: an operation that is begun again gets a new permission.
+fn drop_unused_permissions(operations: &mut Operations<'_>) {
+    if !operations.by_id.values().any(|operation| operation.has(Stage::PreChecked)) {
+        operations.permissions.clear();
+        return;
+    }
+    let is_granted = |operation: &Operation<'_>| operation.has_any(&[Stage::PreChecked, Stage::Operate]);
+    let granted: Vec<&str> =
+        operations.by_id.iter().filter(|(_, operation)| is_granted(operation)).map(|(id, _)| *id).collect();
+    let types: Option<Vec<_>> = granted.into_iter().map(|id| operations.type_of(id)).collect();
+    // If a type is unknown, any permission may be the one that is needed.
+    if let Some(types) = types {
+        operations.permissions.retain(|permission| types.contains(permission));
+    }
+}

@@ -1,0 +1,378 @@
+//! Admission: the patches of the mutating webhook, and the reviews of both webhooks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::{Patch, PatchOperation};
+use serde_json::json;
+
+use crate::busy::{BusyClaim, DeletionCost, is_chosen_by_cost, keep_cost, reason_fault};
+use crate::model::expected_finalizers::with_consumers;
+use crate::model::hook_keys::is_hook_finalizer;
+use crate::model::incomplete::incomplete_text;
+use crate::model::keys::{
+    AVAILABLE_CONDITIONS, CONTROL_LABEL, CONTROL_VALUE, Key, SERVICE_READY_GATE, Stage,
+};
+use crate::model::label_changes::{LabelChanges, add, remove};
+use crate::model::operations::Operations;
+use crate::model::pod::Pod;
+use crate::model::time::UnixNanos;
+use crate::model::view::PodView;
+use crate::protocol::advance::{advance, settle};
+
+/// Returns the patch for a new pod. It adds the readiness gate, the hooks `consumers` (names, see
+/// [`Hook::is_consumer`](crate::hooks::Hook::is_consumer)) among the expected finalizers and, with `inject`, the opt-in
+/// label. It removes labels and finalizers that only Podward may write: a new pod may be a copy of another pod's
+/// manifest.
+///
+/// An annotation of expected finalizers that cannot be read does not change. The review denies it.
+///
+/// A pod that has not opted in and is not to be injected gets an empty patch. A pod with `kusionstack.io/control:
+/// "false"` stays out even with `inject`.
+///
+/// ```
+/// use podward_core::{Pod, UnixNanos, on_create};
+/// use serde_json::json;
+///
+/// let document = json!({"metadata": {"name": "web-0"}, "spec": {"containers": []}});
+/// let pod: Pod = serde_json::from_value(document.clone()).unwrap();
+/// let mut patched = document;
+/// json_patch::patch(&mut patched, &on_create(&pod, true, &["mesh"], UnixNanos(0))).unwrap();
+/// assert_eq!(patched["metadata"]["labels"]["kusionstack.io/control"], "true");
+/// let expected = patched["metadata"]["annotations"]["pod.kusionstack.io/available-conditions"].as_str().unwrap();
+/// assert!(expected.contains("LifecycleHook//mesh"));
+/// assert_eq!(patched["spec"]["readinessGates"][0]["conditionType"], "pod.kusionstack.io/service-ready");
+/// ```
+#[must_use]
+pub fn on_create(pod: &Pod, inject: bool, consumers: &[&str], now: UnixNanos) -> Patch {
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    let opts_in = inject && !labels.contains_key(CONTROL_LABEL);
+    if !opts_in && !pod.view().is_controlled() {
+        return Patch(Vec::new());
+    }
+    let mut changes = clean_start(pod, now);
+    if opts_in {
+        changes.set.insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
+    }
+    let mut operations = changes.to_json_patch(pod.metadata.labels.is_some());
+    operations.extend(gate_patch(pod));
+    operations.extend(expected_patch(pod, consumers));
+    operations.extend(finalizers_patch(pod));
+    Patch(operations)
+}
+
+fn expected_patch(pod: &Pod, consumers: &[&str]) -> Vec<PatchOperation> {
+    let annotations = &pod.metadata.annotations;
+    let path = ["metadata", "annotations", AVAILABLE_CONDITIONS];
+    match with_consumers(annotations.available_conditions.as_deref(), consumers.iter().copied()) {
+        Ok(Some(Some(text))) => {
+            let map = (!annotations.present).then(|| add(&["metadata", "annotations"], json!({})));
+            map.into_iter().chain([add(&path, text.into())]).collect()
+        }
+        Ok(Some(None)) => vec![remove(&path)],
+        Ok(None) | Err(_) => Vec::new(),
+    }
+}
+
+/// Removes finalizers of hooks from the last to the first, so that the indexes stay right.
+fn finalizers_patch(pod: &Pod) -> impl Iterator<Item = PatchOperation> {
+    let finalizers = pod.metadata.finalizers.iter().flatten().enumerate();
+    let ours: Vec<usize> =
+        finalizers.filter(|(_, name)| is_hook_finalizer(name)).map(|(place, _)| place).collect();
+    ours.into_iter().rev().map(|place| remove(&["metadata", "finalizers", &place.to_string()]))
+}
+
+fn clean_start(pod: &Pod, now: UnixNanos) -> LabelChanges {
+    let view = pod.view();
+    let before = Operations::parse(view.labels);
+    let mut operations = before.clone();
+    for operation in operations.by_id.values_mut() {
+        operation.take(&Stage::OURS);
+    }
+    operations.permissions.clear();
+    operations.service_available = false;
+    settle(&mut operations, &Operations::default(), &view);
+    before.changes_to(&operations, now)
+}
+
+fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
+    let gate = json!({"conditionType": SERVICE_READY_GATE});
+    match &pod.spec.readiness_gates {
+        _ if pod.has_gate() => None,
+        Some(_) => Some(add(&["spec", "readinessGates", "-"], gate)),
+        None => Some(add(&["spec", "readinessGates"], json!([gate]))),
+    }
+}
+
+/// Returns the patch for a write to a pod or its status: the changes of [`advance`] and of the deletion cost
+/// ([`crate::busy::keep_cost`]), within the caller's write. A write that removes the opt-in also removes the finalizers
+/// of hooks, because nothing would remove them later.
+#[must_use]
+pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
+    let stored = old.map(Pod::view);
+    if stored.as_ref().is_some_and(PodView::is_controlled) && !new.view().is_controlled() {
+        return Patch(finalizers_patch(new).collect());
+    }
+    let mut operations =
+        advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some());
+    operations.extend(cost_patch(new, now));
+    Patch(operations)
+}
+
+/// Updates the deletion cost of a busy pod within any write.
+fn cost_patch(pod: &Pod, now: UnixNanos) -> Vec<PatchOperation> {
+    let view = pod.view();
+    if !view.is_controlled() || view.terminating {
+        return Vec::new();
+    }
+    let annotations = &pod.metadata.annotations;
+    let request = pod.deletion_request();
+    let cost = DeletionCost {
+        present: annotations.deletion_cost.as_deref(),
+        idle: annotations.idle_deletion_cost.as_deref(),
+        request: request.as_ref(),
+    };
+    let is_busy = pod.controller().is_some_and(|owner| is_chosen_by_cost(&owner.kind))
+        && BusyClaim::of(&view).at(now).is_some();
+    let changes = keep_cost(is_busy, &cost, now).into_iter();
+    let patched = changes.map(|(key, text)| {
+        let path = ["metadata", "annotations", key];
+        text.map_or_else(|| remove(&path), |text| add(&path, text.into()))
+    });
+    patched.collect()
+}
+
+/// The user that makes a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// `userInfo.username`.
+    pub username: &'a str,
+    /// `userInfo.groups`.
+    pub groups: &'a [String],
+}
+
+/// The treatment of untrusted writers and incomplete operations.
+#[derive(Clone, Debug, Default)]
+pub struct ReviewPolicy {
+    /// True if writes are denied that otherwise only cause a warning.
+    pub strict: bool,
+    /// The names of users that may write the labels of Podward.
+    pub trusted: Vec<String>,
+}
+
+impl ReviewPolicy {
+    fn trusts(&self, writer: &Writer<'_>) -> bool {
+        self.trusted.iter().any(|trusted| trusted == writer.username)
+    }
+}
+
+/// The review of a write. The write is allowed when there are no denials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    /// The reasons for which the write is denied.
+    pub denials: Vec<String>,
+    /// The warnings for the caller.
+    pub warnings: Vec<String>,
+}
+
+impl Review {
+    fn object(&mut self, policy: &ReviewPolicy, text: String) {
+        if policy.strict {
+            self.denials.push(text);
+        } else {
+            self.warnings.push(text);
+        }
+    }
+}
+
+/// Reviews the caller's own write before the mutating webhook adds to it: incomplete operations, and labels that only
+/// Podward may write. `old` is `None` on CREATE.
+#[must_use]
+pub fn review_raw(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &ReviewPolicy) -> Review {
+    let mut review = Review::default();
+    if !concerns(old, new) {
+        return review;
+    }
+    half_announcements(old, new, policy, &mut review);
+    if !policy.trusts(writer) {
+        let changed = changed_keys(&protected_labels(old), &protected_labels(Some(new)));
+        object_to(&mut review, policy, writer, changed.iter().map(String::as_str));
+    }
+    if old.is_some_and(|old| old.view().is_controlled()) && !new.view().is_controlled() {
+        review.warnings.push(format!(
+            "Podward no longer manages the pod: without {CONTROL_LABEL}=true its readiness gate and operations stay as they are now"
+        ));
+    }
+    review
+}
+
+/// Reviews the result of a write in the validating webhook: the rules of the protocol, incomplete operations, and
+/// labels that only Podward may write and that do not follow from the rest of the write. `old` is `None` on CREATE.
+///
+/// An error that the stored pod already has does not deny the write.
+///
+/// ```
+/// use podward_core::{Pod, ReviewPolicy, Writer, review};
+/// use serde_json::json;
+///
+/// let pod = |labels| serde_json::from_value::<Pod>(json!({"metadata": {"labels": labels}})).unwrap();
+/// let stored = pod(json!({"kusionstack.io/control": "true"}));
+/// let forged = pod(json!({
+///     "kusionstack.io/control": "true",
+///     "podopslifecycle.kusionstack.io/service-available": "1700000000000000000",
+/// }));
+/// let writer = Writer { username: "jane", groups: &[] };
+/// let lenient = review(Some(&stored), &forged, &writer, &ReviewPolicy::default());
+/// assert!(lenient.denials.is_empty() && lenient.warnings[0].contains("only Podward writes"));
+/// let strict = ReviewPolicy { strict: true, trusted: vec!["system:serviceaccount:podward:controller".to_owned()] };
+/// assert_eq!(review(Some(&stored), &forged, &writer, &strict).denials.len(), 1);
+/// ```
+#[must_use]
+pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &ReviewPolicy) -> Review {
+    let mut review = Review::default();
+    if !concerns(old, new) {
+        return review;
+    }
+    let before: Vec<String> = old.map(violations).unwrap_or_default();
+    let fresh = violations(new).into_iter().filter(|violation| !before.contains(violation));
+    review
+        .denials
+        .extend(fresh.map(|violation| format!("failed to validate PodOpsLifecycleWebhook, {violation}")));
+    half_announcements(old, new, policy, &mut review);
+    if !policy.trusts(writer) {
+        let unearned = unearned_changes(old, new);
+        object_to(&mut review, policy, writer, unearned.iter().map(String::as_str));
+    }
+    review
+}
+
+fn concerns(old: Option<&Pod>, new: &Pod) -> bool {
+    new.view().is_controlled() || old.is_some_and(|old| old.view().is_controlled())
+}
+
+/// Returns the violations of the rules of the reference's validating webhook.
+fn violations(pod: &Pod) -> Vec<String> {
+    let view = pod.view();
+    let mut found = Vec::new();
+    if let Err(error) = view.expected_finalizers() {
+        found.push(error.to_string());
+    }
+    found.extend(BusyClaim::of(&view).fault());
+    found.extend(view.facts.busy_reason.and_then(reason_fault));
+    found.extend(view.labels.keys().filter(|key| Key::parse(key) == Key::Malformed).map(|key| {
+        format!("invalid label {key}: after the prefix it needs one slash and an operation id (or, for a permission, a type)")
+    }));
+    let operations = Operations::parse(view.labels);
+    for (id, operation) in operations.iter() {
+        for (there, missing) in
+            [(Stage::Operated, Stage::DoneOperationType), (Stage::DoneOperationType, Stage::Operated)]
+        {
+            if operation.has(there) && !operation.has(missing) {
+                found.push(format!(
+                    "not found label {}: it comes and goes with {}",
+                    missing.key(id),
+                    there.key(id)
+                ));
+            }
+        }
+    }
+    let any_checked = operations.iter().any(|(_, operation)| operation.has(Stage::PreChecked));
+    if any_checked == operations.permissions.is_empty() {
+        let (there, missing) = if any_checked {
+            ("pre-checked", "operation-permission")
+        } else {
+            ("operation-permission", "pre-checked")
+        };
+        found.push(format!(
+            "not found the expected label prefixes: map[{missing}:{{}}], which {there} labels need"
+        ));
+    }
+    found
+}
+
+/// Reports operations that this write leaves with only one of `operating/<id>` and `operation-type/<id>`.
+fn half_announcements(old: Option<&Pod>, new: &Pod, policy: &ReviewPolicy, review: &mut Review) {
+    let before = old.map(Pod::view);
+    let stored = before.as_ref().map(|view| Operations::parse(view.labels)).unwrap_or_default();
+    let view = new.view();
+    for (id, operation) in Operations::parse(view.labels).iter() {
+        let was_half = stored.get(id).is_some_and(|stored| stored.is_incomplete());
+        let type_taken = operation.has(Stage::Operating)
+            && operation.known_type().is_none()
+            && stored.get(id).is_some_and(|stored| stored.known_type().is_some());
+        let begun_in_half = operation.is_incomplete() && !was_half && !is_finish(&stored, id);
+        if begun_in_half || type_taken {
+            review.object(policy, incomplete_text(id, operation.has(Stage::Operating)));
+        }
+    }
+}
+
+/// Returns whether `id` was operating. A lone type is then what the stock clients leave when they finish.
+fn is_finish(stored: &Operations<'_>, id: &str) -> bool {
+    stored
+        .get(id)
+        .is_some_and(|operation| operation.has(Stage::Operating) && operation.known_type().is_some())
+}
+
+type Protected<'a> = BTreeMap<&'a str, &'a str>;
+
+fn protected_labels(pod: Option<&Pod>) -> Protected<'_> {
+    let labels = pod.and_then(|pod| pod.metadata.labels.as_ref()).into_iter().flatten();
+    labels
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .filter(|(key, _)| Key::parse(key).is_protected())
+        .collect()
+}
+
+fn changed_keys(stored: &Protected<'_>, written: &Protected<'_>) -> BTreeSet<String> {
+    let keys: BTreeSet<&str> = stored.keys().chain(written.keys()).copied().collect();
+    keys.into_iter().filter(|key| stored.get(key) != written.get(key)).map(ToOwned::to_owned).collect()
+}
+
+/// Returns the changed protected labels that do not follow from the rest of the write by [`advance`].
+fn unearned_changes(old: Option<&Pod>, new: &Pod) -> BTreeSet<String> {
+    let (stored, written) = (protected_labels(old), protected_labels(Some(new)));
+    let mut changed = changed_keys(&stored, &written);
+    if changed.is_empty() {
+        return changed;
+    }
+    let mut fair = new.clone();
+    let labels = fair.metadata.labels.get_or_insert_default();
+    labels.retain(|key, _| !Key::parse(key).is_protected());
+    labels.extend(stored.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    labels.extend(
+        vanished_ids(old, new).into_iter().map(|id| (Stage::UndoOperationType.key(&id), String::new())),
+    );
+    let before = old.map(Pod::view);
+    let earned = advance(before.as_ref(), &fair.view(), UnixNanos::default());
+    changed.retain(|key| {
+        let is_there = written.contains_key(key.as_str());
+        if is_there { !earned.set.contains_key(key) } else { !earned.remove.contains(key) }
+    });
+    changed
+}
+
+/// Returns the ids whose labels are all gone. This is a cancel that is already applied (the undo label is removed in
+/// the same write), and every operator may cancel.
+fn vanished_ids(old: Option<&Pod>, new: &Pod) -> Vec<String> {
+    let (before, after) = (old.map(Pod::view), new.view());
+    let stored = before.as_ref().map(|view| Operations::parse(view.labels)).unwrap_or_default();
+    let left = Operations::parse(after.labels);
+    stored.iter().filter(|(id, _)| left.get(id).is_none()).map(|(id, _)| id.to_owned()).collect()
+}
+
+fn object_to<'k>(
+    review: &mut Review,
+    policy: &ReviewPolicy,
+    writer: &Writer<'_>,
+    keys: impl Iterator<Item = &'k str>,
+) {
+    let keys: Vec<&str> = keys.collect();
+    if !keys.is_empty() {
+        let text = format!(
+            "only Podward writes {}; {} is not among its service accounts or trusted writers",
+            keys.join(", "),
+            writer.username
+        );
+        review.object(policy, text);
+    }
+}

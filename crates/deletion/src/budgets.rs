@@ -1,0 +1,200 @@
+//! Room in disruption budgets. It is reserved before a pod leaves service, and released if the pod stays.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::{Selector, SelectorExt};
+use kube::{Api, Client, ResourceExt};
+use podward_core::UnixNanos;
+use podward_core::deletion::{
+    DisruptionBudget, EvictionPod, EvictionRoom, ReservedEviction, eviction_room, still_covers,
+};
+use serde_json::{Value, json};
+
+use podward_kube_util::{ApiError, CachedPod, pod_call};
+use podward_runtime::retry::{CONFLICT, ExponentialBuilder, Retryable};
+
+/// More attempts than usual: budgets are written often while many pods are evicted.
+const POLICY: ExponentialBuilder = CONFLICT.with_max_times(12);
+/// The maximum number of budgets in which room is released for one pod.
+const MAX_BUDGETS: usize = 12;
+const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
+
+/// The result of [`reserve`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BudgetRoom {
+    /// There is room. It is reserved if a reservation is necessary.
+    Room,
+    /// There is no room: the text that the API server returns in this case, and the budget to wait for if exactly one
+    /// budget selects the pod.
+    NoRoom { text: String, budget: Option<String> },
+}
+
+/// Reserves room for `pod` in the budget that selects it.
+pub(crate) async fn reserve(client: &Client, pod: &CachedPod) -> Result<BudgetRoom, ApiError> {
+    (|| try_reserve(client, pod)).retry(POLICY).when(ApiError::is_conflict).await
+}
+
+async fn try_reserve(client: &Client, pod: &CachedPod) -> Result<BudgetRoom, ApiError> {
+    let found = matching(client, pod).await?;
+    let now = podward_kube_util::now();
+    let budgets: Vec<DisruptionBudget> = found.iter().map(read).collect();
+    let reservation = match eviction_room(&budgets, &evictee(pod, &pod.key().name), now) {
+        EvictionRoom::NotNeeded | EvictionRoom::Held => return Ok(BudgetRoom::Room),
+        EvictionRoom::None(text) => {
+            let budget = match budgets.as_slice() {
+                [only] => Some(only.name.clone()),
+                _ => None,
+            };
+            return Ok(BudgetRoom::NoRoom { text, budget });
+        }
+        EvictionRoom::Take(reservation) => reservation,
+    };
+    let Some(budget) = found.iter().find(|budget| budget.name_any() == reservation.budget) else {
+        return Ok(BudgetRoom::Room);
+    };
+    write(client, pod, budget, reservation_status(pod, budget, &reservation)).await?;
+    Ok(BudgetRoom::Room)
+}
+
+/// Releases the room that is reserved for `pod`. If this fails, the reservation ends two minutes after it was made.
+pub(crate) async fn release(client: &Client, pod: &CachedPod) {
+    if let Err(error) = try_release(client, pod).await {
+        tracing::warn!(
+            %error,
+            pod = %pod.key(),
+            "could not release room in a disruption budget; it stays reserved for up to 2 min"
+        );
+    }
+}
+
+async fn try_release(client: &Client, pod: &CachedPod) -> Result<(), ApiError> {
+    // Each round releases the room in one budget.
+    for _ in 0..MAX_BUDGETS {
+        let released = (|| release_one(client, pod)).retry(POLICY).when(ApiError::is_conflict).await?;
+        if !released {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Releases the room in one of the budgets that hold room for `pod`. Returns false if no budget does.
+async fn release_one(client: &Client, pod: &CachedPod) -> Result<bool, ApiError> {
+    let name = pod.key().name;
+    let found = matching(client, pod).await?;
+    let holds = |budget: &&PodDisruptionBudget| read(budget).disrupted_pods.contains_key(&name);
+    let Some(budget) = found.iter().find(holds) else { return Ok(false) };
+    // The disruption controller updates `disruptionsAllowed`, because it counts the pod again.
+    write(client, pod, budget, json!({ "disruptedPods": { &name: null } })).await?;
+    Ok(true)
+}
+
+/// Returns true if `pod` may be deleted although the API server refused its eviction, because every budget stays
+/// satisfied without the pod.
+pub(crate) async fn allow_direct_delete(client: &Client, pod: &CachedPod) -> Result<bool, ApiError> {
+    let budgets: Vec<DisruptionBudget> = matching(client, pod).await?.iter().map(read).collect();
+    Ok(still_covers(&budgets, &evictee(pod, &pod.key().name)))
+}
+
+fn evictee<'a>(pod: &CachedPod, name: &'a str) -> EvictionPod<'a> {
+    let view = pod.view();
+    EvictionPod {
+        name,
+        ready: view.ready,
+        beyond_budgets: pod.is_pending() || pod.is_terminal() || view.terminating,
+    }
+}
+
+/// Returns the budgets that select `pod`. A budget with an invalid selector selects nothing, as for the API server.
+async fn matching(client: &Client, pod: &CachedPod) -> Result<Vec<PodDisruptionBudget>, ApiError> {
+    let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &pod.key().namespace);
+    let list =
+        pod_call("list the disruption budgets of", &pod.key(), api.list(&ListParams::default())).await?;
+    let selects = |budget: &PodDisruptionBudget| {
+        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+        selector
+            .and_then(|selector| Selector::try_from(selector).ok())
+            .is_some_and(|selector| selector.matches(pod.view().labels))
+    };
+    Ok(list.items.into_iter().filter(selects).collect())
+}
+
+fn read(budget: &PodDisruptionBudget) -> DisruptionBudget {
+    let status = budget.status.clone().unwrap_or_default();
+    let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+    let disrupted_pods: BTreeMap<String, UnixNanos> = status
+        .disrupted_pods
+        .into_iter()
+        .flatten()
+        .map(|(name, time)| {
+            let nanos = i64::try_from(time.0.as_nanosecond()).unwrap_or_default();
+            (name, UnixNanos(nanos))
+        })
+        .collect();
+    let refusal = status
+        .conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition.type_ == DISRUPTION_ALLOWED && condition.status == "False")
+        .map(|condition| (condition.reason, condition.message));
+    DisruptionBudget {
+        name: budget.name_any(),
+        generation: budget.metadata.generation.unwrap_or_default(),
+        observed_generation: status.observed_generation.unwrap_or_default(),
+        disruptions_allowed: status.disruptions_allowed,
+        current_healthy: status.current_healthy,
+        desired_healthy: status.desired_healthy,
+        disrupted_pods,
+        always_allows_unhealthy: policy == Some("AlwaysAllow"),
+        refusal,
+    }
+}
+
+/// Returns the status patch that reserves room, with the condition that the eviction handler of the API server would
+/// set.
+fn reservation_status(
+    pod: &CachedPod,
+    budget: &PodDisruptionBudget,
+    reservation: &ReservedEviction,
+) -> Value {
+    let mut status = json!({
+        "disruptionsAllowed": reservation.disruptions_allowed,
+        "disruptedPods": { pod.key().name: reservation.at.to_rfc3339() },
+    });
+    let was = budget.status.as_ref().map(|status| status.disruptions_allowed).unwrap_or_default();
+    if reservation.disruptions_allowed == 0 && was > 0 {
+        status["conditions"] = json!([{
+            "type": DISRUPTION_ALLOWED,
+            "status": "False",
+            "reason": "InsufficientPods",
+            "message": "",
+            "observedGeneration": budget.status.as_ref().and_then(|status| status.observed_generation),
+            "lastTransitionTime": reservation.at.to_rfc3339(),
+        }]);
+    }
+    status
+}
+
+async fn write(
+    client: &Client,
+    pod: &CachedPod,
+    budget: &PodDisruptionBudget,
+    status: Value,
+) -> Result<(), ApiError> {
+    let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &pod.key().namespace);
+    let body = json!({
+        "metadata": { "uid": budget.uid(), "resourceVersion": budget.resource_version() },
+        "status": status,
+    });
+    let (name, params) = (budget.name_any(), PatchParams::default());
+    let patch = Patch::Strategic(&body);
+    pod_call(
+        "reserve or release room in the disruption budget of",
+        &pod.key(),
+        api.patch_status(&name, &params, &patch),
+    )
+    .await
+    .map(|_| ())
+}

@@ -1,0 +1,271 @@
+//! The decisions of the leader about the deletion of a pod.
+
+use std::time::Duration;
+
+use futures::Stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
+use kube::runtime::reflector::ObjectRef;
+use podward_core::deletion::request::{
+    DeletionIntent, DeletionKind, DeletionRequest, begin, cancel, intent, postpone, record, replace,
+};
+use podward_core::deletion::{RENEW_AFTER, Ruling};
+use podward_core::keys::{DELETE_OPERATION, Stage, TO_DELETE};
+use podward_core::{Operations, UnixNanos};
+use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now};
+use podward_runtime::retry::{ExponentialBuilder, delay_after, jittered, spread};
+
+use crate::budgets::{self, BudgetRoom};
+use crate::lost_nodes::LostNodes;
+use crate::metrics::DeletionMetrics;
+use crate::owners::{ReplicaCounts, Rollouts};
+use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
+use crate::watches::WaitingPods;
+
+/// The user of a deletion that was requested with the label alone.
+const BY_LABEL: &str = "the user who set the label collaset.kusionstack.io/to-delete";
+/// The time by which a deletion that cannot be executed is postponed: about 30 s at first, about 10 min at most.
+const POSTPONEMENT: ExponentialBuilder = jittered(Duration::from_secs(40), Duration::from_secs(800));
+
+/// Decides about deletions and executes them. Used by the leader only.
+pub struct Deletions {
+    pub(crate) client: Client,
+    pub(crate) replica_counts: ReplicaCounts,
+    rollouts: Rollouts,
+    pub(crate) lost_nodes: LostNodes,
+    pub(crate) waiting: WaitingPods,
+    pub(crate) metrics: DeletionMetrics,
+}
+
+impl Deletions {
+    /// Returns the deletions, and a stream of the pods to reconcile because an owner or a budget for which they wait
+    /// has changed.
+    pub fn new(
+        client: Client,
+        lost_nodes: LostNodes,
+        metrics: DeletionMetrics,
+    ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
+        let (waiting, pods) = WaitingPods::new(client.clone());
+        let (replica_counts, rollouts) = (ReplicaCounts::default(), Rollouts::default());
+        (Deletions { client, replica_counts, rollouts, lost_nodes, waiting, metrics }, pods)
+    }
+
+    /// Returns what to do about the deletion of `pod` before it is executed. A pod that `is_busy` stays in its
+    /// pre-check and takes nothing that other pods may need: no room in a budget, and no place in a rollout.
+    ///
+    /// # Errors
+    /// Fails if a request to the API server about the owner or the budget fails. The pod is unchanged then, but room in
+    /// a budget may be reserved.
+    pub async fn step(&self, pod: &CachedPod, is_busy: bool) -> Result<DeletionStep, ApiError> {
+        let view = pod.view();
+        if !view.is_controlled() || view.terminating {
+            self.waiting.forget(&pod.key());
+            return Ok(DeletionStep::default());
+        }
+        let request = pod.deletion_request();
+        let carried = pod.carried(request.as_ref());
+        match (intent(&carried), &request) {
+            (DeletionIntent::Begin, _) => {
+                Ok(DeletionStep::change(record(&carried, request_by_label(pod), pod.is_chosen_by_cost())))
+            }
+            (DeletionIntent::Cancelled(by), _) => Ok(self.cancel(pod, by.words())),
+            (DeletionIntent::Postponed(until), Some(request)) => {
+                self.resume(pod, request, until, is_busy).await
+            }
+            (DeletionIntent::Underway, Some(request)) => {
+                let mut step = self.underway(pod, request, is_busy).await?;
+                // When its node is lost, the deletion is executed without further waiting.
+                step.wake = step.wake.into_iter().chain(self.lost_nodes.lost_in(pod)).min();
+                Ok(step)
+            }
+            _ => {
+                self.waiting.forget(&pod.key());
+                Ok(DeletionStep::default())
+            }
+        }
+    }
+
+    /// Counts the outcome of `step` and releases reserved room, after the step was written.
+    pub async fn after_write(&self, pod: &CachedPod, step: &DeletionStep) {
+        if let Some((kind, by_workload, outcome)) = step.outcome {
+            self.metrics.count(kind, by_workload, outcome);
+        }
+        if step.release_room {
+            budgets::release(&self.client, pod).await;
+        }
+    }
+
+    /// Discards the state for `pod`, which is gone.
+    pub fn forget(&self, pod: &PodKey) {
+        self.waiting.forget(pod);
+    }
+
+    /// Discards the state for owners that have no pods.
+    pub fn retain(&self, has_pods: impl Fn(&str) -> bool) {
+        self.replica_counts.retain(has_pods);
+        self.rollouts.retain();
+    }
+
+    async fn underway(
+        &self,
+        pod: &CachedPod,
+        request: &DeletionRequest,
+        is_busy: bool,
+    ) -> Result<DeletionStep, ApiError> {
+        let view = pod.view();
+        let operations = Operations::parse(view.labels);
+        let has = |stage| operations.get(DELETE_OPERATION).is_some_and(|operation| operation.has(stage));
+        if has(Stage::Operate) {
+            return Ok(DeletionStep::default());
+        }
+        let passed = has(Stage::PreChecked);
+        let is_busy = is_busy && !passed;
+        if request.by_workload
+            && let Some(owner) = pod.controller()
+        {
+            return match self.replica_counts.rule(&self.client, &self.waiting, pod, owner, passed).await? {
+                Ruling::Go if is_busy => Ok(DeletionStep::default()),
+                Ruling::Go if !passed => self.leave(pod, owner).await,
+                Ruling::Go => Ok(DeletionStep::default()),
+                Ruling::Keep(why) => Ok(self.cancel(pod, &why)),
+            };
+        }
+        if is_busy {
+            return Ok(release_reservation(request));
+        }
+        // A pod out of service is not healthy for any budget, so room matters only while the pod is in service.
+        if request.kind == DeletionKind::Evict && (!passed || view.ready) {
+            return self.keep_reservation(pod, request, passed).await;
+        }
+        Ok(DeletionStep::default())
+    }
+
+    /// Lets a pod in excess leave service when enough other pods are in service.
+    async fn leave(&self, pod: &CachedPod, owner: &OwnerReference) -> Result<DeletionStep, ApiError> {
+        // Before the count, so that a pod that becomes available in between is not missed.
+        self.waiting.wait_for_others(&pod.key());
+        match self.rollouts.leave(&self.client, pod, owner).await? {
+            Ok(()) => {
+                self.waiting.stop_waiting_for_others(&pod.key());
+                Ok(DeletionStep::default())
+            }
+            Err(why) => Ok(DeletionStep::wait(why)),
+        }
+    }
+
+    /// Reports that `pod` is in service now. Pods that wait for this may leave service.
+    pub fn pod_in_service(&self, pod: &CachedPod) {
+        self.waiting.wake_for_others(&pod.key().namespace);
+    }
+
+    async fn keep_reservation(
+        &self,
+        pod: &CachedPod,
+        request: &DeletionRequest,
+        passed: bool,
+    ) -> Result<DeletionStep, ApiError> {
+        let now = now();
+        let left = request.reserved_at.and_then(|at| RENEW_AFTER.checked_sub(now.since(UnixNanos(at))));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            return Ok(DeletionStep { wake: Some(left), ..DeletionStep::default() });
+        }
+        match budgets::reserve(&self.client, pod).await? {
+            BudgetRoom::Room => {
+                let request = DeletionRequest { reserved_at: Some(now.0), ..request.clone() };
+                Ok(DeletionStep { wake: Some(RENEW_AFTER), ..DeletionStep::change(replace(&request)) })
+            }
+            BudgetRoom::NoRoom { text, budget } => {
+                if let Some(budget) = budget {
+                    self.waiting.wait_for_budget(&pod.key(), &budget);
+                }
+                // A pod that is still in service only waits.
+                if passed { Ok(self.postpone(pod, request, &text)) } else { Ok(DeletionStep::wait(text)) }
+            }
+        }
+    }
+
+    /// Begins a postponed deletion again when its time has come.
+    async fn resume(
+        &self,
+        pod: &CachedPod,
+        request: &DeletionRequest,
+        until: UnixNanos,
+        is_busy: bool,
+    ) -> Result<DeletionStep, ApiError> {
+        let now = now();
+        let left = until.since(now);
+        if !left.is_zero() {
+            return Ok(DeletionStep { wake: Some(left), ..DeletionStep::default() });
+        }
+        let mut request = DeletionRequest { not_before: None, ..request.clone() };
+        if request.kind == DeletionKind::Evict && !is_busy {
+            if let BudgetRoom::NoRoom { budget, .. } = budgets::reserve(&self.client, pod).await? {
+                if let Some(budget) = budget {
+                    self.waiting.wait_for_budget(&pod.key(), &budget);
+                }
+                return Ok(DeletionStep {
+                    wake: Some(spread(BUDGET_RECHECK_DELAY, 0.25)),
+                    ..DeletionStep::default()
+                });
+            }
+            request.reserved_at = Some(now.0);
+        }
+        let mut changes = begin(&pod.carried(Some(&request)), now);
+        changes.annotations.extend(replace(&request).annotations);
+        Ok(DeletionStep::change(changes))
+    }
+
+    /// Cancels the deletion because of `why`.
+    pub(crate) fn cancel(&self, pod: &CachedPod, why: &str) -> DeletionStep {
+        self.waiting.forget(&pod.key());
+        let request = pod.deletion_request();
+        let who = request.as_ref().map_or(BY_LABEL, |request| request.requested_by.as_str());
+        let kind = request.as_ref().map_or(DeletionKind::Delete, |request| request.kind);
+        let note = format!(
+            "{} requested by {who} was cancelled: {why}; the pod goes back into service",
+            kind.noun()
+        );
+        DeletionStep {
+            changes: cancel(&pod.carried(request.as_ref())),
+            event: Some(EventDraft { reason: "DeletionCancelled", note }),
+            release_room: kind == DeletionKind::Evict,
+            outcome: Some((kind, request.is_some_and(|request| request.by_workload), "cancelled")),
+            ..DeletionStep::default()
+        }
+    }
+
+    /// Undoes the operation because of `why`, and keeps the request for later.
+    pub(crate) fn postpone(&self, pod: &CachedPod, request: &DeletionRequest, why: &str) -> DeletionStep {
+        let wait = delay_after(POSTPONEMENT, request.times_postponed.saturating_add(1));
+        let until = UnixNanos(now().0.saturating_add(i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)));
+        let note = format!(
+            "{} requested by {} is postponed until {}, and the pod goes back into service: {why}",
+            request.kind.noun(),
+            request.requested_by,
+            until.to_rfc3339()
+        );
+        DeletionStep {
+            changes: postpone(&pod.carried(Some(request)), request, until),
+            event: Some(EventDraft { reason: "DeletionPostponed", note }),
+            wake: Some(wait),
+            release_room: request.kind == DeletionKind::Evict,
+            outcome: Some((request.kind, request.by_workload, "postponed")),
+            ..DeletionStep::default()
+        }
+    }
+}
+
+/// Releases the room that was reserved before the pod became busy.
+fn release_reservation(request: &DeletionRequest) -> DeletionStep {
+    if request.reserved_at.is_none() {
+        return DeletionStep::default();
+    }
+    let request = DeletionRequest { reserved_at: None, ..request.clone() };
+    DeletionStep { release_room: true, ..DeletionStep::change(replace(&request)) }
+}
+
+/// Returns the request for a pod on which only the label is set.
+fn request_by_label(pod: &CachedPod) -> DeletionRequest {
+    let at = pod.view().labels.get(TO_DELETE).and_then(|value| value.parse().ok()).unwrap_or(now().0);
+    DeletionRequest::new(DeletionKind::Delete, BY_LABEL, UnixNanos(at))
+}

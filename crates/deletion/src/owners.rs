@@ -1,0 +1,9 @@
+//! The owners of pods: how many pods each one wants, how many it has, and what that means for a deletion request.
+
+mod pod_counts;
+mod replica_counts;
+mod rollouts;
+
+pub(super) use pod_counts::read as read_counts;
+pub(super) use replica_counts::ReplicaCounts;
+pub(super) use rollouts::Rollouts;

@@ -1,0 +1,106 @@
+//! Reads from the API server how many pods an owner wants, and which pods it has.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use podward_core::busy::{BusyClaim, HIGHEST_COST};
+use podward_core::deletion::request::DeletionRequest;
+use podward_core::deletion::{DeletionProgress, Workload, WorkloadPod, WorkloadPodRequest};
+use podward_core::keys::{
+    BUSY_UNTIL, DELETE_OPERATION, DELETION_REQUEST, POD_DELETION_COST, SERVICE_AVAILABLE, Stage, TO_DELETE,
+};
+use podward_core::{Operations, UnixNanos};
+use podward_kube_util::owners::{Owner, resource_of, selector, wants};
+use podward_kube_util::{ApiError, CachedPod, now, pod_call};
+
+/// The label with the revision of a pod of a StatefulSet.
+const REVISION: &str = "controller-revision-hash";
+
+/// How many pods an owner wants, and its active pods.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnerCounts {
+    pub(crate) workload: Workload,
+    pub(crate) members: Vec<WorkloadPod>,
+    /// True if a pod in service without a deletion request is not busy.
+    pub(crate) has_idle: bool,
+}
+
+/// Reads `owner` and its pods. Nothing comes from a cache.
+pub(crate) async fn read(
+    client: &Client,
+    pod: &CachedPod,
+    owner: &OwnerReference,
+) -> Result<OwnerCounts, ApiError> {
+    let ending = OwnerCounts { workload: Workload::Ending, members: Vec::new(), has_idle: false };
+    let Some(resource) = resource_of(owner) else { return Ok(ending) };
+    let namespace = pod.key().namespace;
+    let owners: Api<Owner> = Api::namespaced_with(client.clone(), &namespace, &resource);
+    let found = pod_call("read the owner of", &pod.key(), owners.get_opt(&owner.name)).await?;
+    let Some(found) = found else { return Ok(ending) };
+    let workload = wants(&found, owner, Timestamp::now());
+    if workload == Workload::Ending {
+        return Ok(ending);
+    }
+    // Finished pods do not count as replicas.
+    let params = ListParams { label_selector: selector(&found), ..ListParams::default() }
+        .fields("status.phase!=Succeeded,status.phase!=Failed");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let list =
+        pod_call("list the pods with the same owner as", &pod.key(), pods.list_metadata(&params)).await?;
+    let members: Vec<WorkloadPod> = list.items.iter().filter_map(|member| member_of(member, owner)).collect();
+    let now = now();
+    let is_member = |uid: &Option<String>| members.iter().any(|member| uid.as_ref() == Some(&member.uid));
+    let has_idle = list.items.iter().any(|pod| is_member(&pod.metadata.uid) && is_idle(pod, now));
+    Ok(OwnerCounts { workload, members, has_idle })
+}
+
+fn member_of(pod: &PartialObjectMeta<Pod>, owner: &OwnerReference) -> Option<WorkloadPod> {
+    let meta = &pod.metadata;
+    let is_of_owner = meta
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|reference| reference.controller == Some(true) && reference.uid == owner.uid);
+    if !is_of_owner || meta.deletion_timestamp.is_some() {
+        return None;
+    }
+    Some(WorkloadPod {
+        name: meta.name.clone()?,
+        uid: meta.uid.clone()?,
+        revision: pod.labels().get(REVISION).cloned(),
+        request: request_of(pod),
+    })
+}
+
+/// Returns true if the workload may choose `pod` before a busy pod.
+fn is_idle(pod: &PartialObjectMeta<Pod>, now: UnixNanos) -> bool {
+    let text = |key: &str| pod.annotations().get(key).map(String::as_str);
+    let is_in_service = pod.labels().contains_key(SERVICE_AVAILABLE);
+    let is_busy = BusyClaim::parse(text(BUSY_UNTIL), None).at(now).is_some();
+    is_in_service && !is_busy && request_of(pod).is_none() && text(POD_DELETION_COST) != Some(HIGHEST_COST)
+}
+
+/// Returns the deletion request of `pod`. `None` if there is none or it is postponed.
+pub(super) fn request_of(pod: &PartialObjectMeta<Pod>) -> Option<WorkloadPodRequest> {
+    let label = pod.labels().get(TO_DELETE)?;
+    let operations = Operations::parse(pod.labels());
+    let has = |stage| operations.get(DELETE_OPERATION).is_some_and(|operation| operation.has(stage));
+    let progress = match () {
+        () if has(Stage::Operate) => DeletionProgress::Granted,
+        () if has(Stage::PreChecked) => DeletionProgress::Passed,
+        () => DeletionProgress::Requested,
+    };
+    match pod.annotations().get(DELETION_REQUEST).and_then(|text| DeletionRequest::parse(text)) {
+        // A postponed deletion: the pod stays for now.
+        Some(request) if request.not_before.is_some() && progress == DeletionProgress::Requested => None,
+        Some(request) => {
+            Some(WorkloadPodRequest { at: request.requested_at, by_workload: request.by_workload, progress })
+        }
+        None => {
+            Some(WorkloadPodRequest { at: label.parse().unwrap_or_default(), by_workload: false, progress })
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Records deletion requests on pods. Every replica does this.
+
+mod patch;
+mod refusal;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::{Api, Client};
+use podward_core::UnixNanos;
+use podward_core::busy::{BusyClaim, IdleCost};
+use podward_core::deletion::is_by_workload;
+use podward_core::deletion::request::{
+    DeletionIntent, DeletionKind, DeletionRequest, intent, record, replace,
+};
+use podward_kube_util::{ApiError, CachedPod, PodKey, now, pod_call};
+use podward_runtime::retry::{CONFLICT, Retryable};
+
+use self::patch::write;
+pub use self::refusal::DeletionRefusal;
+use crate::budgets::{self, BudgetRoom};
+use crate::metrics::DeletionMetrics;
+use crate::owners::read_counts;
+
+/// After this time, the controller of a workload has observed a change of its pod. Its watch is delayed less than that,
+/// unless the API server has a problem.
+const OBSERVED_BY_CONTROLLERS: Duration = Duration::from_secs(10);
+
+/// Records deletion requests.
+#[derive(Clone)]
+pub struct DeletionRequestWriter {
+    client: Client,
+    metrics: DeletionMetrics,
+}
+
+impl DeletionRequestWriter {
+    /// Returns a writer of deletion requests.
+    #[must_use]
+    pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
+        DeletionRequestWriter { client, metrics }
+    }
+
+    /// Records a deletion request on `pod` and begins the operation in the same write. Of `wanted`, the kind, the user
+    /// and the grace period are used. Returns the stored pod. Idempotent: a request that is already stored is not
+    /// written again.
+    ///
+    /// # Errors
+    /// See [`DeletionRefusal`]. The pod is unchanged then.
+    pub async fn request(
+        &self,
+        pod: &PodKey,
+        uid: Option<&str>,
+        wanted: &DeletionRequest,
+    ) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        let is_conflict =
+            |refusal: &DeletionRefusal| matches!(refusal, DeletionRefusal::Api(error) if error.is_conflict());
+        let attempt = || self.try_request(pod, uid, wanted);
+        match attempt.retry(CONFLICT).when(is_conflict).await {
+            Err(DeletionRefusal::Api(ApiError::Gone { .. })) => Err(DeletionRefusal::NotFound(pod.clone())),
+            other => {
+                if let Err(refusal) = &other {
+                    self.metrics.count(wanted.kind, false, refusal.outcome());
+                }
+                other
+            }
+        }
+    }
+
+    async fn try_request(
+        &self,
+        key: &PodKey,
+        uid: Option<&str>,
+        wanted: &DeletionRequest,
+    ) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        let pod = self.read(key, uid).await?;
+        if pod.view().terminating {
+            return Ok(pod);
+        }
+        let request = complete(&pod, wanted, now());
+        let present = pod.deletion_request();
+        let carried = pod.carried(present.as_ref());
+        match (intent(&carried), &present) {
+            (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
+                match present.joined_by(&request) {
+                    Some(joined) => Ok(write(&self.client, &pod, &replace(&joined)).await?),
+                    None => Ok(pod),
+                }
+            }
+            (DeletionIntent::Cancelled(by), _) => Err(DeletionRefusal::NoRoom(format!(
+                "the previous deletion request of pod {key} is still being cancelled ({}); try again",
+                by.words()
+            ))),
+            _ => self.record(&pod, request).await,
+        }
+    }
+
+    async fn record(
+        &self,
+        pod: &CachedPod,
+        mut request: DeletionRequest,
+    ) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        let view = pod.view();
+        let busy = BusyClaim::of(&view).at(now());
+        if request.by_workload
+            && let Some(owner) = pod.controller()
+        {
+            let counts = read_counts(&self.client, pod, owner).await?;
+            let overlooked = busy.filter(|_| counts.has_idle && self.became_busy_just_now(pod));
+            let overlooked = overlooked.map(|work| {
+                format!(
+                    "it became busy a moment ago ({}), and other pods of its workload are idle",
+                    work.words()
+                )
+            });
+            let may_go = counts.workload.may_go(&counts.members, pod.uid(), request.requested_at);
+            may_go.and(overlooked.map_or(Ok(()), Err)).map_err(|why| {
+                DeletionRefusal::NoRoom(format!(
+                    "pod {} is not deleted: {why}; no deletion request was recorded, and the pod continues to serve",
+                    pod.key()
+                ))
+            })?;
+        }
+        // A busy pod reserves no room until it is no longer busy: other pods can use the room.
+        let reserves_room = request.kind == DeletionKind::Evict && busy.is_none();
+        if reserves_room {
+            if let BudgetRoom::NoRoom { text, .. } = budgets::reserve(&self.client, pod).await? {
+                return Err(DeletionRefusal::NoRoom(text));
+            }
+            request.reserved_at = Some(now().0);
+        }
+        let changes = record(&pod.carried(None), request.clone(), pod.is_chosen_by_cost());
+        match write(&self.client, pod, &changes).await {
+            Ok(written) => {
+                self.metrics.count(request.kind, request.by_workload, "recorded");
+                Ok(written)
+            }
+            // The next attempt finds the room already reserved.
+            Err(conflict @ ApiError::Conflict { .. }) => Err(conflict.into()),
+            Err(error) => {
+                if reserves_room {
+                    budgets::release(&self.client, pod).await;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Returns true if the deletion cost that protects the busy `pod` is so new that the workload's controller may not
+    /// have observed it when it chose the pod. Only new costs are considered: where the controller ignores costs, the
+    /// workload would otherwise be refused for as long as the pod is busy, without an operation whose maximum busy time
+    /// could pass.
+    fn became_busy_just_now(&self, pod: &CachedPod) -> bool {
+        let idle = pod.cost(None).idle.and_then(IdleCost::parse);
+        // The absolute difference: a time far in the future is not "just now" either.
+        let age = |idle: IdleCost| Duration::from_nanos(now().0.saturating_sub(idle.since).unsigned_abs());
+        idle.is_some_and(|idle| age(idle) < OBSERVED_BY_CONTROLLERS)
+    }
+
+    /// Reads the stored pod from the API server, because a cache may be out of date.
+    async fn read(&self, key: &PodKey, uid: Option<&str>) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        let api: Api<CachedPod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let found = pod_call("look up", key, api.get_opt(&key.name)).await?;
+        let pod = found.ok_or_else(|| DeletionRefusal::NotFound(key.clone()))?;
+        if let Some(expected) = uid.filter(|uid| !uid.is_empty() && *uid != pod.uid()) {
+            return Err(DeletionRefusal::WrongUid {
+                pod: key.clone(),
+                expected: expected.to_owned(),
+                actual: pod.uid().to_owned(),
+            });
+        }
+        if !pod.view().is_controlled() {
+            return Err(DeletionRefusal::NotOptedIn(key.clone()));
+        }
+        Ok(Arc::new(pod))
+    }
+}
+
+/// Returns the request to store for `wanted`: with the current time, and with whether the workload's controller made
+/// it.
+fn complete(pod: &CachedPod, wanted: &DeletionRequest, now: UnixNanos) -> DeletionRequest {
+    let owner_kind = pod.controller().map(|owner| owner.kind.as_str());
+    DeletionRequest {
+        grace_period_seconds: wanted.grace_period_seconds,
+        by_workload: is_by_workload(&wanted.requested_by, owner_kind),
+        ..DeletionRequest::new(wanted.kind, &wanted.requested_by, now)
+    }
+}

@@ -1,0 +1,369 @@
+//! Deletions against a real API server with the real disruption and ReplicaSet controllers. A simulated kubelet makes
+//! pods Ready and terminates them.
+
+// Helpers of tests are not in test functions.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod cluster;
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use podward_core::deletion::hold::BUDGET_REFUSAL;
+use podward_core::deletion::request::DeletionKind;
+use podward_core::keys::{
+    BUSY_UNTIL, DELETION_REQUEST, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE,
+};
+use podward_testbed::{Shape, TestCluster};
+use serde_json::json;
+
+use self::cluster::{Fixture, deletion_request, eventually};
+use super::{DeletionMetrics, DeletionRefusal, DeletionRequestWriter};
+
+const REPLICA_SET_CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
+const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/test";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletions_with_a_real_api_server() {
+    let cluster =
+        TestCluster::builder(Shape::Simulated).name("deletion").simulated_nodes(2).start().await.unwrap();
+    let client = cluster.client();
+    cluster::deny_deletes_of_replica_set_controller(&client).await;
+    tokio::join!(
+        requests_are_idempotent(Fixture::new(&client, "requests").await),
+        the_label_begins_a_deletion_and_its_removal_cancels_it(Fixture::new(&client, "labels").await),
+        concurrent_evictions_do_not_exceed_the_budget(Fixture::new(&client, "budgets").await),
+        cancellation_releases_reserved_room(Fixture::new(&client, "cancels").await),
+        a_budget_with_min_available_zero_allows_every_eviction(Fixture::new(&client, "wants-nobody").await),
+        a_scale_in_deletes_only_pods_in_excess(Fixture::new(&client, "scale-in").await),
+        scaling_up_again_cancels_the_newest_request(Fixture::new(&client, "scale-up").await),
+        a_rollout_keeps_enough_pods_in_service(Fixture::new(&client, "rollout").await),
+        busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),
+        a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await),
+    );
+    cluster.down().await.unwrap();
+}
+
+async fn requests_are_idempotent(fixture: Fixture) {
+    fixture.pods(1).await;
+    let phase = async || fixture.get("web-0").await.status.unwrap_or_default().phase;
+    eventually("the pod runs", phase, |phase| phase.as_deref() == Some("Running")).await;
+    let pod = fixture.key("web-0");
+    let evict = deletion_request(DeletionKind::Evict, "jane");
+    let recorded = fixture.writer.request(&pod, None, &evict).await.unwrap();
+    assert!(recorded.view().labels.contains_key(&Stage::Operating.key("pod-delete")));
+    assert_eq!(recorded.deletion_request().unwrap().requested_by, "jane");
+
+    let again = fixture.writer.request(&pod, Some(recorded.uid()), &evict).await.unwrap();
+    assert_eq!(again.resource_version(), recorded.resource_version(), "nothing was written");
+    let raised =
+        fixture.writer.request(&pod, None, &deletion_request(DeletionKind::Delete, "joe")).await.unwrap();
+    assert_eq!(raised.deletion_request().unwrap().kind, DeletionKind::Delete);
+    let lower = fixture.writer.request(&pod, None, &evict).await.unwrap();
+    assert_eq!(lower.resource_version(), raised.resource_version());
+
+    let wrong = fixture.writer.request(&pod, Some("other"), &evict).await;
+    assert!(matches!(wrong, Err(DeletionRefusal::WrongUid { .. })), "{wrong:?}");
+    let missing = fixture.writer.request(&fixture.key("nobody"), None, &evict).await;
+    assert!(matches!(missing, Err(DeletionRefusal::NotFound(_))), "{missing:?}");
+    fixture.label("web-0", json!({"kusionstack.io/control": null})).await;
+    let out = fixture.writer.request(&pod, None, &evict).await;
+    assert!(matches!(out, Err(DeletionRefusal::NotOptedIn(_))), "{out:?}");
+}
+
+async fn the_label_begins_a_deletion_and_its_removal_cancels_it(fixture: Fixture) {
+    fixture.pods(2).await;
+    fixture.until_in_service().await;
+    fixture.hold("web-0", CONSUMER).await;
+    fixture.label("web-0", json!({TO_DELETE: "1"})).await;
+    fixture.until("the pod leaves service", |pods| !pods.is_ready("web-0")).await;
+    assert!(fixture.get("web-0").await.annotations().contains_key(DELETION_REQUEST));
+    fixture.label("web-0", json!({TO_DELETE: null})).await;
+    fixture.until("the pod is back in service", |pods| pods.is_ready("web-0")).await;
+    let pod = fixture.get("web-0").await;
+    assert!(pod.annotations().is_empty(), "{:?}", pod.annotations());
+    assert!(
+        !pod.labels().keys().any(|key| key.contains("pod-delete") || key.contains("preparing")),
+        "{:?}",
+        pod.labels()
+    );
+
+    fixture.label("web-1", json!({TO_DELETE: "1"})).await;
+    fixture.until("the pod is gone", |pods| pods.is_gone("web-1")).await;
+    assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
+}
+
+async fn concurrent_evictions_do_not_exceed_the_budget(fixture: Fixture) {
+    fixture.pods(3).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 2}), 1).await;
+    for number in 0..3 {
+        fixture.stops_after(&format!("web-{number}"), 3).await;
+    }
+    // Two replicas of the controller receive requests for all three pods, several times, at the same time.
+    let other = DeletionRequestWriter::new(fixture.client.clone(), DeletionMetrics::new());
+    let asked = (0..9).map(|number| {
+        let writer = if number % 2 == 0 { &fixture.writer } else { &other };
+        let pod = fixture.key(&format!("web-{}", number % 3));
+        let request = podward_core::deletion::request::DeletionRequest {
+            grace_period_seconds: Some(7),
+            ..deletion_request(DeletionKind::Evict, "drain")
+        };
+        async move { (pod.name.clone(), writer.request(&pod, None, &request).await) }
+    });
+    let mut taken = BTreeSet::new();
+    for (name, answer) in join_all(asked).await {
+        match answer {
+            Ok(_) => drop(taken.insert(name)),
+            Err(DeletionRefusal::NoRoom(text)) => assert!(text.starts_with(BUDGET_REFUSAL), "{text}"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let taken: Vec<String> = taken.into_iter().collect();
+    assert_eq!(taken.len(), 1, "{taken:?}");
+    let budget = fixture.read_budget().await;
+    assert_eq!(budget.disruptions_allowed, 0);
+    assert_eq!(budget.disrupted_pods.unwrap().into_keys().collect::<Vec<_>>(), taken);
+
+    // A direct eviction finds no room either.
+    let left = ["web-0", "web-1", "web-2"].into_iter().find(|name| *name != taken[0]).unwrap();
+    let stock = fixture.api().evict(left, &kube::api::EvictParams::default()).await;
+    assert!(matches!(&stock, Err(kube::Error::Api(status)) if status.code == 429), "{stock:?}");
+
+    fixture
+        .until("the pod is evicted", |pods| {
+            assert!(pods.ready() + 1 >= 3, "a pod without permission left service");
+            pods.is_terminating(&taken[0])
+        })
+        .await;
+    let evicted = fixture.get(&taken[0]).await;
+    assert_eq!(evicted.metadata.deletion_grace_period_seconds, Some(7), "the options reach the API server");
+    assert_eq!(fixture.events(), ["PodEvicted"]);
+}
+
+async fn cancellation_releases_reserved_room(fixture: Fixture) {
+    fixture.pods(2).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 1}), 1).await;
+    fixture.hold("web-0", CONSUMER).await;
+    fixture
+        .writer
+        .request(&fixture.key("web-0"), None, &deletion_request(DeletionKind::Evict, "drain"))
+        .await
+        .unwrap();
+    let refused = fixture
+        .writer
+        .request(&fixture.key("web-1"), None, &deletion_request(DeletionKind::Evict, "drain"))
+        .await;
+    assert!(matches!(refused, Err(DeletionRefusal::NoRoom(_))), "{refused:?}");
+    fixture.until("the pod leaves service", |pods| !pods.is_ready("web-0")).await;
+    fixture.label("web-0", json!({TO_DELETE: null})).await;
+    fixture.until("the pod is back in service", |pods| pods.is_ready("web-0")).await;
+    let allows = async || fixture.read_budget().await;
+    let status = eventually("the room is released", allows, |status| status.disruptions_allowed == 1).await;
+    assert!(status.disrupted_pods.unwrap_or_default().is_empty());
+    fixture
+        .writer
+        .request(&fixture.key("web-1"), None, &deletion_request(DeletionKind::Evict, "drain"))
+        .await
+        .unwrap();
+}
+
+/// The API server refuses to evict a pod that is not Ready under a budget that wants no healthy pods when it is the
+/// last one.
+async fn a_budget_with_min_available_zero_allows_every_eviction(fixture: Fixture) {
+    fixture.pods(1).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 0}), 1).await;
+    fixture
+        .writer
+        .request(&fixture.key("web-0"), None, &deletion_request(DeletionKind::Evict, "drain"))
+        .await
+        .unwrap();
+    fixture.until("the pod is gone", |pods| pods.is_gone("web-0")).await;
+    assert_eq!(fixture.events(), ["PodEvicted"]);
+}
+
+async fn a_scale_in_deletes_only_pods_in_excess(fixture: Fixture) {
+    let pods = fixture.replica_set(5).await;
+    fixture.until_in_service().await;
+    fixture.scale(3).await;
+    // A refused ReplicaSet controller tries other pods, repeatedly. Here it requests all pods at the same time.
+    for _ in 0..3 {
+        let asked = pods.iter().map(|name| {
+            let key = fixture.key(name);
+            let writer = &fixture.writer;
+            async move {
+                writer
+                    .request(&key, None, &deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER))
+                    .await
+            }
+        });
+        for answer in join_all(asked).await {
+            match answer {
+                Ok(pod) => assert!(
+                    pod.view().terminating
+                        || pod.deletion_request().is_some_and(|request| request.by_workload)
+                ),
+                Err(DeletionRefusal::NoRoom(text)) => assert!(text.contains("wants 3"), "{text}"),
+                Err(DeletionRefusal::NotFound(_)) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+        fixture.reconcile_all().await;
+    }
+    fixture.until("two pods are gone", |pods| pods.count() == 3 && pods.ready() == 3).await;
+    for _ in 0..20 {
+        fixture.reconcile_all().await;
+    }
+    let left = fixture.api().list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count(), 3);
+    for pod in left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        assert!(
+            !pod.annotations().contains_key(DELETION_REQUEST)
+                && !pod.annotations().contains_key(POD_DELETION_COST)
+        );
+    }
+    let (key, again) =
+        (fixture.key(&left[0].name_any()), deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER));
+    let refused = fixture.writer.request(&key, None, &again);
+    assert!(matches!(refused.await, Err(DeletionRefusal::NoRoom(_) | DeletionRefusal::NotFound(_))));
+}
+
+async fn scaling_up_again_cancels_the_newest_request(fixture: Fixture) {
+    let pods = fixture.replica_set(4).await;
+    fixture.until_in_service().await;
+    for name in &pods {
+        fixture.hold(name, CONSUMER).await;
+    }
+    fixture.scale(2).await;
+    for name in &pods[..2] {
+        let recorded = fixture
+            .writer
+            .request(
+                &fixture.key(name),
+                None,
+                &deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER),
+            )
+            .await;
+        assert_eq!(recorded.unwrap().carried(None).deletion_cost, Some("-2147483648"));
+    }
+    fixture.until("both leave service", |seen| pods[..2].iter().all(|name| !seen.is_ready(name))).await;
+    // Discards all reports of the watches until now.
+    while fixture.wakeups.lock().await.next().now_or_never().flatten().is_some() {}
+    fixture.scale(3).await;
+    let called = fixture.wakeups.lock().await.next().await.unwrap();
+    assert!(pods[..2].contains(&called.name), "{called}");
+    fixture.until("the newest is back in service", |seen| seen.is_ready(&pods[1])).await;
+    assert!(!fixture.get(&pods[1]).await.annotations().contains_key(POD_DELETION_COST));
+    fixture.release(&pods[0], CONSUMER).await;
+    fixture.until("the other pod is deleted", |seen| seen.is_terminating(&pods[0])).await;
+    assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
+}
+
+/// The Deployment controller counts pods whose delete is held as pods that stay, and may scale old ReplicaSets in too
+/// far. This is a race, so the test scales the old ReplicaSet in itself, while the new pods find no node.
+async fn a_rollout_keeps_enough_pods_in_service(fixture: Fixture) {
+    fixture.deployment(3).await;
+    fixture.until_in_service().await;
+    let old = fixture.sets().await.remove(0);
+    fixture.patch_deployment(json!({"template": {"spec": {"nodeSelector": {"rollout": "here"}}}})).await;
+    fixture.until("there is a pod of the surge", |pods| pods.count() == 4).await;
+    let old_pods = fixture.reconcile_all().await.names(&old);
+    assert_eq!(old_pods.len(), 3);
+    fixture.scale_set(&old, 0).await;
+    for name in &old_pods {
+        let (key, request) =
+            (fixture.key(name), deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER));
+        fixture.writer.request(&key, None, &request).await.unwrap();
+    }
+    for _ in 0..20 {
+        assert_eq!(fixture.reconcile_all().await.ready(), 3, "a pod left service that must stay");
+    }
+    fixture.label_nodes(json!({"rollout": "here"})).await;
+    fixture
+        .until("the new pods replace the old pods", |pods| {
+            assert!(pods.ready() >= 3, "a pod left service that must stay");
+            pods.names(&old).is_empty()
+        })
+        .await;
+}
+
+/// The budget allows one of three pods to go. A request for a busy pod reserves no room, and releases room that was
+/// reserved before the pod became busy.
+async fn busy_pods_reserve_no_room(fixture: Fixture) {
+    fixture.pods(3).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 2}), 1).await;
+    let evict = deletion_request(DeletionKind::Evict, "drain");
+    fixture.busy("web-0", true).await;
+    let recorded = fixture.writer.request(&fixture.key("web-0"), None, &evict).await.unwrap();
+    assert_eq!(recorded.deletion_request().unwrap().reserved_at, None);
+    for _ in 0..5 {
+        assert_eq!(fixture.reconcile_all().await.ready(), 3, "a busy pod left service");
+        assert_eq!(fixture.read_budget().await.disruptions_allowed, 1);
+    }
+    let held = fixture.get("web-0").await;
+    assert!(held.labels().contains_key(&Stage::PreCheck.key("pod-delete")), "{:?}", held.labels());
+
+    let taken = fixture.writer.request(&fixture.key("web-1"), None, &evict).await.unwrap();
+    assert!(taken.deletion_request().unwrap().reserved_at.is_some());
+    assert_eq!(fixture.read_budget().await.disruptions_allowed, 0);
+    fixture.busy("web-1", true).await;
+    fixture.reconcile_all().await;
+    let allows = async || fixture.read_budget().await;
+    let status = eventually("the room is released", allows, |status| status.disruptions_allowed == 1).await;
+    assert!(status.disrupted_pods.unwrap_or_default().is_empty());
+
+    fixture.busy("web-1", false).await;
+    fixture.until("the pod that is no longer busy is evicted", |pods| pods.is_terminating("web-1")).await;
+    fixture.busy("web-0", false).await;
+    for _ in 0..5 {
+        assert!(fixture.reconcile_all().await.is_ready("web-0"), "the pod left service without room");
+    }
+    assert_eq!(fixture.events(), ["PodEvicted"]);
+}
+
+/// A ReplicaSet controller that has not observed yet that its pod is busy chooses again, while other pods are idle.
+async fn a_controller_chooses_again_when_its_pod_became_busy(fixture: Fixture) {
+    let pods = fixture.replica_set(3).await;
+    fixture.until("all are available", |seen| seen.available() == 3).await;
+    for name in &pods[..2] {
+        fixture.busy(name, true).await;
+    }
+    fixture.scale(2).await;
+    let delete = deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER);
+    let refused = fixture.writer.request(&fixture.key(&pods[0]), None, &delete).await;
+    assert!(
+        matches!(&refused, Err(DeletionRefusal::NoRoom(text)) if text.contains("busy until")),
+        "{refused:?}"
+    );
+    assert!(!fixture.get(&pods[0]).await.annotations().contains_key(DELETION_REQUEST));
+    // A request of a user is not refused.
+    let person = fixture
+        .writer
+        .request(&fixture.key(&pods[1]), None, &deletion_request(DeletionKind::Delete, "jane"))
+        .await;
+    assert!(person.is_ok(), "{person:?}");
+    fixture.label(&pods[1], json!({TO_DELETE: null})).await;
+    let marks = async || fixture.reconcile_all().await.requests();
+    eventually("the request is cancelled", marks, |requests| *requests == 0).await;
+
+    fixture.writer.request(&fixture.key(&pods[2]), None, &delete).await.unwrap();
+    fixture.until("the idle pod is deleted", |seen| seen.is_terminating(&pods[2])).await;
+    let seen = fixture.reconcile_all().await;
+    assert!(pods[..2].iter().all(|name| seen.is_ready(name)));
+    // If no pod is idle, a busy pod is chosen and waits.
+    fixture.scale(1).await;
+    fixture.writer.request(&fixture.key(&pods[0]), None, &delete).await.unwrap();
+    for _ in 0..5 {
+        assert!(fixture.reconcile_all().await.is_ready(&pods[0]), "a busy pod left service");
+    }
+    fixture.busy(&pods[0], false).await;
+    fixture.until("the pod is deleted when it is no longer busy", |seen| seen.is_terminating(&pods[0])).await;
+}

@@ -1,0 +1,206 @@
+//! Watches of single owners and budgets. Each watch exists only while a pod waits for the object.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::{Stream, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use podward_core::deletion::Workload;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use podward_kube_util::owners::{Owner, resource_of, wants};
+use podward_kube_util::{CachedPod, PodKey};
+
+/// The maximum number of watches. Each is an open request. Objects beyond this number are not watched: pods that wait
+/// for them are reconciled at their next wake-up, and decisions still read the object.
+const MAX_WATCHES: usize = 200;
+/// The maximum number of queued pods. The queue of the controller, which holds each pod once, drains this queue.
+const MAX_QUEUED: usize = 10_000;
+
+/// An object that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum WatchedObject {
+    Owner { uid: String },
+    Budget { namespace: String, name: String },
+}
+
+struct ObjectWatch {
+    /// Changes with every change of the object.
+    version: u64,
+    waiting: HashSet<PodKey>,
+    task: AbortHandle,
+}
+
+impl Drop for ObjectWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+type Watches = Arc<Mutex<HashMap<WatchedObject, ObjectWatch>>>;
+
+/// The pods that wait for owners, budgets or other pods, and the watches for them.
+pub(crate) struct WaitingPods {
+    client: Client,
+    watches: Watches,
+    /// The pods that wait until other pods are in service, see [`WaitingPods::wait_for_others`].
+    for_others: Mutex<HashSet<PodKey>>,
+    wakeups: mpsc::Sender<ObjectRef<CachedPod>>,
+}
+
+/// Returns a number that was never returned before, so that a new watch differs from an ended watch of the same object.
+fn next_version() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
+impl WaitingPods {
+    /// Returns an empty set of watches, and a stream of the pods to reconcile because the object for which they wait
+    /// has changed.
+    pub(crate) fn new(client: Client) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
+        let (wakeups, mut pods) = mpsc::channel(MAX_QUEUED);
+        let stream = futures::stream::poll_fn(move |context| pods.poll_recv(context));
+        (WaitingPods { client, watches: Watches::default(), for_others: Mutex::default(), wakeups }, stream)
+    }
+
+    /// Returns a number that is the same as long as the owner `uid` is watched and wants the same number of pods.
+    /// Returns `None` if the owner is not watched.
+    pub(crate) fn version(&self, uid: &str) -> Option<u64> {
+        let key = WatchedObject::Owner { uid: uid.to_owned() };
+        self.watches.lock().get(&key).map(|watch| watch.version)
+    }
+
+    /// Reports `pod` again when the wanted number of pods of `owner` differs from `wanted`. Returns the first version
+    /// if the owner was not watched before.
+    pub(crate) fn wait_for_owner(
+        &self,
+        pod: &PodKey,
+        owner: &OwnerReference,
+        wanted: &Workload,
+    ) -> Option<u64> {
+        let resource = resource_of(owner)?;
+        let key = WatchedObject::Owner { uid: owner.uid.clone() };
+        let (owner, mut last) = (owner.clone(), wanted.clone());
+        let api: Api<Owner> = Api::namespaced_with(self.client.clone(), &pod.namespace, &resource);
+        self.add(key, pod, || {
+            let config = watcher::Config::default().fields(&format!("metadata.name={}", owner.name));
+            watcher(api, config).default_backoff().filter_map(move |event| {
+                let wants = match event {
+                    Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
+                        Some(wants(&found, &owner, Timestamp::now()))
+                    }
+                    Ok(watcher::Event::Delete(_)) => Some(Workload::Ending),
+                    _ => None,
+                };
+                let changed = wants.filter(|wants| *wants != last).map(|wants| last = wants);
+                std::future::ready(changed)
+            })
+        })
+    }
+
+    /// Reports `pod` too when the owner `uid`, which is watched, changes. Reports it at once if the owner has changed
+    /// since `version`.
+    pub(crate) fn join_owner_wait(&self, pod: &PodKey, uid: &str, version: Option<u64>) {
+        let key = WatchedObject::Owner { uid: uid.to_owned() };
+        if let Some(watch) = self.watches.lock().get_mut(&key) {
+            watch.waiting.insert(pod.clone());
+            if version != Some(watch.version) {
+                self.wake(pod);
+            }
+        }
+    }
+
+    /// Reports `pod` again when another pod of its namespace comes into service.
+    pub(crate) fn wait_for_others(&self, pod: &PodKey) {
+        self.for_others.lock().insert(pod.clone());
+    }
+
+    /// `pod` no longer waits for other pods.
+    pub(crate) fn stop_waiting_for_others(&self, pod: &PodKey) {
+        self.for_others.lock().remove(pod);
+    }
+
+    /// Reports all pods of `namespace` that wait for other pods, because a pod has come into service.
+    pub(crate) fn wake_for_others(&self, namespace: &str) {
+        for pod in self.for_others.lock().iter().filter(|pod| pod.namespace == namespace) {
+            self.wake(pod);
+        }
+    }
+
+    fn wake(&self, pod: &PodKey) {
+        // If the queue is full the report is dropped: each pod that waits is also reconciled after a time limit.
+        let _ = self.wakeups.try_send(ObjectRef::new(&pod.name).within(&pod.namespace));
+    }
+
+    /// Reports `pod` again when the budget `name` has changed.
+    pub(crate) fn wait_for_budget(&self, pod: &PodKey, name: &str) {
+        let key = WatchedObject::Budget { namespace: pod.namespace.clone(), name: name.to_owned() };
+        let api: Api<PartialObjectMeta<PodDisruptionBudget>> =
+            Api::namespaced(self.client.clone(), &pod.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let _ = self.add(key, pod, || {
+            watcher(api, config).default_backoff().filter_map(|event| {
+                let changed = matches!(event, Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)));
+                std::future::ready(changed.then_some(()))
+            })
+        });
+    }
+
+    /// Ends all waits of `pod`, and the watches that no other pod needs.
+    pub(crate) fn forget(&self, pod: &PodKey) {
+        self.stop_waiting_for_others(pod);
+        self.watches.lock().retain(|_, watch| {
+            watch.waiting.remove(pod);
+            !watch.waiting.is_empty()
+        });
+    }
+
+    fn add<S>(&self, key: WatchedObject, pod: &PodKey, changes: impl FnOnce() -> S) -> Option<u64>
+    where
+        S: Stream<Item = ()> + Send + 'static,
+    {
+        let mut watches = self.watches.lock();
+        if let Some(watch) = watches.get_mut(&key) {
+            watch.waiting.insert(pod.clone());
+            return None;
+        }
+        if watches.len() >= MAX_WATCHES {
+            tracing::debug!(%pod, "too many owners and budgets are watched; this one is only read for decisions");
+            return None;
+        }
+        let report = wake_pods(changes(), key.clone(), self.watches.clone(), self.wakeups.clone());
+        let task = tokio::spawn(report).abort_handle();
+        let version = next_version();
+        watches.insert(key, ObjectWatch { version, waiting: HashSet::from([pod.clone()]), task });
+        Some(version)
+    }
+}
+
+async fn wake_pods(
+    changes: impl Stream<Item = ()>,
+    key: WatchedObject,
+    watches: Watches,
+    wakeups: mpsc::Sender<ObjectRef<CachedPod>>,
+) {
+    let mut changes = std::pin::pin!(changes);
+    while let Some(()) = changes.next().await {
+        let waiting: Vec<PodKey> = watches.lock().get_mut(&key).map_or_else(Vec::new, |watch| {
+            watch.version = next_version();
+            watch.waiting.iter().cloned().collect()
+        });
+        for pod in waiting {
+            if wakeups.send(ObjectRef::new(&pod.name).within(&pod.namespace)).await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The calls to hook servers and to attached hook systems.
+
+pub(crate) mod attachment;
+pub(crate) mod credentials;
+pub(crate) mod driver;
+pub(crate) mod endpoint;
+pub(crate) mod probe;

@@ -1,0 +1,251 @@
+//! Hook systems that connect to Podward. Each opens a stream, receives calls on it and sends answers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use podward_proto::v1;
+use podward_proto::v1::attach_response::Message;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::metrics::HookMetrics;
+use crate::questions::failure::CallFailure;
+use crate::questions::table::QuestionTable;
+
+/// The maximum number of streams of one hook.
+const MAX_STREAMS: usize = 64;
+/// The number of unread answers per stream.
+const ANSWER_BUFFER: usize = 64;
+/// A call fails after so many streams have ended before they answered it.
+const MAX_STREAM_CHANGES: usize = 8;
+
+/// One stream of a hook system.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The messages to the hook system, `attached` first. Ends when the hook is no longer attached to this process.
+    pub calls: mpsc::Receiver<v1::AttachResponse>,
+    /// The answers of the hook system. Dropping it, or `calls`, ends the stream; its open calls move to another stream.
+    pub answers: mpsc::Sender<v1::AttachAnswer>,
+}
+
+/// The reason why a hook system can't attach.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AttachError {
+    /// The hook does not exist.
+    #[error("hook {0:?} is not registered; register it first, with `attachment` as its connection")]
+    NotRegistered(String),
+    /// The hook has an endpoint.
+    #[error("hook {0:?} is registered with an endpoint; register it with `attachment` as its connection")]
+    NotAnAttachment(String),
+    /// The spec of the hook is invalid.
+    #[error("hook {name:?} is not valid: {problem}")]
+    Invalid {
+        /// Its name.
+        name: String,
+        /// The reason.
+        problem: String,
+    },
+    /// The hook has too many streams.
+    #[error("hook {0:?} is attached {MAX_STREAMS} times already; end other streams first")]
+    TooMany(String),
+    /// The hooks are not known yet, or this replica is no longer the leader.
+    #[error("this replica does not know the hooks; attach again")]
+    NotLeading,
+}
+
+/// All streams of one hook.
+#[derive(Debug)]
+pub(crate) struct AttachedStreams {
+    hook: String,
+    /// The maximum number of calls on a stream. The stream has room for as many cancellations.
+    limit: usize,
+    streams: Mutex<Vec<Arc<AttachedStream>>>,
+    last_call: AtomicU64,
+    table: Arc<Mutex<QuestionTable>>,
+    metrics: HookMetrics,
+    /// Cancelled when the hook is no longer attached to this process.
+    closed: CancellationToken,
+    tasks: TaskTracker,
+}
+
+#[derive(Debug)]
+struct AttachedStream {
+    calls: mpsc::Sender<v1::AttachResponse>,
+    /// Calls without an answer; `None` once the stream has ended.
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<v1::HandleResponse>>>>,
+}
+
+impl AttachedStreams {
+    pub(crate) fn new(
+        hook: &str,
+        limit: usize,
+        table: Arc<Mutex<QuestionTable>>,
+        metrics: HookMetrics,
+        closed: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
+        AttachedStreams {
+            hook: hook.to_owned(),
+            limit,
+            streams: Mutex::default(),
+            last_call: AtomicU64::default(),
+            table,
+            metrics,
+            closed,
+            tasks,
+        }
+    }
+
+    /// Ends all streams.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+        self.streams.lock().clear();
+    }
+
+    /// Fails if no hook system is attached.
+    pub(crate) fn probe(&self) -> Result<(), CallFailure> {
+        if self.streams.lock().is_empty() { Err(self.not_attached()) } else { Ok(()) }
+    }
+
+    fn not_attached(&self) -> CallFailure {
+        CallFailure::connection(format!(
+            "no hook system is attached; it has to call HookRegistry.Attach with the name {:?}",
+            self.hook
+        ))
+    }
+
+    /// Opens a stream.
+    pub(crate) fn attach(self: &Arc<Self>) -> Result<Attachment, AttachError> {
+        let (calls, calls_out) = mpsc::channel(2 * self.limit + 1);
+        let (answers_in, answers) = mpsc::channel(ANSWER_BUFFER);
+        let stream = Arc::new(AttachedStream { calls, waiting: Mutex::new(Some(HashMap::new())) });
+        stream.send(Message::Attached(v1::Attached {}));
+        {
+            let mut streams = self.streams.lock();
+            if self.closed.is_cancelled() {
+                return Err(AttachError::NotLeading);
+            }
+            if streams.len() >= MAX_STREAMS {
+                return Err(AttachError::TooMany(self.hook.clone()));
+            }
+            streams.push(stream.clone());
+        }
+        self.table.lock().connection(&self.hook, Ok(()), Instant::now());
+        self.tasks.spawn(self.clone().read(stream, answers));
+        Ok(Attachment { calls: calls_out, answers: answers_in })
+    }
+
+    /// Receives answers until the stream ends.
+    async fn read(
+        self: Arc<Self>,
+        stream: Arc<AttachedStream>,
+        mut answers: mpsc::Receiver<v1::AttachAnswer>,
+    ) {
+        loop {
+            let answer = tokio::select! {
+                () = self.closed.cancelled() => break,
+                () = stream.calls.closed() => break,
+                answer = answers.recv() => answer,
+            };
+            let Some(v1::AttachAnswer { call_id, response }) = answer else { break };
+            match stream.take(call_id) {
+                // An answer without a response has no outcome. The caller reports that.
+                Some(waits) => drop(waits.send(response.unwrap_or_default())),
+                None => self.metrics.ignored(&self.hook),
+            }
+        }
+        let is_last = {
+            let mut streams = self.streams.lock();
+            streams.retain(|other| !Arc::ptr_eq(other, &stream));
+            streams.is_empty()
+        };
+        // The callers move to another stream.
+        stream.waiting.lock().take();
+        if is_last && !self.closed.is_cancelled() {
+            self.table.lock().connection(&self.hook, Err(self.not_attached()), Instant::now());
+        }
+    }
+
+    /// Calls one of the streams, and another one if it ends. Dropping the future cancels the call at the hook system.
+    pub(crate) async fn handle(
+        &self,
+        request: v1::HandleRequest,
+        timeout: Duration,
+    ) -> Result<v1::HandleResponse, CallFailure> {
+        let asked = async {
+            for _ in 0..MAX_STREAM_CHANGES {
+                let mut call = self.send(&request)?;
+                if let Ok(response) = (&mut call.answer).await {
+                    return Ok(response);
+                }
+            }
+            Err(CallFailure::answer("the hook system's streams ended, one after the other, before an answer"))
+        };
+        tokio::time::timeout(timeout, asked).await.unwrap_or_else(|_| {
+            Err(CallFailure::answer(format!(
+                "the attached hook system gave no answer within {timeout:?} (spec.callTimeoutMilliseconds)"
+            )))
+        })
+    }
+
+    /// Sends the call to the stream with the fewest open calls.
+    fn send(&self, request: &v1::HandleRequest) -> Result<StreamCall, CallFailure> {
+        let mut streams: Vec<(usize, Arc<AttachedStream>)> = {
+            let streams = self.streams.lock();
+            streams.iter().map(|stream| (stream.open(), stream.clone())).collect()
+        };
+        if streams.is_empty() {
+            return Err(self.not_attached());
+        }
+        streams.sort_by_key(|(open, _)| *open);
+        let call_id = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
+        for (_, stream) in streams {
+            let (answered, answer) = oneshot::channel();
+            if let Some(waiting) = stream.waiting.lock().as_mut() {
+                waiting.insert(call_id, answered);
+            }
+            let question = v1::AttachCall { call_id, request: Some(request.clone()) };
+            if stream.send(Message::Call(question)) {
+                return Ok(StreamCall { stream, call_id, answer });
+            }
+            // The hook system does not read the stream, or the stream has just ended.
+            stream.take(call_id);
+        }
+        Err(CallFailure::answer("the attached hook system does not read its stream"))
+    }
+}
+
+impl AttachedStream {
+    fn open(&self) -> usize {
+        self.waiting.lock().as_ref().map_or(0, HashMap::len)
+    }
+
+    fn take(&self, call_id: u64) -> Option<oneshot::Sender<v1::HandleResponse>> {
+        self.waiting.lock().as_mut()?.remove(&call_id)
+    }
+
+    /// Returns false if the stream is full or has ended.
+    fn send(&self, message: Message) -> bool {
+        self.calls.try_send(v1::AttachResponse { message: Some(message) }).is_ok()
+    }
+}
+
+/// A call in flight.
+struct StreamCall {
+    stream: Arc<AttachedStream>,
+    call_id: u64,
+    answer: oneshot::Receiver<v1::HandleResponse>,
+}
+
+impl Drop for StreamCall {
+    fn drop(&mut self) {
+        if self.stream.take(self.call_id).is_some() {
+            self.stream.send(Message::Cancelled(v1::AttachCallCancelled { call_id: self.call_id }));
+        }
+    }
+}

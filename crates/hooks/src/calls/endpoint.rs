@@ -1,0 +1,289 @@
+//! The client of one hook server: gRPC over TLS.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use podward_proto::v1;
+use podward_proto::v1::hook_handler_client::HookHandlerClient;
+use podward_runtime::grpc_client::system_anchors;
+use tokio::time::Instant;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+use tonic::{Code, Request, Status};
+
+use crate::calls::credentials::HookCredentials;
+use crate::questions::failure::CallFailure;
+use crate::registration::registered::HookEndpoint;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Only while calls are open: servers of the usual libraries close connections that are pinged more often than once in
+/// five minutes when nothing is asked of them (gRPC proposals A8 and A9, "too_many_pings").
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
+/// An answer is two texts of 1,024 bytes that count; more than this is refused unread.
+const LARGEST_ANSWER: usize = 64 * 1024;
+const LARGEST_HEADERS: u32 = 16 * 1024;
+
+/// The client. It connects when it is first used, and again when the connection fails.
+#[derive(Debug)]
+pub(crate) struct EndpointClient {
+    endpoint: HookEndpoint,
+    call_timeout: Duration,
+    credentials: Arc<HookCredentials>,
+    connection: Mutex<Option<EndpointConnection>>,
+}
+
+#[derive(Clone, Debug)]
+struct EndpointConnection {
+    channel: Channel,
+    /// The version of the client certificate that the connection uses.
+    identity: u64,
+    /// The number of the connection. Each new connection has a higher one.
+    number: u64,
+}
+
+impl EndpointClient {
+    pub(crate) fn new(
+        endpoint: HookEndpoint,
+        call_timeout: Duration,
+        credentials: Arc<HookCredentials>,
+    ) -> Self {
+        EndpointClient { endpoint, call_timeout, credentials, connection: Mutex::default() }
+    }
+
+    /// Connects, including the TLS handshake. Later calls use the connection.
+    pub(crate) async fn probe(&self) -> Result<(), CallFailure> {
+        let identity = self.credentials.identity()?;
+        let version = identity.version;
+        let transport = self.transport(identity.identity)?;
+        let connect = tokio::time::timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT, transport.connect());
+        let channel = match connect.await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(error)) => return Err(self.no_connection(&error)),
+            Err(_) => return Err(self.no_connection(&TimedOut(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT))),
+        };
+        self.keep(channel, version);
+        Ok(())
+    }
+
+    /// Connects and waits for the answer to one request. The server need not know the method that is called.
+    pub(crate) async fn check(&self) -> Result<(), CallFailure> {
+        self.probe().await?;
+        let mut client = tonic::client::Grpc::new(self.connection()?.channel);
+        let request = async {
+            client.ready().await.map_err(|error| self.no_connection(&error))?;
+            let method = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+            let codec = tonic_prost::ProstCodec::<(), ()>::default();
+            let answer: Result<tonic::Response<()>, Status> =
+                client.unary(Request::new(()), method, codec).await;
+            match answer {
+                // A status that the server sent has no source.
+                Err(status) => status.source().map_or(Ok(()), |source| Err(self.no_connection(source))),
+                Ok(_) => Ok(()),
+            }
+        };
+        match tokio::time::timeout(self.call_timeout, request).await {
+            Ok(result) => result,
+            Err(_) => Err(self.no_connection(&TimedOut(self.call_timeout))),
+        }
+    }
+
+    /// Calls the hook server. `traceparent` is the W3C trace context that is sent with the call.
+    pub(crate) async fn handle(
+        &self,
+        request: v1::HandleRequest,
+        traceparent: Option<String>,
+    ) -> Result<v1::HandleResponse, CallFailure> {
+        let mut request = Request::new(request);
+        if let Some(text) = traceparent.and_then(|text| text.parse().ok()) {
+            request.metadata_mut().insert("traceparent", text);
+        }
+        if let Some(token) = self.credentials.bearer()? {
+            request.metadata_mut().insert("authorization", token);
+        }
+        request.set_timeout(self.call_timeout);
+        let connection = self.connection()?;
+        let mut client = HookHandlerClient::new(connection.channel).max_decoding_message_size(LARGEST_ANSWER);
+        let begun = Instant::now();
+        match tokio::time::timeout(self.call_timeout, client.handle(request)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) if begun.elapsed() < self.call_timeout => Err(self.failure(&status)),
+            // Client, server and this function all enforce the timeout. The result is the same.
+            Ok(Err(_)) | Err(_) => {
+                // The server may be slow, or the connection dead without a word: the next call finds out with a new
+                // one. Calls that are open on this one go on.
+                self.leave(connection.number);
+                let after = self.call_timeout;
+                Err(CallFailure::answer(format!(
+                    "no answer from {} within {after:?} (spec.callTimeoutMilliseconds)",
+                    self.endpoint.url
+                )))
+            }
+        }
+    }
+
+    fn connection(&self) -> Result<EndpointConnection, CallFailure> {
+        let identity = self.credentials.identity()?;
+        let present = self.connection.lock().clone();
+        if let Some(present) = &present
+            && present.identity == identity.version
+        {
+            return Ok(present.clone());
+        }
+        let version = identity.version;
+        match (self.transport(identity.identity), present) {
+            (Ok(transport), _) => Ok(self.keep(transport.connect_lazy(), version)),
+            // During a rotation, certificate and key may not match. The present connection stays in use.
+            (Err(_), Some(present)) => Ok(present),
+            (Err(failure), None) => Err(failure),
+        }
+    }
+
+    fn keep(&self, channel: Channel, identity: u64) -> EndpointConnection {
+        let mut present = self.connection.lock();
+        let number = present.as_ref().map_or(0, |present| present.number) + 1;
+        present.insert(EndpointConnection { channel, identity, number }).clone()
+    }
+
+    fn leave(&self, number: u64) {
+        let mut present = self.connection.lock();
+        if let Some(connection) = present.as_ref().filter(|present| present.number == number).cloned()
+            && let Ok(identity) = self.credentials.identity()
+            && let Ok(transport) = self.transport(identity.identity)
+        {
+            *present = Some(EndpointConnection {
+                channel: transport.connect_lazy(),
+                identity: identity.version,
+                number: connection.number + 1,
+            });
+        }
+    }
+
+    fn transport(
+        &self,
+        identity: Option<tonic::transport::Identity>,
+    ) -> Result<tonic::transport::Endpoint, CallFailure> {
+        let HookEndpoint { url, ca_certificates, server_name } = &self.endpoint;
+        let unusable = |error: tonic::transport::Error| {
+            CallFailure::connection(format!("could not make a client for {url}: {}", chain(&error)))
+        };
+        let mut tls = ClientTlsConfig::new().domain_name(server_name).timeout(HANDSHAKE_TIMEOUT);
+        tls = match ca_certificates.is_empty() {
+            true => {
+                let anchors = system_anchors().map_err(|error| {
+                    CallFailure::connection(format!("could not make a client for {url}: {error}"))
+                })?;
+                tls.trust_anchors(anchors.iter().cloned())
+            }
+            false => tls.ca_certificate(Certificate::from_pem(ca_certificates)),
+        };
+        if let Some(identity) = identity {
+            tls = tls.identity(identity);
+        }
+        tonic::transport::Endpoint::from_shared(url.clone())
+            .and_then(|endpoint| endpoint.user_agent(concat!("podward/", env!("CARGO_PKG_VERSION"))))
+            .and_then(|endpoint| endpoint.tls_config(tls))
+            .map(|endpoint| {
+                endpoint
+                    .connect_timeout(CONNECT_TIMEOUT)
+                    .tcp_keepalive(Some(TCP_KEEPALIVE))
+                    .http2_keep_alive_interval(KEEPALIVE)
+                    .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+                    .keep_alive_while_idle(false)
+                    .http2_max_header_list_size(LARGEST_HEADERS)
+            })
+            .map_err(unusable)
+    }
+
+    /// Returns the failure for a status that the server sent or that the client created.
+    fn failure(&self, status: &Status) -> CallFailure {
+        let url = &self.endpoint.url;
+        // A status that the server sent has no source.
+        if let Some(source) = status.source() {
+            return match status.code() {
+                Code::Unavailable => self.no_connection(source),
+                _ => CallFailure::answer(format!("the call to {url} was cut off: {}", chain(source))),
+            };
+        }
+        let text = format!("{url} answered {:?}: {}", status.code(), status.message());
+        match status.code() {
+            Code::Unimplemented => {
+                CallFailure::answer(format!("{text}; does a podward.v1.HookHandler listen there?"))
+            }
+            Code::Unauthenticated | Code::PermissionDenied => CallFailure::answer(format!(
+                "{text}; the hook server refuses Podward's token (--hook-token-file) or client certificate"
+            )),
+            Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => CallFailure::answer(text),
+            _ => CallFailure::question(text),
+        }
+    }
+
+    fn no_connection(&self, error: &(dyn Error + 'static)) -> CallFailure {
+        let advice = if is_certificate_error(error) {
+            "; check spec.endpoint.caCertificates and serverName, and the server's certificate"
+        } else {
+            ""
+        };
+        let (url, error) = (&self.endpoint.url, chain(error));
+        CallFailure::connection(format!("could not connect to {url}: {error}{advice}"))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("nothing came within {0:?}")]
+struct TimedOut(Duration);
+
+/// True if the TLS handshake failed because of a certificate: that of the server, or the one that the server requires.
+fn is_certificate_error(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // The source of an I/O error skips the error that it wraps.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let tls = match inner {
+            Some(inner) => inner.downcast_ref::<rustls::Error>(),
+            None => error.downcast_ref::<rustls::Error>(),
+        };
+        if let Some(tls) = tls {
+            return match tls {
+                rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => true,
+                rustls::Error::AlertReceived(alert) => is_certificate_alert(*alert),
+                _ => false,
+            };
+        }
+        next = error.source();
+    }
+    false
+}
+
+const fn is_certificate_alert(alert: rustls::AlertDescription) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::CertificateRequired
+            | Alert::UnknownCA
+    )
+}
+
+/// Returns the texts of `error` and its sources, without the wrappers of the transport and without repetitions.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        let says_nothing = matches!(text.as_str(), "transport error" | "connection error");
+        if !says_nothing && texts.last().is_none_or(|last| !last.contains(&text)) {
+            texts.push(text);
+        }
+        next = error.source();
+    }
+    if texts.is_empty() { error.to_string() } else { texts.join(": ") }
+}

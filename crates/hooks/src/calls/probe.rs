@@ -1,0 +1,36 @@
+//! The check of a hook server before its hook is registered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::calls::credentials::{HookArgs, HookCredentials};
+use crate::calls::endpoint::EndpointClient;
+use crate::registration::registered::endpoint;
+
+/// The limit of the request that a probe sends.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Checks hook servers with the client that calls use: the same trusted authorities and the same client certificate.
+/// Clones share the credentials.
+#[derive(Clone, Debug)]
+pub struct HookProbe {
+    credentials: Arc<HookCredentials>,
+}
+
+impl HookProbe {
+    /// Returns a probe that presents the credentials in `args`.
+    #[must_use]
+    pub fn new(args: HookArgs) -> Self {
+        HookProbe { credentials: Arc::new(HookCredentials::new(args)) }
+    }
+
+    /// Connects to the hook server at `server` and sends one request of the gRPC health protocol. Any answer of the
+    /// server will do, because a server with TLS 1.3 rejects a client certificate only after the handshake.
+    ///
+    /// # Errors
+    /// If the server cannot be reached. The text is the reason.
+    pub async fn probe(&self, server: &podward_api::Endpoint) -> Result<(), String> {
+        let client = EndpointClient::new(endpoint(server)?, PROBE_TIMEOUT, self.credentials.clone());
+        client.check().await.map_err(|failure| failure.text)
+    }
+}

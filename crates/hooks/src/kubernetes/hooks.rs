@@ -1,0 +1,146 @@
+//! The watch of LifecycleHooks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use kube::core::DeserializeGuard;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use podward_api::LifecycleHook;
+use podward_core::hooks::Hook;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::calls::driver::{HookDriver, HookTransport};
+use crate::calls::endpoint::EndpointClient;
+use crate::kubernetes::watch_errors::WatchErrorLog;
+use crate::registration::record::HookRecord;
+use crate::registration::registered::{HookConnection, RegisteredHook};
+use crate::shared::HookCallsState;
+use podward_kube_util::CachedPod;
+
+type GuardedHook = DeserializeGuard<LifecycleHook>;
+
+/// Watches LifecycleHooks and calls the valid ones while it is polled. Dropping it ends all calls.
+pub(crate) async fn watch_hooks(shared: Arc<HookCallsState>, client: Client) {
+    let api: Api<GuardedHook> = Api::all(client);
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    HookWatch { shared, drivers: HashMap::new() }.follow(events).await;
+}
+
+struct HookWatch {
+    shared: Arc<HookCallsState>,
+    drivers: HashMap<String, AbortOnDropHandle<()>>,
+}
+
+impl HookWatch {
+    async fn follow(mut self, events: impl Stream<Item = watcher::Result<watcher::Event<GuardedHook>>>) {
+        let mut events = std::pin::pin!(events);
+        let mut errors = WatchErrorLog::new("lifecyclehooks.podward.io");
+        let mut listed: BTreeMap<String, HookRecord> = BTreeMap::new();
+        while let Some(event) = events.next().await {
+            let Some(event) = errors.note(event) else { continue };
+            match event {
+                watcher::Event::Init => listed.clear(),
+                watcher::Event::InitApply(object) => {
+                    let name = object.name_any();
+                    let record = self.record(&name, object);
+                    listed.insert(name, record);
+                }
+                watcher::Event::InitDone => self.list(std::mem::take(&mut listed)).await,
+                watcher::Event::Apply(object) => {
+                    let name = object.name_any();
+                    let record = self.record(&name, object);
+                    self.put(&name, Some(record)).await;
+                }
+                watcher::Event::Delete(object) => self.put(&object.name_any(), None).await,
+            }
+        }
+    }
+
+    fn record(&self, name: &str, object: GuardedHook) -> HookRecord {
+        HookRecord::new(object.0, self.shared.directory.read().record(name))
+    }
+
+    /// Stores a complete list.
+    async fn list(&mut self, listed: BTreeMap<String, HookRecord>) {
+        let present: BTreeSet<String> = self.shared.directory.read().names().cloned().collect();
+        for name in present.iter().filter(|name| !listed.contains_key(*name)) {
+            self.put(name, None).await;
+        }
+        for (name, record) in listed {
+            self.put(&name, Some(record)).await;
+        }
+        let is_first = self.shared.directory.read().hooks().is_none();
+        if is_first {
+            self.shared.directory.write().compile();
+            self.shared.wake(|_| true);
+        }
+    }
+
+    /// Stores or removes one hook.
+    async fn put(&mut self, name: &str, record: Option<HookRecord>) {
+        let registered = |record: Option<&HookRecord>| record.map(|record| record.registered.clone());
+        let before = registered(self.shared.directory.read().record(name));
+        let after = registered(record.as_ref());
+        if before != after {
+            self.drive(name, after.clone()).await;
+        }
+        self.shared.directory.write().put(name, record);
+        self.shared.hooks.push(name.to_owned());
+        let (before, after) = (before.map(|before| before.hook), after.map(|after| after.hook));
+        if before != after {
+            self.wake_for(before.as_ref(), after.as_ref());
+        }
+    }
+
+    /// Wakes the pods that the hook is or was responsible for.
+    fn wake_for(&self, before: Option<&Hook>, after: Option<&Hook>) {
+        let directory = self.shared.directory.read();
+        if directory.hooks().is_none() {
+            return;
+        }
+        let concerns = |pod: &CachedPod| {
+            let hooks = before.into_iter().chain(after);
+            hooks.into_iter().any(|hook| directory.concerns(hook, pod).unwrap_or(true))
+        };
+        self.shared.wake(concerns);
+    }
+
+    /// Stops the driver of the old hook and starts that of the new one.
+    async fn drive(&mut self, name: &str, registered: Option<RegisteredHook>) {
+        if let Some(driver) = self.drivers.remove(name) {
+            driver.abort();
+            // The old driver must not change the table any more. An aborted task returns an error.
+            drop(driver.await);
+        }
+        let Some(registered) = registered.map(Arc::new) else {
+            self.shared.close_streams(name);
+            self.shared.table.lock().deregister(name);
+            return;
+        };
+        let wakeup = self.shared.table.lock().register(&registered);
+        let line = match &registered.connection {
+            HookConnection::Endpoint(endpoint) => {
+                self.shared.close_streams(name);
+                let credentials = self.shared.credentials.clone();
+                HookTransport::Endpoint(EndpointClient::new(
+                    endpoint.clone(),
+                    registered.call_timeout,
+                    credentials,
+                ))
+            }
+            HookConnection::Attachment => {
+                HookTransport::Attached(self.shared.open_streams(name, registered.max_concurrent_calls))
+            }
+            HookConnection::Invalid(_) => {
+                self.shared.close_streams(name);
+                return;
+            }
+        };
+        let (table, metrics) = (self.shared.table.clone(), self.shared.metrics.clone());
+        let traces = self.shared.traces.clone();
+        let driver = HookDriver { registered, line, wakeup, table, metrics, traces };
+        self.drivers.insert(name.to_owned(), AbortOnDropHandle::new(tokio::spawn(driver.run())));
+    }
+}

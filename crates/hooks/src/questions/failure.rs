@@ -1,0 +1,43 @@
+//! Failed calls.
+
+/// The longest text in bytes that is kept of a hook: it goes into annotations, conditions and events.
+pub(crate) const TEXT_LIMIT: usize = 1024;
+
+/// A call without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallFailure {
+    pub(crate) kind: CallFailureKind,
+    /// The reason, for people. At most [`TEXT_LIMIT`] bytes.
+    pub(crate) text: String,
+}
+
+/// The step at which a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallFailureKind {
+    /// The connection could not be made.
+    Connection,
+    /// The hook did not answer, or rejects every call.
+    Answer,
+    /// The hook failed at this question. Other questions may succeed.
+    Question,
+}
+
+impl CallFailure {
+    pub(crate) fn connection(text: impl Into<String>) -> Self {
+        CallFailure { kind: CallFailureKind::Connection, text: cut(text.into()) }
+    }
+
+    pub(crate) fn answer(text: impl Into<String>) -> Self {
+        CallFailure { kind: CallFailureKind::Answer, text: cut(text.into()) }
+    }
+
+    pub(crate) fn question(text: impl Into<String>) -> Self {
+        CallFailure { kind: CallFailureKind::Question, text: cut(text.into()) }
+    }
+}
+
+/// Returns at most the first [`TEXT_LIMIT`] bytes of `text`, and whole characters only.
+pub(crate) fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(TEXT_LIMIT));
+    text
+}

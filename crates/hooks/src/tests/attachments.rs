@@ -1,0 +1,130 @@
+//! Hook systems that connect to Podward.
+
+use podward_proto::v1;
+use podward_proto::v1::attach_response::Message;
+use serde_json::json;
+
+use super::hook_server::done;
+use super::{Fixture, TEST_TIMEOUT, hook, pod, question};
+use crate::{AttachError, Attachment};
+
+async fn next(attachment: &mut Attachment) -> Message {
+    let message = tokio::time::timeout(TEST_TIMEOUT, attachment.calls.recv()).await.expect("nothing came");
+    message.expect("the stream ended").message.unwrap()
+}
+
+async fn call(attachment: &mut Attachment) -> v1::AttachCall {
+    match next(attachment).await {
+        Message::Call(call) => call,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn answer(attachment: &Attachment, call_id: u64, detail: &str) {
+    let answer = v1::AttachAnswer { call_id, response: Some(done(detail)) };
+    attachment.answers.send(answer).await.unwrap();
+}
+
+async fn attached(fixture: &Fixture) -> Attachment {
+    let mut attachment = fixture.hook_calls.attach("bridge").unwrap();
+    assert!(matches!(next(&mut attachment).await, Message::Attached(_)));
+    attachment
+}
+
+async fn fixture() -> Fixture {
+    Fixture::with(&[hook("bridge", json!({"attachment": {}, "callTimeoutMilliseconds": 60_000}))], &[]).await
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_leaves_its_calls_to_another() {
+    let mut fixture = fixture().await;
+    let reported = fixture.ask_until_reported(&pod("a"), &question("bridge")).await;
+    assert!(reported.contains("no hook system is attached"), "{reported}");
+
+    let mut first = attached(&fixture).await;
+    let asked = call(&mut first).await;
+    assert_eq!(asked.request.unwrap().pod.unwrap().name, "a");
+    let mut second = attached(&fixture).await;
+    // An answer on the wrong stream is none: only whom it was asked may answer.
+    answer(&second, asked.call_id, "forged").await;
+    drop(first);
+    let again = call(&mut second).await;
+    assert_ne!(again.call_id, asked.call_id);
+    answer(&second, asked.call_id, "late").await;
+    answer(&second, again.call_id, "let go").await;
+    assert_eq!(fixture.ask_until_done(&pod("a"), &question("bridge")).await, "let go");
+    answer(&second, again.call_id, "twice").await;
+
+    // Answers are read in order: when this one is in, those before it were.
+    fixture.hook_calls.ask(&pod("b"), &[question("bridge")]);
+    let other = call(&mut second).await;
+    answer(&second, other.call_id, "b").await;
+    assert_eq!(fixture.ask_until_done(&pod("b"), &question("bridge")).await, "b");
+    assert_eq!(fixture.metrics.ignored_so_far("bridge"), 3);
+
+    drop(second.answers);
+    let reported = fixture.ask_until_reported(&pod("c"), &question("bridge")).await;
+    assert!(reported.contains("no hook system is attached"), "{reported}");
+}
+
+#[tokio::test]
+async fn calls_are_shared_by_the_streams_and_cancelled_on_theirs() {
+    let fixture = fixture().await;
+    let (mut first, mut second) = (attached(&fixture).await, attached(&fixture).await);
+    fixture.hook_calls.ask(&pod("a"), &[question("bridge")]);
+    fixture.hook_calls.ask(&pod("b"), &[question("bridge")]);
+    let (one, other) = (call(&mut first).await, call(&mut second).await);
+    let name = |call: &v1::AttachCall| call.request.as_ref().unwrap().pod.as_ref().unwrap().name.clone();
+    assert_ne!(name(&one), name(&other));
+    fixture.hook_calls.ask(&pod(&name(&one)), &[]);
+    let cancelled = next(&mut first).await;
+    assert_eq!(cancelled, Message::Cancelled(v1::AttachCallCancelled { call_id: one.call_id }));
+    assert!(second.calls.try_recv().is_err(), "nothing for the other");
+}
+
+#[tokio::test]
+async fn a_subscriber_that_does_not_read_is_skipped() {
+    let spec = json!({"attachment": {}, "maxConcurrentCalls": 1, "callTimeoutMilliseconds": 100});
+    let mut fixture = Fixture::with(&[hook("bridge", spec)], &[]).await;
+    // It has room for three messages, and reads none: the first call and that it is cancelled fill it up.
+    let _stuck = fixture.hook_calls.attach("bridge").unwrap();
+    let reported = fixture.ask_until_reported(&pod("a"), &question("bridge")).await;
+    assert!(reported.contains("no answer"), "{reported}");
+    let (a, question) = (pod("a"), question("bridge"));
+    let words = |fixture: &Fixture| super::reported(fixture.answer(&a, &question)).unwrap_or_default();
+    fixture.until(|fixture| words(fixture).contains("does not read")).await;
+    let mut reads = attached(&fixture).await;
+    let asked = call(&mut reads).await;
+    answer(&reads, asked.call_id, "read").await;
+    assert_eq!(fixture.ask_until_done(&a, &question).await, "read");
+}
+
+#[tokio::test]
+async fn only_registered_systems_attach() {
+    let endpoint = json!({"url": "https://127.0.0.1:1"});
+    let hooks = [
+        hook("server", json!({ "endpoint": endpoint })),
+        hook("slip", json!({"phases": [], "attachment": {}})),
+    ];
+    let fixture = Fixture::with(&hooks, &[]).await;
+    let refused = |name: &str| fixture.hook_calls.attach(name).unwrap_err();
+    assert_eq!(refused("nobody"), AttachError::NotRegistered("nobody".to_owned()));
+    assert_eq!(refused("server"), AttachError::NotAnAttachment("server".to_owned()));
+    assert!(matches!(refused("slip"), AttachError::Invalid { .. }));
+}
+
+#[tokio::test]
+async fn a_hook_that_is_removed_or_a_lost_lead_ends_the_streams() {
+    let fixture = fixture().await;
+    let mut first = attached(&fixture).await;
+    fixture.api.delete_hook("bridge");
+    let end = tokio::time::timeout(TEST_TIMEOUT, first.calls.recv()).await.expect("it goes on");
+    assert_eq!(end, None);
+    fixture.api.put_hook(hook("bridge", json!({"attachment": {}})));
+    fixture.api.status("bridge", |status| status["conditions"].is_array()).await;
+    let mut second = attached(&fixture).await;
+    let hook_calls = fixture.hook_calls.clone();
+    fixture.stop().await;
+    assert_eq!(second.calls.recv().await, None);
+    assert_eq!(hook_calls.attach("bridge").unwrap_err(), AttachError::NotLeading);
+}

@@ -1,0 +1,190 @@
+//! Hook servers that don't work, each in its own way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podward_core::hooks::HookAnswer;
+use podward_proto::v1;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tonic::Status;
+
+use super::hook_server::{HookServer, ServerOptions, TestIdentity, done};
+use super::{Fixture, hook, pod, question};
+
+/// What is reported of a hook like this.
+async fn reported(hook: Value) -> (String, Value) {
+    let name = hook["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut fixture = Fixture::with(&[hook], &[]).await;
+    let reported = fixture.ask_until_reported(&pod("a"), &question(&name)).await;
+    assert!(reported.starts_with("it can't be reached: "), "{reported}");
+    let status = fixture.api.status(&name, |status| status["lastError"].is_string()).await;
+    fixture.stop().await;
+    (reported, status)
+}
+
+fn condition<'a>(status: &'a Value, type_: &str) -> &'a str {
+    let conditions = status["conditions"].as_array();
+    let condition = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == type_));
+    condition.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn the_status_reports_a_hook_that_never_answers() {
+    let server = HookServer::start(|_| std::future::pending()).await;
+    let (reported, _) = reported(server.hook("lb", json!({"callTimeoutMilliseconds": 100}))).await;
+    assert!(reported.contains("no answer") && reported.contains("100ms"), "{reported}");
+}
+
+#[tokio::test]
+async fn the_status_reports_invalid_answers_of_a_hook() {
+    let nothing = HookServer::start(|_| async { Ok(v1::HandleResponse::default()) }).await;
+    let (text, _) = reported(nothing.hook("nothing", json!({}))).await;
+    assert!(text.contains("without an outcome"), "{text}");
+
+    let giant = HookServer::start(|_| async { Ok(done(&"x".repeat(1_000_000))) }).await;
+    let (text, _) = reported(giant.hook("giant", json!({}))).await;
+    assert!(text.contains("too large"), "{text}");
+
+    let failing = HookServer::start(|_| async { Err(Status::internal("no database")) }).await;
+    let (text, _) = reported(failing.hook("failing", json!({}))).await;
+    assert!(text.contains("Internal") && text.contains("no database"), "{text}");
+
+    let html = axum::Router::new().fallback(|| async { axum::response::Html("<html></html>") });
+    let web = HookServer::start_web(html).await;
+    let (_, status) = reported(web.hook("html", json!({}))).await;
+    assert!(status["lastError"].as_str().unwrap().contains("https://"), "{status}");
+
+    let missing = HookServer::start_web(axum::Router::new()).await;
+    let (text, _) = reported(missing.hook("missing", json!({}))).await;
+    assert!(text.contains("does a podward.v1.HookHandler listen there?"), "{text}");
+}
+
+#[tokio::test]
+async fn the_status_reports_a_hook_that_rejects_podward() {
+    let server = HookServer::start(|_| async { Err(Status::unauthenticated("who are you?")) }).await;
+    let (text, _) = reported(server.hook("lb", json!({}))).await;
+    assert!(text.contains("who are you?") && text.contains("--hook-token-file"), "{text}");
+}
+
+#[tokio::test]
+async fn a_hook_with_a_wrong_certificate_is_not_asked() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let mut hook = server.hook("lb", json!({}));
+    hook["spec"]["endpoint"]["caCertificates"] = json!(TestIdentity::new().certificate);
+    let (text, status) = reported(hook).await;
+    assert!(text.contains("certificate") && text.contains("spec.endpoint.caCertificates"), "{text}");
+    assert_eq!((condition(&status, "Reachable"), condition(&status, "Accepted")), ("False", "True"));
+    assert_eq!(*server.calls.borrow(), 0);
+}
+
+#[tokio::test]
+async fn the_status_reports_a_server_without_tls() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let endpoint =
+        json!({"url": format!("https://{address}"), "caCertificates": TestIdentity::new().certificate});
+    let (text, status) = reported(hook("closed", json!({ "endpoint": endpoint }))).await;
+    assert!(text.contains("could not connect") && text.contains("refused"), "{text}");
+    assert_eq!(condition(&status, "Reachable"), "False");
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_in_the_middle_is_made_again() {
+    let identity = Arc::new(TestIdentity::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    // Takes what is sent on the first connection with a call on it, and hangs up.
+    let rude = tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let Ok(mut stream) = acceptor.accept(socket).await else { continue };
+            let (mut read, mut buffer) = (0, [0; 1024]);
+            // The preface and settings are shorter than that with a call.
+            while read < 300 {
+                match stream.read(&mut buffer).await {
+                    Ok(count) if count > 0 => read += count,
+                    _ => break,
+                }
+            }
+            if read >= 300 {
+                return;
+            }
+        }
+    });
+    let endpoint = json!({"url": format!("https://{address}"), "caCertificates": identity.certificate});
+    let mut fixture = Fixture::with(&[hook("lb", json!({ "endpoint": endpoint }))], &[]).await;
+    let (web, question) = (pod("a"), question("lb"));
+    let reported = fixture.ask_until_reported(&web, &question).await;
+    assert!(reported.starts_with("it can't be reached: "), "{reported}");
+    rude.await.unwrap();
+    let options = ServerOptions { address: Some(address), identity: Some(identity), client_ca: None };
+    let _server = HookServer::start_with(options, |_| async { Ok(done("again")) }).await;
+    assert_eq!(fixture.ask_until_done(&web, &question).await, "again");
+}
+
+#[tokio::test]
+async fn a_hook_that_comes_back_is_asked_again() {
+    let server = HookServer::start(|_| async { Ok(done("first")) }).await;
+    let identity = server.identity.clone();
+    let mut fixture = Fixture::with(&[server.hook("lb", json!({}))], &[]).await;
+    assert_eq!(fixture.ask_until_done(&pod("a"), &question("lb")).await, "first");
+    let address = server.stop().await;
+    let reported = fixture.ask_until_reported(&pod("b"), &question("lb")).await;
+    assert!(reported.contains("could not connect") || reported.contains("cut off"), "{reported}");
+    let options = ServerOptions { address: Some(address), identity: Some(identity), client_ca: None };
+    let _server = HookServer::start_with(options, |_| async { Ok(done("second")) }).await;
+    assert_eq!(fixture.ask_until_done(&pod("b"), &question("lb")).await, "second");
+    fixture
+        .api
+        .status("lb", |status| condition(status, "Reachable") == "True" && status["lastError"].is_null())
+        .await;
+}
+
+#[tokio::test]
+async fn a_slow_hook_is_waited_for() {
+    let server = HookServer::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        Ok(done("slowly"))
+    })
+    .await;
+    let mut fixture = Fixture::with(&[server.hook("lb", json!({"maxConcurrentCalls": 2}))], &[]).await;
+    let pods: Vec<_> = (0..6).map(|index| pod(&format!("web-{index}"))).collect();
+    for pod in &pods {
+        fixture.hook_calls.ask(pod, &[question("lb")]);
+    }
+    let is_done =
+        |fixture: &Fixture, pod| matches!(fixture.answer(pod, &question("lb")), Some(HookAnswer::Done(_)));
+    fixture
+        .until(|fixture| {
+            let (calls, ended) = (*server.calls.borrow(), *server.ended.borrow());
+            assert!(calls <= ended + 2, "{calls} calls have come and {ended} ended");
+            pods.iter().all(|pod| is_done(fixture, pod))
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn an_unreachable_hook_with_policy_ignore_releases_the_pod() {
+    let endpoint = json!({"url": "https://127.0.0.1:1", "caCertificates": TestIdentity::new().certificate});
+    let spec = json!({"endpoint": endpoint, "failurePolicy": "Ignore"});
+    let mut fixture = Fixture::with(&[hook("lb", spec)], &[]).await;
+    let detail = fixture.ask_until_done(&pod("a"), &question("lb")).await;
+    assert!(detail.contains("Ignore") && detail.contains("refused"), "{detail}");
+}

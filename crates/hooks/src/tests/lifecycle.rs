@@ -1,0 +1,102 @@
+//! From the first list to the last call.
+
+use futures::StreamExt;
+use podward_core::hooks::{Hook, HookAnswer};
+use serde_json::json;
+
+use super::hook_server::{HookServer, done};
+use super::{ApiServer, Fixture, HookArgs, TEST_TIMEOUT, hook, pod, question};
+
+fn names(hooks: &[std::sync::Arc<Hook>]) -> Vec<&str> {
+    hooks.iter().map(|hook| hook.name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn pods_wait_for_the_resource_definition_and_continue_when_it_exists() {
+    let api = ApiServer::without_hooks();
+    api.put_namespace("shop", json!({}));
+    let web = pod("web");
+    let mut fixture = Fixture::start(api.clone(), HookArgs::default(), std::slice::from_ref(&web));
+    // The namespaces are listed: that alone wakes it.
+    assert!(fixture.woken.next().await.is_some());
+    assert!(
+        fixture.hook_calls.hooks_for(&web).is_none() && fixture.hook_calls.known().iter().next().is_none()
+    );
+    api.put_hook(hook("lb", json!({"attachment": {}})));
+    api.install_hooks();
+    fixture
+        .until(|fixture| fixture.hook_calls.hooks_for(&web).is_some_and(|hooks| names(&hooks) == ["lb"]))
+        .await;
+}
+
+#[tokio::test]
+async fn pods_wake_when_other_hooks_are_for_them() {
+    let web = pod("web");
+    let only_web = json!({"attachment": {}, "podSelector": {"matchLabels": {"app": "web"}}});
+    let mut fixture = Fixture::with(&[hook("web", only_web)], std::slice::from_ref(&web)).await;
+    let hooks =
+        |fixture: &Fixture| fixture.hook_calls.hooks_for(&pod("web")).map(|hooks| names(&hooks).join(" "));
+    assert_eq!(hooks(&fixture).as_deref(), Some("web"));
+    let elsewhere = pod("elsewhere");
+    let mut value = json!({"metadata": {"name": "e", "namespace": "new", "uid": "e"}});
+    assert!(
+        fixture.hook_calls.hooks_for(&serde_json::from_value(value.take()).unwrap()).is_none(),
+        "no such namespace"
+    );
+    assert!(fixture.hook_calls.hooks_for(&elsewhere).is_some());
+
+    let team = json!({"attachment": {}, "namespaceSelector": {"matchLabels": {"team": "core"}}});
+    fixture.api.put_hook(hook("core", team));
+    fixture.api.status("core", |status| status["conditions"][0]["reason"] == "MatchesNoPod").await;
+    assert_eq!(hooks(&fixture).as_deref(), Some("web"));
+    fixture.api.put_namespace("shop", json!({"team": "core"}));
+    fixture.until(|fixture| hooks(fixture).as_deref() == Some("core web")).await;
+    fixture.api.delete_hook("web");
+    fixture.until(|fixture| hooks(fixture).as_deref() == Some("core")).await;
+    assert!(fixture.hook_calls.known().get("web").is_none());
+}
+
+#[tokio::test]
+async fn an_end_of_leadership_ends_everything() {
+    let server = HookServer::start(|_| std::future::pending()).await;
+    let mut fixture = Fixture::with(&[server.hook("lb", json!({}))], &[]).await;
+    fixture.hook_calls.ask(&pod("a"), &[question("lb")]);
+    let mut calls = server.calls.clone();
+    tokio::time::timeout(TEST_TIMEOUT, calls.wait_for(|calls| *calls == 1)).await.unwrap().unwrap();
+    let hook_calls = fixture.hook_calls.clone();
+    fixture.stop.cancel();
+    hook_calls.stopped().await;
+    let mut ended = server.ended.clone();
+    tokio::time::timeout(TEST_TIMEOUT, ended.wait_for(|ended| *ended == 1)).await.unwrap().unwrap();
+    while fixture.woken.next().await.is_some() {}
+    assert!(hook_calls.hooks_for(&pod("a")).is_none());
+    hook_calls.ask(&pod("a"), &[question("lb")]);
+    assert_eq!(fixture.answer(&pod("a"), &question("lb")), None);
+}
+
+#[tokio::test]
+async fn another_leader_asks_again() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let mut fixture = Fixture::with(&[server.hook("lb", json!({}))], &[]).await;
+    fixture.ask_until_done(&pod("a"), &question("lb")).await;
+    let api = fixture.stop().await;
+    let mut next = Fixture::start(api, HookArgs::default(), &[]);
+    next.ask_until_done(&pod("a"), &question("lb")).await;
+    assert_eq!(*server.calls.borrow(), 2);
+}
+
+#[tokio::test]
+async fn a_hook_that_moves_is_asked_where_it_is() {
+    let old = HookServer::start(|_| std::future::pending()).await;
+    let new = HookServer::start(|_| async { Ok(done("new")) }).await;
+    let mut fixture = Fixture::with(&[old.hook("lb", json!({}))], &[]).await;
+    let (web, question) = (pod("a"), question("lb"));
+    fixture.hook_calls.ask(&web, std::slice::from_ref(&question));
+    let mut calls = old.calls.clone();
+    tokio::time::timeout(TEST_TIMEOUT, calls.wait_for(|calls| *calls == 1)).await.unwrap().unwrap();
+    assert_eq!(fixture.answer(&web, &question), Some(HookAnswer::Open { message: String::new() }));
+    fixture.api.put_hook(new.hook("lb", json!({})));
+    assert_eq!(fixture.ask_until_done(&web, &question).await, "new");
+    let mut ended = old.ended.clone();
+    tokio::time::timeout(TEST_TIMEOUT, ended.wait_for(|ended| *ended == 1)).await.unwrap().unwrap();
+}

@@ -1,0 +1,77 @@
+//! The state that all reconciliations share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use podward_kube_util::{ApiError, CachedPod};
+
+use crate::decide::Decision;
+use crate::deciders::Deciders;
+use crate::observation::Observation;
+use crate::report::Report;
+use crate::retries::Retries;
+use crate::service_check::ServiceChecks;
+use crate::write::{PodWrite, Writer};
+use crate::write_through_cache::WriteThroughCache;
+
+/// The state that all reconciliations share.
+pub(crate) struct Context {
+    pub(crate) cache: WriteThroughCache,
+    pub(crate) deciders: Deciders,
+    pub(crate) report: Report,
+    pub(crate) retries: Retries,
+    pub(crate) services: ServiceChecks,
+    pub(crate) writer: Writer,
+}
+
+impl Context {
+    /// Returns the context of a new leader.
+    pub(crate) fn new(client: Client, deciders: Deciders, report: Report) -> Self {
+        Context {
+            cache: WriteThroughCache::default(),
+            deciders,
+            retries: Retries::default(),
+            services: ServiceChecks::new(client.clone()),
+            writer: Writer::new(client, report.metrics()),
+            report,
+        }
+    }
+
+    /// Records a version of a pod that a request of this process returned.
+    pub(crate) fn observed(&self, pod: Arc<CachedPod>) -> Arc<CachedPod> {
+        self.cache.wrote(pod.clone());
+        self.deciders.rules.observe_write(&pod);
+        self.report.observed(&pod);
+        pod
+    }
+
+    /// Returns true if the lifecycle condition is written for its own sake: its wait has lasted, and writes that move
+    /// operations do not queue.
+    pub(crate) fn is_condition_due(&self, wait: Option<Duration>) -> bool {
+        wait.is_some_and(|wait| wait.is_zero()) && self.writer.has_spare_capacity()
+    }
+
+    /// Writes `decision`, with the lifecycle condition if `with_condition`. Returns the stored pod.
+    ///
+    /// # Errors
+    /// If the write fails, or if the pod was changed after it was observed.
+    pub(crate) async fn write(
+        &self,
+        observation: &Observation<'_>,
+        decision: &Decision,
+        with_condition: bool,
+    ) -> Result<Arc<CachedPod>, ApiError> {
+        let pod = observation.pod;
+        if decision.plan.is_empty() {
+            self.report.condition_written(&pod.key());
+        }
+        let explanation = with_condition.then_some(&decision.explanation);
+        let mut write = PodWrite::new(&decision.plan, observation.rules.details(pod), explanation);
+        if with_condition {
+            let limits = decision.busy_limits.change(&observation.stored);
+            write.annotations.extend(limits.map(|(key, text)| (key.into(), text)));
+        }
+        self.writer.write(pod, write).await.map(|stored| self.observed(stored))
+    }
+}

@@ -1,0 +1,97 @@
+//! The decision about one pod: a pure function of its observation.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use podward_core::busy::{BusyChecks, BusyClaim, BusyLimits, BusyOverrun};
+use podward_core::keys::{AVAILABLE_CONDITIONS, POD_DELETION_COST};
+use podward_core::{Explanation, LabelChanges, PodHooks, PodPlan, PodView, plan, without_consumers};
+use podward_kube_util::{CachedPod, deletion_cost_changes, now};
+
+use crate::observation::Observation;
+
+/// A deadline is checked this much after it has passed. A check before the deadline would have no effect.
+const DEADLINE_MARGIN: Duration = Duration::from_millis(20);
+
+/// The decision about one pod.
+pub(crate) struct Decision {
+    /// All changes, including those for the deletion of the pod.
+    pub(crate) plan: PodPlan,
+    /// What the pod waits for after the changes.
+    pub(crate) explanation: Explanation,
+    /// The operations that proceed although the pod is busy.
+    pub(crate) overruns: Vec<BusyOverrun>,
+    /// The ends of the waits for the busy pod, which are written with the condition.
+    pub(crate) busy_limits: BusyLimits,
+}
+
+impl Decision {
+    /// Returns the time until the next deadline.
+    pub(crate) fn wake(&self) -> Option<Duration> {
+        let left = self.plan.wake?.0.saturating_sub(now().0).max(0);
+        Some(Duration::from_nanos(left.unsigned_abs()) + DEADLINE_MARGIN)
+    }
+}
+
+/// Decides about the observed pod.
+pub(crate) fn decide(observation: &Observation<'_>) -> Decision {
+    let Observation { deletion, rules, now, .. } = observation;
+    let effective = observation.effective();
+    let mut labels = effective.labels.clone();
+    deletion.changes.labels.apply(&mut labels);
+    let view = PodView { labels: &labels, ..effective };
+
+    let busy = BusyChecks::new(&view, observation.max_busy, *now, rules);
+    let checks = deletion.checks(&busy);
+    let answers = &*observation.answers;
+    let consumers = PodHooks { hooks: &observation.hooks, known: &observation.known, answers };
+    let mut plan = plan(&view, &consumers, &checks, *now);
+    let explanation = plan.explain(&view, &checks);
+    let overruns = busy.record(&view, &mut plan);
+    let busy_limits = busy.limits();
+    plan.wake = plan.wake.into_iter().chain(busy.wake()).min();
+
+    let mut after = labels.clone();
+    plan.labels.apply(&mut after);
+    plan.labels = LabelChanges::between(effective.labels, &after);
+    rules.renew(&mut plan.labels, *now);
+    let mut annotations: BTreeMap<_, _> = deletion.changes.annotations.clone();
+    annotations.extend(plan.annotations);
+    plan.annotations = annotations.into_iter().collect();
+    if !view.terminating {
+        update_deletion_cost(observation.pod, &mut plan);
+    }
+    remove_expectations(&view, &observation.dead_services, &mut plan);
+    Decision { plan, explanation, overruns, busy_limits }
+}
+
+/// Adds the change of the deletion cost of `pod` to `plan`, unless a deletion request changes it there.
+fn update_deletion_cost(pod: &CachedPod, plan: &mut PodPlan) {
+    let work = BusyClaim::of(&pod.view()).at(plan.now);
+    let changes = deletion_cost_changes(pod, work.is_some(), plan.now);
+    // A raised cost is lowered when the announced work ends, unless the application ends it sooner.
+    let is_raised = pod.cost(None).idle.is_some() || !changes.is_empty();
+    let ends = work.filter(|_| is_raised).map(|work| work.until);
+    plan.wake = plan.wake.into_iter().chain(ends).min();
+    if !plan.annotations.iter().any(|(key, _)| *key == POD_DELETION_COST) {
+        plan.annotations.extend(changes);
+    }
+}
+
+/// Removes `dead` consumers from the expected finalizers of the pod within `plan`.
+fn remove_expectations(pod: &PodView<'_>, dead: &[String], plan: &mut PodPlan) {
+    if dead.is_empty() {
+        return;
+    }
+    let dead: Vec<&str> = dead.iter().map(String::as_str).collect();
+    let planned = plan.annotations.iter().position(|(key, _)| *key == AVAILABLE_CONDITIONS);
+    let text = match planned {
+        Some(place) => plan.annotations.swap_remove(place).1,
+        None => pod.available_conditions.map(ToOwned::to_owned),
+    };
+    // The text was parsed to find the Services, so parsing cannot fail here.
+    let left = text.as_deref().and_then(|text| without_consumers(text, &dead).ok().flatten());
+    if planned.is_some() || left.is_some() {
+        plan.annotations.push((AVAILABLE_CONDITIONS, left.or(text)));
+    }
+}

@@ -1,0 +1,205 @@
+//! What the report remembers of each pod between two reconciliations.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use podward_core::hooks::HookPhase;
+use podward_core::{Explanation, HookReport, Operations, UnixNanos};
+use podward_kube_util::{CachedPod, PodKey, now};
+use podward_traces::OperationTraces;
+
+use super::condition_throttle::ConditionThrottle;
+use super::metrics::Metrics;
+use super::operation_state::OperationState;
+use super::phase_history::{HistoryEvent, PhaseHistory};
+use super::waits::Waits;
+
+/// A history that continues is reported after this time. A pod that waits has a condition by then.
+const HISTORY_DELAY: Duration = Duration::from_secs(30);
+
+/// Identifies a report of a hook: hook, phase, time of the request, kind.
+type HookReportKey = (String, HookPhase, UnixNanos, &'static str);
+
+#[derive(Debug)]
+struct TrackedPod {
+    uid: String,
+    operations: BTreeMap<String, OperationState>,
+    is_available: bool,
+    history: PhaseHistory,
+    condition: ConditionThrottle,
+    hook_reports: BTreeSet<HookReportKey>,
+    waits: Waits,
+    /// What was wrong with the annotations in the last version.
+    fault: Option<String>,
+}
+
+/// The pods of a leader.
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    pods: Mutex<HashMap<PodKey, TrackedPod>>,
+    traces: OperationTraces,
+}
+
+impl Tracker {
+    /// Returns the tracker of a new leader.
+    pub(super) fn new(traces: OperationTraces) -> Self {
+        Tracker { traces, ..Tracker::default() }
+    }
+
+    /// Compares a version of `pod` with the previous one and updates metrics, spans and the phase history.
+    pub(super) fn observe(&self, pod: &CachedPod, metrics: &Metrics) {
+        let labels = pod.labels();
+        let operations = Operations::parse(labels);
+        let present = OperationState::of_all(labels, &operations);
+        let mut pods = self.pods.lock();
+        let key = pod.key();
+        let is_known = pods.get(&key).is_some_and(|tracked| tracked.uid == pod.uid());
+        self.traces.observe(pod, &operations, is_known, now());
+        if !is_known {
+            if let Some(replaced) = pods.remove(&key) {
+                leave_all(&replaced, metrics);
+                self.traces.gone(&replaced.uid);
+            }
+            present
+                .values()
+                .for_each(|state| metrics.entered(&state.operation_type, state.phase, state.since));
+            pods.insert(key, TrackedPod::new(pod.uid(), present, operations.is_service_available()));
+            return;
+        }
+        let Some(tracked) = pods.get_mut(&key) else { return };
+        for (id, before) in &tracked.operations {
+            let after = present.get(id);
+            if after != Some(before) {
+                let left_at = after.map_or_else(|| Some(now().0), |after| after.since);
+                metrics.left(&before.operation_type, before.phase, before.since, left_at);
+                if after.is_none() {
+                    tracked.history.ended(id, before);
+                }
+            }
+        }
+        for (id, after) in &present {
+            if tracked.operations.get(id) != Some(after) {
+                metrics.entered(&after.operation_type, after.phase, after.since);
+                tracked.history.entered(id, after);
+            }
+        }
+        if operations.is_service_available() && !tracked.is_available {
+            tracked.history.became_available();
+        }
+        tracked.operations = present;
+        tracked.is_available = operations.is_service_available();
+    }
+
+    /// Returns the event for the phase history of `pod`, if the operations have ended or the history is old enough.
+    pub(super) fn due_history(&self, pod: &CachedPod) -> HistoryEvent {
+        let mut pods = self.pods.lock();
+        let Some(tracked) = pods.get_mut(&pod.key()) else { return HistoryEvent::None };
+        let is_over = tracked.operations.is_empty() && tracked.is_available;
+        let delay = if is_over { Duration::ZERO } else { HISTORY_DELAY };
+        tracked.history.take_event(delay)
+    }
+
+    /// Returns how long the wait in `explanation` has to last until the condition is written for its own sake, zero if
+    /// it is due. `None` if the condition is stored already.
+    pub(super) fn condition_due(&self, pod: &CachedPod, explanation: &Explanation) -> Option<Duration> {
+        let mut pods = self.pods.lock();
+        let tracked = pods.get_mut(&pod.key())?;
+        let wait = (explanation.status, explanation.reason);
+        if pod.has_condition(explanation) {
+            tracked.condition.stored(wait);
+            return None;
+        }
+        Some(tracked.condition.due(wait, pod.has_condition_reason(explanation), Instant::now()))
+    }
+
+    /// Records that the condition is written for its own sake.
+    pub(super) fn condition_written(&self, key: &PodKey) {
+        if let Some(tracked) = self.pods.lock().get_mut(key) {
+            tracked.condition.written(Instant::now());
+        }
+    }
+
+    /// Returns those of `notes` that were not reported yet, and forgets the reported ones that are not among them.
+    pub(super) fn new_hook_reports<'n>(&self, key: &PodKey, notes: &'n [HookReport]) -> Vec<&'n HookReport> {
+        let mut pods = self.pods.lock();
+        let Some(tracked) = pods.get_mut(key) else { return Vec::new() };
+        let key_of = |note: &HookReport| (note.hook.clone(), note.phase, note.since, note.event.as_str());
+        let reported = std::mem::take(&mut tracked.hook_reports);
+        tracked.hook_reports = notes.iter().map(key_of).collect();
+        notes.iter().filter(|note| !reported.contains(&key_of(note))).collect()
+    }
+
+    /// Returns the result of `update` on the waits of a pod, or `None` if the pod is not known.
+    pub(super) fn waits<T>(
+        &self,
+        key: &PodKey,
+        metrics: &Metrics,
+        update: impl FnOnce(&mut Waits) -> T,
+    ) -> Option<T> {
+        let mut pods = self.pods.lock();
+        let tracked = pods.get_mut(key)?;
+        let before = tracked.waits.include_busy();
+        let updated = update(&mut tracked.waits);
+        match (before, tracked.waits.include_busy()) {
+            (false, true) => drop(metrics.busy_waiting.inc()),
+            (true, false) => drop(metrics.busy_waiting.dec()),
+            _ => {}
+        }
+        Some(updated)
+    }
+
+    /// Returns true if `fault`, an error in the annotations of the pod, is new.
+    pub(super) fn is_new_fault(&self, key: &PodKey, fault: Option<&str>) -> bool {
+        let mut pods = self.pods.lock();
+        let Some(tracked) = pods.get_mut(key).filter(|tracked| tracked.fault.as_deref() != fault) else {
+            return false;
+        };
+        tracked.fault = fault.map(ToOwned::to_owned);
+        fault.is_some()
+    }
+
+    /// Forgets the pods that do not exist any more. Returns their keys and UIDs.
+    pub(super) fn retain(
+        &self,
+        metrics: &Metrics,
+        exists: impl Fn(&PodKey) -> bool,
+    ) -> Vec<(PodKey, String)> {
+        let mut gone = Vec::new();
+        self.pods.lock().retain(|key, tracked| {
+            let keep = exists(key);
+            if !keep {
+                leave_all(tracked, metrics);
+                self.traces.gone(&tracked.uid);
+                gone.push((key.clone(), tracked.uid.clone()));
+            }
+            keep
+        });
+        gone
+    }
+}
+
+impl TrackedPod {
+    fn new(uid: &str, operations: BTreeMap<String, OperationState>, is_available: bool) -> Self {
+        TrackedPod {
+            uid: uid.to_owned(),
+            operations,
+            is_available,
+            history: PhaseHistory::default(),
+            condition: ConditionThrottle::default(),
+            hook_reports: BTreeSet::new(),
+            waits: Waits::default(),
+            fault: None,
+        }
+    }
+}
+
+/// Removes a pod from the gauges.
+fn leave_all(tracked: &TrackedPod, metrics: &Metrics) {
+    if tracked.waits.include_busy() {
+        metrics.busy_waiting.dec();
+    }
+    for state in tracked.operations.values() {
+        metrics.left(&state.operation_type, state.phase, state.since, None);
+    }
+}

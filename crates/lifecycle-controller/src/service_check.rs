@@ -1,0 +1,153 @@
+//! Expected finalizers of Services that are gone or select other pods.
+//!
+//! A pod expects the finalizer of each Service that selected it when it was created. If such a Service is deleted or
+//! changes its selector, nothing adds that finalizer, and the pod would never become available. While a pod waits for a
+//! Service, the controller reads the Service once after a delay, and again when the Service changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Service;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use podward_core::service_of;
+use podward_kube_util::{ApiError, CachedPod, PodKey, pod_call};
+
+/// How long a pod waits for a Service before the Service is read.
+const CHECK_DELAY: Duration = Duration::from_secs(5);
+
+/// The result of a check.
+#[derive(Debug, Default)]
+pub(crate) struct CheckedServices {
+    /// The consumers, such as `Service/shop/web`, that will never hold the pod.
+    pub(crate) dead: Vec<String>,
+    /// The time until the check is due.
+    pub(crate) next_check: Option<Duration>,
+}
+
+/// The checks of the pods that wait for a Service.
+pub(crate) struct ServiceChecks {
+    client: Client,
+    pods: Mutex<HashMap<PodKey, PodCheck>>,
+}
+
+#[derive(Debug)]
+struct PodCheck {
+    uid: String,
+    /// `None` once the check is done.
+    due: Option<Instant>,
+}
+
+impl ServiceChecks {
+    /// Returns the checks of a new leader.
+    pub(crate) fn new(client: Client) -> Self {
+        ServiceChecks { client, pods: Mutex::default() }
+    }
+
+    /// Reads the Services that `pod` waits for, if that is due.
+    ///
+    /// # Errors
+    /// If the API server cannot be asked. An error never counts as a missing Service.
+    pub(crate) async fn check(&self, pod: &CachedPod) -> Result<CheckedServices, ApiError> {
+        let Some(due) = self.due(pod) else { return Ok(CheckedServices::default()) };
+        let wait = due.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            return Ok(CheckedServices { next_check: Some(wait), ..CheckedServices::default() });
+        }
+        let dead = dead_services(&self.client, pod).await?;
+        // The removal of a dead Service can be rejected, so the check is done only when there is nothing to remove.
+        if dead.is_empty() {
+            self.done(&pod.key(), due);
+        }
+        Ok(CheckedServices { dead, next_check: None })
+    }
+
+    /// Makes the check of the pod due, because a Service that it waits for has changed.
+    pub(crate) fn renew(&self, pod: &CachedPod) {
+        let check = PodCheck { uid: pod.uid().to_owned(), due: Some(Instant::now()) };
+        self.pods.lock().insert(pod.key(), check);
+    }
+
+    /// Forgets the pods that do not exist any more.
+    pub(crate) fn retain(&self, exists: impl Fn(&PodKey) -> bool) {
+        self.pods.lock().retain(|pod, _| exists(pod));
+    }
+
+    /// Returns when the check of `pod` is due, or `None` if it waits for no Service or the check is done.
+    fn due(&self, pod: &CachedPod) -> Option<Instant> {
+        let view = pod.view();
+        let waits = view.ready && !view.terminating && !missing_services(pod).is_empty();
+        let mut pods = self.pods.lock();
+        if !waits {
+            pods.remove(&pod.key());
+            return None;
+        }
+        let new = || PodCheck { uid: pod.uid().to_owned(), due: Some(Instant::now() + CHECK_DELAY) };
+        let check = pods.entry(pod.key()).or_insert_with(new);
+        if check.uid != pod.uid() {
+            *check = new();
+        }
+        check.due
+    }
+
+    /// Marks the check that was due at `due` as done, unless it was renewed meanwhile.
+    fn done(&self, pod: &PodKey, due: Instant) {
+        if let Some(check) = self.pods.lock().get_mut(pod).filter(|check| check.due == Some(due)) {
+            check.due = None;
+        }
+    }
+}
+
+/// Returns the Services (namespace, name) whose finalizer `pod` expects and does not have.
+pub(crate) fn missing_services(pod: &CachedPod) -> Vec<(String, String)> {
+    let view = pod.view();
+    let Ok(expected) = view.expected_finalizers() else { return Vec::new() };
+    expected
+        .missing(view.finalizers)
+        .filter_map(|(consumer, _)| service_of(consumer))
+        .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+        .collect()
+}
+
+/// Returns the consumers among the expected finalizers of `pod` that are Services which will never hold it: the API
+/// server answers that the Service does not exist, or its selector does not match.
+async fn dead_services(client: &Client, pod: &CachedPod) -> Result<Vec<String>, ApiError> {
+    let mut dead = Vec::new();
+    for (namespace, name) in missing_services(pod) {
+        let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
+        let what = "look up a Service that is expected to hold";
+        let service = pod_call(what, &pod.key(), api.get_opt(&name)).await?;
+        let is_selected = service
+            .is_some_and(|service| namespace == pod.key().namespace && selects(&service, pod.labels()));
+        if !is_selected {
+            dead.push(format!("Service/{namespace}/{name}"));
+        }
+    }
+    Ok(dead)
+}
+
+fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
+    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|selector| {
+        !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_selector_matches_by_all_its_labels() {
+        let service = |selector| -> Service {
+            serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap()
+        };
+        let labels =
+            BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "front".to_owned())]);
+        assert!(selects(&service(json!({"app": "web"})), &labels));
+        assert!(!selects(&service(json!({"app": "web", "tier": "back"})), &labels));
+        assert!(!selects(&service(json!({})), &labels), "an empty selector matches nothing");
+        assert!(!selects(&serde_json::from_value(json!({})).unwrap(), &labels));
+    }
+}

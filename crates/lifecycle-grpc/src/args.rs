@@ -1,0 +1,83 @@
+//! The flags of the gRPC port.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use podward_runtime::args::{CertificateArgs, PeerArgs};
+use podward_runtime::tls::{AuthoritySource, CertificateSecret};
+
+/// The flags of the gRPC port.
+#[derive(Clone, Debug, Args)]
+pub struct GrpcArgs {
+    /// Address that the gRPC port listens on
+    #[arg(long, env = "PODWARD_GRPC_BIND", default_value = "0.0.0.0:9444")]
+    pub grpc_bind: SocketAddr,
+    /// The serving certificate.
+    #[command(flatten)]
+    pub certificate: CertificateArgs,
+    /// The token of this replica, and the accepted callers.
+    #[command(flatten)]
+    pub peers: PeerArgs,
+    /// Address at which other replicas reach the gRPC port of this replica; default: the address that the port listens
+    /// on, unless that is 0.0.0.0
+    #[arg(long, env = "PODWARD_ADVERTISE", value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// PEM file with the certificate authorities of the replicas' gRPC certificates; default: ca.crt in the Secret of
+    /// --tls-secret; without both, hook systems can attach only to the leader
+    #[arg(long, env = "PODWARD_RELAY_CA", value_name = "FILE")]
+    pub relay_ca: Option<PathBuf>,
+    /// Server name in the replicas' gRPC certificates; default: the host that a replica advertises
+    #[arg(long, env = "PODWARD_RELAY_SERVER_NAME", value_name = "NAME")]
+    pub relay_server_name: Option<String>,
+    /// User that may request the deletion of pods in the name of other users; can be repeated
+    #[arg(
+        long = "trusted-requester",
+        env = "PODWARD_TRUSTED_REQUESTERS",
+        value_delimiter = ',',
+        default_value = "system:serviceaccount:podward-system:validating-webhook"
+    )]
+    pub trusted_requesters: Vec<String>,
+    /// Audience of callers' tokens that is accepted in addition to the audience of the API server
+    #[arg(long, env = "PODWARD_TOKEN_AUDIENCE", default_value = "podward")]
+    pub token_audience: String,
+}
+
+impl GrpcArgs {
+    /// Returns the certificate authorities of the replicas; `None` if no flag names any.
+    pub fn relay_ca(&self, secret: &CertificateSecret) -> Option<AuthoritySource> {
+        let is_given = self.relay_ca.is_some() || self.certificate.tls_secret.is_some();
+        is_given.then(|| self.certificate.authorities(self.relay_ca.as_deref(), secret))
+    }
+
+    /// Returns the address at which other replicas reach this one, which listens on `bound`; `None` if it is not known.
+    pub fn address(&self, bound: SocketAddr) -> Option<String> {
+        let own = (!bound.ip().is_unspecified()).then(|| bound.to_string());
+        self.advertise.as_deref().map(bracketed).or(own)
+    }
+}
+
+/// Returns `host:port` with brackets around an IPv6 address. The downward API returns addresses of pods without them.
+fn bracketed(address: &str) -> String {
+    match address.rsplit_once(':') {
+        Some((host, port)) if host.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{host}]:{port}"),
+        _ => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bracketed;
+
+    #[test]
+    fn ipv6_addresses_get_brackets() {
+        for (given, written) in [
+            ("10.0.0.1:9444", "10.0.0.1:9444"),
+            ("fd00::1:9444", "[fd00::1]:9444"),
+            ("[fd00::1]:9444", "[fd00::1]:9444"),
+            ("lc.podward-system.svc:9444", "lc.podward-system.svc:9444"),
+        ] {
+            assert_eq!(bracketed(given), written);
+        }
+    }
+}

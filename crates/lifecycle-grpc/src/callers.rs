@@ -1,0 +1,98 @@
+//! Authentication and authorization of callers.
+
+use std::sync::Arc;
+
+use kube::Client;
+use podward_runtime::authn::{Access, Authenticator, Authorizer, Identity};
+use tonic::{Request, Status};
+
+use super::args::GrpcArgs;
+
+/// The API group of LifecycleHooks.
+const HOOK_GROUP: &str = "podward.io";
+/// The resource name of LifecycleHooks.
+const HOOK_RESOURCE: &str = "lifecyclehooks";
+/// Metadata key of a relayed stream: the user, whom the relaying replica has authenticated and authorized.
+pub(super) const ON_BEHALF_OF: &str = "podward-on-behalf-of";
+
+/// Authenticates and authorizes callers. Clones share the caches.
+#[derive(Clone)]
+pub(super) struct Callers {
+    authenticator: Arc<Authenticator>,
+    authorizer: Arc<Authorizer>,
+    controller_user: Arc<str>,
+    trusted_requesters: Arc<[String]>,
+}
+
+impl Callers {
+    pub(super) fn new(client: Client, args: &GrpcArgs) -> Self {
+        let audience = Some(args.token_audience.clone()).filter(|audience| !audience.is_empty());
+        Self {
+            authenticator: Arc::new(Authenticator::new(client.clone(), audience)),
+            authorizer: Arc::new(Authorizer::new(client)),
+            controller_user: args.peers.controller_user.as_str().into(),
+            trusted_requesters: args.trusted_requesters.clone().into(),
+        }
+    }
+
+    /// Returns the identity of the sender of `request`. It says nothing about the sender's rights.
+    pub(super) async fn authenticate<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
+        self.authenticator.authenticate(request).await
+    }
+
+    /// Checks that RBAC grants `access` to `caller`.
+    async fn check(&self, caller: &Identity, access: Access<'_>) -> Result<(), Status> {
+        self.authorizer.authorize(caller, access).await
+    }
+
+    /// Checks that RBAC grants `verb` on the hook `name` to `caller`; on all hooks if there is no name.
+    pub(super) async fn check_hooks(
+        &self,
+        caller: &Identity,
+        verb: &str,
+        name: Option<&str>,
+    ) -> Result<(), Status> {
+        self.check(caller, Access { verb, group: HOOK_GROUP, resource: HOOK_RESOURCE, namespace: None, name })
+            .await
+    }
+
+    /// Checks that RBAC grants `verb` on the pod `name` to `caller`.
+    pub(super) async fn check_pod(
+        &self,
+        caller: &Identity,
+        verb: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Status> {
+        let access =
+            Access { verb, group: "", resource: "pods", namespace: Some(namespace), name: Some(name) };
+        self.check(caller, access).await
+    }
+
+    /// Returns the user for whom `caller` relays a stream; `None` if the stream is not relayed.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED if `caller` is not a replica of the lifecycle-controller.
+    pub(super) fn relayed_user<T>(
+        &self,
+        caller: &Identity,
+        request: &Request<T>,
+    ) -> Result<Option<String>, Status> {
+        let Some(user) = request.metadata().get(ON_BEHALF_OF) else { return Ok(None) };
+        if caller.user != *self.controller_user {
+            return Err(Status::permission_denied(format!(
+                "only replicas of the lifecycle-controller may send the metadata {ON_BEHALF_OF}; {} is not one",
+                caller.user
+            )));
+        }
+        let user = user
+            .to_str()
+            .map_err(|_| Status::invalid_argument(format!("the metadata {ON_BEHALF_OF} is not text")))?;
+        Ok(Some(user.to_owned()))
+    }
+
+    /// True if `caller` may request deletions in the name of other users.
+    pub(super) fn is_trusted_requester(&self, caller: &Identity) -> bool {
+        self.trusted_requesters.contains(&caller.user)
+    }
+}

@@ -1,0 +1,104 @@
+//! Reads and writes LifecycleHook resources.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use podward_api::LifecycleHook;
+use podward_runtime::retry::{CONFLICT, Retryable};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use super::status::api_request;
+
+/// Annotation of a hook that was registered over gRPC: the user of the last change.
+const REGISTERED_BY: &str = "podward.io/registered-by";
+
+/// Reads and writes hooks.
+#[derive(Clone)]
+pub(super) struct HookStore {
+    hooks: Api<LifecycleHook>,
+}
+
+impl HookStore {
+    pub(super) fn new(client: Client) -> Self {
+        Self { hooks: Api::all(client) }
+    }
+
+    /// Creates or changes the hook in the name of `user`, and returns the stored hook. Writes nothing if its spec is
+    /// already stored.
+    pub(super) async fn put(&self, mut wanted: LifecycleHook, user: &str) -> Result<LifecycleHook, Status> {
+        let name = wanted.name_any();
+        wanted.annotations_mut().insert(REGISTERED_BY.to_owned(), user.to_owned());
+        let is_conflict = |status: &Status| status.code() == Code::Aborted;
+        (|| self.try_put(&name, &wanted, user)).retry(CONFLICT).when(is_conflict).await
+    }
+
+    async fn try_put(&self, name: &str, wanted: &LifecycleHook, user: &str) -> Result<LifecycleHook, Status> {
+        let stored = api_request(|| format!("read hook {name:?}"), self.hooks.get_opt(name)).await?;
+        let written = match stored {
+            Some(stored) if stored.spec == wanted.spec => return Ok(stored),
+            Some(stored) => self.change(&stored, wanted, user).await?,
+            None => {
+                let params = PostParams::default();
+                api_request(|| format!("store hook {name:?}"), self.hooks.create(&params, wanted)).await?
+            }
+        };
+        tracing::info!(hook = name, user, "registered a hook");
+        Ok(written)
+    }
+
+    async fn change(
+        &self,
+        stored: &LifecycleHook,
+        wanted: &LifecycleHook,
+        user: &str,
+    ) -> Result<LifecycleHook, Status> {
+        let name = wanted.name_any();
+        let failed = |error: serde_json::Error| {
+            Status::internal(format!("could not serialize hook {name:?}: {error}"))
+        };
+        let spec = serde_json::to_value(&wanted.spec).map_err(failed)?;
+        let replace = |path: &[&str], value: Value| {
+            PatchOperation::Replace(ReplaceOperation {
+                path: PointerBuf::from_tokens(path.iter().copied()),
+                value,
+            })
+        };
+        let add = |path: &[&str], value: Value| {
+            PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+        };
+        // The API server refuses the patch if the hook has changed since it was read.
+        let version = json!(stored.resource_version().unwrap_or_default());
+        let mut operations =
+            vec![replace(&["metadata", "resourceVersion"], version), replace(&["spec"], spec)];
+        operations.push(match stored.metadata.annotations {
+            Some(_) => add(&["metadata", "annotations", REGISTERED_BY], json!(user)),
+            None => add(&["metadata", "annotations"], json!({ REGISTERED_BY: user })),
+        });
+        let patch = Patch::Json::<()>(json_patch::Patch(operations));
+        api_request(
+            || format!("change hook {name:?}"),
+            self.hooks.patch(&name, &PatchParams::default(), &patch),
+        )
+        .await
+    }
+
+    /// Deletes the hook `name`. Returns true if it existed.
+    pub(super) async fn remove(&self, name: &str) -> Result<bool, Status> {
+        let params = DeleteParams::default();
+        match api_request(|| format!("delete hook {name:?}"), self.hooks.delete(name, &params)).await {
+            Ok(_) => Ok(true),
+            Err(status) if status.code() == Code::NotFound => Ok(false),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Returns all hooks, sorted by name.
+    pub(super) async fn list(&self) -> Result<Vec<LifecycleHook>, Status> {
+        let params = ListParams::default();
+        let mut hooks = api_request(|| "list hooks".to_owned(), self.hooks.list(&params)).await?.items;
+        hooks.sort_by_key(ResourceExt::name_any);
+        Ok(hooks)
+    }
+}

@@ -1,0 +1,93 @@
+//! The service `HookRegistry`.
+
+use kube::Client;
+use podward_api::InvalidHook;
+use podward_hooks::HookProbe;
+use podward_proto::v1;
+use podward_proto::v1::hook_registry_server::HookRegistry;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::attach::Attacher;
+use super::callers::Callers;
+use super::convert::{from_resource, hook_state, to_resource};
+use super::hook_store::HookStore;
+use super::hub::AttachResponses;
+use super::object_name::is_object_name;
+use super::warnings::warnings;
+
+/// Implements the service `HookRegistry`.
+pub(super) struct HookRegistryService {
+    pub(super) client: Client,
+    pub(super) callers: Callers,
+    pub(super) store: HookStore,
+    pub(super) attacher: Attacher,
+    pub(super) probe: HookProbe,
+}
+
+#[tonic::async_trait]
+impl HookRegistry for HookRegistryService {
+    async fn register(
+        &self,
+        request: Request<v1::RegisterRequest>,
+    ) -> Result<Response<v1::RegisterResponse>, Status> {
+        let caller = self.callers.authenticate(&request).await?;
+        let hook =
+            request.into_inner().hook.ok_or_else(|| Status::invalid_argument("the field hook is missing"))?;
+        // The check includes the name, because a role can be limited to some hooks. The hook is validated later, so
+        // that unauthorized callers learn nothing else.
+        self.callers.check_hooks(&caller, "create", Some(&hook.name)).await?;
+        let wanted = to_resource(hook)?;
+        wanted.to_hook().map_err(|error| invalid(&error))?;
+        if let Some(endpoint) = &wanted.spec.endpoint {
+            self.probe.probe(endpoint).await.map_err(|problem| unreachable(&problem))?;
+        }
+        let warnings = warnings(&self.client, &wanted).await;
+        let stored = self.store.put(wanted, &caller.user).await?;
+        Ok(Response::new(v1::RegisterResponse { hook: Some(from_resource(&stored)), warnings }))
+    }
+
+    async fn deregister(
+        &self,
+        request: Request<v1::DeregisterRequest>,
+    ) -> Result<Response<v1::DeregisterResponse>, Status> {
+        let caller = self.callers.authenticate(&request).await?;
+        let name = request.into_inner().name;
+        self.callers.check_hooks(&caller, "delete", Some(&name)).await?;
+        // The name becomes part of a request path.
+        if !is_object_name(&name) {
+            return Err(Status::invalid_argument("the field name is not the name of a hook"));
+        }
+        if self.store.remove(&name).await? {
+            tracing::info!(hook = name, user = caller.user, "deregistered a hook");
+        }
+        Ok(Response::new(v1::DeregisterResponse {}))
+    }
+
+    async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
+        let caller = self.callers.authenticate(&request).await?;
+        self.callers.check_hooks(&caller, "list", None).await?;
+        let hooks = self.store.list().await?;
+        Ok(Response::new(v1::ListResponse { hooks: hooks.iter().map(hook_state).collect() }))
+    }
+
+    type AttachStream = AttachResponses;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<v1::AttachRequest>>,
+    ) -> Result<Response<AttachResponses>, Status> {
+        self.attacher.attach(&self.callers, request).await.map(Response::new)
+    }
+}
+
+fn invalid(error: &InvalidHook) -> Status {
+    // The error names fields of the resource, which are similar to those of the message.
+    Status::invalid_argument(format!("the hook is not valid: {error}"))
+}
+
+fn unreachable(problem: &str) -> Status {
+    Status::failed_precondition(format!(
+        "could not register the hook: its endpoint can't be reached: {problem}; start the server of the hook, and check \
+         endpoint.ca_certificates and endpoint.server_name"
+    ))
+}

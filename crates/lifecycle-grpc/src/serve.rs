@@ -1,0 +1,108 @@
+//! The gRPC port and its services.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use kube::Client;
+use podward_hooks::HookProbe;
+use podward_proto::v1::hook_registry_server::HookRegistryServer;
+use podward_proto::v1::lifecycle_server::LifecycleServer;
+use podward_runtime::grpc::{
+    GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services, ServicesError,
+};
+use podward_runtime::tls::{CertificateSecret, TlsMetrics};
+use tokio::sync::watch;
+
+use super::args::GrpcArgs;
+use super::attach::Attacher;
+use super::callers::Callers;
+use super::deletion_recorder::DeletionRecorder;
+use super::hook_store::HookStore;
+use super::hub::AttachHub;
+use super::lifecycle::LifecycleService;
+use super::pods::Pods;
+use super::registry::HookRegistryService;
+use super::relay::Relay;
+use super::stream_limit::StreamLimit;
+
+/// The maximum number of watches of a replica. Each of them is also a watch at the API server.
+const MAX_WATCHES: usize = 512;
+/// The maximum number of attached streams of a replica, relayed ones included.
+const MAX_ATTACHED: usize = 512;
+
+/// The metrics of the gRPC port.
+pub struct GrpcPortMetrics {
+    tls: TlsMetrics,
+    grpc: GrpcMetrics,
+}
+
+impl GrpcPortMetrics {
+    /// Adds the metrics to `registry`.
+    pub fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
+        let (tls, grpc) = (TlsMetrics::default(), GrpcMetrics::default());
+        tls.register(registry);
+        grpc.register(registry);
+        GrpcPortMetrics { tls, grpc }
+    }
+}
+
+/// Opens the gRPC port. [`GrpcArgs::address`] returns the address that the Lease publishes for it.
+///
+/// # Errors
+/// When the certificate cannot be read, or the port cannot be opened.
+pub async fn listen(
+    args: &GrpcArgs,
+    secret: &CertificateSecret,
+    metrics: GrpcPortMetrics,
+) -> anyhow::Result<GrpcServer> {
+    let GrpcPortMetrics { tls, grpc } = metrics;
+    let certificate = args.peers.serving_certificate(args.certificate.source(secret), tls)?;
+    let server = GrpcServer::bind(args.grpc_bind, Arc::new(certificate), GrpcLimits::default(), grpc).await;
+    server.context("could not open the gRPC port (--grpc-bind)")
+}
+
+/// The parts of the controller that the services use.
+pub struct ServiceDependencies {
+    /// The client of the API server.
+    pub client: Client,
+    /// The hub that hook systems attach to. `Some` while this replica leads.
+    pub hub: watch::Receiver<Option<Arc<dyn AttachHub>>>,
+    /// The address of the leader's gRPC port, from
+    /// [`Candidacy::holder_address`](podward_runtime::lease::Candidacy::holder_address).
+    pub leader: watch::Receiver<Option<String>>,
+    /// The recorder of deletion requests.
+    pub deletions: Arc<dyn DeletionRecorder>,
+    /// The Secret of `--tls-secret`.
+    pub secret: CertificateSecret,
+    /// The probe of the endpoints of hooks that are registered.
+    pub probe: HookProbe,
+}
+
+/// Returns the services `HookRegistry` and `Lifecycle` for a [`GrpcServer`].
+///
+/// # Errors
+/// When the descriptors of the services are not valid, which is a fault of the build.
+pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Result<Services, ServicesError> {
+    let ServiceDependencies { client, hub, leader, deletions, secret, probe } = dependencies;
+    let callers = Callers::new(client.clone(), args);
+    let attacher = Attacher {
+        hub,
+        relay: Relay::new(leader, args, &secret),
+        limit: StreamLimit::new("attached hook systems", MAX_ATTACHED),
+    };
+    let registry = HookRegistryService {
+        store: HookStore::new(client.clone()),
+        callers: callers.clone(),
+        client: client.clone(),
+        attacher,
+        probe,
+    };
+    let watches = StreamLimit::new("watches", MAX_WATCHES);
+    let lifecycle = LifecycleService { callers, pods: Pods::new(client), deletions, watches };
+    let services = Services::new(podward_proto::FILE_DESCRIPTOR_SET)?
+        .add(HookRegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .await
+        .add(LifecycleServer::new(lifecycle).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .await;
+    Ok(services)
+}

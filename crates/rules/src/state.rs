@@ -1,0 +1,23 @@
+//! The state of rules and pods, and the results for pods. It has no I/O.
+
+mod changed_sets;
+mod namespace_rules;
+mod observed_pod;
+mod other_checks;
+mod pod_rules;
+mod refusal_text;
+mod request_report;
+mod rule_cache;
+mod rule_record;
+mod rule_status;
+mod webhook_states;
+
+pub(crate) use namespace_rules::{KnownAnswer, KnownAnswers, NamespaceRules};
+pub(crate) use observed_pod::ObservedPod;
+pub(crate) use other_checks::other_checks;
+pub use pod_rules::PodRules;
+pub(crate) use refusal_text::refusal_text;
+pub(crate) use request_report::{RefusalFingerprint, RequestReport};
+pub(crate) use rule_cache::RuleCache;
+pub(crate) use rule_record::RuleRecord;
+pub(crate) use rule_status::compose_status;

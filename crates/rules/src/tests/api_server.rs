@@ -1,0 +1,309 @@
+//! The part of an API server that rules need: lists and watches of PodTransitionRules, their statuses, the metadata of
+//! pods, and ReplicaSets.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use hyper::{Method, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use podward_support::api_answers::{Answer, failure, json_answer};
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Rules,
+    Pods,
+    Sets,
+}
+
+/// The objects, the faults to cause, and the counters.
+#[derive(Debug, Default)]
+struct Inner {
+    version: u64,
+    /// Every event so far.
+    log: Vec<(u64, Kind, &'static str, Value)>,
+    has_no_rules: bool,
+    fails_to_list: bool,
+    holds_watch: bool,
+    status_writes: Vec<Value>,
+    /// By name and holder: when the status was last written.
+    written: HashMap<(String, String), Instant>,
+    /// Objects whose status was written twice within a second.
+    hasty: Vec<String>,
+    /// A rule object that another writer changes before each write of its status, and how many times.
+    disturbed: (String, usize),
+    pod_lists: usize,
+    rule_watches: usize,
+}
+
+/// The server. Clones share it.
+#[derive(Clone)]
+pub(super) struct ApiServer {
+    inner: Arc<Mutex<Inner>>,
+    changed: Arc<watch::Sender<u64>>,
+}
+
+impl ApiServer {
+    pub(super) fn new() -> Self {
+        ApiServer { inner: Arc::default(), changed: Arc::new(watch::channel(0).0) }
+    }
+
+    pub(super) fn client(&self) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        Client::new(service, "shop")
+    }
+
+    /// Removes the resource of PodTransitionRules.
+    pub(super) fn without_rules(self) -> Self {
+        self.inner.lock().has_no_rules = true;
+        self
+    }
+
+    pub(super) fn fail_lists(&self, fails: bool) {
+        self.inner.lock().fails_to_list = fails;
+    }
+
+    /// Makes the watch of PodTransitionRules deliver nothing.
+    pub(super) fn hold_watch(&self, holds: bool) {
+        self.inner.lock().holds_watch = holds;
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn status_writes(&self) -> Vec<Value> {
+        self.inner.lock().status_writes.clone()
+    }
+
+    /// Returns the objects whose status a controller has written twice within a second.
+    pub(super) fn hasty_writes(&self) -> Vec<String> {
+        self.inner.lock().hasty.clone()
+    }
+
+    /// Makes another writer change the rule object `name` just before a controller does, so many times.
+    pub(super) fn disturb(&self, name: &str, times: usize) {
+        self.inner.lock().disturbed = (name.to_owned(), times);
+    }
+
+    /// Returns how many of these times are left.
+    pub(super) fn disturbances(&self) -> usize {
+        self.inner.lock().disturbed.1
+    }
+
+    pub(super) fn pod_lists(&self) -> usize {
+        self.inner.lock().pod_lists
+    }
+
+    /// Returns how many watches of PodTransitionRules have begun.
+    pub(super) fn rule_watches(&self) -> usize {
+        self.inner.lock().rule_watches
+    }
+
+    /// Stores an object. Returns `None` if its version is not `before`.
+    pub(super) fn store(&self, kind: Kind, mut object: Value, before: Option<&str>) -> Option<Value> {
+        let stored = {
+            let mut inner = self.inner.lock();
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            let present = find(&inner.log, kind, &name);
+            if before.is_some_and(|before| {
+                present.as_ref().is_none_or(|now| now["metadata"]["resourceVersion"] != before)
+            }) {
+                return None;
+            }
+            inner.version += 1;
+            let metadata = &mut object["metadata"];
+            metadata["resourceVersion"] = json!(inner.version.to_string());
+            metadata["namespace"] = json!("shop");
+            if metadata["uid"].is_null() {
+                metadata["uid"] = json!(format!("{name}-{}", inner.version));
+            }
+            let event = if present.is_some() { "MODIFIED" } else { "ADDED" };
+            let version = inner.version;
+            inner.log.push((version, kind, event, object.clone()));
+            object
+        };
+        self.changed.send_modify(|count| *count += 1);
+        Some(stored)
+    }
+
+    pub(super) fn delete(&self, kind: Kind, name: &str) {
+        {
+            let mut inner = self.inner.lock();
+            let mut object = find(&inner.log, kind, name).unwrap();
+            inner.version += 1;
+            object["metadata"]["resourceVersion"] = json!(inner.version.to_string());
+            let version = inner.version;
+            inner.log.push((version, kind, "DELETED", object));
+        }
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<Value> {
+        find(&self.inner.lock().log, kind, name)
+    }
+
+    /// Creates a rule object, or changes its spec.
+    pub(super) fn rule(&self, name: &str, spec: Value) {
+        let mut object = self.get(Kind::Rules, name).unwrap_or_else(|| {
+            json!({
+                "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
+                "metadata": {"name": name, "generation": 0},
+            })
+        });
+        object["spec"] = spec;
+        object["metadata"]["generation"] = json!(object["metadata"]["generation"].as_i64().unwrap() + 1);
+        self.store(Kind::Rules, object, None);
+    }
+
+    /// Changes an annotation of a rule object.
+    pub(super) fn annotate_rule(&self, name: &str, key: &str, text: &str) {
+        let mut object = self.get(Kind::Rules, name).unwrap();
+        object["metadata"]["annotations"] = json!({key: text});
+        self.store(Kind::Rules, object, None);
+    }
+
+    /// Returns the events of pods after `version`.
+    pub(super) fn pods_since(&self, version: u64) -> Vec<(u64, &'static str, Value)> {
+        let inner = self.inner.lock();
+        let pods = inner.log.iter().filter(|(at, kind, ..)| *kind == Kind::Pods && *at > version);
+        pods.map(|(at, _, event, object)| (*at, *event, object.clone())).collect()
+    }
+
+    fn list(&self, kind: Kind, name: Option<&str>) -> Answer {
+        let inner = self.inner.lock();
+        let items: Vec<Value> = present(&inner.log, kind)
+            .into_iter()
+            .filter(|object| name.is_none_or(|name| object["metadata"]["name"] == name))
+            .collect();
+        json_answer(&json!({
+            "apiVersion": "v1", "kind": "List",
+            "metadata": {"resourceVersion": inner.version.to_string()}, "items": items,
+        }))
+    }
+
+    fn watch(&self, kind: Kind, name: Option<String>, query: &str) -> Answer {
+        let version = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).unwrap();
+        let seen: u64 = version.parse().unwrap();
+        self.inner.lock().rule_watches += usize::from(kind == Kind::Rules);
+        let events =
+            stream::unfold((self.clone(), self.changed.subscribe(), seen, name), move |at| async move {
+                let (server, mut changed, seen, name) = at;
+                loop {
+                    changed.mark_unchanged();
+                    let next = {
+                        let inner = server.inner.lock();
+                        let is_held = inner.holds_watch && kind == Kind::Rules;
+                        let is_next = |(at, of, _, object): &&(u64, Kind, &'static str, Value)| {
+                            let is_it =
+                                name.as_ref().is_none_or(|name| object["metadata"]["name"] == name.as_str());
+                            *at > seen && *of == kind && is_it
+                        };
+                        inner.log.iter().find(is_next).filter(|_| !is_held).cloned()
+                    };
+                    if let Some((at, _, event, object)) = next {
+                        let line = format!("{}\n", json!({"type": event, "object": object}));
+                        return Some((line, (server, changed, at, name)));
+                    }
+                    changed.changed().await.ok()?;
+                }
+            });
+        let frames = events.map(|line| Ok(Frame::data(Bytes::from(line))));
+        Response::new(StreamBody::new(frames).boxed_unsync())
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Answer {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let path: Vec<&str> = head.uri.path().trim_matches('/').split('/').collect();
+        let kind = match () {
+            () if path.contains(&"podtransitionrules") => Kind::Rules,
+            () if path.contains(&"replicasets") => Kind::Sets,
+            () => Kind::Pods,
+        };
+        if kind == Kind::Rules && self.inner.lock().has_no_rules {
+            return failure(StatusCode::NOT_FOUND, "NotFound");
+        }
+        let field = query.split('&').find_map(|pair| pair.strip_prefix("fieldSelector=metadata.name%3D"));
+        match (head.method, path.as_slice()) {
+            (Method::GET, _) if query.contains("watch=true") => {
+                self.watch(kind, field.map(ToOwned::to_owned), &query)
+            }
+            (Method::GET, [.., "podtransitionrules" | "replicasets" | "pods"]) => {
+                // Only lists of one namespace. The list of the watch does not fail.
+                if self.inner.lock().fails_to_list && kind == Kind::Rules && path.contains(&"namespaces") {
+                    return failure(StatusCode::FORBIDDEN, "Forbidden");
+                }
+                if kind == Kind::Pods {
+                    self.inner.lock().pod_lists += 1;
+                }
+                self.list(kind, field)
+            }
+            (Method::GET, [.., name]) => match self.get(kind, name) {
+                Some(object) => json_answer(&object),
+                None => failure(StatusCode::NOT_FOUND, "NotFound"),
+            },
+            (Method::PATCH, [.., "podtransitionrules", name, "status"]) => {
+                let patch: Value = serde_json::from_slice(&body).unwrap();
+                let is_disturbed = {
+                    let (disturbed, left) = &mut self.inner.lock().disturbed;
+                    let is_disturbed = disturbed == name && *left > 0;
+                    *left -= usize::from(is_disturbed);
+                    is_disturbed
+                };
+                if let Some(object) = self.get(kind, name).filter(|_| is_disturbed) {
+                    self.store(kind, object, None);
+                }
+                let Some(mut object) = self.get(kind, name) else {
+                    return failure(StatusCode::NOT_FOUND, "NotFound");
+                };
+                let version = patch["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+                let before = object["status"].clone();
+                json_patch::merge(&mut object, &patch);
+                let status = object["status"].clone();
+                let Some(stored) = self.store(kind, object, Some(&version)) else {
+                    return failure(StatusCode::CONFLICT, "Conflict");
+                };
+                assert_ne!(before, status, "the write changed nothing");
+                let mut inner = self.inner.lock();
+                let key = ((*name).to_owned(), status["holder"].to_string());
+                let before = inner.written.insert(key, Instant::now());
+                if before.is_some_and(|before| before.elapsed() < Duration::from_secs(1)) {
+                    inner.hasty.push((*name).to_owned());
+                }
+                inner.status_writes.push(status);
+                json_answer(&stored)
+            }
+            (method, path) => panic!("{method} {path:?} was not expected"),
+        }
+    }
+}
+
+fn present(log: &[(u64, Kind, &'static str, Value)], kind: Kind) -> Vec<Value> {
+    let mut present: Vec<Value> = Vec::new();
+    for (_, _, event, object) in log.iter().filter(|(_, of, ..)| *of == kind) {
+        present.retain(|other| other["metadata"]["name"] != object["metadata"]["name"]);
+        if *event != "DELETED" {
+            present.push(object.clone());
+        }
+    }
+    present
+}
+
+fn find(log: &[(u64, Kind, &'static str, Value)], kind: Kind, name: &str) -> Option<Value> {
+    let last =
+        log.iter().rev().find(|(_, of, _, object)| *of == kind && object["metadata"]["name"] == name)?;
+    (last.2 != "DELETED").then(|| last.3.clone())
+}

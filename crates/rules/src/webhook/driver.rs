@@ -1,0 +1,278 @@
+//! Makes the calls of one rule. A slow or dead webhook delays only its own rule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+use podward_api::pod_transition_rule::{
+    Parameter, TransitionRuleWebhook, WebhookFailurePolicy, WebhookStatus,
+};
+use podward_core::UnixNanos;
+use podward_kube_util::now;
+use podward_runtime::retry;
+use podward_traces::RuleWebhookCall;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::call_slots::CallSlots;
+use super::failure_throttle::FailureThrottle;
+use super::machine::{
+    NextCalls, RETRY, WaitingPod, WebhookCall, WebhookMachine, WebhookSettings, WebhookVerdict,
+};
+use super::observers::{PodReader, WebhookObservers};
+use super::outcome::RuleWebhookOutcome;
+use super::rule_id::WebhookRuleId;
+use super::target::WebhookTarget;
+use super::wire::{PollAnswer, PostAnswer, WebhookFailure, WebhookRequest, WebhookResource, trace_id};
+
+/// Pods that are read at the same time.
+const MAX_CONCURRENT_READS: usize = 16;
+/// The longest sleep. After it the time is read again, because the clock may have been set.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// The driver of one rule.
+pub(super) struct WebhookDriver {
+    id: WebhookRuleId,
+    state: Mutex<DriverState>,
+    changed: Notify,
+    pods: Arc<dyn PodReader>,
+    observers: WebhookObservers,
+    slots: Arc<CallSlots>,
+    stop: CancellationToken,
+}
+
+struct DriverState {
+    machine: WebhookMachine,
+    /// `None` until the rule is consulted.
+    target: Option<Arc<WebhookTarget>>,
+    failures: FailureThrottle,
+}
+
+/// A call that has ended.
+enum CompletedCall {
+    Post { number: u64, trace: String, answer: Result<PostAnswer, WebhookFailure> },
+    Poll { number: u64, answer: Result<PollAnswer, WebhookFailure> },
+}
+
+impl CompletedCall {
+    fn failure(&self) -> Option<&WebhookFailure> {
+        match self {
+            CompletedCall::Post { answer, .. } => answer.as_ref().err(),
+            CompletedCall::Poll { answer, .. } => answer.as_ref().err(),
+        }
+    }
+
+    fn outcome(&self) -> RuleWebhookOutcome {
+        match self {
+            CompletedCall::Post { answer, .. } => {
+                answer.as_ref().map_or_else(WebhookFailure::outcome, PostAnswer::outcome)
+            }
+            CompletedCall::Poll { answer, .. } => {
+                answer.as_ref().map_or_else(WebhookFailure::outcome, PollAnswer::outcome)
+            }
+        }
+    }
+}
+
+impl WebhookDriver {
+    pub(super) fn new(
+        id: WebhookRuleId,
+        machine: WebhookMachine,
+        pods: Arc<dyn PodReader>,
+        observers: WebhookObservers,
+        slots: Arc<CallSlots>,
+        stop: CancellationToken,
+    ) -> Self {
+        let state = Mutex::new(DriverState { machine, target: None, failures: FailureThrottle::default() });
+        Self { id, state, changed: Notify::new(), pods, observers, slots, stop }
+    }
+
+    /// Sets the rule and the pods that wait for it. Returns the verdicts on the pods, and the status to store.
+    pub(super) fn consult(
+        &self,
+        webhook: &TransitionRuleWebhook,
+        stage: Option<&str>,
+        pods: &[WaitingPod],
+        now: UnixNanos,
+    ) -> (Vec<WebhookVerdict>, WebhookStatus) {
+        let mut state = self.state.lock();
+        let DriverState { machine, target, .. } = &mut *state;
+        if !target.as_ref().is_some_and(|target| target.is_of(webhook, stage)) {
+            *target = Some(Arc::new(WebhookTarget::new(webhook, stage)));
+        }
+        machine.configure(WebhookSettings::of(webhook), now);
+        machine.set_waiting(pods.to_vec(), now);
+        (machine.verdicts(pods), machine.status(now))
+    }
+
+    /// Makes the driver look for calls to make.
+    pub(super) fn notify(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Ends the driver, because the rule is gone.
+    pub(super) fn end(&self) {
+        self.stop.cancel();
+    }
+
+    /// Makes calls until the rule is gone; then cancels those in flight.
+    pub(super) async fn run(self: Arc<Self>) {
+        let mut running: FuturesUnordered<BoxFuture<'_, CompletedCall>> = FuturesUnordered::new();
+        loop {
+            let mut wake_at = None;
+            if let Some((next, target)) = self.next_calls() {
+                if next.is_news {
+                    (self.observers.changed)(&self.id);
+                }
+                running.extend(next.calls.into_iter().map(|call| self.call(call, target.clone()).boxed()));
+                wake_at = next.wake_at;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                Some(completed) = running.next(), if !running.is_empty() => self.completed(completed),
+                () = self.changed.notified() => {}
+                () = sleep_until(wake_at) => {}
+            }
+        }
+        // No other driver counts calls of this rule.
+        self.observers.metrics.forget(&self.id);
+    }
+
+    /// Returns the calls to make; `None` until the rule has been consulted.
+    fn next_calls(&self) -> Option<(NextCalls, Arc<WebhookTarget>)> {
+        let mut state = self.state.lock();
+        let target = state.target.clone()?;
+        Some((state.machine.next_calls(now()), target))
+    }
+
+    fn completed(&self, call: CompletedCall) {
+        let failure = call.failure().map(|failure| (failure.text().to_owned(), failure.is_of_webhook()));
+        self.observers.metrics.called(&self.id, call.outcome());
+        let policy_to_report = {
+            let mut state = self.state.lock();
+            match call {
+                CompletedCall::Post { number, trace, answer } => {
+                    let delay_after = |failures| retry::delay_after(RETRY, failures);
+                    state.machine.post_answered(number, &trace, answer, now(), delay_after);
+                }
+                CompletedCall::Poll { number, answer } => state.machine.poll_answered(number, answer, now()),
+            }
+            let has_webhook_failed = failure.as_ref().is_some_and(|(_, is_of_webhook)| *is_of_webhook);
+            let policy = state.target.as_ref().map(|target| target.webhook.failure_policy);
+            policy.filter(|_| has_webhook_failed && state.failures.is_due(now()))
+        };
+        if let Some((error, _)) = failure {
+            let WebhookRuleId { namespace, object, rule, .. } = &self.id;
+            tracing::info!(namespace, object, rule, error, "the webhook of a rule failed");
+            if let Some(policy) = policy_to_report {
+                (self.observers.failing)(&self.id, &error, policy == WebhookFailurePolicy::Ignore);
+            }
+        }
+        (self.observers.changed)(&self.id);
+    }
+
+    async fn call(&self, call: WebhookCall, target: Arc<WebhookTarget>) -> CompletedCall {
+        match call {
+            WebhookCall::Post { number, pods } => {
+                let trace = trace_id();
+                let answer = self.post(&target, &trace, &pods).await;
+                CompletedCall::Post { number, trace, answer }
+            }
+            WebhookCall::Poll { number, task } => {
+                CompletedCall::Poll { number, answer: self.poll(&target, &task).await }
+            }
+        }
+    }
+
+    async fn post(
+        &self,
+        target: &WebhookTarget,
+        trace: &str,
+        pods: &[WaitingPod],
+    ) -> Result<PostAnswer, WebhookFailure> {
+        let endpoint = target.post.as_ref().map_err(Clone::clone)?;
+        let resources = self.resources(&target.webhook.parameters, pods).await?;
+        let request = WebhookRequest {
+            trace_id: trace,
+            rule_name: &self.id.rule,
+            stage: target.stage.as_deref(),
+            resources,
+        };
+        let body = serde_json::to_vec(&request)
+            .map_err(|error| WebhookFailure::Local(format!("could not write the request: {error}")))?;
+        let _slot = self.slots.take(endpoint.url()).await;
+        let operations: Vec<_> = pods.iter().map(|pod| (pod.uid.as_str(), pod.operation.as_str())).collect();
+        let span = self.observers.traces.webhook_call(&RuleWebhookCall {
+            rule: format!("{}/{}", self.id.object, self.id.rule),
+            host: endpoint.url().host(),
+            operations: &operations,
+        });
+        let began = Instant::now();
+        let traceparent = span.as_ref().map(|span| span.traceparent());
+        let body = self.timed(began, endpoint.post(body, traceparent).await);
+        let answer = body
+            .and_then(|body| PostAnswer::read(&body)?.for_rule(target.webhook.client_config.poll.is_some()));
+        if let Some(span) = span {
+            let outcome = answer.as_ref().map_or_else(WebhookFailure::outcome, PostAnswer::outcome);
+            span.end(outcome.as_str(), None, answer.as_ref().err().map(|failure| failure.text().to_owned()));
+        }
+        answer
+    }
+
+    /// Adds the duration of an answered call to the metrics.
+    fn timed<T>(&self, began: Instant, answer: Result<T, WebhookFailure>) -> Result<T, WebhookFailure> {
+        if answer.is_ok() {
+            self.observers.metrics.took(&self.id, began.elapsed());
+        }
+        answer
+    }
+
+    async fn poll(&self, target: &WebhookTarget, task: &str) -> Result<PollAnswer, WebhookFailure> {
+        let (Some(endpoint), Some(poll)) = (&target.poll, &target.webhook.client_config.poll) else {
+            return Err(WebhookFailure::Webhook("the rule has no clientConfig.poll".to_owned()));
+        };
+        let endpoint = endpoint.as_ref().map_err(Clone::clone)?;
+        let _slot = self.slots.take(endpoint.url()).await;
+        let began = Instant::now();
+        PollAnswer::read(&self.timed(began, endpoint.poll(&poll.raw_query_key, task).await)?)
+    }
+
+    /// Returns the pods with their parameters.
+    async fn resources<'a>(
+        &'a self,
+        parameters: &'a [Parameter],
+        pods: &'a [WaitingPod],
+    ) -> Result<Vec<WebhookResource<'a>>, WebhookFailure> {
+        let reads: Vec<_> = pods.iter().map(|pod| self.resource(parameters, pod).boxed()).collect();
+        stream::iter(reads).buffered(MAX_CONCURRENT_READS).try_collect().await
+    }
+
+    /// Returns a pod with its parameters. The parameters of a pod that is gone have no values; it is not sent again.
+    async fn resource<'a>(
+        &self,
+        parameters: &'a [Parameter],
+        waiting: &'a WaitingPod,
+    ) -> Result<WebhookResource<'a>, WebhookFailure> {
+        let (namespace, name) = (&self.id.namespace, &waiting.name);
+        let pod = match parameters.iter().any(Parameter::reads_pod) {
+            false => None,
+            true => self.pods.json(namespace, name, &waiting.uid).await.map_err(|error| {
+                WebhookFailure::Local(format!("could not read pod {namespace}/{name}: {error}"))
+            })?,
+        };
+        let pod = pod.unwrap_or_default();
+        let values: BTreeMap<&str, String> =
+            parameters.iter().map(|parameter| (parameter.key.as_str(), parameter.evaluate(&pod))).collect();
+        Ok(WebhookResource::pod(name, values))
+    }
+}
+
+/// Sleeps until `at`, or forever.
+async fn sleep_until(at: Option<UnixNanos>) {
+    let Some(at) = at else { return std::future::pending().await };
+    tokio::time::sleep(at.since(now()).min(LONGEST_SLEEP)).await;
+}

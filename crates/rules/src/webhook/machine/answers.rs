@@ -1,0 +1,141 @@
+//! What the answers of a webhook mean.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use podward_core::UnixNanos;
+
+use super::super::wire::{PollAnswer, PostAnswer, WebhookFailure};
+use super::reason::{WebhookFingerprint, WebhookReason};
+use super::state::{PodRefusal, WebhookMachine};
+use super::task::{TaskPod, WebhookTask};
+
+/// Pods that a webhook refused are sent again after this time, as by KusionStack, in nanoseconds.
+const REFUSED_DELAY: i64 = 5_000_000_000;
+
+impl WebhookMachine {
+    /// Processes the answer to a batch. `trace` is the id that the batch was sent with. `delay_after` returns the delay
+    /// of the next batch after a number of failures in a row.
+    pub(crate) fn post_answered(
+        &mut self,
+        number: u64,
+        trace: &str,
+        answer: Result<PostAnswer, WebhookFailure>,
+        now: UnixNanos,
+        delay_after: impl FnOnce(u32) -> Duration,
+    ) {
+        let Some((_, batch)) = self.batch.take_if(|(batch, _)| *batch == number) else { return };
+        let name = self.name.clone();
+        let answer = answer.and_then(|answer| answer.for_rule(self.settings.polling.is_some()));
+        let PostAnswer { success, message, finished_names, task } = match answer {
+            Ok(answer) => answer,
+            Err(failure) => return self.post_failed(&batch, &failure, trace, now, delay_after),
+        };
+        self.failures = 0;
+        self.blocked_until = UnixNanos(i64::MIN);
+        let running = task.clone().filter(|_| success);
+        let finished: BTreeSet<String> = finished_names.into_iter().collect();
+        let passes = |pod: &TaskPod| (success && running.is_none()) || finished.contains(&pod.name);
+        let (passed, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(passes);
+        self.pass(&passed, None);
+        match running {
+            Some(id) => self.begin(id, others, passed, message, now),
+            None => {
+                let task = task.unwrap_or_default();
+                let text =
+                    format!("Webhook check {name} rejected, traceId {trace}, taskId {task}, msg: {message}");
+                let reason = WebhookReason { text, fingerprint: WebhookFingerprint::Rejected(message) };
+                let refusal = PodRefusal { reason, is_rejected: true };
+                self.refused.extend(others.iter().map(|pod| (pod.key, refusal.clone())));
+                self.retry_at = UnixNanos(now.0.saturating_add(REFUSED_DELAY));
+            }
+        }
+    }
+
+    fn post_failed(
+        &mut self,
+        batch: &[TaskPod],
+        failure: &WebhookFailure,
+        trace: &str,
+        now: UnixNanos,
+        delay_after: impl FnOnce(u32) -> Duration,
+    ) {
+        let text = format!("Fail to do webhook request {}, {}, traceId {trace}", self.name, failure.text());
+        if self.settings.ignores_failures && failure.is_of_webhook() {
+            self.pass(batch, Some(&text));
+            return;
+        }
+        let fingerprint = WebhookFingerprint::CallFailed(failure.text().to_owned());
+        let refusal = PodRefusal { reason: WebhookReason { text, fingerprint }, is_rejected: false };
+        self.refused.extend(batch.iter().map(|pod| (pod.key, refusal.clone())));
+        self.failures = self.failures.saturating_add(1);
+        let delay = i64::try_from(delay_after(self.failures).as_nanos()).unwrap_or(i64::MAX);
+        self.blocked_until = UnixNanos(now.0.saturating_add(delay));
+    }
+
+    fn begin(
+        &mut self,
+        id: String,
+        processing: Vec<TaskPod>,
+        approved: Vec<TaskPod>,
+        message: String,
+        now: UnixNanos,
+    ) {
+        let Some(polling) = self.settings.polling else { return };
+        let number = self.next_number();
+        let task = WebhookTask {
+            number,
+            id,
+            processing,
+            approved,
+            began: now,
+            stored_poll: None,
+            message,
+            error: None,
+            next_poll: UnixNanos(now.0.saturating_add(polling.interval)),
+            in_flight: false,
+            is_polled: true,
+        };
+        for pod in &task.processing {
+            self.refused.remove(&pod.key);
+        }
+        if task.processing.is_empty() { self.end(task, now) } else { self.tasks.push(task) }
+    }
+
+    /// Processes the answer to the poll of a task.
+    pub(crate) fn poll_answered(
+        &mut self,
+        number: u64,
+        answer: Result<PollAnswer, WebhookFailure>,
+        now: UnixNanos,
+    ) {
+        let Some(polling) = self.settings.polling else { return };
+        let Some(index) = self.tasks.iter().position(|task| task.number == number) else { return };
+        let mut task = self.tasks.remove(index);
+        task.in_flight = false;
+        task.next_poll = UnixNanos(now.0.saturating_add(polling.interval));
+        match answer {
+            Err(failure) => {
+                task.error = Some(failure.text().to_owned());
+                self.tasks.insert(index, task);
+            }
+            Ok(PollAnswer { success, message, finished, finished_names, stop }) => {
+                let names: BTreeSet<String> = finished_names.into_iter().collect();
+                let passes = |pod: &TaskPod| (success && finished) || names.contains(&pod.name);
+                let (passed, processing): (Vec<_>, _) =
+                    std::mem::take(&mut task.processing).into_iter().partition(passes);
+                let is_news = !passed.is_empty() || task.message != message;
+                (task.processing, task.message, task.error) = (processing, message, None);
+                self.pass(&passed, None);
+                task.approved.extend(passed);
+                task.note_poll(now, is_news);
+                if stop || task.processing.is_empty() {
+                    self.refuse(&task, true);
+                    self.end(task, now);
+                } else {
+                    self.tasks.insert(index, task);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The messages of the HTTP protocol.
+
+mod answer;
+mod answer_fields;
+mod failure;
+mod request;
+
+pub(crate) use answer::{PollAnswer, PostAnswer};
+pub(crate) use failure::WebhookFailure;
+pub(crate) use request::{WebhookRequest, WebhookResource, trace_id};

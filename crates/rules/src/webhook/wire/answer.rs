@@ -1,0 +1,103 @@
+//! The answers of webhooks (kuperator, `podtransitionrule/processor/rules`; kube-api, `WebhookResponse` and
+//! `PollResponse`).
+
+use super::super::super::text::shortened;
+use super::super::outcome::RuleWebhookOutcome;
+use super::answer_fields::AnswerFields;
+use super::failure::WebhookFailure;
+
+/// The longest id of a task, in bytes. The id is part of URLs.
+const MAX_TASK_ID: usize = 1024;
+/// Longer messages are cut to so many characters.
+const MAX_MESSAGE: usize = 1024;
+
+/// The answer to a batch of pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PostAnswer {
+    pub(crate) success: bool,
+    pub(crate) message: String,
+    pub(crate) finished_names: Vec<String>,
+    /// The id of the task that runs; `None` if there is none. Empty if the webhook did not send an id.
+    pub(crate) task: Option<String>,
+}
+
+/// The answer to the poll of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PollAnswer {
+    pub(crate) success: bool,
+    pub(crate) message: String,
+    pub(crate) finished: bool,
+    pub(crate) finished_names: Vec<String>,
+    pub(crate) stop: bool,
+}
+
+impl PostAnswer {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// When it is not JSON, a field has another type, or the id of the task is too long.
+    pub(crate) fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
+        let fields = AnswerFields::read(body)?;
+        let (task_id, trace_id) = (fields.text("taskId")?, fields.text("traceId")?);
+        let is_running = fields.flag("poll")? || fields.flag("async")?;
+        let task = is_running.then_some(if task_id.is_empty() { trace_id } else { task_id });
+        if task.as_ref().is_some_and(|id| id.len() > MAX_TASK_ID) {
+            return Err(WebhookFailure::Webhook(format!(
+                "the id of its task is longer than {MAX_TASK_ID} bytes"
+            )));
+        }
+        Ok(Self {
+            success: fields.flag("success")?,
+            message: shortened(&fields.text("message")?, MAX_MESSAGE),
+            finished_names: fields.names("finishedNames")?,
+            task,
+        })
+    }
+
+    /// Returns the answer if the rule can use it. `polls` is true if the rule has `clientConfig.poll`.
+    ///
+    /// # Errors
+    /// When a task runs that can't be polled.
+    pub(crate) fn for_rule(self, polls: bool) -> Result<Self, WebhookFailure> {
+        let wants =
+            |problem: &str| Err(WebhookFailure::Webhook(format!("it wants to be polled, and {problem}")));
+        match self.task.as_ref().filter(|_| self.success) {
+            Some(id) if id.is_empty() => wants("names no task"),
+            Some(_) if !polls => wants("the rule has no clientConfig.poll"),
+            _ => Ok(self),
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> RuleWebhookOutcome {
+        match (self.success, &self.task) {
+            (true, None) => RuleWebhookOutcome::Passed,
+            (true, Some(_)) => RuleWebhookOutcome::Polling,
+            (false, _) => RuleWebhookOutcome::Rejected,
+        }
+    }
+}
+
+impl PollAnswer {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// When it is not JSON, or a field has another type.
+    pub(crate) fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
+        let fields = AnswerFields::read(body)?;
+        Ok(Self {
+            success: fields.flag("success")?,
+            message: shortened(&fields.text("message")?, MAX_MESSAGE),
+            finished: fields.flag("finished")?,
+            finished_names: fields.names("finishedNames")?,
+            stop: fields.flag("stop")?,
+        })
+    }
+
+    pub(crate) fn outcome(&self) -> RuleWebhookOutcome {
+        match self {
+            PollAnswer { success: true, finished: true, .. } => RuleWebhookOutcome::Passed,
+            PollAnswer { stop: true, .. } => RuleWebhookOutcome::Rejected,
+            _ => RuleWebhookOutcome::Polling,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The answers of webhooks for a decision.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use podward_api::pod_transition_rule::RuleState;
+use podward_core::rules::{CheckRequest, NoWebhookAnswers};
+
+use super::super::context::RuleContext;
+use super::super::state::ObservedPod;
+use super::snapshot::NamespaceSnapshot;
+
+/// Stores the known answers of webhooks in the cache, and has the webhooks called about the pods without an answer.
+/// Returns the states of webhooks to store, by rule set.
+pub(super) fn consult_webhooks(
+    context: &RuleContext,
+    namespace: &str,
+    snapshot: &NamespaceSnapshot,
+) -> HashMap<String, Vec<RuleState>> {
+    let mut waiting: BTreeMap<(usize, String), Vec<(&ObservedPod, &CheckRequest)>> = BTreeMap::new();
+    for (observed, sets) in snapshot.pods.iter().zip(&snapshot.sets) {
+        for request in &observed.requests {
+            for set in sets {
+                let rules = &snapshot.records[*set].set;
+                for rule in rules.evaluate(&observed.pod.subject(), request, &NoWebhookAnswers).webhooks {
+                    waiting.entry((*set, rule)).or_default().push((observed, request));
+                }
+            }
+        }
+    }
+    let mut answers = HashMap::new();
+    let mut states: HashMap<String, Vec<RuleState>> = HashMap::new();
+    for (place, record) in snapshot.records.iter().enumerate() {
+        let found = record.object.iter().flat_map(|object| &object.spec.rules);
+        for rule in found.filter(|rule| rule.webhook.is_some()) {
+            let pods = waiting.remove(&(place, rule.name.clone())).unwrap_or_default();
+            let (known, state) = context.webhooks.consult(record, rule, &pods);
+            for ((observed, request), answer) in pods.into_iter().zip(known) {
+                let uid = observed.pod.uid().to_owned();
+                let key = (record.set.name.clone(), rule.name.clone(), uid, request.clone());
+                answers.insert(key, answer);
+            }
+            states.entry(record.set.name.clone()).or_default().extend(state);
+        }
+    }
+    let decided: HashSet<&String> = snapshot.records.iter().map(|record| &record.set.name).collect();
+    if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
+        rules.answers.retain(|(set, ..), _| !decided.contains(set) && rules.records.contains_key(set));
+        rules.answers.extend(answers);
+    }
+    states
+}

@@ -1,0 +1,127 @@
+//! The number of pods that owners want. An owner is read when it first counts, and watched while it does.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use podward_kube_util::WorkQueue;
+use podward_kube_util::owners::{Owner, desired, resource_of};
+use podward_kube_util::watched::{Watch, WatchMetrics, Watched};
+use podward_runtime::admin::ReadinessCondition;
+use podward_runtime::retry::api_call;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Each watch is an open request. Owners beyond this number are read each time that they count.
+const MAX_WATCHES: usize = 200;
+
+/// The number of pods that owners want.
+pub(crate) struct OwnerReplicas {
+    client: Client,
+    /// By UID.
+    watched: Arc<Mutex<HashMap<String, WatchedOwner>>>,
+    /// The namespaces with an owner that wants another number of pods.
+    changed: Arc<WorkQueue<String>>,
+}
+
+struct WatchedOwner {
+    namespace: String,
+    wanted: u32,
+    /// Ends the watch.
+    _stop: DropGuard,
+}
+
+/// Returns the API resource of an owner with a known number of replicas; `None` for all others, whose pods are never
+/// missing.
+fn resource(owner: &OwnerReference) -> Option<ApiResource> {
+    let (group, version) = owner.api_version.split_once('/')?;
+    let plural = match (group, owner.kind.as_str()) {
+        ("apps.kusionstack.io", "CollaSet") => "collasets",
+        ("apps.kruise.io", "CloneSet") => "clonesets",
+        ("apps.kruise.io", "StatefulSet") => "statefulsets",
+        _ => return resource_of(owner),
+    };
+    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owner.kind), plural))
+}
+
+impl OwnerReplicas {
+    /// Returns a value that watches nothing yet.
+    pub(crate) fn new(client: Client) -> Self {
+        OwnerReplicas { client, watched: Arc::default(), changed: Arc::default() }
+    }
+
+    /// Returns the number of pods that `owner` wants; 0 if it is gone.
+    ///
+    /// # Errors
+    /// When the owner can't be read.
+    pub(super) async fn wanted(&self, namespace: &str, owner: &OwnerReference) -> Result<u32, String> {
+        let Some(resource) = resource(owner).or_else(|| resource_of(owner)) else { return Ok(0) };
+        if let Some(watched) = self.watched.lock().get(&owner.uid) {
+            return Ok(watched.wanted);
+        }
+        let api: Api<Owner> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let found = api_call(api.get_opt(&owner.name)).await;
+        let found =
+            found.map_err(|error| format!("could not read {} {}: {error}", owner.kind, owner.name))?;
+        let wanted = found.map_or(0, |found| desired(&found, owner, Timestamp::now()));
+        let mut watched = self.watched.lock();
+        if watched.len() < MAX_WATCHES && !watched.contains_key(&owner.uid) {
+            let _stop = self.watch(api, owner.clone());
+            watched
+                .insert(owner.uid.clone(), WatchedOwner { namespace: namespace.to_owned(), wanted, _stop });
+        }
+        Ok(wanted)
+    }
+
+    /// Waits for an owner to want another number of pods. Returns its namespace; never `None`, because the queue is not
+    /// closed.
+    pub(super) async fn next_changed(&self) -> Option<String> {
+        self.changed.next().await
+    }
+
+    /// Ends the watches of the owners of `namespace` for whose UID `counts` returns false.
+    pub(super) fn retain(&self, namespace: &str, counts: impl Fn(&str) -> bool) {
+        self.watched.lock().retain(|uid, watched| watched.namespace != namespace || counts(uid));
+    }
+
+    /// Returns the number of watched owners.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.watched.lock().len()
+    }
+
+    /// Watches `owner` until the returned guard is dropped.
+    fn watch(&self, api: Api<Owner>, owner: OwnerReference) -> DropGuard {
+        let (watched, changed) = (self.watched.clone(), self.changed.clone());
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", owner.name));
+        let stop = CancellationToken::new();
+        // Already true: the first list of one owner is not worth a message in the log.
+        let listed = ReadinessCondition::default();
+        listed.set(true);
+        let watch = Watch {
+            name: "owners",
+            listed,
+            // One series for each owner would be too many.
+            metrics: WatchMetrics::default(),
+            may_be_absent: false,
+            stop: stop.clone(),
+        };
+        let OwnerReference { name, uid, .. } = owner.clone();
+        let read = move |found: Owner| Some(desired(&found, &owner, Timestamp::now()));
+        let set_wanted = move |objects: &HashMap<String, u32>| {
+            let wanted = objects.get(&name).copied().unwrap_or_default();
+            if let Some(watched) = watched.lock().get_mut(&uid)
+                && watched.wanted != wanted
+            {
+                watched.wanted = wanted;
+                changed.push(watched.namespace.clone());
+            }
+        };
+        Watched::keep(watch, move || watcher(api.clone(), config.clone()), read, set_wanted);
+        stop.drop_guard()
+    }
+}

@@ -1,0 +1,98 @@
+//! Makes the results of a decision known to reconciliation.
+
+use std::collections::{BTreeMap, HashMap};
+
+use podward_core::rules::{CheckRequest, RuleSettlement};
+use podward_core::{PostCheckRejection, UnixNanos};
+use podward_kube_util::PodKey;
+
+use super::super::context::RuleContext;
+use super::super::state::{KnownAnswers, NamespaceRules, RefusalFingerprint, RequestReport};
+use super::snapshot::NamespaceSnapshot;
+
+/// Stores the results of a decision, and has the pods reconciled whose results have changed.
+pub(super) fn publish(
+    context: &RuleContext,
+    namespace: &str,
+    snapshot: &NamespaceSnapshot,
+    settlement: &RuleSettlement,
+    answers: &KnownAnswers<'_>,
+) {
+    let reports = reports(snapshot, settlement, answers);
+    let mut to_reconcile: Vec<PodKey> = Vec::new();
+    {
+        let mut cache = context.cache.lock();
+        let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
+        for (member, after) in reports {
+            let pod = &snapshot.pods[member].pod;
+            let before = rules.reports.remove(pod.uid()).unwrap_or_default();
+            let is_same = |(request, report): &(CheckRequest, RequestReport)| {
+                before.iter().any(|(other, before)| other == request && before.is_like(report))
+            };
+            if !after.iter().all(is_same) {
+                to_reconcile.push(pod.key());
+            }
+            rules.reports.insert(pod.uid().to_owned(), after);
+        }
+        // Pods that no rule set selects any more, because it is gone or selects others.
+        let NamespaceRules { pods, reports, .. } = rules;
+        reports.retain(|uid, _| {
+            let observed = pods.get(uid);
+            let is_selected = observed.is_some_and(|observed| !observed.sets.is_empty());
+            let unselected = observed.filter(|observed| !is_selected && !observed.requests.is_empty());
+            to_reconcile.extend(unselected.map(|observed| observed.pod.key()));
+            is_selected
+        });
+        let waits = |reports: &&Vec<(CheckRequest, RequestReport)>| {
+            reports.iter().any(|(_, report)| !report.refusals.is_empty())
+        };
+        let waiting = reports.values().filter(waits).count();
+        context.metrics.set_waiting(namespace, waiting, &waiting_since(reports));
+    }
+    to_reconcile.into_iter().for_each(|pod| context.to_reconcile.push(pod));
+}
+
+/// Returns the results of a decision, by the place of the pod.
+fn reports(
+    snapshot: &NamespaceSnapshot,
+    settlement: &RuleSettlement,
+    answers: &KnownAnswers<'_>,
+) -> HashMap<usize, Vec<(CheckRequest, RequestReport)>> {
+    let mut reports: HashMap<usize, Vec<(CheckRequest, RequestReport)>> = HashMap::new();
+    for verdict in &settlement.verdicts {
+        let observed = &snapshot.pods[verdict.member];
+        let request = &observed.requests[verdict.check_request];
+        let of_pod = reports.entry(verdict.member).or_default();
+        if !of_pod.iter().any(|(known, _)| known == request) {
+            // `renew` is sorted.
+            let renew = settlement.renew.binary_search(&(verdict.member, verdict.check_request)).is_ok();
+            of_pod.push((request.clone(), RequestReport { renew, ..RequestReport::default() }));
+        }
+        let entry = of_pod.iter_mut().find(|(known, _)| known == request);
+        if let Some((_, report)) = entry.filter(|_| !verdict.refusals.is_empty()) {
+            let set = &snapshot.records[verdict.set].set;
+            report.fingerprints.extend(verdict.refusals.iter().map(|refusal| {
+                let rule = &refusal.rule_name;
+                let webhook = answers.fingerprint(&set.name, rule, observed.pod.uid(), request);
+                RefusalFingerprint::of(&set.name, refusal, webhook)
+            }));
+            report.refusals.insert(set.name.clone(), verdict.refusals.clone());
+            if set.post_check_rejection == PostCheckRejection::Rollback {
+                report.reported_to_operators.insert(set.name.clone());
+            }
+        }
+    }
+    reports
+}
+
+/// Returns for each rule set that refuses a pod the time of the earliest of these check requests.
+fn waiting_since(reports: &HashMap<String, Vec<(CheckRequest, RequestReport)>>) -> BTreeMap<&str, UnixNanos> {
+    let mut since: BTreeMap<&str, UnixNanos> = BTreeMap::new();
+    for (request, report) in reports.values().flatten() {
+        for set in report.refusals.keys() {
+            let first = since.entry(set).or_insert(UnixNanos(i64::MAX));
+            *first = UnixNanos(request.since()).min(*first);
+        }
+    }
+    since
+}

@@ -1,0 +1,108 @@
+//! The input of a decision.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use podward_core::rules::{CheckRequest, OtherChecks, RuleMember};
+
+use super::super::context::RuleContext;
+use super::super::state::{ObservedPod, RuleRecord};
+
+/// The input of a decision, all of one moment.
+pub(super) struct NamespaceSnapshot {
+    pub(super) records: Vec<RuleRecord>,
+    /// The pods that the rule sets select.
+    pub(super) pods: Vec<ObservedPod>,
+    /// In the order of `pods`: the places in `records` of the rule sets that select the pod.
+    pub(super) sets: Vec<Vec<usize>>,
+    pub(super) others: HashMap<(String, CheckRequest), OtherChecks>,
+    /// By the UID of an owner: the number of its pods in the namespace.
+    pub(super) existing: HashMap<String, u32>,
+}
+
+impl NamespaceSnapshot {
+    /// Returns the pods in the form of the core.
+    pub(super) fn members(&self) -> Vec<RuleMember<'_>> {
+        let pods = self.pods.iter().zip(&self.sets);
+        pods.map(|(observed, sets)| RuleMember {
+            pod: observed.pod.subject(),
+            check_requests: &observed.requests,
+            sets,
+        })
+        .collect()
+    }
+}
+
+/// Returns the names and versions of the rule sets whose grants another controller wrote, since this one last read the
+/// pods.
+pub(super) fn foreign_grants(
+    context: &RuleContext,
+    namespace: &str,
+    sets: &BTreeSet<String>,
+) -> Vec<(String, String)> {
+    let cache = context.cache.lock();
+    let Some(rules) = cache.namespaces.get(namespace) else { return Vec::new() };
+    let requested: HashSet<&String> = rules
+        .pods
+        .values()
+        .filter(|observed| !observed.requests.is_empty())
+        .flat_map(|observed| &observed.sets)
+        .collect();
+    let foreign = rules.records.iter().filter(|(name, record)| {
+        let counts = requested.contains(name) || !record.grants.holder().is_empty();
+        sets.contains(*name) && counts && record.set.has_budget() && !record.is_current(&context.holder)
+    });
+    foreign.map(|(name, record)| (name.clone(), record.version.clone())).collect()
+}
+
+/// Notes that this controller has read the pods after these versions of rule sets.
+pub(super) fn mark_pods_read(context: &RuleContext, namespace: &str, versions: Vec<(String, String)>) {
+    let mut cache = context.cache.lock();
+    let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
+    for (name, version) in versions {
+        if let Some(record) = rules.records.get_mut(&name) {
+            record.pods_read_after = Some(version);
+        }
+    }
+}
+
+/// Returns these rule sets and their pods; `None` if the namespace has no PodTransitionRule.
+pub(super) fn snapshot(
+    context: &RuleContext,
+    namespace: &str,
+    sets: &BTreeSet<String>,
+) -> Option<NamespaceSnapshot> {
+    let cache = context.cache.lock();
+    let rules = cache.namespaces.get(namespace)?;
+    let (names, records): (Vec<&String>, Vec<RuleRecord>) = rules
+        .records
+        .iter()
+        .filter(|(name, _)| sets.contains(*name))
+        .map(|(name, record)| (name, record.clone()))
+        .unzip();
+    let places: HashMap<&String, usize> = names.into_iter().zip(0..).collect();
+    let mut existing: HashMap<String, u32> = HashMap::new();
+    let mut pods: Vec<(ObservedPod, Vec<usize>)> = Vec::new();
+    for observed in rules.pods.values().filter(|observed| observed.is_active()) {
+        if let Some(owner) = observed.pod.controller() {
+            match existing.get_mut(&owner.uid) {
+                Some(count) => *count += 1,
+                None => drop(existing.insert(owner.uid.clone(), 1)),
+            }
+        }
+        let selecting: Vec<usize> =
+            observed.sets.iter().filter_map(|name| places.get(name).copied()).collect();
+        if !selecting.is_empty() {
+            pods.push((observed.clone(), selecting));
+        }
+    }
+    pods.sort_by(|(one, _), (other, _)| one.pod.uid().cmp(other.pod.uid()));
+    let mut others = HashMap::new();
+    for (observed, _) in &pods {
+        for request in &observed.requests {
+            let uid = observed.pod.uid();
+            others.insert((uid.to_owned(), request.clone()), rules.others(uid, request));
+        }
+    }
+    let (pods, sets) = pods.into_iter().unzip();
+    Some(NamespaceSnapshot { records, pods, sets, others, existing })
+}

@@ -1,0 +1,354 @@
+//! The serving certificate, replaced when its source changes.
+//!
+//! There is no file watcher: a mounted Secret is updated by swapping a symlink some directories above the file, and a
+//! watch of the file does not see that. Instead each new connection compares the version of the source, at most once a
+//! second. For files that costs two `stat` calls, and the API server keeps its connections open for long.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::metrics::TlsMetrics;
+use super::pem::PemError;
+use super::source::{AuthoritySource, CertificateSource, SourceVersion};
+
+/// The source is compared at most once in this time.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A certificate and its key can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingCertificateError {
+    /// The certificate or its key can't be read.
+    #[error(transparent)]
+    Pem(#[from] PemError),
+    /// The authorities of client certificates can't be used.
+    #[error("{origin} can't be used to check client certificates: {problem}")]
+    ClientCa {
+        /// The file.
+        origin: String,
+        /// The reason.
+        problem: String,
+    },
+    /// The certificate and the key don't belong together, or are of an unknown kind.
+    #[error("the certificate in {certificate} can't be served with the key in {key}: {source}")]
+    Unusable {
+        /// The file of the certificate, or the key of a Secret.
+        certificate: String,
+        /// The file of the private key, or the key of a Secret.
+        key: String,
+        /// The reason.
+        source: rustls::Error,
+    },
+}
+
+/// The TLS configuration of a server, made of a certificate and its key, and maybe of the authorities of client
+/// certificates.
+///
+/// It always has a configuration that works. A new certificate that can't be used is logged, counted, and tried again,
+/// and the old one stays in use.
+#[derive(Debug)]
+pub struct ServingCertificate {
+    sources: Sources,
+    metrics: TlsMetrics,
+    state: Mutex<ServingState>,
+}
+
+#[derive(Debug)]
+struct Sources {
+    certificate: CertificateSource,
+    client_ca: Option<AuthoritySource>,
+}
+
+#[derive(Debug)]
+struct ServingState {
+    config: Arc<ServerConfig>,
+    leaf: CertificateDer<'static>,
+    version: Versions,
+    looked: Instant,
+    /// The version that can't be used, so that each is logged once.
+    rejected: Option<Versions>,
+}
+
+/// The versions of the certificate and of the authorities of client certificates.
+type Versions = (SourceVersion, Option<SourceVersion>);
+
+impl ServingCertificate {
+    /// Reads a certificate and its key.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read, are not PEM, or don't belong together.
+    pub fn load(
+        certificate: CertificateSource,
+        metrics: TlsMetrics,
+    ) -> Result<Self, ServingCertificateError> {
+        Self::read(Sources { certificate, client_ca: None }, metrics)
+    }
+
+    /// Also requests a certificate from clients. A client may have none. One that it shows must be signed by an
+    /// authority in `client_ca`.
+    ///
+    /// # Errors
+    ///
+    /// When a source can't be read, or holds no certificate.
+    pub fn with_client_ca(self, client_ca: AuthoritySource) -> Result<Self, ServingCertificateError> {
+        Self::read(Sources { client_ca: Some(client_ca), ..self.sources }, self.metrics)
+    }
+
+    fn read(sources: Sources, metrics: TlsMetrics) -> Result<Self, ServingCertificateError> {
+        let version = sources.version();
+        let (config, leaf) = sources.read()?;
+        metrics.serving(&leaf);
+        let state =
+            Mutex::new(ServingState { config, leaf, version, looked: Instant::now(), rejected: None });
+        Ok(Self { sources, metrics, state })
+    }
+
+    /// Returns the configuration for a new connection.
+    pub fn current(&self) -> Arc<ServerConfig> {
+        self.look(Instant::now());
+        Arc::clone(&self.state.lock().config)
+    }
+
+    /// Returns the certificate that new connections are shown, without its chain.
+    pub(crate) fn leaf(&self) -> CertificateDer<'static> {
+        self.state.lock().leaf.clone()
+    }
+
+    fn look(&self, now: Instant) {
+        let mut state = self.state.lock();
+        if now.saturating_duration_since(state.looked) < LOOK_INTERVAL {
+            return;
+        }
+        state.looked = now;
+        // Taken before reading: the next look then finds a change in between.
+        let found = self.sources.version();
+        if found == state.version {
+            return;
+        }
+        match self.sources.read() {
+            Ok((config, leaf)) => {
+                self.metrics.reloaded(true);
+                self.metrics.serving(&leaf);
+                tracing::info!("serving a new certificate");
+                (state.config, state.leaf, state.version, state.rejected) = (config, leaf, found, None);
+            }
+            // Tried again at each look, because the other file may be still to come, but logged once.
+            Err(error) if state.rejected != Some(found) => {
+                self.metrics.reloaded(false);
+                tracing::error!("the new certificate is not used, the old one stays in use: {error}");
+                state.rejected = Some(found);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Sources {
+    fn version(&self) -> Versions {
+        (self.certificate.version(), self.client_ca.as_ref().map(AuthoritySource::version))
+    }
+
+    fn read(&self) -> Result<(Arc<ServerConfig>, CertificateDer<'static>), ServingCertificateError> {
+        let (certificate, key) = self.certificate.read()?;
+        let chain = certificate.certificates()?;
+        let empty = || PemError::Empty { origin: certificate.origin.clone() };
+        let leaf = chain.first().cloned().ok_or_else(empty)?;
+        let private = key.private_key()?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = match &self.client_ca {
+            Some(client_ca) => client_verifier(client_ca, &provider)?,
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
+        let config = server_config(chain, private, verifier, provider).map_err(|source| {
+            ServingCertificateError::Unusable { certificate: certificate.origin, key: key.origin, source }
+        })?;
+        Ok((Arc::new(config), leaf))
+    }
+}
+
+fn client_verifier(
+    client_ca: &AuthoritySource,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, ServingCertificateError> {
+    let pem = client_ca.read()?;
+    let unusable =
+        |problem: String| ServingCertificateError::ClientCa { origin: pem.origin.clone(), problem };
+    let roots = pem.authorities().map_err(|error| unusable(error.to_string()))?;
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| unusable(error.to_string()))
+}
+
+fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    provider: Arc<CryptoProvider>,
+) -> Result<ServerConfig, rustls::Error> {
+    let pair = CertifiedKey::from_der(chain, key, &provider)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use super::super::secret::CertificateSecret;
+    use super::*;
+
+    fn pair() -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    /// A directory laid out as the kubelet lays out a Secret volume.
+    struct Volume(tempfile::TempDir);
+
+    impl Volume {
+        fn new(cert: &str, key: &str) -> Self {
+            let volume = Self(tempfile::tempdir().unwrap());
+            volume.write("..1", cert, key);
+            symlink("..1", volume.path("..data")).unwrap();
+            for name in ["tls.crt", "tls.key"] {
+                symlink(format!("..data/{name}"), volume.path(name)).unwrap();
+            }
+            volume
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn write(&self, version: &str, cert: &str, key: &str) {
+            fs::create_dir(self.path(version)).unwrap();
+            fs::write(self.path(version).join("tls.crt"), cert).unwrap();
+            fs::write(self.path(version).join("tls.key"), key).unwrap();
+        }
+
+        fn swap(&self, version: &str, cert: &str, key: &str) {
+            self.write(version, cert, key);
+            symlink(version, self.path("..data_tmp")).unwrap();
+            fs::rename(self.path("..data_tmp"), self.path("..data")).unwrap();
+        }
+
+        fn source(&self) -> CertificateSource {
+            CertificateSource::files(self.path("tls.crt"), self.path("tls.key"))
+        }
+
+        fn load(&self) -> ServingCertificate {
+            load(self.source()).unwrap()
+        }
+    }
+
+    fn load(source: CertificateSource) -> Result<ServingCertificate, ServingCertificateError> {
+        ServingCertificate::load(source, TlsMetrics::default())
+    }
+
+    fn look_later(serving: &ServingCertificate) -> CertificateDer<'static> {
+        let later = serving.state.lock().looked + LOOK_INTERVAL;
+        serving.look(later);
+        serving.leaf()
+    }
+
+    fn counted(serving: &ServingCertificate, outcome: &'static str) -> u64 {
+        serving.metrics.reloads(outcome)
+    }
+
+    #[test]
+    fn a_swapped_volume_is_picked_up_once_a_second_at_most() {
+        let (cert, key) = pair();
+        let volume = Volume::new(&cert, &key);
+        let serving = volume.load();
+        let first = serving.leaf();
+        let (cert, key) = pair();
+        volume.swap("..2", &cert, &key);
+        let too_soon = serving.state.lock().looked + LOOK_INTERVAL / 2;
+        serving.look(too_soon);
+        assert_eq!(serving.leaf(), first);
+        let second = look_later(&serving);
+        assert_ne!(second, first);
+        assert_eq!(look_later(&serving), second);
+        assert_eq!((counted(&serving, "success"), counted(&serving, "failure")), (1, 0));
+    }
+
+    #[test]
+    fn a_bad_pair_is_logged_once_and_the_old_one_stays() {
+        let (cert, key) = pair();
+        let volume = Volume::new(&cert, &key);
+        let serving = volume.load();
+        let first = serving.leaf();
+        let (other, other_key) = pair();
+        volume.swap("..2", &other, &key);
+        for _ in 0..3 {
+            assert_eq!(look_later(&serving), first);
+        }
+        assert_eq!(counted(&serving, "failure"), 1);
+        volume.swap("..3", "rubbish", &other_key);
+        assert_eq!(look_later(&serving), first);
+        fs::remove_file(volume.path("..data")).unwrap();
+        assert_eq!(look_later(&serving), first);
+        assert_eq!(counted(&serving, "failure"), 3);
+        symlink("..none", volume.path("..data")).unwrap();
+        volume.swap("..4", &other, &other_key);
+        assert_ne!(look_later(&serving), first);
+        assert_eq!(counted(&serving, "success"), 1);
+    }
+
+    #[test]
+    fn a_changed_secret_is_served_and_a_bad_one_is_not() {
+        let secret = CertificateSecret::default();
+        let error = load(CertificateSource::Secret(secret.clone())).unwrap_err();
+        assert!(error.to_string().contains("not read yet"), "{error}");
+        let (cert, key) = pair();
+        secret.update(&cert, &key);
+        let serving = load(CertificateSource::Secret(secret.clone())).unwrap();
+        let first = serving.leaf();
+        let (other, other_key) = pair();
+        secret.update(&other, &key);
+        for _ in 0..3 {
+            assert_eq!(look_later(&serving), first);
+        }
+        secret.update("rubbish", &other_key);
+        assert_eq!(look_later(&serving), first);
+        assert_eq!((counted(&serving, "success"), counted(&serving, "failure")), (0, 2));
+        secret.update(&other, &other_key);
+        assert_ne!(look_later(&serving), first);
+        assert_eq!((counted(&serving, "success"), counted(&serving, "failure")), (1, 2));
+    }
+
+    #[test]
+    fn the_error_says_what_is_wrong_with_the_first_pair() {
+        let (cert, key) = pair();
+        let (_, other_key) = pair();
+        for (cert, key, words) in [
+            (cert.as_str(), other_key.as_str(), "can't be served with the key"),
+            ("", key.as_str(), "holds no certificate"),
+            (cert.as_str(), "", "no usable PEM private key"),
+        ] {
+            let error = load(Volume::new(cert, key).source());
+            assert!(error.as_ref().unwrap_err().to_string().contains(words), "{error:?}");
+        }
+        let error = load(CertificateSource::files("/nowhere/tls.crt", "/nowhere/tls.key")).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/tls.crt"), "{error}");
+        let secret = CertificateSecret::default();
+        secret.update(&cert, &other_key);
+        let error = load(CertificateSource::Secret(secret)).unwrap_err();
+        assert!(error.to_string().contains("key in tls.key of Secret ns/a"), "{error}");
+    }
+}

@@ -1,0 +1,129 @@
+//! The state that is kept between calls: the progress of PREPARE questions, and the pods that are being drained.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use podward_core::UnixNanos;
+
+use crate::clock::after;
+use crate::verdict::PrepareProgress;
+
+/// The progress of a question is dropped when the question is not asked again for this long.
+const QUESTION_TTL: Duration = Duration::from_secs(600);
+/// How long a pod counts as draining after PRE_CHECK, unless PREPARE follows.
+const CHECKED_TTL: Duration = Duration::from_secs(60);
+/// How long a pod counts as draining after PREPARE, unless COMPLETE follows.
+const DRAINED_TTL: Duration = Duration::from_secs(3600);
+/// The maximum number of entries of each kind. The oldest entries are dropped to make room; their waits start again.
+const MAX_ENTRIES: usize = 20_000;
+
+/// The progress of PREPARE questions by question ID, and the draining pods by UID.
+#[derive(Debug, Default)]
+pub(crate) struct DrainTracker {
+    questions: Mutex<HashMap<String, (PrepareProgress, UnixNanos)>>,
+    draining: Mutex<HashMap<Arc<str>, UnixNanos>>,
+}
+
+impl DrainTracker {
+    /// Calls `work` with the progress of a question.
+    pub(crate) fn with_progress<T>(
+        &self,
+        id: &str,
+        now: UnixNanos,
+        work: impl FnOnce(&mut PrepareProgress) -> T,
+    ) -> T {
+        let mut questions = self.questions.lock();
+        if !questions.contains_key(id) {
+            make_room(&mut questions, now, |(_, until)| *until);
+        }
+        let (progress, until) =
+            questions.entry(id.to_owned()).or_insert_with(|| (PrepareProgress::default(), now));
+        *until = after(now, QUESTION_TTL);
+        work(progress)
+    }
+
+    /// Drops the progress of a question that is answered.
+    pub(crate) fn remove_question(&self, id: &str) {
+        self.questions.lock().remove(id);
+    }
+
+    /// Records that an operation on the pod may start: the pod may be drained soon.
+    pub(crate) fn mark_checked(&self, uid: &Arc<str>, now: UnixNanos) {
+        self.mark(uid, now, CHECKED_TTL);
+    }
+
+    /// Records that the pod is drained.
+    pub(crate) fn mark_drained(&self, uid: &Arc<str>, now: UnixNanos) {
+        self.mark(uid, now, DRAINED_TTL);
+    }
+
+    /// Records that the pod is being added to traffic again.
+    pub(crate) fn mark_added(&self, uid: &Arc<str>) {
+        self.draining.lock().remove(uid);
+    }
+
+    /// Returns true if the pod is drained, or may be drained soon.
+    pub(crate) fn is_draining(&self, uid: &Arc<str>, now: UnixNanos) -> bool {
+        self.draining.lock().get(uid).is_some_and(|until| *until > now)
+    }
+
+    fn mark(&self, uid: &Arc<str>, now: UnixNanos, time: Duration) {
+        let mut draining = self.draining.lock();
+        if !draining.contains_key(uid) {
+            make_room(&mut draining, now, |until| *until);
+        }
+        let until = draining.entry(Arc::clone(uid)).or_insert(now);
+        *until = after(now, time).max(*until);
+    }
+}
+
+/// Removes entries if necessary, so that one more fits.
+fn make_room<K: Clone + Eq + std::hash::Hash, V>(
+    entries: &mut HashMap<K, V>,
+    now: UnixNanos,
+    until: impl Fn(&V) -> UnixNanos,
+) {
+    if entries.len() < MAX_ENTRIES {
+        return;
+    }
+    entries.retain(|_, entry| until(entry) > now);
+    if entries.len() >= MAX_ENTRIES {
+        let mut ends: Vec<UnixNanos> = entries.values().map(&until).collect();
+        let (_, middle, _) = ends.select_nth_unstable(MAX_ENTRIES / 10);
+        let middle = *middle;
+        entries.retain(|_, entry| until(entry) > middle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_entries_is_bounded() {
+        let tracker = DrainTracker::default();
+        for number in 0..MAX_ENTRIES + 10 {
+            tracker.with_progress(&number.to_string(), UnixNanos(number as i64), |_| ());
+            tracker.mark_drained(&number.to_string().into(), UnixNanos(number as i64));
+        }
+        assert!(
+            tracker.questions.lock().len() <= MAX_ENTRIES && tracker.draining.lock().len() <= MAX_ENTRIES
+        );
+        assert!(tracker.questions.lock().contains_key(&(MAX_ENTRIES + 9).to_string()));
+    }
+
+    #[test]
+    fn a_pod_is_draining_until_it_is_added_again_or_the_time_is_over() {
+        let (tracker, uid): (_, Arc<str>) = (DrainTracker::default(), "u".into());
+        let at = |seconds: i64| UnixNanos(seconds * 1_000_000_000);
+        tracker.mark_checked(&uid, at(0));
+        assert!(tracker.is_draining(&uid, at(59)) && !tracker.is_draining(&uid, at(61)));
+        tracker.mark_drained(&uid, at(30));
+        tracker.mark_checked(&uid, at(31));
+        assert!(tracker.is_draining(&uid, at(3000)), "the longer time counts");
+        tracker.mark_added(&uid);
+        assert!(!tracker.is_draining(&uid, at(31)));
+    }
+}

@@ -1,0 +1,25 @@
+//! An index of EndpointSlices, Services and nodes. It keeps only the fields that the answers depend on.
+//!
+//! Endpoints are indexed by the pod that they belong to. The cost of a question does not depend on the size of the
+//! cluster.
+
+mod address_family;
+mod change;
+mod endpoint_index;
+mod node;
+mod object;
+mod pod_endpoints;
+mod service;
+mod slice;
+
+pub(crate) use address_family::AddressFamily;
+pub(crate) use change::{ChangeOrigin, EndpointChange};
+pub(crate) use endpoint_index::EndpointIndex;
+pub(crate) use node::NodeObject;
+pub(crate) use object::{ObjectKey, WatchedObject};
+pub(crate) use pod_endpoints::{OtherEndpoints, PodEndpoints, ServiceMembership, TargetPod};
+pub(crate) use service::{ServiceKind, ServiceObject};
+pub(crate) use slice::{DataPath, EndpointOwner, SliceObject};
+
+#[cfg(test)]
+mod tests;

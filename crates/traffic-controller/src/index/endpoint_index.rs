@@ -1,0 +1,218 @@
+//! The index itself: how objects are added and removed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use podward_core::UnixNanos;
+
+use super::address_family::AddressFamily;
+use super::change::{ChangeOrigin, EndpointChange};
+use super::node::IndexedNode;
+use super::object::ObjectKey;
+use super::service::IndexedService;
+use super::slice::{DataPath, EndpointOwner, IndexedSlice};
+use crate::clock::before;
+
+/// How long the index remembers the last change of a pod that is in no slice any more.
+const RETENTION: Duration = Duration::from_secs(600);
+
+/// The endpoints of one pod.
+#[derive(Debug, Default)]
+pub(super) struct OwnerEntry {
+    pub(super) slices: Vec<Arc<ObjectKey>>,
+    /// The last change in each address family.
+    pub(super) changed: [Option<EndpointChange>; AddressFamily::COUNT],
+    /// The last change in slices that no longer list the pod, for each data path.
+    pub(super) left: [Option<EndpointChange>; DataPath::COUNT],
+}
+
+/// The EndpointSlices, Services and nodes of the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct EndpointIndex {
+    pub(super) slices: HashMap<Arc<ObjectKey>, IndexedSlice>,
+    pub(super) owners: HashMap<EndpointOwner, OwnerEntry>,
+    pub(super) by_service: HashMap<ObjectKey, HashSet<Arc<ObjectKey>>>,
+    pub(super) services: HashMap<Arc<str>, HashMap<Arc<str>, IndexedService>>,
+    nodes: HashMap<Arc<str>, IndexedNode>,
+    /// When all slices were listed for the first time.
+    pub(super) slices_listed_at: Option<UnixNanos>,
+}
+
+impl EndpointIndex {
+    /// Records that a list of all slices is complete. Only the first call has an effect.
+    pub(crate) fn set_slices_listed(&mut self, now: UnixNanos) {
+        self.slices_listed_at.get_or_insert(now);
+    }
+
+    /// Adds or replaces a slice. Returns true if the slice differs from the indexed one.
+    pub(crate) fn put_slice(
+        &mut self,
+        key: ObjectKey,
+        slice: IndexedSlice,
+        origin: ChangeOrigin,
+        now: UnixNanos,
+    ) -> bool {
+        if self.slices.get(&key) == Some(&slice) {
+            return false;
+        }
+        let id = match self.slices.get_key_value(&key) {
+            Some((id, _)) => Arc::clone(id),
+            None => Arc::new(key),
+        };
+        let change = origin.change(now);
+        let old = self.slices.remove(&id);
+        self.update_owners(&id, old.as_ref(), Some(&slice), change);
+        let service = |slice: &IndexedSlice| Some(ObjectKey::new(&id.namespace, slice.service.as_deref()?));
+        if old.as_ref().and_then(service) != service(&slice) {
+            old.as_ref().and_then(service).inspect(|service| self.unlink(service, &id));
+            if let Some(service) = service(&slice) {
+                self.by_service.entry(service).or_default().insert(Arc::clone(&id));
+            }
+        }
+        self.slices.insert(id, slice);
+        true
+    }
+
+    /// Removes a slice.
+    pub(crate) fn remove_slice(&mut self, key: &ObjectKey, origin: ChangeOrigin, now: UnixNanos) {
+        let Some((id, slice)) = self.slices.remove_entry(key) else { return };
+        self.update_owners(&id, Some(&slice), None, origin.change(now));
+        if let Some(service) = slice.service.as_deref() {
+            self.unlink(&ObjectKey::new(&id.namespace, service), &id);
+        }
+    }
+
+    /// Removes the slices that are not in `listed`.
+    pub(crate) fn retain_slices(&mut self, listed: &HashSet<ObjectKey>, now: UnixNanos) {
+        let gone: Vec<ObjectKey> =
+            self.slices.keys().filter(|id| !listed.contains(&***id)).map(|id| (**id).clone()).collect();
+        for key in gone {
+            self.remove_slice(&key, ChangeOrigin::Listed(None), now);
+        }
+    }
+
+    fn unlink(&mut self, service: &ObjectKey, id: &Arc<ObjectKey>) {
+        if let Some(slices) = self.by_service.get_mut(service) {
+            slices.remove(id);
+            if slices.is_empty() {
+                self.by_service.remove(service);
+            }
+        }
+    }
+
+    /// Updates the entries of the pods in a slice that changes from `old` to `new`. Records `change` for each pod whose
+    /// traffic is affected.
+    fn update_owners(
+        &mut self,
+        id: &Arc<ObjectKey>,
+        old: Option<&IndexedSlice>,
+        new: Option<&IndexedSlice>,
+        change: EndpointChange,
+    ) {
+        fn states(slice: Option<&IndexedSlice>) -> HashMap<&EndpointOwner, (bool, bool)> {
+            let mut states: HashMap<&EndpointOwner, (bool, bool)> = HashMap::new();
+            for endpoint in slice.into_iter().flat_map(|slice| &slice.endpoints) {
+                let state = states.entry(&endpoint.owner).or_default();
+                *state = (state.0 || endpoint.ready, state.1 || endpoint.serving);
+            }
+            states
+        }
+
+        let (before, now) = (states(old), states(new));
+        let Some(family) = new.or(old).map(|slice| slice.family) else { return };
+        for (owner, state) in &now {
+            let entry = self.owners.entry((*owner).clone()).or_default();
+            if !entry.slices.contains(id) {
+                entry.slices.push(Arc::clone(id));
+            }
+            // A pod that was in no slice received as little traffic as one that was not ready.
+            if before.get(owner).copied().unwrap_or_default() != *state
+                || entry.changed[family.index()].is_none()
+            {
+                entry.changed[family.index()] = Some(change);
+            }
+        }
+        for (owner, state) in before.iter().filter(|(owner, _)| !now.contains_key(**owner)) {
+            if let Some(entry) = self.owners.get_mut(*owner) {
+                entry.slices.retain(|slice| slice != id);
+                if *state != (false, false) {
+                    entry.changed[family.index()] = Some(change);
+                }
+                if let Some(slice) = old {
+                    entry.left[slice.data_path.index()] = entry.changed[family.index()];
+                }
+            }
+        }
+    }
+
+    /// Adds or replaces a Service.
+    pub(crate) fn put_service(&mut self, key: &ObjectKey, service: IndexedService) {
+        self.services.entry(Arc::clone(&key.namespace)).or_default().insert(Arc::clone(&key.name), service);
+    }
+
+    /// Removes a Service. Its slices may remain, but their endpoints no longer receive traffic through it.
+    pub(crate) fn remove_service(&mut self, key: &ObjectKey, origin: ChangeOrigin, now: UnixNanos) {
+        let change = origin.change(now);
+        for id in self.by_service.get(key).into_iter().flatten() {
+            let Some(slice) = self.slices.get(id) else { continue };
+            for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready || endpoint.serving) {
+                if let Some(entry) = self.owners.get_mut(&endpoint.owner) {
+                    entry.changed[slice.family.index()] = Some(change);
+                }
+            }
+        }
+        if let Some(services) = self.services.get_mut(&key.namespace) {
+            services.remove(&key.name);
+            if services.is_empty() {
+                self.services.remove(&key.namespace);
+            }
+        }
+    }
+
+    /// Removes the Services that are not in `listed`.
+    pub(crate) fn retain_services(&mut self, listed: &HashSet<ObjectKey>, now: UnixNanos) {
+        let known = self.services.iter().flat_map(|(namespace, services)| {
+            services.keys().map(|name| ObjectKey { namespace: Arc::clone(namespace), name: Arc::clone(name) })
+        });
+        let gone: Vec<ObjectKey> = known.filter(|key| !listed.contains(key)).collect();
+        for key in gone {
+            self.remove_service(&key, ChangeOrigin::Listed(None), now);
+        }
+    }
+
+    /// Adds or replaces a node. Returns true if the node differs from the indexed one.
+    pub(crate) fn put_node(&mut self, name: &Arc<str>, node: IndexedNode) -> bool {
+        self.nodes.insert(Arc::clone(name), node.clone()) != Some(node)
+    }
+
+    /// Removes a node.
+    pub(crate) fn remove_node(&mut self, name: &str) {
+        self.nodes.remove(name);
+    }
+
+    /// Removes the nodes that are not in `listed`.
+    pub(crate) fn retain_nodes(&mut self, listed: &HashSet<ObjectKey>) {
+        let names: HashSet<&str> = listed.iter().map(|key| &*key.name).collect();
+        self.nodes.retain(|name, _| names.contains(&**name));
+    }
+
+    /// Returns all nodes with their names.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &IndexedNode)> {
+        self.nodes.iter()
+    }
+
+    /// Removes the entries of pods that left their last slice more than [`RETENTION`] ago.
+    pub(crate) fn sweep(&mut self, now: UnixNanos) {
+        let limit = before(now, RETENTION);
+        self.owners.retain(|_, entry| {
+            !entry.slices.is_empty() || entry.changed.iter().flatten().any(|change| change.seen > limit)
+        });
+    }
+
+    /// Returns the number of slices, of pods with endpoints, of Services and of nodes, for the metrics.
+    pub(crate) fn sizes(&self) -> [usize; 4] {
+        let services = self.services.values().map(HashMap::len).sum();
+        [self.slices.len(), self.owners.len(), services, self.nodes.len()]
+    }
+}

@@ -1,0 +1,194 @@
+//! What the index knows about one pod.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use podward_core::UnixNanos;
+
+use super::address_family::AddressFamily;
+use super::change::EndpointChange;
+use super::endpoint_index::EndpointIndex;
+use super::object::ObjectKey;
+use super::service::ServiceKind;
+use super::slice::{DataPath, EndpointOwner};
+
+/// The pod that a question is about.
+#[derive(Clone, Debug)]
+pub(crate) struct TargetPod {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: String,
+    pub(crate) uid: Arc<str>,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// The Services and the endpoint changes of a pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodEndpoints {
+    /// The Services that select the pod or whose slices list it, sorted by name.
+    pub(crate) services: Vec<ServiceMembership>,
+    /// The last change of its endpoints in each address family.
+    pub(crate) changed: [Option<EndpointChange>; AddressFamily::COUNT],
+    /// The last change in slices that no longer list the pod, for each data path. This happens when the labels of the
+    /// pod or the selector of a Service change, and when a Service is deleted.
+    pub(crate) left: [Option<EndpointChange>; DataPath::COUNT],
+    /// When all slices were listed for the first time, if no slice has listed the pod since. The pod may have left a
+    /// slice just before.
+    pub(crate) never_listed_since: Option<UnixNanos>,
+}
+
+/// The relation of a Service to a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServiceMembership {
+    /// Namespace and name of the Service.
+    pub(crate) key: ObjectKey,
+    pub(crate) kind: ServiceKind,
+    /// True if the Service exists. Slices that people write remain when the Service is deleted, but nothing uses them.
+    pub(crate) exists: bool,
+    /// True if the selector matches the pod.
+    pub(crate) selects: bool,
+    /// True if the Service has a selector. Kubernetes writes no slices for a Service without one.
+    pub(crate) has_selector: bool,
+    /// True if the Service publishes the addresses of pods that are not ready.
+    pub(crate) publishes_not_ready: bool,
+    /// The number of its slices that list the pod.
+    pub(crate) slices: usize,
+    /// The name of a slice that shows the pod as ready.
+    pub(crate) ready: Option<Arc<str>>,
+    /// The name of a slice that shows the pod as serving.
+    pub(crate) serving: Option<Arc<str>>,
+}
+
+/// The endpoints of a Service other than a pod, without those that are being drained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OtherEndpoints {
+    /// The number of endpoints that are ready.
+    pub(crate) ready: usize,
+    /// The number of endpoints that are neither ready nor terminating, and so may become ready.
+    pub(crate) starting: usize,
+}
+
+impl EndpointIndex {
+    /// Returns the Services and the endpoint changes of `pod`.
+    pub(crate) fn pod_endpoints(&self, pod: &TargetPod) -> PodEndpoints {
+        let mut found: BTreeMap<Arc<str>, ServiceMembership> = BTreeMap::new();
+        let services = self.services.get(&pod.namespace);
+        for (name, service) in
+            services.into_iter().flatten().filter(|(_, service)| service.selects(&pod.labels))
+        {
+            found.insert(
+                Arc::clone(name),
+                ServiceMembership {
+                    key: ObjectKey { namespace: Arc::clone(&pod.namespace), name: Arc::clone(name) },
+                    kind: service.kind,
+                    exists: true,
+                    selects: true,
+                    has_selector: true,
+                    publishes_not_ready: service.publishes_not_ready,
+                    slices: 0,
+                    ready: None,
+                    serving: None,
+                },
+            );
+        }
+        let (mut changed, mut left) = ([None; AddressFamily::COUNT], [None; DataPath::COUNT]);
+        let by_address =
+            pod.addresses.iter().map(|address| EndpointOwner::Address(Arc::clone(&pod.namespace), *address));
+        for owner in std::iter::once(EndpointOwner::Pod(Arc::clone(&pod.uid))).chain(by_address) {
+            let Some(entry) = self.owners.get(&owner) else { continue };
+            for (ours, theirs) in changed.iter_mut().zip(entry.changed) {
+                *ours = later_change(*ours, theirs);
+            }
+            for (ours, theirs) in left.iter_mut().zip(entry.left) {
+                *ours = later_change(*ours, theirs);
+            }
+            for id in &entry.slices {
+                self.add_slice(id, &owner, &mut found);
+            }
+        }
+        let mut never_listed_since = None;
+        if changed == [None; AddressFamily::COUNT] {
+            never_listed_since = self.slices_listed_at;
+            for address in &pod.addresses {
+                changed[AddressFamily::of(*address).index()] =
+                    self.slices_listed_at.map(|seen| EndpointChange { seen, not_before: None });
+            }
+        }
+        PodEndpoints { services: found.into_values().collect(), changed, left, never_listed_since }
+    }
+
+    fn add_slice(
+        &self,
+        id: &Arc<ObjectKey>,
+        owner: &EndpointOwner,
+        found: &mut BTreeMap<Arc<str>, ServiceMembership>,
+    ) {
+        let Some(slice) = self.slices.get(id) else { return };
+        // A slice without the label belongs to no Service, and no proxy uses it.
+        let Some(name) = &slice.service else { return };
+        let membership = found.entry(Arc::clone(name)).or_insert_with(|| {
+            let service = self.services.get(&id.namespace).and_then(|services| services.get(name));
+            let kind = match slice.data_path {
+                DataPath::KubeProxy => ServiceKind::Proxied,
+                DataPath::Dns => ServiceKind::Headless,
+                DataPath::OtherProxy => ServiceKind::OtherProxy,
+            };
+            ServiceMembership {
+                key: ObjectKey { namespace: Arc::clone(&id.namespace), name: Arc::clone(name) },
+                kind,
+                exists: service.is_some(),
+                selects: false,
+                has_selector: service.is_none_or(|service| !service.selector.is_empty()),
+                publishes_not_ready: service.is_some_and(|service| service.publishes_not_ready),
+                slices: 0,
+                ready: None,
+                serving: None,
+            }
+        });
+        membership.slices += 1;
+        for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.owner == *owner) {
+            if endpoint.ready {
+                membership.ready = Some(Arc::clone(&id.name));
+            }
+            if endpoint.serving {
+                membership.serving = Some(Arc::clone(&id.name));
+            }
+        }
+    }
+
+    /// Counts the endpoints of `service` other than `pod`. Endpoints for which `is_draining` returns true do not count.
+    pub(crate) fn other_endpoints(
+        &self,
+        service: &ObjectKey,
+        pod: &TargetPod,
+        is_draining: impl Fn(&EndpointOwner) -> bool,
+    ) -> OtherEndpoints {
+        let mut owners: HashMap<&EndpointOwner, (bool, bool)> = HashMap::new();
+        for id in self.by_service.get(service).into_iter().flatten() {
+            for endpoint in self.slices.get(id).into_iter().flat_map(|slice| &slice.endpoints) {
+                // A pod with several endpoints counts as ready if one of them is.
+                let (ready, starting) = owners.entry(&endpoint.owner).or_default();
+                *ready |= endpoint.ready && !endpoint.terminating;
+                *starting |= !endpoint.ready && !endpoint.terminating;
+            }
+        }
+        let is_pod = |owner: &EndpointOwner| match owner {
+            EndpointOwner::Pod(uid) => *uid == pod.uid,
+            EndpointOwner::Address(_, address) => pod.addresses.contains(address),
+        };
+        let mut others = OtherEndpoints::default();
+        for (owner, (ready, starting)) in owners {
+            if is_pod(owner) || is_draining(owner) {
+                continue;
+            }
+            others.ready += usize::from(ready);
+            others.starting += usize::from(!ready && starting);
+        }
+        others
+    }
+}
+
+fn later_change(one: Option<EndpointChange>, other: Option<EndpointChange>) -> Option<EndpointChange> {
+    [one, other].into_iter().flatten().max_by_key(|change| change.seen)
+}

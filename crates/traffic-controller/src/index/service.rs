@@ -1,0 +1,86 @@
+//! Services.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as corev1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use serde::Deserialize;
+
+use super::object::{kept_metadata, or_default, resource};
+
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+
+/// A Service object as the API server sends it. Traffic policies and traffic distribution are omitted on purpose: they
+/// select among the rules of a node, and the answers wait for the rules of all nodes.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ServiceObject {
+    #[serde(deserialize_with = "kept_metadata")]
+    pub(crate) metadata: ObjectMeta,
+    #[serde(default, deserialize_with = "or_default")]
+    spec: ServiceSpecObject,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ServiceSpecObject {
+    #[serde(default, rename = "type", deserialize_with = "or_default")]
+    type_: String,
+    #[serde(default, rename = "clusterIP", deserialize_with = "or_default")]
+    cluster_ip: String,
+    #[serde(default, deserialize_with = "or_default")]
+    selector: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "or_default")]
+    publish_not_ready_addresses: bool,
+}
+
+resource!(ServiceObject, corev1::Service, NamespaceResourceScope);
+
+/// The way in which a Service sends traffic to pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServiceKind {
+    /// Through kube-proxy.
+    Proxied,
+    /// By DNS answers with the pods' addresses.
+    Headless,
+    /// Not at all: the Service is an alias for a DNS name.
+    ExternalName,
+    /// Through a proxy other than kube-proxy.
+    OtherProxy,
+}
+
+/// The indexed fields of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexedService {
+    pub(crate) kind: ServiceKind,
+    pub(crate) selector: BTreeMap<String, String>,
+    /// True if its endpoints are ready regardless of the readiness of the pods.
+    pub(crate) publishes_not_ready: bool,
+}
+
+impl IndexedService {
+    /// Returns true if the selector matches `labels`. A Service without a selector matches no pod.
+    pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.kind != ServiceKind::ExternalName
+            && !self.selector.is_empty()
+            && self.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+impl ServiceObject {
+    /// Returns the indexed fields.
+    pub(crate) fn service(&self) -> IndexedService {
+        let other = self.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(PROXY_NAME));
+        let kind = match (self.spec.type_.as_str(), self.spec.cluster_ip.as_str()) {
+            ("ExternalName", _) => ServiceKind::ExternalName,
+            (_, "None") => ServiceKind::Headless,
+            _ if other => ServiceKind::OtherProxy,
+            _ => ServiceKind::Proxied,
+        };
+        IndexedService {
+            kind,
+            selector: self.spec.selector.clone(),
+            publishes_not_ready: self.spec.publish_not_ready_addresses,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+
+use podward_core::UnixNanos;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::node::IndexedNode;
+use super::service::IndexedService;
+use super::slice::IndexedSlice;
+use super::*;
+
+fn at(seconds: i64) -> UnixNanos {
+    UnixNanos(seconds * 1_000_000_000)
+}
+
+/// Returns a slice of the Service `service` with endpoints: UID, ready, serving, terminating.
+fn slice(service: &str, endpoints: &[(&str, bool, bool, bool)]) -> IndexedSlice {
+    let endpoints: Vec<_> = endpoints
+        .iter()
+        .map(|(uid, ready, serving, terminating)| {
+            json!({
+                "addresses": ["10.0.0.1"],
+                "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
+                "targetRef": {"kind": "Pod", "uid": uid},
+            })
+        })
+        .collect();
+    object(json!({"kubernetes.io/service-name": service}), json!(endpoints)).slice().unwrap()
+}
+
+fn object(labels: serde_json::Value, endpoints: serde_json::Value) -> SliceObject {
+    serde_json::from_value(json!({
+        "metadata": {"name": "s", "namespace": "shop", "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+    }))
+    .unwrap()
+}
+
+fn service(spec: serde_json::Value) -> IndexedService {
+    let object = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
+    serde_json::from_value::<ServiceObject>(object).unwrap().service()
+}
+
+fn pod(uid: &str) -> TargetPod {
+    TargetPod {
+        namespace: "shop".into(),
+        name: uid.to_owned(),
+        uid: uid.into(),
+        addresses: vec!["10.0.0.9".parse().unwrap()],
+        labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+    }
+}
+
+fn put(index: &mut EndpointIndex, name: &str, slice: IndexedSlice, time: i64) {
+    index.put_slice(ObjectKey::new("shop", name), slice, ChangeOrigin::Watched, at(time));
+}
+
+#[test]
+fn a_change_of_one_pod_is_not_a_change_of_the_others() {
+    let mut index = EndpointIndex::default();
+    put(&mut index, "s1", slice("web", &[("a", true, true, false), ("b", true, true, false)]), 1);
+    put(&mut index, "s1", slice("web", &[("a", true, true, false), ("b", false, false, false)]), 5);
+    assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap().seen, at(1));
+    assert_eq!(
+        index.pod_endpoints(&pod("b")).changed[0].unwrap(),
+        EndpointChange { seen: at(5), not_before: Some(at(4)) }
+    );
+    put(&mut index, "s1", slice("web", &[("a", true, true, false)]), 9);
+    let gone = index.pod_endpoints(&pod("b"));
+    assert_eq!(gone.changed[0].unwrap().seen, at(5), "it was not ready before");
+    assert!(gone.services.is_empty());
+    assert_eq!(
+        gone.left[DataPath::KubeProxy.index()].unwrap().seen,
+        at(5),
+        "the proxies may not have applied it yet"
+    );
+    assert_eq!(index.pod_endpoints(&pod("a")).left, [None; 3]);
+    put(&mut index, "s1", slice("web", &[]), 12);
+    assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap().seen, at(12));
+    index.sweep(at(611));
+    assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap().seen, at(12));
+    index.sweep(at(613));
+    assert_eq!(index.pod_endpoints(&pod("a")).changed, [None; 2]);
+}
+
+#[test]
+fn all_services_of_a_pod_are_found() {
+    let mut index = EndpointIndex::default();
+    let selector = json!({"app": "web"});
+    index.put_service(
+        &ObjectKey::new("shop", "web"),
+        service(json!({"clusterIP": "10.1.0.1", "selector": selector})),
+    );
+    index.put_service(
+        &ObjectKey::new("shop", "all"),
+        service(json!({"clusterIP": "None", "selector": selector})),
+    );
+    index.put_service(&ObjectKey::new("shop", "by-hand"), service(json!({"clusterIP": "10.1.0.2"})));
+    index.put_service(
+        &ObjectKey::new("shop", "name"),
+        service(json!({"type": "ExternalName", "selector": selector})),
+    );
+    index.put_service(&ObjectKey::new("shop", "other"), service(json!({"selector": {"app": "db"}})));
+    index.put_service(&ObjectKey::new("elsewhere", "web"), service(json!({"selector": selector})));
+    put(&mut index, "web-1", slice("web", &[("a", true, true, false)]), 1);
+    // Slices that people write have no targetRef. The address identifies the pod.
+    let by_hand = json!([{"addresses": ["10.0.0.9"]}]);
+    let by_hand = object(json!({"kubernetes.io/service-name": "by-hand"}), by_hand).slice().unwrap();
+    put(&mut index, "by-hand-1", by_hand, 2);
+    let endpoints = index.pod_endpoints(&pod("a"));
+    let found: Vec<_> = endpoints
+        .services
+        .iter()
+        .map(|service| (&*service.key.name, service.selects, service.slices))
+        .collect();
+    assert_eq!(found, [("all", true, 0), ("by-hand", false, 1), ("web", true, 1)]);
+    assert_eq!(endpoints.services[0].kind, ServiceKind::Headless);
+    assert!(
+        !endpoints.services[1].has_selector && endpoints.services[1].ready.is_some(),
+        "an unset condition counts as ready"
+    );
+    assert_eq!(endpoints.changed[0].unwrap().seen, at(2), "the latest change counts");
+}
+
+#[test]
+fn a_deleted_service_is_a_change_though_its_slices_remain() {
+    let mut index = EndpointIndex::default();
+    let key = ObjectKey::new("shop", "web");
+    index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})));
+    put(&mut index, "s", slice("web", &[("a", true, true, false), ("b", false, false, false)]), 1);
+    assert!(index.pod_endpoints(&pod("a")).services[0].exists);
+    index.remove_service(&key, ChangeOrigin::Watched, at(5));
+    let endpoints = index.pod_endpoints(&pod("a"));
+    assert!(!endpoints.services[0].exists && endpoints.services[0].ready.is_some());
+    assert_eq!(endpoints.changed[0].unwrap().seen, at(5));
+    assert_eq!(index.pod_endpoints(&pod("b")).changed[0].unwrap().seen, at(1), "it received no traffic");
+    index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})));
+    index.retain_services(&HashSet::new(), at(7));
+    assert_eq!(
+        index.pod_endpoints(&pod("a")).changed[0].unwrap(),
+        EndpointChange { seen: at(7), not_before: None }
+    );
+}
+
+#[test]
+fn other_namespaces_do_not_count() {
+    let mut index = EndpointIndex::default();
+    let by_hand = json!([{"addresses": ["10.0.0.9"]}]);
+    let by_hand = object(json!({"kubernetes.io/service-name": "by-hand"}), by_hand).slice().unwrap();
+    put(&mut index, "s", by_hand, 1);
+    let other = TargetPod { namespace: "elsewhere".into(), ..pod("a") };
+    assert!(index.pod_endpoints(&other).services.is_empty());
+}
+
+#[test]
+fn other_endpoints_are_counted_once_and_without_draining_ones() {
+    let mut index = EndpointIndex::default();
+    let endpoints = [
+        ("a", true, true, false),
+        ("b", true, true, false),
+        ("c", false, false, false),
+        ("d", false, true, true),
+        ("e", true, true, false),
+    ];
+    put(&mut index, "s4", slice("web", &endpoints), 1);
+    let v6 = IndexedSlice { family: AddressFamily::V6, ..slice("web", &endpoints) };
+    put(&mut index, "s6", v6, 1);
+    put(&mut index, "s9", slice("db", &[("x", true, true, false)]), 1);
+    let is_draining = |owner: &EndpointOwner| *owner == EndpointOwner::Pod("e".into());
+    let others = index.other_endpoints(&ObjectKey::new("shop", "web"), &pod("a"), is_draining);
+    assert_eq!(
+        others,
+        OtherEndpoints { ready: 1, starting: 1 },
+        "b is ready, c starts, d terminates and e is draining"
+    );
+}
+
+#[test]
+fn an_object_that_is_missing_in_a_list_is_a_change() {
+    let mut index = EndpointIndex::default();
+    let trigger = ChangeOrigin::Listed(Some(at(100)));
+    let web = || slice("web", &[("a", true, true, false)]);
+    index.put_slice(ObjectKey::new("shop", "s1"), web(), trigger, at(200));
+    let change = index.pod_endpoints(&pod("a")).changed[0].unwrap();
+    assert_eq!(change, EndpointChange { seen: at(200), not_before: Some(at(90)) });
+    assert!(
+        !index.put_slice(ObjectKey::new("shop", "s1"), web(), trigger, at(300)),
+        "the same slice is not a change"
+    );
+    index.retain_slices(&HashSet::new(), at(400));
+    let change = index.pod_endpoints(&pod("a")).changed[0].unwrap();
+    assert_eq!(change, EndpointChange { seen: at(400), not_before: None });
+    assert_eq!(index.sizes()[0], 0);
+}
+
+#[test]
+fn the_wait_of_an_unknown_pod_begins_with_the_first_list() {
+    let mut index = EndpointIndex::default();
+    assert_eq!(index.pod_endpoints(&pod("a")).changed, [None; 2]);
+    index.set_slices_listed(at(7));
+    index.set_slices_listed(at(9));
+    let changed = index.pod_endpoints(&pod("a")).changed;
+    assert_eq!(changed, [Some(EndpointChange { seen: at(7), not_before: None }), None]);
+}
+
+#[test]
+fn objects_are_parsed() {
+    let labels = |key: &str| json!({"kubernetes.io/service-name": "web", key: ""});
+    let data_path = |key: &str| object(labels(key), json!(null)).slice().unwrap().data_path;
+    assert_eq!(data_path("x"), DataPath::KubeProxy);
+    assert_eq!(data_path("service.kubernetes.io/headless"), DataPath::Dns);
+    assert_eq!(data_path("service.kubernetes.io/service-proxy-name"), DataPath::OtherProxy);
+    let mut names = object(labels("x"), json!([]));
+    names = serde_json::from_value(json!({
+        "metadata": {"name": names.metadata.name, "annotations": {
+            "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z", "other": "x",
+        }},
+        "addressType": "FQDN",
+        "endpoints": [{"addresses": ["example.com"]}],
+    }))
+    .unwrap();
+    assert_eq!(names.slice(), None);
+    assert!(matches!(
+        names.listed_origin(),
+        ChangeOrigin::Listed(Some(UnixNanos(1_767_225_600_000_000_000)))
+    ));
+    assert_eq!(names.metadata.annotations.unwrap().len(), 1);
+    let node: NodeObject = serde_json::from_value(json!({
+        "metadata": {"name": "n1"},
+        "status": {
+            "addresses": [{"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "fd00::1"}],
+            "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": "Unknown"}],
+        },
+    }))
+    .unwrap();
+    assert_eq!(
+        node.node(),
+        IndexedNode { address: Some("fd00::1".parse::<IpAddr>().unwrap()), ready: false }
+    );
+}
+
+/// Endpoints of the pod with an index, ready and serving. `None` removes the slice.
+fn any_endpoints() -> impl Strategy<Value = Option<Vec<(usize, bool, bool)>>> {
+    prop::option::of(prop::collection::vec((0_usize..5, any::<bool>(), any::<bool>()), 0..5))
+}
+
+proptest! {
+    /// After any sequence of changes the index returns the same as a search through all slices.
+    #[test]
+    fn the_index_agrees_with_the_slices(
+        steps in prop::collection::vec(
+            (0_usize..4, 0_usize..3, any_endpoints()),
+            1..40,
+        )
+    ) {
+        const PODS: [&str; 5] = ["a", "b", "c", "d", "e"];
+        const SERVICES: [&str; 3] = ["x", "y", "z"];
+        let mut index = EndpointIndex::default();
+        for (time, (name, service, content)) in steps.into_iter().enumerate() {
+            let key = ObjectKey::new("shop", &name.to_string());
+            let time = i64::try_from(time).unwrap();
+            match content {
+                Some(endpoints) => {
+                    let endpoints: Vec<_> =
+                        endpoints.into_iter().map(|(pod, ready, serving)| (PODS[pod], ready, serving, false)).collect();
+                    put(&mut index, &name.to_string(), slice(SERVICES[service], &endpoints), time);
+                }
+                None => index.remove_slice(&key, ChangeOrigin::Watched, at(time)),
+            }
+            for uid in PODS {
+                let endpoints = index.pod_endpoints(&TargetPod { addresses: Vec::new(), ..pod(uid) });
+                for service in SERVICES {
+                    let of_service: Vec<&IndexedSlice> = index.slices.values()
+                        .filter(|slice| slice.service.as_deref() == Some(service)
+                            && slice.endpoints.iter().any(|endpoint| endpoint.owner == EndpointOwner::Pod(uid.into())))
+                        .collect();
+                    let ready = of_service.iter().flat_map(|slice| &slice.endpoints)
+                        .any(|endpoint| endpoint.owner == EndpointOwner::Pod(uid.into()) && endpoint.ready);
+                    let found = endpoints.services.iter().find(|membership| &*membership.key.name == service);
+                    prop_assert_eq!(found.map_or(0, |membership| membership.slices), of_service.len());
+                    prop_assert_eq!(found.is_some_and(|membership| membership.ready.is_some()), ready);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The kube-proxies of all nodes.
+
+use std::sync::Arc;
+
+use crate::proxy::RulesState;
+
+/// The progress of a change at the kube-proxies of all nodes.
+#[derive(Clone, Debug)]
+pub(crate) enum NodeProxies {
+    /// No URL for the metrics of kube-proxies is configured.
+    NotConfigured,
+    /// The state of each node.
+    Read(Vec<NodeProxy>),
+}
+
+/// The progress of a change at the kube-proxy of one node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeProxy {
+    /// The name of the node.
+    pub(crate) name: Arc<str>,
+    /// True if the node is Ready.
+    pub(crate) ready: bool,
+    /// The progress of the change in the rules of the node.
+    pub(crate) rules: RulesState,
+}

@@ -1,0 +1,147 @@
+//! The propagation of a change from the EndpointSlices to the data paths.
+
+use std::time::Duration;
+
+use podward_core::UnixNanos;
+use podward_core::hooks::EvidenceLevel::{Bounded, Proven};
+
+use super::data_path_changes::DataPathChanges;
+use super::node_proxies::{NodeProxies, NodeProxy};
+use super::text::{count, join_names};
+use super::traffic_verdict::VerdictPart;
+use super::wait_times::WaitTimes;
+use crate::clock::{after, between};
+use crate::index::{DataPath, EndpointChange};
+use crate::proxy::RulesState;
+
+/// The minimum wait for a kube-proxy that responds but has received nothing since a change, and for one that hangs or
+/// has exited. The first may be cut off from the API server; the others forward traffic by the rules that they wrote
+/// before. So the wait is longer than for a kube-proxy that could never be read. It is bounded, because these signs are
+/// indirect.
+const STALE_PROXY_WAIT: Duration = Duration::from_secs(30);
+
+/// Checks that every data path has applied the last change of the pod.
+pub(super) fn propagation(
+    changes: &DataPathChanges,
+    nodes: &NodeProxies,
+    wait_times: &WaitTimes,
+    now: UnixNanos,
+) -> VerdictPart {
+    if changes.is_empty() {
+        return VerdictPart::Done(Proven, "no slice has listed the pod".to_owned());
+    }
+    let mut parts = Vec::new();
+    if let Some(change) = changes.get(DataPath::KubeProxy) {
+        parts.push(match nodes {
+            NodeProxies::NotConfigured => bounded_wait(
+                change,
+                wait_times.propagation,
+                now,
+                "the proxies, because reading them is not configured",
+            ),
+            NodeProxies::Read(nodes) => kube_proxies(change, nodes, wait_times, now),
+        });
+    }
+    if let Some(change) = changes.get(DataPath::OtherProxy) {
+        parts.push(bounded_wait(change, wait_times.propagation, now, "a proxy that is not kube-proxy"));
+    }
+    if let Some(change) = changes.get(DataPath::Dns) {
+        let whom = "clients that cache the DNS answer of a headless Service";
+        parts.push(bounded_wait(change, wait_times.dns_ttl, now, whom));
+    }
+    join_parts(parts)
+}
+
+/// Combines parts: the weakest evidence, or all waits with the latest time.
+fn join_parts(parts: Vec<VerdictPart>) -> VerdictPart {
+    let (mut level, mut words, mut waits, mut until) = (Proven, Vec::new(), Vec::new(), None);
+    for part in parts {
+        match part {
+            VerdictPart::Done(part_level, part_words) => {
+                level = level.max(part_level);
+                words.push(part_words);
+            }
+            VerdictPart::Wait(part_words, part_until) => {
+                waits.push(part_words);
+                until = until.max(part_until);
+            }
+        }
+    }
+    match waits.is_empty() {
+        true => VerdictPart::Done(level, words.join("; ")),
+        false => VerdictPart::Wait(waits.join("; "), until),
+    }
+}
+
+/// Waits for `wait` after a change.
+fn bounded_wait(change: &EndpointChange, wait: Duration, now: UnixNanos, whom: &str) -> VerdictPart {
+    let end = after(change.seen, wait);
+    let seconds = wait.as_secs_f64();
+    if now >= end {
+        return VerdictPart::Done(Bounded, format!("waited {seconds} s for {whom}"));
+    }
+    let waited = between(change.seen, now).as_secs_f64();
+    VerdictPart::Wait(format!("waiting for {whom} ({waited:.1} of {seconds} s)"), Some(end))
+}
+
+/// Checks that the kube-proxy of every node that is Ready has applied a change.
+fn kube_proxies(
+    change: &EndpointChange,
+    nodes: &[NodeProxy],
+    wait_times: &WaitTimes,
+    now: UnixNanos,
+) -> VerdictPart {
+    let (mut written, mut not_ready, mut unknown, mut waiting, mut until) =
+        (0, Vec::new(), Vec::new(), Vec::new(), None);
+    let mut shortest_wait: Option<Duration> = None;
+    for node in nodes {
+        if !node.ready {
+            not_ready.push(node.name.to_string());
+            continue;
+        }
+        let (why, wait) = match &node.rules {
+            RulesState::Written => {
+                written += 1;
+                continue;
+            }
+            RulesState::Pending(why) => {
+                waiting.push(format!("{} ({why})", node.name));
+                continue;
+            }
+            RulesState::Stale(why) | RulesState::Unresponsive(why) => {
+                (why, wait_times.propagation.max(STALE_PROXY_WAIT))
+            }
+            RulesState::Unreadable(why) => (why, wait_times.propagation),
+        };
+        let end = after(change.seen, wait);
+        if now >= end {
+            shortest_wait = Some(shortest_wait.map_or(wait, |shortest| shortest.min(wait)));
+            unknown.push(format!("{} ({why})", node.name));
+        } else {
+            until = until.max(Some(end));
+            waiting.push(format!("{} ({why})", node.name));
+        }
+    }
+    if !waiting.is_empty() {
+        return VerdictPart::Wait(format!("waiting for kube-proxy of {}", join_names(&waiting)), until);
+    }
+    let mut words = format!("kube-proxy of {} has applied the change", count(written, "node"));
+    let mut level = Proven;
+    if let Some(wait) = shortest_wait {
+        level = Bounded;
+        let seconds = wait.as_secs_f64();
+        words += &format!(", waited at least {seconds} s for that of {}", join_names(&unknown));
+    }
+    if !not_ready.is_empty() {
+        words += &format!(", ignored nodes that are not Ready: {}", join_names(&not_ready));
+    }
+    if written + unknown.len() == 0 {
+        // Nothing was observed.
+        let whom = "the proxies, because no node is Ready";
+        return match bounded_wait(change, wait_times.propagation, now, whom) {
+            VerdictPart::Done(level, waited) => VerdictPart::Done(level, format!("{waited}; {words}")),
+            wait => wait,
+        };
+    }
+    VerdictPart::Done(level, words)
+}

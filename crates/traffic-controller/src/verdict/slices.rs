@@ -1,0 +1,52 @@
+//! The state of a pod in the EndpointSlices.
+
+use podward_core::hooks::EvidenceLevel::{Assumed, Proven};
+
+use super::text::{count, join_names};
+use super::traffic_verdict::VerdictPart;
+use crate::index::{PodEndpoints, ServiceKind};
+
+/// Checks that no slice shows the pod as ready or serving.
+pub(super) fn not_ready_in_slices(endpoints: &PodEndpoints) -> VerdictPart {
+    let mut level = Proven;
+    let mut words = Vec::new();
+    for service in &endpoints.services {
+        let name = &service.key;
+        if service.kind == ServiceKind::ExternalName {
+            continue;
+        }
+        if service.publishes_not_ready {
+            level = level.max(Assumed);
+            words.push(format!(
+                "Service {name} publishes addresses that are not ready: it sends the pod traffic regardless of the \
+                 readiness gate"
+            ));
+            continue;
+        }
+        let slice = service.ready.as_ref().or(service.serving.as_ref());
+        if slice.is_some() && !service.exists {
+            words.push(format!("Service {name}, whose slices list the pod, is deleted"));
+            continue;
+        }
+        if let Some(slice) = slice {
+            let state = if service.ready.is_some() { "ready" } else { "serving" };
+            let hint = if service.has_selector {
+                "; if this lasts, check that the pod has the readiness gate and that the kubelet of its node is running"
+            } else {
+                "; the Service has no selector: whoever writes its slices must remove the pod"
+            };
+            return VerdictPart::Wait(
+                format!("EndpointSlice {slice} of Service {name} still shows the pod as {state}{hint}"),
+                None,
+            );
+        }
+        words.push(match service.slices {
+            0 => format!("no slice of Service {name} lists the pod"),
+            slices => format!("not ready in {} of Service {name}", count(slices, "slice")),
+        });
+    }
+    if words.is_empty() {
+        words.push("no Service selects the pod".to_owned());
+    }
+    VerdictPart::Done(level, join_names(&words))
+}

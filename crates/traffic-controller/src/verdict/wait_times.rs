@@ -1,0 +1,16 @@
+//! Configured waits.
+
+use std::time::Duration;
+
+/// The times to wait where nothing can be observed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitTimes {
+    /// After this time a proxy that cannot be read counts as having applied a change.
+    pub(crate) propagation: Duration,
+    /// After this time requests in flight count as ended, if the pod does not report them.
+    pub(crate) quiet: Duration,
+    /// After this time clients have dropped a cached DNS answer.
+    pub(crate) dns_ttl: Duration,
+    /// The maximum wait for a replacement of the last ready endpoint of a Service.
+    pub(crate) surge: Duration,
+}

@@ -1,0 +1,60 @@
+//! A delete or an eviction that the API server asks about.
+
+use podward_core::deletion::hold::DeletionAttempt;
+use podward_core::deletion::request::{DeletionKind, DeletionRequest};
+use podward_kube_util::now;
+use podward_runtime::admission::{AdmissionRequest, DeleteOptions};
+
+use crate::reviewed_object::ReviewedObject;
+
+/// A delete or an eviction of a pod.
+#[derive(Clone, Copy)]
+pub(super) struct IncomingDeletion<'a> {
+    pub(super) kind: DeletionKind,
+    pub(super) user: &'a str,
+    pub(super) namespace: &'a str,
+    dry_run: bool,
+    grace_period_seconds: Option<u32>,
+}
+
+impl<'a> IncomingDeletion<'a> {
+    /// Returns the deletion that `request` is about.
+    pub(super) fn new(
+        kind: DeletionKind,
+        request: &'a AdmissionRequest<'a, ReviewedObject>,
+        dry_run: bool,
+        options: &DeleteOptions,
+    ) -> Self {
+        Self {
+            kind,
+            user: &request.user_info.username,
+            namespace: &request.namespace,
+            dry_run,
+            // The API server treats a negative value as 1 (apiserver/pkg/registry/rest/delete.go).
+            grace_period_seconds: options
+                .grace_period_seconds
+                .map(|seconds| u32::try_from(seconds).unwrap_or(1)),
+        }
+    }
+
+    /// Returns the deletion as [`podward_core::deletion::hold`] needs it.
+    pub(super) fn attempt(&self) -> DeletionAttempt<'a> {
+        DeletionAttempt { kind: self.kind, user: self.user, dry_run: self.dry_run }
+    }
+
+    /// Returns the request to record on the pod.
+    pub(super) fn deletion_request(&self) -> DeletionRequest {
+        DeletionRequest {
+            grace_period_seconds: self.grace_period_seconds,
+            ..DeletionRequest::new(self.kind, self.user, now())
+        }
+    }
+
+    /// Returns true if `recorded`, the request on the pod, would not change if this deletion were recorded too. A
+    /// request of the pod's workload covers only the workload's own deletes, because it is withdrawn when the
+    /// workload's replica count changes.
+    pub(super) fn is_covered_by(&self, recorded: &DeletionRequest) -> bool {
+        let is_repeated = recorded.by_workload && recorded.requested_by == self.user;
+        is_repeated || recorded.joined_by(&self.deletion_request()).is_none()
+    }
+}

@@ -1,0 +1,223 @@
+//! The decision about a delete or an eviction, and its side effects.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use podward_core::Pod;
+use podward_core::deletion::hold::{HoldFacts, HoldVerdict, RecordOutcome, answer, hold};
+use podward_kube_util::now;
+use podward_runtime::WebhookSetup;
+use podward_runtime::admission::{AdmissionDecision, AdmissionResponse};
+
+use super::cluster_state::{ClusterState, NodeAndNamespace};
+use super::delete_waiter::{DeleteWaiter, WaitEnd};
+use super::events::HoldEvents;
+use super::incoming_deletion::IncomingDeletion;
+use super::metrics::{HoldMetrics, HoldResult};
+use super::request_recorder::{RecordingResult, RequestRecorder, record};
+
+/// This controller deletes the contents of a namespace only when the namespace is being deleted.
+const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
+
+/// How deletes and evictions are held.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldOptions {
+    /// For how long a node must not be Ready until its pods are no longer held.
+    pub unreachable_limit: Duration,
+    /// How long the answer to a delete waits until the pod is drained.
+    pub wait: Duration,
+}
+
+/// Decides about deletes and evictions.
+pub(super) struct DeletionJudge {
+    options: HoldOptions,
+    cluster: ClusterState,
+    recorder: Box<dyn RequestRecorder>,
+    events: HoldEvents,
+    metrics: HoldMetrics,
+    waiter: DeleteWaiter,
+}
+
+impl fmt::Debug for DeletionJudge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, cluster, .. } = self;
+        f.debug_struct("DeletionJudge")
+            .field("options", options)
+            .field("cluster", cluster)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DeletionJudge {
+    /// Starts the watches and registers the metrics.
+    pub(super) fn new(
+        options: HoldOptions,
+        client: Client,
+        recorder: Box<dyn RequestRecorder>,
+        setup: &mut WebhookSetup,
+    ) -> Self {
+        let metrics = HoldMetrics::default();
+        metrics.register(&mut setup.registry);
+        Self {
+            options,
+            events: HoldEvents::new(client.clone(), metrics.clone()),
+            cluster: ClusterState::follow(client, setup),
+            recorder,
+            metrics,
+            waiter: DeleteWaiter::new(options.wait, setup.stop.clone()),
+        }
+    }
+
+    /// Decides about the deletion of `pod`.
+    pub(super) fn judge<'a>(&'a self, pod: &'a Pod, deletion: IncomingDeletion<'a>) -> AdmissionDecision<'a> {
+        let mut known = self.cluster.cached(pod, deletion.namespace);
+        if deletion.user == NAMESPACE_CONTROLLER && known.namespace_terminating == Some(false) {
+            // The cache may be out of date, so the namespace must be read.
+            known.namespace_terminating = None;
+        }
+        if let Some(response) = self.allow(pod, deletion, known) {
+            return response.into();
+        }
+        if let NodeAndNamespace { node: Some(_), namespace_terminating: Some(_) } = known
+            && !self.waiter.applies_to(deletion)
+            && let Some(recorded) = pod.deletion_request().filter(|recorded| deletion.is_covered_by(recorded))
+        {
+            return self.held(pod, deletion, HoldResult::Known, RecordOutcome::Recorded(&recorded)).into();
+        }
+        AdmissionDecision::defer(move |deadline| self.look_up_and_hold(pod, deletion, known, deadline))
+    }
+
+    /// Reads the pod `name` and decides about its deletion.
+    pub(super) async fn find_and_judge(
+        &self,
+        name: &str,
+        deletion: IncomingDeletion<'_>,
+        deadline: Instant,
+    ) -> AdmissionResponse {
+        match self.cluster.pod(deletion.namespace, name, deadline).await {
+            Ok(Some(pod)) => match self.judge(&pod, deletion) {
+                AdmissionDecision::Now(response) => response,
+                AdmissionDecision::Deferred(decision) => decision.make(deadline).await,
+            },
+            Ok(None) => self.gone(deletion),
+            Err(error) => {
+                self.metrics.count_held(deletion.kind, HoldResult::Unseen);
+                AdmissionResponse::try_again(format!(
+                    "Podward could not read pod {}/{name} to decide whether it may be evicted: {error}; nothing was \
+                     changed, try again",
+                    deletion.namespace
+                ))
+            }
+        }
+    }
+
+    /// Reads what is missing in `known`. Then allows the deletion, or records it and holds it.
+    async fn look_up_and_hold(
+        &self,
+        pod: &Pod,
+        deletion: IncomingDeletion<'_>,
+        known: NodeAndNamespace,
+        deadline: Instant,
+    ) -> AdmissionResponse {
+        let known = self.cluster.look_up_missing(known, pod, deletion.namespace, deadline).await;
+        if let Some(response) = self.allow(pod, deletion, known) {
+            return response;
+        }
+        let recorded = pod.deletion_request().filter(|recorded| deletion.is_covered_by(recorded));
+        let (result, outcome) = match recorded {
+            Some(recorded) => (HoldResult::Known, RecordingResult::Recorded(recorded)),
+            None => {
+                let start = Instant::now();
+                let request = deletion.deletion_request();
+                let outcome = record(self.recorder.as_ref(), pod, request, deadline).await;
+                let (result, failure) = match &outcome {
+                    RecordingResult::Recorded(_) => (HoldResult::Recorded, None),
+                    RecordingResult::Refused(_) => (HoldResult::Refused, None),
+                    RecordingResult::Failed { code, .. } => (HoldResult::Unrecorded, Some(*code)),
+                };
+                self.metrics.observe_call(start.elapsed(), failure);
+                (result, outcome)
+            }
+        };
+        match &outcome {
+            RecordingResult::Recorded(recorded) => {
+                if self.waiter.applies_to(deletion)
+                    && let Some(response) = self.wait(pod, deletion, known, deadline).await
+                {
+                    return response;
+                }
+                self.held(pod, deletion, result, RecordOutcome::Recorded(recorded))
+            }
+            RecordingResult::Refused(why) => self.held(pod, deletion, result, RecordOutcome::Refused(why)),
+            RecordingResult::Failed { why, .. } => {
+                self.held(pod, deletion, result, RecordOutcome::Failed(why))
+            }
+        }
+    }
+
+    /// Waits until the deletion is allowed. Returns `None` if the time is not sufficient.
+    async fn wait(
+        &self,
+        pod: &Pod,
+        deletion: IncomingDeletion<'_>,
+        known: NodeAndNamespace,
+        deadline: Instant,
+    ) -> Option<AdmissionResponse> {
+        let permit = self.waiter.permit()?;
+        let start = Instant::now();
+        let check = |pod: &Pod| self.allow(pod, deletion, known);
+        let end = self.waiter.wait(permit, &self.cluster, pod, deletion.namespace, deadline, check).await;
+        self.metrics.observe_wait(start.elapsed());
+        match end? {
+            WaitEnd::Checked(response) => Some(response),
+            WaitEnd::Gone => Some(self.gone(deletion)),
+        }
+    }
+
+    /// Returns the response to a deletion that is allowed, and reports it. Returns `None` if the deletion is held.
+    fn allow(
+        &self,
+        pod: &Pod,
+        deletion: IncomingDeletion<'_>,
+        known: NodeAndNamespace,
+    ) -> Option<AdmissionResponse> {
+        let facts = HoldFacts {
+            now: now(),
+            node: known.node.unwrap_or_default(),
+            unreachable_limit: self.options.unreachable_limit,
+            namespace_terminating: known.namespace_terminating.unwrap_or_default(),
+        };
+        let HoldVerdict::Allow { reason, words } = hold(pod, &deletion.attempt(), &facts) else {
+            return None;
+        };
+        self.metrics.count_allowed(deletion.kind, reason);
+        if !reason.is_on_record() {
+            return Some(AdmissionResponse::allow());
+        }
+        self.events.not_held(pod, deletion.namespace, reason, &words);
+        let mut response = AdmissionResponse::allow();
+        response.audit_annotations.insert("not-held", words.clone());
+        Some(response.warn([words]))
+    }
+
+    /// Returns the response to a deletion that is held.
+    fn held(
+        &self,
+        pod: &Pod,
+        deletion: IncomingDeletion<'_>,
+        result: HoldResult,
+        outcome: RecordOutcome<'_>,
+    ) -> AdmissionResponse {
+        self.metrics.count_held(deletion.kind, result);
+        // Callers retry every few seconds. The log already contains the first attempt.
+        let is_repeated = result == HoldResult::Known;
+        AdmissionResponse { is_repeated, ..AdmissionResponse::try_again(answer(pod, deletion.kind, outcome)) }
+    }
+
+    /// Returns the response for a pod that does not exist any more: the API server reports that itself.
+    fn gone(&self, deletion: IncomingDeletion<'_>) -> AdmissionResponse {
+        self.metrics.count_gone(deletion.kind);
+        AdmissionResponse::allow()
+    }
+}

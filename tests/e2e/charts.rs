@@ -1,0 +1,112 @@
+//! The output and the errors of the Helm chart: `tests/charts`. It needs no cluster.
+#![forbid(unsafe_code)]
+// The helpers of tests are tests, too.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use podward_images::workspace_dir;
+use podward_support::rendered;
+use podward_testbed::{Part, Tools, preflight};
+
+fn program() -> PathBuf {
+    let missing = preflight(&[Part::Helm], false);
+    assert!(missing.is_empty(), "{missing:?}");
+    Tools::cached().unwrap().bin("helm")
+}
+
+fn helm(arguments: &[&str], values: &Path) -> Output {
+    let mut command = Command::new(program());
+    command.current_dir(workspace_dir()).args(arguments).arg("--values").arg(values);
+    command.output().unwrap()
+}
+
+fn template(namespace: &str, values: &Path) -> Output {
+    helm(&["template", "podward", "charts/podward", "--namespace", namespace], values)
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = workspace_dir().join("tests/charts").join(folder);
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns the text of the comment `# <key>: ...`.
+fn line<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(&format!("# {key}: ")))
+}
+
+fn namespace(text: &str) -> String {
+    line(text, "namespace").unwrap_or("podward-system").to_owned()
+}
+
+#[test]
+fn every_case_renders_as_it_is_written_down() {
+    for case in files("cases") {
+        let values = case.join("values.yaml");
+        let namespace = namespace(&fs::read_to_string(&values).unwrap());
+        let rendered = template(&namespace, &values);
+        assert!(rendered.status.success(), "{}: {}", case.display(), text(&rendered.stderr));
+        let (found, expected) =
+            (text(&rendered.stdout), fs::read_to_string(case.join("rendered.yaml")).unwrap());
+        let differs =
+            found.lines().zip(expected.lines()).enumerate().find(|(_, (found, expected))| found != expected);
+        assert_eq!(differs, None, "{}", case.display());
+        assert_eq!(found.lines().count(), expected.lines().count(), "{}", case.display());
+        let lint = helm(&["lint", "--strict", "charts/podward", "--namespace", &namespace], &values);
+        assert!(lint.status.success(), "{}: {}", case.display(), text(&lint.stdout));
+    }
+}
+
+#[test]
+fn wrong_values_are_refused_with_a_reason() {
+    for case in files("refused") {
+        let written = fs::read_to_string(&case).unwrap();
+        let expected = line(&written, "refused").unwrap();
+        let found = template(&namespace(&written), &case);
+        assert!(!found.status.success(), "{} is taken", case.display());
+        // Helm wraps long texts.
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = flat(&text(&found.stderr));
+        assert!(said.contains(&flat(expected)), "{}: {said}", case.display());
+    }
+}
+
+#[test]
+fn the_files_for_kubectl_are_what_the_chart_renders() {
+    let folder = rendered::folder();
+    let rendered = rendered::render(&program()).unwrap();
+    for (name, text) in &rendered {
+        let written = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(written == *text, "run `cargo xtask deploy`: deploy/podward/{name} differs");
+    }
+    let there: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let more = there.iter().find(|name| !rendered.contains_key(name.to_str().unwrap()));
+    assert_eq!(more, None, "a file that the chart doesn't render: run `cargo xtask deploy`");
+}
+
+#[test]
+fn the_chart_is_of_this_version() {
+    for chart in charts_of("charts/podward") {
+        let written = fs::read_to_string(&chart).unwrap();
+        let version = format!("version: {}", env!("CARGO_PKG_VERSION"));
+        assert!(written.lines().any(|line| line == version), "{} is not {version}", chart.display());
+    }
+}
+
+/// Returns the `Chart.yaml` of a chart and of its subcharts.
+fn charts_of(chart: &str) -> Vec<PathBuf> {
+    let chart = workspace_dir().join(chart);
+    let subcharts = fs::read_dir(chart.join("charts")).unwrap().map(|entry| entry.unwrap().path());
+    subcharts.chain([chart]).map(|folder| folder.join("Chart.yaml")).collect()
+}

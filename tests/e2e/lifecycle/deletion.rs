@@ -1,0 +1,40 @@
+//! Deletes, evictions, scale-ins and rollouts of held pods.
+
+mod budgets;
+mod busy;
+mod cancel;
+mod drain;
+mod evictions;
+mod held_and_allowed;
+mod kinds;
+mod lost_node;
+pub(crate) mod objects;
+mod own_nodes;
+mod owners;
+mod queue_worker;
+mod replay;
+mod replicas;
+mod rollouts;
+mod scale_in;
+
+use podward_e2e::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let modules = [
+        held_and_allowed::tests(),
+        evictions::tests(),
+        budgets::tests(),
+        drain::tests(),
+        cancel::tests(),
+        scale_in::tests(),
+        rollouts::tests(),
+        kinds::tests(),
+        owners::tests(),
+        own_nodes::tests(),
+        lost_node::tests(),
+        busy::tests(),
+        queue_worker::tests(),
+        replicas::tests(),
+    ];
+    modules.into_iter().flatten().collect()
+}

@@ -1,0 +1,46 @@
+//! Podward on real clusters, from end to end. See `podward_e2e` for how tests are run.
+
+mod cancel;
+mod chaos;
+mod checks;
+mod controllers;
+mod creation;
+mod deletion;
+mod examples;
+mod hooks;
+mod lifecycle_api;
+mod operations;
+mod phases;
+mod releases;
+mod rules;
+mod scale;
+mod serving;
+mod strict;
+mod tracing;
+mod traffic;
+mod webhooks;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let modules = [
+        operations::tests(),
+        cancel::tests(),
+        traffic::tests(),
+        tracing::tests(),
+        creation::tests(),
+        checks::tests(),
+        scale::tests(),
+        strict::tests(),
+        webhooks::tests(),
+        releases::tests(),
+        controllers::tests(),
+        examples::tests(),
+        deletion::tests(),
+        hooks::tests(),
+        rules::tests(),
+        chaos::tests(),
+        serving::tests(),
+    ];
+    podward_e2e::run(modules.into_iter().flatten().collect())
+}

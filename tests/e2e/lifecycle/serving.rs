@@ -1,0 +1,33 @@
+//! Services, with the usual installation of Podward: two replicas of each service.
+
+mod changes;
+mod feature_tour;
+mod kinds;
+mod last_endpoint;
+mod least_rights;
+mod metrics;
+mod one_service;
+mod outages;
+mod proxies;
+mod registry;
+mod replicas;
+mod service_fixture;
+mod zero_loss;
+
+use podward_e2e::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let modules = [
+        one_service::tests(),
+        kinds::tests(),
+        changes::tests(),
+        last_endpoint::tests(),
+        outages::tests(),
+        metrics::tests(),
+        zero_loss::tests(),
+        proxies::tests(),
+        replicas::tests(),
+        least_rights::tests(),
+    ];
+    modules.into_iter().flatten().collect()
+}

@@ -1,0 +1,186 @@
+//! Each service has the rights that it uses, and no others, so that removing a rule breaks something.
+//!
+//! The used rights are those in the API server's audit log for its account since the start of the test cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    io::{BufRead, BufReader},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, Subject};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
+use podward_e2e::{Fixture, Test};
+use podward_support::Installation;
+use serde_json::Value;
+
+use super::{
+    feature_tour::every_kind_of_work,
+    service_fixture::{in_service, until_gone},
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![Test::serving_alone("every_right_is_used_and_none_is_missing", every_right_is_used)]
+}
+
+const NAMESPACE: &str = Installation::NAMESPACE;
+
+/// A right of an account, or its use.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct AccessRight {
+    account: String,
+    verb: String,
+    resource: String,
+}
+
+impl fmt::Display for AccessRight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", self.account, self.verb, self.resource)
+    }
+}
+
+/// The rights that are used in ways that the log does not show, or not within a test's time.
+const OTHERWISE: [(&str, &str, &str); 13] = [
+    // The lifecycle-controller checks the right with the API server at a registration over gRPC.
+    ("traffic-controller", "create", "podward.io/lifecyclehooks"),
+    // When a reservation in a budget has expired after a minute, and the budget has no room any more.
+    ("lifecycle-controller", "watch", "policy/poddisruptionbudgets"),
+    // When another writer was faster to write the status of a rule.
+    ("lifecycle-controller", "get", "apps.kusionstack.io/podtransitionrules"),
+    // The kinds of other projects, which this cluster does not have.
+    ("lifecycle-controller", "get", "apps.kusionstack.io/collasets"),
+    ("lifecycle-controller", "list", "apps.kusionstack.io/collasets"),
+    ("lifecycle-controller", "watch", "apps.kusionstack.io/collasets"),
+    ("lifecycle-controller", "get", "apps.kruise.io/clonesets"),
+    ("lifecycle-controller", "list", "apps.kruise.io/clonesets"),
+    ("lifecycle-controller", "watch", "apps.kruise.io/clonesets"),
+    ("lifecycle-controller", "get", "apps.kruise.io/statefulsets"),
+    ("lifecycle-controller", "list", "apps.kruise.io/statefulsets"),
+    ("lifecycle-controller", "watch", "apps.kruise.io/statefulsets"),
+    // While its watch of namespaces is broken.
+    ("validating-webhook", "get", "namespaces"),
+];
+
+async fn every_right_is_used(fixture: Arc<Fixture>) -> Result<()> {
+    every_kind_of_work(&fixture).await?;
+    let installation = fixture.installation()?;
+    // Deletes that wait for their pod, and certificates that are renewed soon.
+    installation
+        .upgrade(&["validating-webhook.waitSeconds=2", "global.certificates.lifetimeSeconds=86400"])
+        .await?;
+    in_service(&fixture, "waited-for", ["waited-for"]).await?;
+    // Deleted or rejected after two seconds. Only the wait matters.
+    drop(fixture.api().delete("waited-for", &DeleteParams::default()).await);
+    until_gone(&fixture, "waited-for").await?;
+    installation.upgrade(&[]).await?;
+    let granted = granted(fixture.client()).await?;
+    ensure!(granted.len() > 50, "only these rights were found: {}", lines(&granted));
+    let log = fixture
+        .cluster()
+        .test_cluster()
+        .and_then(|test_cluster| test_cluster.audit_log())
+        .context("the test cluster has no audit log")?;
+    let mut done = RecordedAccess::default();
+    for line in BufReader::new(std::fs::File::open(&log).context("open the audit log")?).lines() {
+        // The last line may be incomplete.
+        if let Ok(entry) = serde_json::from_str(&line.context("read the audit log")?) {
+            done.saw(&entry);
+        }
+    }
+    ensure!(done.forbidden.is_empty(), "was forbidden: {}", lines(&done.forbidden));
+    let otherwise = OTHERWISE.map(|(account, verb, resource)| AccessRight {
+        account: account.to_owned(),
+        verb: verb.to_owned(),
+        resource: resource.to_owned(),
+    });
+    done.allowed.extend(otherwise);
+    let unused: BTreeSet<AccessRight> = granted.difference(&done.allowed).cloned().collect();
+    ensure!(unused.is_empty(), "allowed, and not used: {}", lines(&unused));
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct RecordedAccess {
+    allowed: BTreeSet<AccessRight>,
+    forbidden: BTreeSet<AccessRight>,
+}
+
+impl RecordedAccess {
+    /// An event of the audit log, `audit.k8s.io/v1`.
+    fn saw(&mut self, entry: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let user = text(&entry["user"]["username"]);
+        let Some(account) = user.strip_prefix(&format!("system:serviceaccount:{NAMESPACE}:")) else { return };
+        let object = &entry["objectRef"];
+        let mut resource = named(&text(&object["apiGroup"]), &text(&object["resource"]));
+        if let Some(part) = object["subresource"].as_str() {
+            resource = format!("{resource}/{part}");
+        }
+        let right = AccessRight { account: account.to_owned(), verb: text(&entry["verb"]), resource };
+        match entry["annotations"]["authorization.k8s.io/decision"].as_str() {
+            Some("forbid") => self.forbidden.insert(right),
+            _ => self.allowed.insert(right),
+        };
+    }
+}
+
+/// Returns the rights of the roles of Podward's accounts.
+async fn granted(client: Client) -> Result<BTreeSet<AccessRight>> {
+    let mut all = BTreeSet::new();
+    let everything = ListParams::default();
+    let cluster: BTreeMap<String, Vec<PolicyRule>> = Api::<ClusterRole>::all(client.clone())
+        .list(&everything)
+        .await
+        .context("list ClusterRoles")?
+        .into_iter()
+        .map(|role| (role.name_any(), role.rules.unwrap_or_default()))
+        .collect();
+    let bindings = Api::<ClusterRoleBinding>::all(client.clone()).list(&everything).await;
+    for binding in bindings.context("list ClusterRoleBindings")? {
+        grant(&mut all, binding.subjects, cluster.get(&binding.role_ref.name));
+    }
+    let roles: BTreeMap<String, Vec<PolicyRule>> = Api::<Role>::namespaced(client.clone(), NAMESPACE)
+        .list(&everything)
+        .await
+        .context("list Roles")?
+        .into_iter()
+        .map(|role| (role.name_any(), role.rules.unwrap_or_default()))
+        .collect();
+    let bindings = Api::<RoleBinding>::namespaced(client, NAMESPACE).list(&everything).await;
+    for binding in bindings.context("list RoleBindings")? {
+        grant(&mut all, binding.subjects, roles.get(&binding.role_ref.name));
+    }
+    Ok(all)
+}
+
+fn grant(all: &mut BTreeSet<AccessRight>, subjects: Option<Vec<Subject>>, rules: Option<&Vec<PolicyRule>>) {
+    let is_ours = |subject: &Subject| {
+        subject.kind == "ServiceAccount" && subject.namespace.as_deref() == Some(NAMESPACE)
+    };
+    for subject in subjects.into_iter().flatten().filter(is_ours) {
+        for rule in rules.into_iter().flatten() {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    all.extend(rule.verbs.iter().map(|verb| AccessRight {
+                        account: subject.name.clone(),
+                        verb: verb.clone(),
+                        resource: named(group, resource),
+                    }));
+                }
+            }
+        }
+    }
+}
+
+fn named(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{group}/{resource}") }
+}
+
+fn lines(rights: &BTreeSet<AccessRight>) -> String {
+    rights.iter().map(|right| format!("\n  {right}")).collect()
+}

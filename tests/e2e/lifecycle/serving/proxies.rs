@@ -1,0 +1,85 @@
+//! A kube-proxy whose metrics cannot be read, or that hangs.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use podward_core::keys::Stage;
+use podward_e2e::{Fixture, Test};
+
+use super::service_fixture::{
+    crowd, in_service, lost_nothing, of_app, operate, proves, serve, until_message_contains,
+};
+
+/// An address where nothing listens.
+const NOBODY: &str = "http://127.0.0.1:9/metrics";
+/// Longer than the wait for a proxy that was never read, including requests in flight.
+const LONGER: Duration = Duration::from_secs(10);
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::serving_alone("a_proxy_that_cannot_be_read", a_proxy_that_cannot_be_read),
+        Test::serving_alone("a_proxy_that_hangs", a_proxy_that_hangs),
+    ]
+}
+
+/// The wait is bounded, and recorded.
+async fn a_proxy_that_cannot_be_read(fixture: Arc<Fixture>) -> Result<()> {
+    let installation = fixture.installation()?;
+    installation.upgrade(&[&format!("traffic-controller.kubeProxyMetricsUrl={NOBODY}")]).await?;
+    let bounded = bounded(&fixture).await;
+    installation.upgrade(&[]).await?;
+    bounded?;
+    proves(&*operate(&fixture, "web-0").await?, "BOUNDED", &["kube-proxy of 1 node has applied the change"])
+}
+
+async fn bounded(fixture: &Fixture) -> Result<()> {
+    serve(fixture, "web", of_app("web")).await?;
+    in_service(fixture, "web", ["web-0", "web-1"]).await?;
+    let crowd = crowd(fixture, "web").await?;
+    let operator = fixture.operator("a", "update");
+    operator.begin("web-0").await?;
+    let allowed = operator.await_operate("web-0").await?;
+    proves(&allowed, "BOUNDED", &["waited at least 5 s for that of node1", NOBODY])?;
+    let took = fixture.report("web-0").await?.operations[0].begin_to_operate();
+    ensure!(took >= Some(7000.0), "allowed after {took:?} ms");
+    operator.set_image("web-0", &fixture.images().v2).await?;
+    operator.await_image(&allowed, &fixture.images().v2).await?;
+    operator.finish("web-0").await?;
+    operator.await_end("web-0").await?;
+    lost_nothing(crowd).await
+}
+
+/// A kube-proxy that hangs keeps routing new connections to the pod: the pod waits for it, and the condition names
+/// it.
+async fn a_proxy_that_hangs(fixture: Arc<Fixture>) -> Result<()> {
+    serve(&fixture, "web", of_app("web")).await?;
+    in_service(&fixture, "web", ["web-0", "web-1"]).await?;
+    let crowd = crowd(&fixture, "web").await?;
+    let test_cluster = fixture.cluster().test_cluster().context("not on a test cluster")?;
+    let proxy = test_cluster.component("kube-proxy").context("the test cluster has no kube-proxy")?;
+    let operator = fixture.operator("a", "update");
+    proxy.signal(STOP).await?;
+    let waited = async {
+        operator.begin("web-0").await?;
+        until_message_contains(&fixture, "web-0", &["PREPARE", "kube-proxy of node1", "no response within"])
+            .await?;
+        let allowed = fixture
+            .feed()
+            .until_within(LONGER, "web-0", "it is allowed", |pod| operator.has(pod, Stage::Operate));
+        ensure!(allowed.await.is_err(), "allowed while new connections are led to it");
+        Ok(())
+    };
+    let waited = waited.await;
+    proxy.signal(CONTINUE).await?;
+    waited?;
+    let allowed = operator.await_operate("web-0").await?;
+    proves(&allowed, "BOUNDED", &["kube-proxy of 1 node has applied the change"])?;
+    operator.set_image("web-0", &fixture.images().v2).await?;
+    operator.await_image(&allowed, &fixture.images().v2).await?;
+    operator.finish("web-0").await?;
+    operator.await_end("web-0").await?;
+    lost_nothing(crowd).await
+}
+
+const STOP: i32 = 19;
+const CONTINUE: i32 = 18;

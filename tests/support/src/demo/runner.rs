@@ -1,0 +1,139 @@
+//! Runs acts under load and counts what clients lose.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use demo_client::Connections;
+
+use super::{
+    act::Act,
+    clock::DemoClock,
+    entry::DemoEntry,
+    options::Demo,
+    server::DemoServer,
+    workload::{self, DemoWorkload},
+};
+use crate::{Cluster, LoadClient, LoadClientOptions, PodFeed};
+
+/// The time that the load goes on after an act. Late effects count, too.
+const AFTERWARDS: Duration = Duration::from_secs(2);
+/// The path of requests. A request takes a moment, so that some are always in flight.
+const PATH: &str = "/slow?ms=5";
+
+/// Whether Podward manages the pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DemoSide {
+    /// Without Podward: the pods have not opted in.
+    Stock,
+    /// With Podward.
+    Podward,
+}
+
+impl DemoSide {
+    /// Returns the servers to show, each with the kinds of connections that are counted.
+    ///
+    /// A Service cannot close a kept-alive connection, so that a server that exits at once breaks its connections.
+    /// With Podward, kept-alive connections are shown on a server that closes them after a response. See
+    /// docs/operations/zero-loss.md.
+    const fn cases(self) -> &'static [(DemoServer, &'static [Connections])] {
+        const BOTH: &[Connections] = &[Connections::New, Connections::KeepAlive];
+        match self {
+            DemoSide::Stock => &[(DemoServer::ExitsAtOnce, BOTH)],
+            DemoSide::Podward => {
+                &[(DemoServer::ExitsAtOnce, &[Connections::New]), (DemoServer::Graceful, BOTH)]
+            }
+        }
+    }
+}
+
+/// Runs acts on a cluster.
+pub(super) struct DemoRunner<'a> {
+    pub(super) demo: &'a Demo,
+    pub(super) cluster: &'a Cluster,
+    /// The path of the load client.
+    pub(super) client: PathBuf,
+    pub(super) clock: &'a DemoClock,
+}
+
+impl DemoRunner<'_> {
+    /// Runs all selected acts `runs` times and returns the results.
+    pub(super) async fn play_all(&self, side: DemoSide, runs: usize) -> Result<Vec<DemoEntry>> {
+        let mut entries = Vec::new();
+        for run in 1..=runs {
+            for act in Act::ALL {
+                if !self.demo.acts.is_empty() && !self.demo.acts.contains(&act) {
+                    continue;
+                }
+                for (server, connections) in side.cases() {
+                    entries.extend(self.play((act, side, run), *server, connections).await?);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn play(
+        &self,
+        (act, side, run): (Act, DemoSide, usize),
+        server: DemoServer,
+        connections: &[Connections],
+    ) -> Result<Vec<DemoEntry>> {
+        let who = if side == DemoSide::Podward { "podward" } else { "stock" };
+        let namespace = format!("demo-{act}-{who}-{}-{run}", server.mode());
+        let client = self.cluster.client();
+        let feed = PodFeed::start(client, &namespace, workload::SELECTOR).await?;
+        let image = self.demo.images.v1.clone();
+        let opted_in = side == DemoSide::Podward;
+        let workload = DemoWorkload { namespace, image, server, opted_in, strategy: None, feed };
+        let played = self.under_load(act, &workload, connections).await;
+        if !self.demo.keep || played.is_ok() {
+            workload.remove().await?;
+        }
+        let (took, loads) = played.with_context(|| format!("{act} in namespace {}", workload.namespace))?;
+        let podward = side == DemoSide::Podward;
+        let entry = |load| DemoEntry::of((act, podward, run), server, took.as_secs_f64(), load);
+        let entries: Vec<DemoEntry> = loads.into_iter().map(entry).collect();
+        for entry in &entries {
+            let (failed, requests, how) = (entry.failed, entry.requests, entry.connections);
+            let took = took.as_secs_f64();
+            self.clock.say(&format!(
+                "{act}, {who}, server {server}, {how} connections: lost {failed} of {requests} in {took:.1} s"
+            ));
+            // With Podward, every failed request is one too many.
+            for failure in entry.failures.iter().filter(|_| podward) {
+                let (reason, after) = (&failure.reason, failure.took_ms);
+                self.clock
+                    .say(&format!("lost, {after:.0} ms after it was due, at {}: {reason}", failure.at_ms));
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn under_load(
+        &self,
+        act: Act,
+        workload: &DemoWorkload,
+        connections: &[Connections],
+    ) -> Result<(Duration, Vec<demo_client::LoadReport>)> {
+        let target = workload.create().await?;
+        let options = LoadClientOptions {
+            program: self.client.clone(),
+            image: self.demo.images.v1.clone(),
+            target,
+            path: PATH.to_owned(),
+            connections: connections.to_vec(),
+            rate: self.demo.rate,
+        };
+        let load = LoadClient::start(self.cluster, options).await?;
+        let started = Instant::now();
+        let performed = act.perform(workload, &self.demo.images.v2).await;
+        let took = started.elapsed();
+        tokio::time::sleep(AFTERWARDS).await;
+        let report = load.stop().await?;
+        performed?;
+        Ok((took, report.loads))
+    }
+}

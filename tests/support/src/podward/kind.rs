@@ -1,0 +1,43 @@
+//! The kinds of services.
+
+use std::fmt;
+
+/// The services of Podward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServiceKind {
+    /// `mutating-webhook`.
+    MutatingWebhook,
+    /// `validating-webhook`.
+    ValidatingWebhook,
+    /// `lifecycle-controller`.
+    LifecycleController,
+    /// `traffic-controller`.
+    TrafficController,
+}
+
+impl ServiceKind {
+    /// All services.
+    pub const ALL: [ServiceKind; 4] = [
+        ServiceKind::MutatingWebhook,
+        ServiceKind::ValidatingWebhook,
+        ServiceKind::LifecycleController,
+        ServiceKind::TrafficController,
+    ];
+
+    /// Returns the name of its program, service account and Service.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ServiceKind::MutatingWebhook => "mutating-webhook",
+            ServiceKind::ValidatingWebhook => "validating-webhook",
+            ServiceKind::LifecycleController => "lifecycle-controller",
+            ServiceKind::TrafficController => "traffic-controller",
+        }
+    }
+}
+
+impl fmt::Display for ServiceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

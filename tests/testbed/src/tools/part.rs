@@ -1,0 +1,21 @@
+//! The groups of programs.
+
+/// A group of programs that is built as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl.
+    ControlPlane,
+    /// kubelet, kube-proxy, and the distribution's containerd, runc, CNI plugins, nft, iptables and busybox.
+    Node,
+    /// CoreDNS, for names of Services on a real node.
+    Dns,
+    /// kwok, for simulated nodes.
+    Kwok,
+    /// helm.
+    Helm,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Self; 5] = [Self::ControlPlane, Self::Node, Self::Dns, Self::Kwok, Self::Helm];
+}

@@ -1,0 +1,27 @@
+//! Tests of the test cluster, with the real programs. The first run builds them.
+
+// A helper of a test fails as a test does.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod control_plane;
+mod detached;
+mod ends;
+mod harness;
+mod node;
+mod simulated;
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    if let Ok(shape) = std::env::var(ends::OWNED_SHAPE) {
+        harness::block_on(ends::own_until_killed(&shape));
+        return ExitCode::SUCCESS;
+    }
+    let tests = [control_plane::tests(), detached::tests(), ends::tests(), node::tests(), simulated::tests()];
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), tests.into_iter().flatten().collect());
+    harness::block_on(simulated::end());
+    conclusion.exit_code()
+}
