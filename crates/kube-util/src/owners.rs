@@ -138,7 +138,7 @@ pub fn wants(found: &Owner, owner: &OwnerReference, now: Timestamp) -> Workload 
             let at_once = rolling.map_or(1, |rolling| {
                 of_total(rolling.max_unavailable.as_ref()).max(of_total(rolling.max_surge.as_ref()))
             });
-            Workload::DaemonSet { at_once: at_once.max(1) }
+            Workload::DaemonSet { at_once: at_once.max(1), wanted: total }
         }
         "Job" => job_wants(spec, &status, now),
         _ => Workload::Ending,
@@ -153,10 +153,9 @@ pub fn desired(found: &Owner, owner: &OwnerReference, now: Timestamp) -> u32 {
         found.uid().as_deref() == Some(owner.uid.as_str()) && found.metadata.deletion_timestamp.is_none();
     let is_known = resource_of(owner).is_some();
     match wants(found, owner, now) {
-        Workload::Count { wanted } | Workload::StatefulSet { wanted, .. } => wanted,
-        Workload::DaemonSet { .. } => {
-            found.status.as_ref().and_then(|status| status.desired_number_scheduled).unwrap_or_default()
-        }
+        Workload::Count { wanted }
+        | Workload::StatefulSet { wanted, .. }
+        | Workload::DaemonSet { wanted, .. } => wanted,
         // Other kinds with `spec.replicas`.
         Workload::Ending if is_it && !is_known => found.spec.replicas(),
         Workload::Ending => 0,

@@ -26,8 +26,10 @@ pub enum Workload {
     },
     /// A DaemonSet: its controller chooses the pods, up to a number at a time.
     DaemonSet {
-        /// The number of pods that may be deleted at a time.
+        /// The number of nodes that may be without a pod in service because of deletions.
         at_once: u32,
+        /// The number of nodes that are to have a pod.
+        wanted: u32,
     },
 }
 
@@ -64,6 +66,8 @@ pub struct WorkloadPod {
     pub uid: String,
     /// The label `controller-revision-hash`.
     pub revision: Option<String>,
+    /// True if the pod is in service, or if it has not opted in.
+    pub in_service: bool,
     /// The deletion request.
     pub request: Option<WorkloadPodRequest>,
 }
@@ -107,6 +111,7 @@ impl Workload {
     ///     name: name.to_owned(),
     ///     uid: name.to_owned(),
     ///     revision: None,
+    ///     in_service: true,
     ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested }),
     /// };
     /// let members = [pod("a", Some(3)), pod("b", Some(1)), pod("c", Some(2)), pod("d", None)];
@@ -125,9 +130,13 @@ impl Workload {
             (a.progress, a.at, &one.name).cmp(&(b.progress, b.at, &other.name))
         });
         let room = self.room(members.len()).map(|room| room.saturating_sub(of_others));
-        let rulings = requests.iter().enumerate().map(|(place, (member, _))| {
+        let without_pod = self.nodes_without_pod(members);
+        let rulings = requests.iter().enumerate().map(|(place, (member, request))| {
+            // A pod that passed its pre-check is not kept because another one fails later.
+            let would_leave = member.in_service && request.progress == DeletionProgress::Requested;
+            let taken = place + if would_leave { without_pod } else { 0 };
             let ruling = match room {
-                Some(room) if place >= room => Ruling::Keep(self.full(members.len(), of_others)),
+                Some(room) if taken >= room => Ruling::Keep(self.full(members.len(), of_others)),
                 Some(_) => Ruling::Go,
                 None => self.rule_one(member),
             };
@@ -156,9 +165,18 @@ impl Workload {
     fn room(&self, active: usize) -> Option<usize> {
         match self {
             Workload::Count { wanted } => Some(active.saturating_sub(*wanted as usize)),
-            Workload::DaemonSet { at_once } => Some((*at_once).max(1) as usize),
+            Workload::DaemonSet { at_once, .. } => Some((*at_once).max(1) as usize),
             Workload::Ending | Workload::StatefulSet { .. } => None,
         }
+    }
+
+    /// Returns how many nodes of a DaemonSet have no pod in service, apart from those whose pod is being deleted. Its
+    /// controller counts them as unavailable, but from a cache: it may request the next delete before it observes that
+    /// the previous pod is gone.
+    fn nodes_without_pod(&self, members: &[WorkloadPod]) -> usize {
+        let Workload::DaemonSet { wanted, .. } = self else { return 0 };
+        let counted = members.iter().filter(|member| member.in_service || member.request.is_some()).count();
+        (*wanted as usize).saturating_sub(counted)
     }
 
     fn rule_one(&self, member: &WorkloadPod) -> Ruling {
@@ -183,8 +201,8 @@ impl Workload {
             some => format!(" ({some} of them being deleted for other requests)"),
         };
         match self {
-            Workload::DaemonSet { at_once } => format!(
-                "its DaemonSet may replace {} pods at a time, and that many are already being deleted",
+            Workload::DaemonSet { at_once, .. } => format!(
+                "its DaemonSet may replace {} pods at a time, and that many are already being deleted or not in service",
                 (*at_once).max(1)
             ),
             Workload::Count { wanted } => format!(

@@ -83,6 +83,7 @@ impl Model {
                 name: format!("web-{number}"),
                 uid: format!("u{number}"),
                 revision: None,
+                in_service: true,
                 request: None,
             },
             version: 1,
@@ -293,7 +294,7 @@ proptest! {
 }
 
 fn member(name: &str, request: Option<WorkloadPodRequest>) -> WorkloadPod {
-    WorkloadPod { name: name.to_owned(), uid: name.to_owned(), revision: None, request }
+    WorkloadPod { name: name.to_owned(), uid: name.to_owned(), revision: None, in_service: true, request }
 }
 
 fn requested(at: i64, by_workload: bool, progress: DeletionProgress) -> Option<WorkloadPodRequest> {
@@ -343,10 +344,42 @@ fn stateful_sets_daemon_sets_and_what_ends() {
     assert_eq!(go(&set(0, Some("new")).rule(&members)), ["db-1", "db-3", "db-x"]);
     assert_eq!(go(&set(1, Some("new")).rule(&members)), ["db-0", "db-1", "db-x"]);
     assert_eq!(go(&set(0, None).rule(&members)), ["db-3", "db-x"], "nobody knows yet what is old");
-    assert_eq!(go(&Workload::DaemonSet { at_once: 2 }.rule(&members)), ["db-0", "db-1"]);
-    assert_eq!(go(&Workload::DaemonSet { at_once: 0 }.rule(&members)), ["db-0"]);
+    assert_eq!(go(&Workload::DaemonSet { at_once: 2, wanted: 5 }.rule(&members)), ["db-0", "db-1"]);
+    assert_eq!(go(&Workload::DaemonSet { at_once: 0, wanted: 5 }.rule(&members)), ["db-0"]);
     assert_eq!(go(&Workload::Ending.rule(&members)).len(), 5);
     assert!(Workload::Count { wanted: 5 }.may_go(&[], "nobody", 1).is_ok(), "a pod that is gone may go");
+}
+
+/// The DaemonSet controller reads pods from a cache. It may request the delete of the next pod when the previous one is
+/// gone and its replacement does not serve yet.
+#[test]
+fn the_next_pod_of_a_daemon_set_stays_until_the_replacement_serves() {
+    use DeletionProgress::{Passed, Requested};
+    let set = Workload::DaemonSet { at_once: 1, wanted: 3 };
+    let replacement = WorkloadPod { in_service: false, ..member("a2", None) };
+    let next = member("b", None);
+    let missing = [next.clone(), member("c", None)];
+    let starting = [replacement.clone(), next.clone(), member("c", None)];
+    for members in [missing.as_slice(), &starting] {
+        let why = set.may_go(members, "b", 9).unwrap_err();
+        assert!(why.contains("already being deleted or not in service"), "{why}");
+    }
+    let serving = [WorkloadPod { in_service: true, ..replacement.clone() }, next.clone(), member("c", None)];
+    assert_eq!(set.may_go(&serving, "b", 9), Ok(()));
+
+    // A pod that does not serve can be deleted itself, and a pod that has passed stays out of service.
+    let out = |name| WorkloadPod { in_service: false, ..member(name, None) };
+    let failing = [member("a", None), out("b"), out("c")];
+    assert_eq!(set.may_go(&failing, "b", 9), Ok(()));
+    assert!(set.may_go(&failing, "a", 9).is_err());
+    let passed = [replacement, member("b", requested(1, true, Passed)), member("c", None)];
+    assert_eq!(go(&set.rule(&passed)), ["b"]);
+    let requested_only = [member("b", requested(1, true, Requested)), member("c", None)];
+    assert_eq!(go(&set.rule(&requested_only)), Vec::<String>::new());
+
+    // With surge, a node may have two pods.
+    let surge = [member("a", None), member("a2", None), next, member("c", None)];
+    assert_eq!(set.may_go(&surge, "b", 9), Ok(()));
 }
 
 #[test]

@@ -10,7 +10,8 @@ use podward_core::busy::{BusyClaim, HIGHEST_COST};
 use podward_core::deletion::request::DeletionRequest;
 use podward_core::deletion::{DeletionProgress, Workload, WorkloadPod, WorkloadPodRequest};
 use podward_core::keys::{
-    BUSY_UNTIL, DELETE_OPERATION, DELETION_REQUEST, POD_DELETION_COST, SERVICE_AVAILABLE, Stage, TO_DELETE,
+    BUSY_UNTIL, CONTROL_LABEL, CONTROL_VALUE, DELETE_OPERATION, DELETION_REQUEST, POD_DELETION_COST,
+    SERVICE_AVAILABLE, Stage, TO_DELETE,
 };
 use podward_core::{Operations, UnixNanos};
 use podward_kube_util::owners::{Owner, resource_of, selector, wants};
@@ -71,6 +72,7 @@ fn member_of(pod: &PartialObjectMeta<Pod>, owner: &OwnerReference) -> Option<Wor
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
         revision: pod.labels().get(REVISION).cloned(),
+        in_service: is_in_service(pod),
         request: request_of(pod),
     })
 }
@@ -81,6 +83,14 @@ fn is_idle(pod: &PartialObjectMeta<Pod>, now: UnixNanos) -> bool {
     let is_in_service = pod.labels().contains_key(SERVICE_AVAILABLE);
     let is_busy = BusyClaim::parse(text(BUSY_UNTIL), None).at(now).is_some();
     is_in_service && !is_busy && request_of(pod).is_none() && text(POD_DELETION_COST) != Some(HIGHEST_COST)
+}
+
+/// Returns true if `pod` is in service. The labels of a pod that has not opted in carry no state: its workload's
+/// controller is responsible for it.
+pub(super) fn is_in_service(pod: &PartialObjectMeta<Pod>) -> bool {
+    let labels = pod.labels();
+    labels.contains_key(SERVICE_AVAILABLE)
+        || labels.get(CONTROL_LABEL).is_none_or(|value| value != CONTROL_VALUE)
 }
 
 /// Returns the deletion request of `pod`. `None` if there is none or it is postponed.

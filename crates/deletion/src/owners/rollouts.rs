@@ -12,12 +12,11 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use podward_core::deletion::{DeletionProgress, Rollout, RolloutPod, WorkloadPodRequest};
-use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_AVAILABLE};
 
 use podward_kube_util::owners::{Owner, selector};
 use podward_kube_util::{ApiError, CachedPod, pod_call};
 
-use super::pod_counts::request_of;
+use super::pod_counts::{is_in_service, request_of};
 
 /// The time for which a count lets further pods leave. A pod only waits after a new count.
 const COUNT_VALID_FOR: Duration = Duration::from_secs(1);
@@ -130,14 +129,9 @@ fn serving(pod: &PartialObjectMeta<Pod>) -> Option<RolloutPod> {
     let request = request_of(pod);
     let leaves =
         request.is_some_and(|WorkloadPodRequest { progress, .. }| progress <= DeletionProgress::Passed);
-    let has = |key: &str, value: Option<&str>| {
-        pod.labels().get(key).is_some_and(|text| value.is_none_or(|value| text == value))
-    };
-    // The labels of a pod that has not opted in carry no state. The Deployment controller is responsible for it.
-    let serves = has(SERVICE_AVAILABLE, None) || !has(CONTROL_LABEL, Some(CONTROL_VALUE));
     Some(RolloutPod {
         uid: pod.metadata.uid.clone()?,
-        in_service: serves && !leaves,
+        in_service: is_in_service(pod) && !leaves,
         requested: request.is_some(),
     })
 }
