@@ -25,6 +25,8 @@ use serde_json::{Value, json};
 const NAMESPACE: &str = "podward-system";
 const CRD: &str = "lifecyclehooks.podward.io";
 const CHART: &str = "charts/podward";
+/// The values of every release: the images are not pulled, because there are no nodes.
+const VALUES: [&str; 2] = ["--set", "global.image.registry=registry.example.com"];
 /// The field that the older version of the definition lacks.
 const NEW_FIELD: &str = "maxConcurrentCalls";
 
@@ -49,18 +51,42 @@ fn does(test_cluster: &TestCluster, program: &str, arguments: &[&str]) -> String
     text(&output.stdout)
 }
 
+/// Returns the command of `docs/guides/installing.md` that begins with `start`.
+fn documented(start: &str) -> String {
+    let page = fs::read_to_string(workspace_dir().join("docs/guides/installing.md")).unwrap();
+    page.lines().find(|line| line.starts_with(start)).unwrap().to_owned()
+}
+
+/// Runs a command line with the tools of the test cluster on the path. It must succeed.
+fn shell(test_cluster: &TestCluster, line: &str) {
+    let tools = test_cluster.tools().bin("kubectl").parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap();
+    let folders = std::iter::once(tools).chain(std::env::split_paths(&path));
+    let mut command = Command::new("sh");
+    command.current_dir(workspace_dir()).env("KUBECONFIG", test_cluster.kubeconfig());
+    command.args(["-c", line]).env("PATH", std::env::join_paths(folders).unwrap());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Runs Helm without hooks and without waiting for pods.
 fn helm(test_cluster: &TestCluster, arguments: &[&str]) -> Output {
-    run(test_cluster, "helm", &[arguments, &["--no-hooks"]].concat())
+    let values: &[&str] = if arguments[0] == "uninstall" { &[] } else { &VALUES };
+    run(test_cluster, "helm", &[arguments, &["--no-hooks"], values].concat())
 }
 
 fn helm_does(test_cluster: &TestCluster, arguments: &[&str]) {
-    does(test_cluster, "helm", &[arguments, &["--no-hooks"]].concat());
+    let output = helm(test_cluster, arguments);
+    assert!(output.status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_applies_the_files_and_leaves_the_authority_alone() {
     let test_cluster = start("applied").await;
+    shell(&test_cluster, &documented("kubectl kustomize deploy/podward | sed "));
+    let images = "jsonpath={.items[*].spec.template.spec.containers[*].image}";
+    let images = does(&test_cluster, "kubectl", &["get", "deployments", "-o", images]);
+    assert!(images.split(' ').all(|image| image.starts_with("registry.example.com/podward/")), "{images}");
     does(&test_cluster, "kubectl", &["apply", "-k", "deploy/podward"]);
     let deployments = does(&test_cluster, "kubectl", &["get", "deployments", "-o", "name"]);
     assert_eq!(deployments.lines().count(), 4, "{deployments}");
@@ -103,8 +129,8 @@ fn kustomize_puts_other_images_in() {
         }
     }
     let image = "registry.example.com/ours/mutating-webhook";
-    let own =
-        json!({"resources": ["podward"], "images": [{"name": "podward/mutating-webhook", "newName": image}]});
+    let invalid = "registry.invalid/podward/mutating-webhook";
+    let own = json!({"resources": ["podward"], "images": [{"name": invalid, "newName": image}]});
     fs::write(folder.path().join("kustomization.yaml"), own.to_string()).unwrap();
     let kubectl = podward_testbed::Tools::cached().unwrap().bin("kubectl");
     let output = Command::new(kubectl).arg("kustomize").arg(folder.path()).output().unwrap();

@@ -95,6 +95,40 @@ fn the_files_for_kubectl_are_what_the_chart_renders() {
     assert_eq!(more, None, "a file that the chart doesn't render: run `cargo xtask deploy`");
 }
 
+/// Whoever registers `podward` at a public registry must not get their images into a cluster.
+#[test]
+fn no_image_comes_from_a_registry_that_anybody_may_own() {
+    let images = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| line.trim().strip_prefix("image: ")).map(str::to_owned).collect()
+    };
+    let files = rendered::render(&program()).unwrap();
+    let of_files: Vec<String> = files.values().flat_map(|text| images(text)).collect();
+    assert_eq!(of_files.len(), 4, "{of_files:?}");
+    assert!(of_files.iter().all(|image| image.starts_with("registry.invalid/podward/")), "{of_files:?}");
+
+    let values = workspace_dir().join("tests/charts/cases/default/values.yaml");
+    let of_chart = images(&text(&template("podward-system", &values).stdout));
+    // The services, and the jobs of `helm test` and `helm uninstall`.
+    assert_eq!(of_chart.len(), 6, "{of_chart:?}");
+    assert!(of_chart.iter().all(|image| image.starts_with("registry.example.com/podward/")), "{of_chart:?}");
+}
+
+/// Every image can be pinned by its digest, without a registry for the rest.
+#[test]
+fn each_image_can_be_complete() {
+    let values = tempfile::NamedTempFile::new().unwrap();
+    let image = |name: &str| format!("registry.example.com/podward/{name}@sha256:{}", "0".repeat(64));
+    let programs = podward_images::ServiceImages::PROGRAMS;
+    let lines: String = programs.map(|name| format!("{name}: {{image: {}}}\n", image(name))).concat();
+    fs::write(values.path(), lines).unwrap();
+    let rendered = template("podward-system", values.path());
+    assert!(rendered.status.success(), "{}", text(&rendered.stderr));
+    let rendered = text(&rendered.stdout);
+    for name in programs {
+        assert!(rendered.contains(&format!("image: {}", image(name))), "{name}: {rendered}");
+    }
+}
+
 #[test]
 fn the_chart_is_of_this_version() {
     for chart in charts_of("charts/podward") {

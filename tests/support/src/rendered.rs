@@ -1,4 +1,4 @@
-//! The output of the Helm chart with default values, as files for kubectl and kustomize: `deploy/podward`.
+//! The output of the Helm chart with default values and a registry that does not exist, as files for kubectl and kustomize: `deploy/podward`.
 
 use std::{
     collections::BTreeMap,
@@ -16,6 +16,9 @@ const HEAD: &str = "# Written by `cargo xtask deploy` from charts/podward. Chang
 /// The lines of metadata that are only true for an installation by Helm.
 const OF_HELM: [&str; 2] = ["helm.sh/chart: ", "app.kubernetes.io/managed-by: "];
 const WEBHOOKS: &str = "webhooks.yaml";
+/// The registry in the files. Images are not published, so users set theirs. Until they do, nothing is pulled: names
+/// below `.invalid` never exist (RFC 6761).
+const REGISTRY: &str = "registry.invalid";
 
 /// Returns the folder of the files.
 #[must_use]
@@ -32,6 +35,7 @@ pub fn render(helm: &Path) -> Result<BTreeMap<String, String>> {
     command.current_dir(workspace_dir()).args(["template", "podward", "charts/podward", "--no-hooks"]);
     // The definitions are in deploy/crds.
     command.args(["--namespace", NAMESPACE, "--set", "crds.install=false"]);
+    command.arg("--set").arg(format!("global.image.registry={REGISTRY}"));
     let output = command.output().with_context(|| format!("run {}", helm.display()))?;
     ensure!(output.status.success(), "helm template: {}", String::from_utf8_lossy(&output.stderr));
     files(&String::from_utf8(output.stdout).context("helm's output is no text")?)

@@ -15,11 +15,23 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* The image of a service. Takes {root, values}. */}}
+{{/*
+The image of a service. Takes {root, values}. There is no default registry: Podward's images are not published, and a
+name without a registry would be pulled from wherever the container runtime looks, from whoever owns the name there.
+*/}}
 {{- define "podward.image" -}}
 {{- $image := .root.Values.global.image }}
-{{- $path := compact (list (trimSuffix "/" $image.registry) $image.repository .root.Chart.Name) | join "/" }}
-{{- .values.image | default (printf "%s:%s" $path ($image.tag | default .root.Chart.AppVersion)) }}
+{{- $name := .root.Chart.Name }}
+{{- if .values.image }}
+{{- .values.image }}
+{{- else if $image.registry }}
+{{- $path := compact (list (trimSuffix "/" $image.registry) $image.repository $name) | join "/" }}
+{{- printf "%s:%s" $path ($image.tag | default .root.Chart.AppVersion) }}
+{{- else }}
+{{- fail (printf (print "no registry is set for the image of %s: set global.image.registry to the registry that has "
+  "your images of Podward, for example --set global.image.registry=registry.example.com, or set %s.image to a complete "
+  "image") $name $name) }}
+{{- end }}
 {{- end }}
 
 {{/* The user name of the lifecycle-controller. */}}
