@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod api_error;
+pub mod api_server;
 mod busy;
 mod cached_pod;
 mod clock;

@@ -1,10 +1,11 @@
 //! Command line arguments that services have in common.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 use kube::Client;
 use podward_core::ReviewPolicy;
 use tokio_util::sync::CancellationToken;
@@ -262,6 +263,42 @@ pub struct NodeArgs {
     pub node_unreachable_limit: Duration,
 }
 
+/// Arguments of connections to URLs that users without rights in Podward's namespace wrote.
+#[derive(Clone, Debug, Default, Args)]
+pub struct AddressArgs {
+    /// Network, as in `10.0.0.0/24`, that URLs of users may lead to although such addresses are refused by default: those
+    /// of the API server, of this host, link-local ones and those of metadata services; may be given several times
+    #[arg(
+        long = "allow-address",
+        env = "PODWARD_ALLOWED_ADDRESSES",
+        value_name = "CIDR",
+        value_delimiter = ',',
+        value_parser = network
+    )]
+    pub allowed_addresses: Vec<IpNet>,
+}
+
+/// Parses a network (`10.0.0.0/24`, `fd00::/8`), or an address, which stands for itself.
+///
+/// # Errors
+///
+/// When `text` is neither; the error says what is valid.
+pub fn network(text: &str) -> Result<IpNet, String> {
+    let network = match text.parse::<IpAddr>() {
+        Ok(address) => IpNet::from(address),
+        Err(_) => text
+            .parse::<IpNet>()
+            .map_err(|_| format!("{text:?} is no network, such as 10.0.0.0/24 or fd00::/8"))?,
+    };
+    match network {
+        // Such addresses are compared as IPv4 addresses.
+        IpNet::V6(network) if network.addr().to_ipv4_mapped().is_some() => {
+            Err(format!("{text:?} is an IPv4-mapped network: write it as an IPv4 network"))
+        }
+        network => Ok(network.trunc()),
+    }
+}
+
 /// Parses seconds, which may have a fraction (`0.5`), at most a day.
 ///
 /// # Errors
@@ -295,6 +332,20 @@ mod tests {
         review: ReviewArgs,
         #[command(flatten)]
         node: NodeArgs,
+        #[command(flatten)]
+        addresses: AddressArgs,
+    }
+
+    #[test]
+    fn allowed_addresses_are_networks() {
+        let args = ["x", "--allow-address", "127.0.0.0/8,10.0.0.9", "--allow-address", "fd00::1/8"];
+        let found: Vec<String> =
+            All::parse_from(args).addresses.allowed_addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["127.0.0.0/8", "10.0.0.9/32", "fd00::/8"]);
+        for wrong in ["localhost", "10.0.0.0/33", "::ffff:127.0.0.1/104", ""] {
+            let error = network(wrong).unwrap_err();
+            assert!(error.contains("network"), "{error}");
+        }
     }
 
     #[test]

@@ -41,16 +41,25 @@ pub enum ClientError {
     },
 }
 
-/// Returns a client with the user agent `podward-<service>/<version>`.
+/// Returns a client with the [configuration](config) of `args`.
 ///
-/// It does not retry by itself: the default policy of kube tries up to 15 times with growing delays, so a request could
+/// # Errors
+///
+/// When there is no configuration that can be used.
+pub async fn connect(args: &KubeArgs, service: &str, version: &str) -> Result<Client, ClientError> {
+    with_config(config(args, service, version).await?)
+}
+
+/// Returns the configuration of a client with the user agent `podward-<service>/<version>`.
+///
+/// The client does not retry by itself: the default policy of kube tries up to 15 times with growing delays, so a request could
 /// take minutes. Callers are level-triggered loops, and retry with what they know by then. It has no read timeout,
 /// because a watch may be silent for long: see [`retry::api_call`](crate::retry::api_call).
 ///
 /// # Errors
 ///
 /// When there is no configuration that can be used.
-pub async fn connect(args: &KubeArgs, service: &str, version: &str) -> Result<Client, ClientError> {
+pub async fn config(args: &KubeArgs, service: &str, version: &str) -> Result<Config, ClientError> {
     let mut config = match &args.kubeconfig {
         Some(path) => {
             let failed = |source| ClientError::Kubeconfig { path: path.clone(), source };
@@ -64,6 +73,15 @@ pub async fn connect(args: &KubeArgs, service: &str, version: &str) -> Result<Cl
     config.write_timeout = Some(WRITE_TIMEOUT);
     let user_agent = HeaderValue::try_from(format!("podward-{service}/{version}"))?;
     config.headers.push((USER_AGENT, user_agent));
+    Ok(config)
+}
+
+/// Returns a client with this configuration.
+///
+/// # Errors
+///
+/// When the configuration can't be used.
+pub fn with_config(config: Config) -> Result<Client, ClientError> {
     let url = config.cluster_url.to_string();
     Client::try_from(config).map_err(|source| ClientError::Client { url, source })
 }

@@ -7,6 +7,7 @@
 //! | [`client`], [`retry`], [`lease`] | the API server: client, retry policies, leader election |
 //! | [`tls`], [`admission`] | HTTPS with a certificate that can be rotated; admission webhooks |
 //! | [`grpc`], [`grpc_client`], [`authn`] | gRPC server and client; authentication and authorization of callers |
+//! | [`address_policy`] | connections to URLs that users without rights in Podward's namespace wrote |
 //!
 //! A webhook is a [`Webhook`](admission::Webhook), which [`run_webhook`] serves. A controller uses the parts:
 //! [`telemetry::init`], [`shutdown::block_on`], [`client::connect`], [`admin::AdminServer`] with [`admin::Readiness`],
@@ -20,6 +21,7 @@
 //! - Two replicas never hold a Lease at the same time by their own clocks.
 #![forbid(unsafe_code)]
 
+pub mod address_policy;
 pub mod admin;
 pub mod admission;
 pub mod args;
