@@ -17,7 +17,7 @@ use kube::CustomResourceExt;
 pub use lifecycle_hook::{
     Attachment, CALL_TIMEOUT_MILLISECONDS, DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, HookStatus,
     InvalidHook, LifecycleHook, LifecycleHookSpec, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS, ORDER_LIMIT,
-    Phase, PostCheckRejection, is_label_value,
+    Phase, PostCheckRejection, check_hook_name, is_label_value,
 };
 pub use pod_transition_rule::PodTransitionRule;
 pub use selector::compile as compile_selector;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::known_format;
 
-pub use validate::{InvalidHook, is_label_value};
+pub use validate::{InvalidHook, check_hook_name, is_label_value};
 
 /// The longest deadline, in seconds: 24 hours.
 pub const MAX_DEADLINE_SECONDS: u32 = 86_400;
@@ -39,6 +39,7 @@ pub const CALL_TIMEOUT_MILLISECONDS: std::ops::RangeInclusive<u32> = 100..=60_00
     printcolumn = r#"{"name":"Reachable","type":"string","jsonPath":".status.conditions[?(@.type==\"Reachable\")].status"}"#,
     printcolumn = r#"{"name":"In flight","type":"integer","jsonPath":".status.callsInFlight"}"#,
     printcolumn = r#"{"name":"Policy","type":"string","jsonPath":".spec.deadlinePolicy"}"#,
+    printcolumn = r#"{"name":"Owner","type":"string","priority":1,"jsonPath":".metadata.annotations.podward\\.io/owner"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
         .message("metadata.name must be a DNS label: at most 63 lower case letters, digits and '-', no '.'"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use podward_api::check_hook_name;
 use podward_hooks::Attachment;
 use podward_proto::v1;
 use podward_proto::v1::attach_request::Message;
@@ -14,6 +15,7 @@ use super::callers::Callers;
 use super::hub::{AttachHub, AttachResponses};
 use super::relay::Relay;
 use super::stream_limit::StreamLimit;
+use super::waiting_streams::WaitingStreams;
 
 /// The maximum time until the first message of a client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,6 +26,8 @@ pub(super) struct Attacher {
     pub(super) hub: watch::Receiver<Option<Arc<dyn AttachHub>>>,
     pub(super) relay: Relay,
     pub(super) limit: StreamLimit,
+    /// The streams whose caller is not authorized yet, because it has not named its hook.
+    pub(super) waiting: WaitingStreams,
 }
 
 impl Attacher {
@@ -34,12 +38,22 @@ impl Attacher {
     ) -> Result<AttachResponses, Status> {
         let caller = callers.authenticate(&request).await?;
         let relayed_user = callers.relayed_user(&caller, &request)?;
-        let permit = self.limit.acquire()?;
         let mut requests = request.into_inner();
-        let hello = receive_hello(&mut requests).await?;
-        if relayed_user.is_none() {
-            callers.check_hooks(&caller, "create", Some(&hello.hook_name)).await?;
-        }
+        let hello = match relayed_user {
+            // The other replica has received this message already, and has authorized the user.
+            Some(_) => receive_hello(&mut requests).await?,
+            None => {
+                let _waiting = self.waiting.enter(&caller.user)?;
+                let hello = receive_hello(&mut requests).await?;
+                check_hook_name(&hello.hook_name)
+                    .map_err(|error| Status::invalid_argument(format!("hello.hook_name: {error}")))?;
+                // An attached hook system answers in the name of the hook, as does one whose endpoint is registered.
+                callers.check_hooks(&caller, "update", Some(&hello.hook_name)).await?;
+                hello
+            }
+        };
+        // Not before: a caller without rights must not use up the streams of others.
+        let permit = self.limit.acquire()?;
         let hub = self.hub.borrow().clone();
         match (hub, &relayed_user) {
             (Some(hub), _) => {

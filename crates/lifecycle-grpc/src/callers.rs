@@ -7,6 +7,7 @@ use podward_runtime::authn::{Access, Authenticator, Authorizer, Identity};
 use tonic::{Request, Status};
 
 use super::args::GrpcArgs;
+use super::write_rights::WriteRights;
 
 /// The API group of LifecycleHooks.
 const HOOK_GROUP: &str = "podward.io";
@@ -54,6 +55,16 @@ impl Callers {
     ) -> Result<(), Status> {
         self.check(caller, Access { verb, group: HOOK_GROUP, resource: HOOK_RESOURCE, namespace: None, name })
             .await
+    }
+
+    /// Returns the rights of `caller` to write the hook `name`.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED if it has none.
+    pub(super) async fn write_rights(&self, caller: &Identity, name: &str) -> Result<WriteRights, Status> {
+        let check = |verb: &'static str| self.check_hooks(caller, verb, Some(name));
+        let (create, update) = tokio::join!(check("create"), check("update"));
+        WriteRights::new(create, update)
     }
 
     /// Checks that RBAC grants `verb` on the pod `name` to `caller`.

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, LabelSelectorRequirement};
+use kube::ResourceExt;
 use podward_api as api;
 use podward_proto::v1;
 use podward_proto::v1::hook::Connection;
 use prost_types::Duration;
 use tonic::Status;
+
+use super::hook_store::{OWNER, REGISTERED_BY};
 
 /// Returns the resource for a message, with default values. The resource still has to be validated.
 ///
@@ -87,6 +90,7 @@ pub(super) fn from_resource(resource: &api::LifecycleHook) -> v1::Hook {
 /// Returns the hook and its status.
 pub(super) fn hook_state(resource: &api::LifecycleHook) -> v1::HookState {
     let status = resource.status.clone().unwrap_or_default();
+    let annotation = |key: &str| resource.annotations().get(key).cloned().unwrap_or_default();
     v1::HookState {
         hook: Some(from_resource(resource)),
         reachable: status.conditions.iter().any(|condition| is_true(condition, "Reachable")),
@@ -95,6 +99,8 @@ pub(super) fn hook_state(resource: &api::LifecycleHook) -> v1::HookState {
         latency_p50: status.latency_p50_milliseconds.map(from_milliseconds),
         latency_p99: status.latency_p99_milliseconds.map(from_milliseconds),
         last_error: status.last_error.unwrap_or_default(),
+        owner: annotation(OWNER),
+        registered_by: annotation(REGISTERED_BY),
     }
 }
 

@@ -10,9 +10,12 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use super::status::api_request;
+use super::write_rights::{HookWrite, WriteRights};
 
+/// Annotation of a hook that was created over gRPC: the user who created it. Later changes keep it.
+pub(super) const OWNER: &str = "podward.io/owner";
 /// Annotation of a hook that was registered over gRPC: the user of the last change.
-const REGISTERED_BY: &str = "podward.io/registered-by";
+pub(super) const REGISTERED_BY: &str = "podward.io/registered-by";
 
 /// Reads and writes hooks.
 #[derive(Clone)]
@@ -25,27 +28,52 @@ impl HookStore {
         Self { hooks: Api::all(client) }
     }
 
-    /// Creates or changes the hook in the name of `user`, and returns the stored hook. Writes nothing if its spec is
-    /// already stored.
-    pub(super) async fn put(&self, mut wanted: LifecycleHook, user: &str) -> Result<LifecycleHook, Status> {
-        let name = wanted.name_any();
-        wanted.annotations_mut().insert(REGISTERED_BY.to_owned(), user.to_owned());
-        let is_conflict = |status: &Status| status.code() == Code::Aborted;
-        (|| self.try_put(&name, &wanted, user)).retry(CONFLICT).when(is_conflict).await
+    /// Checks that `rights` allow to store `wanted` at the moment.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED if they do not.
+    pub(super) async fn check(&self, wanted: &LifecycleHook, rights: &WriteRights) -> Result<(), Status> {
+        let stored = self.read(&wanted.name_any()).await?;
+        rights.decide(stored, wanted).map(drop)
     }
 
-    async fn try_put(&self, name: &str, wanted: &LifecycleHook, user: &str) -> Result<LifecycleHook, Status> {
-        let stored = api_request(|| format!("read hook {name:?}"), self.hooks.get_opt(name)).await?;
-        let written = match stored {
-            Some(stored) if stored.spec == wanted.spec => return Ok(stored),
-            Some(stored) => self.change(&stored, wanted, user).await?,
-            None => {
+    /// Creates or changes the hook in the name of `user`, as far as `rights` allow it, and returns the stored hook.
+    /// Writes nothing if its spec is already stored.
+    pub(super) async fn put(
+        &self,
+        mut wanted: LifecycleHook,
+        user: &str,
+        rights: &WriteRights,
+    ) -> Result<LifecycleHook, Status> {
+        for key in [OWNER, REGISTERED_BY] {
+            wanted.annotations_mut().insert(key.to_owned(), user.to_owned());
+        }
+        let is_conflict = |status: &Status| status.code() == Code::Aborted;
+        (|| self.try_put(&wanted, user, rights)).retry(CONFLICT).when(is_conflict).await
+    }
+
+    async fn try_put(
+        &self,
+        wanted: &LifecycleHook,
+        user: &str,
+        rights: &WriteRights,
+    ) -> Result<LifecycleHook, Status> {
+        let name = wanted.name_any();
+        // The right depends on what is stored. The write fails if that changes in between.
+        let written = match rights.decide(self.read(&name).await?, wanted)? {
+            HookWrite::None(stored) => return Ok(*stored),
+            HookWrite::Change(stored) => self.change(&stored, wanted, user).await?,
+            HookWrite::Create => {
                 let params = PostParams::default();
                 api_request(|| format!("store hook {name:?}"), self.hooks.create(&params, wanted)).await?
             }
         };
         tracing::info!(hook = name, user, "registered a hook");
         Ok(written)
+    }
+
+    async fn read(&self, name: &str) -> Result<Option<LifecycleHook>, Status> {
+        api_request(|| format!("read hook {name:?}"), self.hooks.get_opt(name)).await
     }
 
     async fn change(

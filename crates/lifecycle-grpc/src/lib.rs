@@ -36,8 +36,10 @@ mod relay;
 mod serve;
 mod status;
 mod stream_limit;
+mod waiting_streams;
 mod warnings;
 mod watch;
+mod write_rights;
 
 pub use args::GrpcArgs;
 pub use deletion_recorder::DeletionRecorder;

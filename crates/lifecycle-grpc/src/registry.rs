@@ -1,7 +1,7 @@
 //! The service `HookRegistry`.
 
 use kube::Client;
-use podward_api::InvalidHook;
+use podward_api::{InvalidHook, check_hook_name};
 use podward_hooks::HookProbe;
 use podward_proto::v1;
 use podward_proto::v1::hook_registry_server::HookRegistry;
@@ -33,16 +33,18 @@ impl HookRegistry for HookRegistryService {
         let caller = self.callers.authenticate(&request).await?;
         let hook =
             request.into_inner().hook.ok_or_else(|| Status::invalid_argument("the field hook is missing"))?;
-        // The check includes the name, because a role can be limited to some hooks. The hook is validated later, so
-        // that unauthorized callers learn nothing else.
-        self.callers.check_hooks(&caller, "create", Some(&hook.name)).await?;
+        // The check includes the name, because a role can be limited to some hooks. The rest of the hook is validated
+        // later, so that unauthorized callers learn nothing else.
+        check_hook_name(&hook.name).map_err(|error| invalid(&error))?;
+        let rights = self.callers.write_rights(&caller, &hook.name).await?;
         let wanted = to_resource(hook)?;
         wanted.to_hook().map_err(|error| invalid(&error))?;
+        self.store.check(&wanted, &rights).await?;
         if let Some(endpoint) = &wanted.spec.endpoint {
             self.probe.probe(endpoint).await.map_err(|problem| unreachable(&problem))?;
         }
         let warnings = warnings(&self.client, &wanted).await;
-        let stored = self.store.put(wanted, &caller.user).await?;
+        let stored = self.store.put(wanted, &caller.user, &rights).await?;
         Ok(Response::new(v1::RegisterResponse { hook: Some(from_resource(&stored)), warnings }))
     }
 

@@ -24,6 +24,7 @@ use super::pods::Pods;
 use super::registry::HookRegistryService;
 use super::relay::Relay;
 use super::stream_limit::StreamLimit;
+use super::waiting_streams::WaitingStreams;
 
 /// The maximum number of watches of a replica. Each of them is also a watch at the API server.
 const MAX_WATCHES: usize = 512;
@@ -89,6 +90,7 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
         hub,
         relay: Relay::new(leader, args, &secret),
         limit: StreamLimit::new("attached hook systems", MAX_ATTACHED),
+        waiting: WaitingStreams::default(),
     };
     let registry = HookRegistryService {
         store: HookStore::new(client.clone()),

@@ -61,6 +61,10 @@ impl HookAuthor {
         for subject in object["subjects"].as_array_mut().into_iter().flatten() {
             subject["namespace"] = self.namespace.clone().into();
         }
+        // Hooks of tests have names of their own.
+        for rule in object["rules"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            rule.remove("resourceNames");
+        }
     }
 
     async fn create(&mut self, object: Value) -> Result<()> {

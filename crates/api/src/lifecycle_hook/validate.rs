@@ -48,7 +48,7 @@ impl LifecycleHook {
     /// Returns the first error.
     pub fn check(&self) -> Result<(), InvalidHook> {
         let spec = &self.spec;
-        check_name(self.metadata.name.as_deref().unwrap_or_default())?;
+        check_hook_name(self.metadata.name.as_deref().unwrap_or_default())?;
         check_phases(&spec.phases)?;
         check_types(&spec.operation_types)?;
         match (&spec.endpoint, &spec.attachment) {
@@ -86,7 +86,11 @@ impl LifecycleHook {
     }
 }
 
-fn check_name(name: &str) -> Result<(), InvalidHook> {
+/// Checks the name of a hook.
+///
+/// # Errors
+/// Fails if it is not a DNS label.
+pub fn check_hook_name(name: &str) -> Result<(), InvalidHook> {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_edge =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use podward_proto::v1;
 use podward_proto::v1::attach_request::Message;
 use podward_proto::v1::hook_registry_client::HookRegistryClient;
@@ -87,7 +89,40 @@ pub(crate) async fn a_replica_that_does_not_lead_relays(fixture: &Fixture) {
         assert!(first.0 == Code::InvalidArgument && first.1.contains("hello"), "{first:?}");
         let outsider = refusal(refused(attach(fixture, to, "outsider", hello("attached"), None).await));
         assert_eq!(outsider.0, Code::PermissionDenied);
+        // The attack: to answer in the name of a hook that belongs to somebody else.
+        let creator = refusal(refused(attach(fixture, to, "creator", hello("attached"), None).await));
+        assert!(creator.0 == Code::PermissionDenied && creator.1.contains("may not update"), "{creator:?}");
         let forged = refusal(refused(attach(fixture, to, "outsider", hello("attached"), Some("jane")).await));
         assert!(forged.0 == Code::PermissionDenied && forged.1.contains("replicas"), "{forged:?}");
+    }
+}
+
+/// The attack: a user without rights opens streams and sends nothing, to use up the streams of others.
+pub(crate) async fn silent_streams_of_a_user_without_rights(fixture: &Fixture) {
+    // More than the maximum for one user, which is 64.
+    const COUNT: usize = 80;
+    let channel = fixture.channel(fixture.leader, fixture.token("shop", "outsider", &[]).await);
+    let streams = (0..COUNT).map(|_| {
+        let mut client = HookRegistryClient::new(channel.clone());
+        let (silent, requests) = mpsc::channel::<v1::AttachRequest>(1);
+        tokio::spawn(async move {
+            let refused = client.attach(ReceiverStream::new(requests)).await.map(drop);
+            drop(silent);
+            refused.unwrap_err()
+        })
+    });
+    let mut streams: FuturesUnordered<_> = streams.collect();
+    for _ in 64..COUNT {
+        let refused = within(streams.next()).await.unwrap().unwrap();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+        assert!(refused.message().contains("have not sent `hello`"), "{refused:?}");
+    }
+    // The others still wait for their first message, and the streams of hooks are free.
+    let mut attached = attach(fixture, fixture.leader, "author", hello("attached"), None).await.unwrap();
+    assert_eq!(attached.next().await.unwrap(), v1::attach_response::Message::Attached(v1::Attached {}));
+    drop(attached);
+    within(fixture.hub.ended.notified()).await;
+    while let Some(refused) = within(streams.next()).await {
+        assert_eq!(refused.unwrap().code(), Code::DeadlineExceeded);
     }
 }

@@ -168,14 +168,16 @@ impl Fixture {
         }
         self.service_account("podward-system", "lifecycle-controller").await;
         self.service_account("podward-system", "validating-webhook").await;
-        for name in ["operator", "author", "outsider", "deleter"] {
+        for name in ["operator", "author", "creator", "outsider", "deleter"] {
             self.service_account("shop", name).await;
         }
         let rule = |group: &str, resource: &str, verbs: &[&str]| {
             let (groups, resources) = ([group], [resource]);
             json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
         };
-        self.role("author", &[rule("podward.io", "lifecyclehooks", &["create", "delete", "list"])]).await;
+        let hooks = |verbs: &[&str]| rule("podward.io", "lifecyclehooks", verbs);
+        self.role("author", &[hooks(&["create", "update", "delete", "list"])]).await;
+        self.role("creator", &[hooks(&["create"])]).await;
         self.role("operator", &[rule("", "pods", &["get", "update"])]).await;
         self.role("deleter", &[rule("", "pods", &["delete"])]).await;
         // The rights that the lifecycle-controller needs for its gRPC port.
@@ -192,6 +194,7 @@ impl Fixture {
         )
         .await;
         self.bind("author", "shop", "author").await;
+        self.bind("creator", "shop", "creator").await;
         self.bind("grpc", "podward-system", "lifecycle-controller").await;
         for name in ["operator", "deleter"] {
             let binding = binding(name, "shop", name);

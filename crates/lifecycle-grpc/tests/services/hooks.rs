@@ -72,6 +72,41 @@ pub(crate) async fn untrusted_callers_are_refused_with_a_reason(fixture: &Fixtur
     }
 }
 
+/// The attack: a user who may create hooks replaces the endpoint of a hook that belongs to somebody else.
+pub(crate) async fn a_user_who_may_only_create_can_not_replace_a_hook(fixture: &Fixture) {
+    let name = "traffic-controller";
+    let (mut author, mut creator) = (fixture.registry("author").await, fixture.registry("creator").await);
+    let owners = attached(name);
+    author.register(request(owners.clone())).await.unwrap();
+
+    let stop = CancellationToken::new();
+    let attackers = hook_server(fixture, &stop).await;
+    let replacement = v1::Hook { name: name.to_owned(), ..at(attackers, fixture.ca_pem()) };
+    let (code, words) = refusal(creator.register(request(replacement.clone())).await);
+    assert_eq!(code, Code::PermissionDenied);
+    assert!(words.contains("exists with another spec") && words.contains("may not update"), "{words}");
+    let stored: Api<LifecycleHook> = Api::all(fixture.client.clone());
+    let hook = stored.get(name).await.unwrap();
+    assert!(hook.spec.attachment.is_some() && hook.spec.endpoint.is_none(), "{hook:?}");
+    // Without a change, the right to create is sufficient, and nothing is written.
+    creator.register(request(owners)).await.unwrap();
+    assert_eq!(stored.get(name).await.unwrap().resource_version(), hook.resource_version());
+
+    // The right to update allows it. The owner stays, and the last user is recorded.
+    let editor = "system:serviceaccount:shop:author";
+    creator.register(request(attached("created"))).await.unwrap();
+    author.register(request(v1::Hook { order: 7, ..attached("created") })).await.unwrap();
+    let listed = author.list(v1::ListRequest {}).await.unwrap().into_inner().hooks;
+    let state = listed.iter().find(|state| state.hook.as_ref().is_some_and(|hook| hook.name == "created"));
+    let state = state.unwrap();
+    let owner = "system:serviceaccount:shop:creator";
+    assert_eq!((state.owner.as_str(), state.registered_by.as_str()), (owner, editor));
+    assert_eq!(state.hook.as_ref().unwrap().order, 7);
+    for name in [name, "created"] {
+        author.deregister(v1::DeregisterRequest { name: name.to_owned() }).await.unwrap();
+    }
+}
+
 /// The API server checks the same rules for hooks that are created with kubectl.
 pub(crate) async fn the_api_server_refuses_invalid_resources(fixture: &Fixture) {
     let hooks: Api<serde_hook::Raw> = Api::all(fixture.client.clone());

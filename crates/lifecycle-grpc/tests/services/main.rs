@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let tests = tests![
         hooks::untrusted_callers_are_refused_with_a_reason,
+        hooks::a_user_who_may_only_create_can_not_replace_a_hook,
         hooks::the_api_server_refuses_invalid_resources,
         hooks::registering_is_idempotent_and_probes_the_endpoint,
         hooks::invalid_hooks_are_refused_with_a_reason,
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         lifecycle::a_pod_reports_that_it_is_busy,
         lifecycle::deletion_requests_name_the_real_user,
         attaching::a_replica_that_does_not_lead_relays,
+        attaching::silent_streams_of_a_user_without_rights,
         hooks::a_thousand_hooks,
     ];
     let conclusion = libtest_mimic::run(&arguments, tests);

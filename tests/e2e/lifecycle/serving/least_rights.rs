@@ -45,9 +45,11 @@ impl fmt::Display for AccessRight {
 }
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 13] = [
-    // The lifecycle-controller checks the right with the API server at a registration over gRPC.
+const OTHERWISE: [(&str, &str, &str); 14] = [
+    // The lifecycle-controller checks the rights with the API server at a registration over gRPC. The second one is
+    // used when the certificate authority is renewed.
     ("traffic-controller", "create", "podward.io/lifecyclehooks"),
+    ("traffic-controller", "update", "podward.io/lifecyclehooks"),
     // When a reservation in a budget has expired after a minute, and the budget has no room any more.
     ("lifecycle-controller", "watch", "policy/poddisruptionbudgets"),
     // When another writer was faster to write the status of a rule.
