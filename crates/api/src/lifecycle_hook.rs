@@ -148,8 +148,8 @@ pub struct Endpoint {
         regex(pattern = r"^https://([^/?#@:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$")
     )]
     pub url: String,
-    /// PEM certificates of the authorities that may issue the server's certificate. When not set, the authorities of
-    /// the system.
+    /// PEM certificates of the authorities that may issue the server's certificate. It can also be the server's
+    /// certificate itself, if that is self-signed. When not set, the authorities of the system.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 262_144), regex(pattern = "^$|-----BEGIN CERTIFICATE-----"))]
     pub ca_certificates: String,

@@ -7,6 +7,7 @@ mod pem;
 mod secret;
 mod self_check;
 mod server;
+mod server_verifier;
 mod serving_certificate;
 mod source;
 
@@ -16,6 +17,7 @@ pub use pem::PemError;
 pub use secret::CertificateSecret;
 pub use self_check::{SelfCheckError, self_check};
 pub use server::{BindError, ServeReport, ServerLimits, TlsPeer, TlsServer};
+pub use server_verifier::{ServerVerifierError, server_verifier};
 pub use serving_certificate::{ServingCertificate, ServingCertificateError};
 pub(crate) use source::SourceVersion;
 pub use source::{AuthoritySource, CertificateSource};

@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use parking_lot::Mutex;
 use podward_runtime::grpc_client::BearerToken;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Identity;
 
 use crate::questions::failure::CallFailure;
 
@@ -41,17 +41,30 @@ pub(crate) struct HookCredentials {
 #[derive(Debug, Default)]
 struct LoadedIdentity {
     looked: Option<Instant>,
-    pair: Option<(Vec<u8>, Vec<u8>)>,
+    pair: Option<Arc<ClientPair>>,
     /// Increases with each new pair.
     version: u64,
 }
 
-/// A client certificate and its key.
+/// A client certificate and its key, as PEM.
+#[derive(PartialEq, Eq)]
+pub(crate) struct ClientPair {
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+}
+
+impl std::fmt::Debug for ClientPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientPair").finish_non_exhaustive()
+    }
+}
+
+/// The present client certificate.
 #[derive(Debug)]
 pub(crate) struct ClientIdentity {
     /// Changes when the certificate or the key changes.
     pub(crate) version: u64,
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<Arc<ClientPair>>,
 }
 
 impl HookCredentials {
@@ -81,10 +94,7 @@ impl HookCredentials {
             (Some(path), None) => {
                 Err(missing("--hook-client-cert or its key", &format!("could not use {path:?}")))
             }
-            (_, pair) => {
-                let identity = pair.as_ref().map(|(cert, key)| Identity::from_pem(cert, key));
-                Ok(ClientIdentity { version: read.version, identity })
-            }
+            (_, pair) => Ok(ClientIdentity { version: read.version, identity: pair.clone() }),
         }
     }
 
@@ -97,10 +107,11 @@ impl HookCredentials {
         read.looked = Some(now);
         // If the files can't be read now, the last pair stays in use.
         let files = self.args.hook_client_cert.as_deref().zip(self.args.hook_client_key.as_deref());
-        if let Some(pair) = files.and_then(|(cert, key)| bytes(cert).zip(bytes(key)))
-            && read.pair.as_ref() != Some(&pair)
+        if let Some(pair) =
+            files.and_then(|(cert, key)| Some(ClientPair { certificate: bytes(cert)?, key: bytes(key)? }))
+            && read.pair.as_deref() != Some(&pair)
         {
-            read.pair = Some(pair);
+            read.pair = Some(Arc::new(pair));
             read.version += 1;
         }
         read

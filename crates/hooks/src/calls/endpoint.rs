@@ -7,23 +7,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podward_proto::v1;
 use podward_proto::v1::hook_handler_client::HookHandlerClient;
-use podward_runtime::grpc_client::system_anchors;
 use tokio::time::Instant;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status};
 
-use crate::calls::credentials::HookCredentials;
+use crate::calls::connector::{BoxError, HookConnector, LONGEST_CONNECT};
+use crate::calls::credentials::{ClientPair, HookCredentials};
 use crate::questions::failure::CallFailure;
 use crate::registration::registered::HookEndpoint;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Only while calls are open: servers of the usual libraries close connections that are pinged more often than once in
 /// five minutes when nothing is asked of them (gRPC proposals A8 and A9, "too_many_pings").
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 /// An answer is two texts of 1,024 bytes that count; more than this is refused unread.
 const LARGEST_ANSWER: usize = 64 * 1024;
 const LARGEST_HEADERS: u32 = 16 * 1024;
@@ -59,12 +56,12 @@ impl EndpointClient {
     pub(crate) async fn probe(&self) -> Result<(), CallFailure> {
         let identity = self.credentials.identity()?;
         let version = identity.version;
-        let transport = self.transport(identity.identity)?;
-        let connect = tokio::time::timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT, transport.connect());
-        let channel = match connect.await {
+        let (transport, connector) = self.transport(identity.identity.as_deref())?;
+        let connect = transport.connect_with_connector(connector);
+        let channel = match tokio::time::timeout(LONGEST_CONNECT, connect).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => return Err(self.no_connection(&error)),
-            Err(_) => return Err(self.no_connection(&TimedOut(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT))),
+            Err(_) => return Err(self.no_connection(&TimedOut(LONGEST_CONNECT))),
         };
         self.keep(channel, version);
         Ok(())
@@ -135,8 +132,8 @@ impl EndpointClient {
             return Ok(present.clone());
         }
         let version = identity.version;
-        match (self.transport(identity.identity), present) {
-            (Ok(transport), _) => Ok(self.keep(transport.connect_lazy(), version)),
+        match (self.lazy(identity.identity.as_deref()), present) {
+            (Ok(channel), _) => Ok(self.keep(channel, version)),
             // During a rotation, certificate and key may not match. The present connection stays in use.
             (Err(_), Some(present)) => Ok(present),
             (Err(failure), None) => Err(failure),
@@ -153,50 +150,41 @@ impl EndpointClient {
         let mut present = self.connection.lock();
         if let Some(connection) = present.as_ref().filter(|present| present.number == number).cloned()
             && let Ok(identity) = self.credentials.identity()
-            && let Ok(transport) = self.transport(identity.identity)
+            && let Ok(channel) = self.lazy(identity.identity.as_deref())
         {
             *present = Some(EndpointConnection {
-                channel: transport.connect_lazy(),
+                channel,
                 identity: identity.version,
                 number: connection.number + 1,
             });
         }
     }
 
-    fn transport(
-        &self,
-        identity: Option<tonic::transport::Identity>,
-    ) -> Result<tonic::transport::Endpoint, CallFailure> {
+    /// Returns a channel that connects when it is first used, and again when the connection is lost.
+    fn lazy(&self, identity: Option<&ClientPair>) -> Result<Channel, CallFailure> {
+        let (transport, connector) = self.transport(identity)?;
+        Ok(transport.connect_with_connector_lazy(connector))
+    }
+
+    fn transport(&self, identity: Option<&ClientPair>) -> Result<(Endpoint, HookConnector), CallFailure> {
         let HookEndpoint { url, ca_certificates, server_name } = &self.endpoint;
-        let unusable = |error: tonic::transport::Error| {
-            CallFailure::connection(format!("could not make a client for {url}: {}", chain(&error)))
+        let transport = || {
+            let connector = HookConnector::new(ca_certificates, server_name, identity)?;
+            let origin: Uri = url.parse()?;
+            // The endpoint itself has no TLS: the connector does it.
+            let plain = url.replacen("https://", "http://", 1);
+            let endpoint = Endpoint::from_shared(plain)?
+                .origin(origin)
+                .user_agent(concat!("podward/", env!("CARGO_PKG_VERSION")))?
+                .http2_keep_alive_interval(KEEPALIVE)
+                .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+                .keep_alive_while_idle(false)
+                .http2_max_header_list_size(LARGEST_HEADERS);
+            Ok((endpoint, connector))
         };
-        let mut tls = ClientTlsConfig::new().domain_name(server_name).timeout(HANDSHAKE_TIMEOUT);
-        tls = match ca_certificates.is_empty() {
-            true => {
-                let anchors = system_anchors().map_err(|error| {
-                    CallFailure::connection(format!("could not make a client for {url}: {error}"))
-                })?;
-                tls.trust_anchors(anchors.iter().cloned())
-            }
-            false => tls.ca_certificate(Certificate::from_pem(ca_certificates)),
-        };
-        if let Some(identity) = identity {
-            tls = tls.identity(identity);
-        }
-        tonic::transport::Endpoint::from_shared(url.clone())
-            .and_then(|endpoint| endpoint.user_agent(concat!("podward/", env!("CARGO_PKG_VERSION"))))
-            .and_then(|endpoint| endpoint.tls_config(tls))
-            .map(|endpoint| {
-                endpoint
-                    .connect_timeout(CONNECT_TIMEOUT)
-                    .tcp_keepalive(Some(TCP_KEEPALIVE))
-                    .http2_keep_alive_interval(KEEPALIVE)
-                    .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-                    .keep_alive_while_idle(false)
-                    .http2_max_header_list_size(LARGEST_HEADERS)
-            })
-            .map_err(unusable)
+        transport().map_err(|error: BoxError| {
+            CallFailure::connection(format!("could not make a client for {url}: {}", chain(error.as_ref())))
+        })
     }
 
     /// Returns the failure for a status that the server sent or that the client created.

@@ -83,6 +83,28 @@ async fn a_hook_with_a_wrong_certificate_is_not_asked() {
 }
 
 #[tokio::test]
+async fn a_self_signed_certificate_of_openssl_must_be_listed_and_valid_for_the_name() {
+    let start = async |names: &[&str]| {
+        let identity = Some(Arc::new(TestIdentity::by_openssl(names)));
+        let options = ServerOptions { identity, ..ServerOptions::default() };
+        HookServer::start_with(options, |_| async { Ok(done("by TLS")) }).await
+    };
+    let server = start(&["localhost", "127.0.0.1"]).await;
+    let mut fixture = Fixture::with(&[server.hook("lb", json!({}))], &[]).await;
+    assert_eq!(fixture.ask_until_done(&pod("a"), &question("lb")).await, "by TLS");
+    fixture.stop().await;
+
+    let mut unlisted = server.hook("unlisted", json!({}));
+    unlisted["spec"]["endpoint"]["caCertificates"] =
+        json!(TestIdentity::by_openssl(&["127.0.0.1"]).certificate);
+    let (text, _) = reported(unlisted).await;
+    assert!(text.contains("CaUsedAsEndEntity") && text.contains("spec.endpoint.caCertificates"), "{text}");
+    let misnamed = start(&["hooks.example"]).await;
+    let (text, _) = reported(misnamed.hook("misnamed", json!({}))).await;
+    assert!(text.contains("not valid for name"), "{text}");
+}
+
+#[tokio::test]
 async fn the_status_reports_a_server_without_tls() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = closed.local_addr().unwrap();

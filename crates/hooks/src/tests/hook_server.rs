@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use podward_proto::v1;
 use podward_proto::v1::hook_handler_server::{HookHandler, HookHandlerServer};
-use rcgen::{CertifiedKey, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -32,6 +32,15 @@ impl TestIdentity {
         let CertifiedKey { cert, signing_key }: CertifiedKey<KeyPair> =
             rcgen::generate_simple_self_signed(names).unwrap();
         TestIdentity { certificate: cert.pem(), key: signing_key.serialize_pem() }
+    }
+
+    /// As `openssl req -x509 -addext subjectAltName=...` creates it: the certificate of an authority.
+    pub(super) fn by_openssl(names: &[&str]) -> Self {
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        TestIdentity { certificate: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
     }
 }
 

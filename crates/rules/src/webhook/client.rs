@@ -17,6 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use podward_api::pod_transition_rule::{WebhookUrl, ca_certificates};
 use podward_runtime::grpc_client::system_anchors;
+use podward_runtime::tls::server_verifier;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::super::text::shortened;
@@ -141,19 +142,18 @@ fn body_of_success(head: &Response<()>, body: Bytes) -> Result<Bytes, String> {
 }
 
 fn tls(ca_bundle: &str, is_needed: bool) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
     let certificates = ca_certificates(ca_bundle)?;
-    if certificates.is_empty() && is_needed {
-        roots.roots = system_anchors().map_err(|error| error.to_string())?.to_vec();
-    }
-    for certificate in certificates {
-        roots
-            .add(certificate)
-            .map_err(|error| format!("a certificate of its caBundle is no authority: {error}"))?;
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
+    if !certificates.is_empty() {
+        let verifier = server_verifier(certificates).map_err(|error| format!("its caBundle: {error}"))?;
+        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
+    }
+    let mut roots = RootCertStore::empty();
+    if is_needed {
+        roots.roots = system_anchors().map_err(|error| error.to_string())?.to_vec();
+    }
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
