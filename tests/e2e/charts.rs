@@ -129,6 +129,43 @@ fn each_image_can_be_complete() {
     }
 }
 
+/// The values in `docs/guides/installing.md`, Harden, give each service a NetworkPolicy with peers.
+#[test]
+fn the_values_that_harden_an_installation_render() {
+    let page = fs::read_to_string(workspace_dir().join("docs/guides/installing.md")).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("Harden\n")).unwrap();
+    let values = tempfile::NamedTempFile::new().unwrap();
+    let blocks = section.split("  ```yaml\n").skip(1).map(|block| block.split("  ```\n").next().unwrap());
+    let blocks: Vec<String> =
+        blocks.map(|block| block.replace("sha256:...", &format!("sha256:{:064}", 0))).collect();
+    assert!(blocks.len() >= 2, "{section}");
+    fs::write(values.path(), "global: {image: {registry: registry.example.com}}\n").unwrap();
+    let mut command = Command::new(program());
+    command.current_dir(workspace_dir()).args([
+        "template",
+        "podward",
+        "charts/podward",
+        "--namespace",
+        "podward-system",
+    ]);
+    command.arg("--values").arg(values.path());
+    let folder = tempfile::tempdir().unwrap();
+    for (number, block) in blocks.iter().enumerate() {
+        let file = folder.path().join(number.to_string());
+        let lines = block.lines().map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(line)));
+        fs::write(&file, lines.collect::<String>()).unwrap();
+        command.arg("--values").arg(file);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rendered = text(&output.stdout);
+    assert_eq!(rendered.matches("kind: NetworkPolicy").count(), 4, "{rendered}");
+    assert!(
+        rendered.contains("image: registry.example.com/podward/mutating-webhook:0.1.0@sha256:"),
+        "{rendered}"
+    );
+}
+
 #[test]
 fn the_chart_is_of_this_version() {
     for chart in charts_of("charts/podward") {

@@ -64,12 +64,40 @@ pub(crate) async fn broken_parts_are_reported(site: &Site) -> Result<()> {
     ensure!(output.status.success() && table.contains("✓ ok") && !table.contains("✗ failed"), "{table}");
     // Certificates can be checked from outside, but not from inside.
     ensure!(table.contains("the certificate of validating-webhook is valid for"), "{table}");
+    ensure!(
+        table.contains("! warning images referenced by tags") && table.contains(&site.webhook_image()),
+        "{table}"
+    );
+    network_policies(site).await?;
 
     a_service_that_is_down(site).await?;
     a_right_that_is_missing(site).await?;
     a_webhook_that_leads_nowhere(site).await?;
     another_podward(site).await?;
     until(site, "all is well", |verdict| verdict.is_well).await
+}
+
+/// By default there are no NetworkPolicies. `helm test` accepts the warning.
+async fn network_policies(site: &Site) -> Result<()> {
+    let output = site.plugin(&["doctor"]).await?;
+    let table = String::from_utf8_lossy(&output.stdout);
+    ensure!(table.contains("! warning no NetworkPolicy selects the pods of lifecycle-controller"), "{table}");
+    let peers = json!([{"podSelector": {}}, {"ipBlock": {"cidr": "0.0.0.0/0"}}]);
+    let policy = json!({
+        "metadata": {"name": "all"},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": peers}]},
+    });
+    let policy: k8s_openapi::api::networking::v1::NetworkPolicy = serde_json::from_value(policy)?;
+    let api = kube::Api::namespaced(site.client(), super::site::NAMESPACE);
+    api.create(&kube::api::PostParams::default(), &policy).await.context("make a NetworkPolicy")?;
+    let output = site.plugin(&["doctor"]).await?;
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    api.delete("all", &kube::api::DeleteParams::default()).await.context("delete the NetworkPolicy")?;
+    ensure!(
+        table.contains("✓ ok      NetworkPolicies restrict the peers of lifecycle-controller"),
+        "{table}"
+    );
+    Ok(())
 }
 
 async fn a_service_that_is_down(site: &Site) -> Result<()> {

@@ -10,8 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use podward_images::DemoImages;
-use podward_images::{build_program, workspace_dir};
+use podward_images::{DemoImages, ServiceImages, build_program, workspace_dir};
 use podward_support::{Cluster, Installation, WAIT, within};
 use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, preflight};
 use tokio::process::Command;
@@ -49,6 +48,12 @@ impl Site {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the image of a webhook, as `helm install` was told.
+    pub(crate) fn webhook_image(&self) -> String {
+        let ServiceImages { registry, tag } = ServiceImages::default();
+        format!("validating-webhook ({registry}/podward/validating-webhook:{tag})")
     }
 
     /// Installs Podward again, and waits until it works.

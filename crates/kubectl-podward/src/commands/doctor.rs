@@ -8,7 +8,9 @@ mod certificates;
 mod configurations;
 mod definitions;
 mod finding;
+mod images;
 mod manifests;
+mod network_policies;
 mod other_installations;
 mod permissions;
 mod probes;
@@ -64,13 +66,15 @@ impl Doctor {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let deadline = Duration::from_secs(self.deadline);
         let target = DoctorTarget::find(client, self.namespace, self.probe_namespace, deadline).await?;
-        let checks: [(&'static str, CheckFuture<'_>); 7] = [
+        let checks: [(&'static str, CheckFuture<'_>); 9] = [
             ("resource definitions", definitions::check(&target).boxed()),
             ("services", services::check(&target).boxed()),
             ("webhook configurations", webhooks::check(&target).boxed()),
             ("webhooks called", probes::check(&target).boxed()),
             ("certificates", certificates::check(&target).boxed()),
             ("permissions", permissions::check(&target).boxed()),
+            ("images", images::check(&target).boxed()),
+            ("network policies", network_policies::check(&target).boxed()),
             ("other installations", other_installations::check(&target).boxed()),
         ];
         let checks = join_all(checks.map(|(name, check)| run_check(name, check, deadline))).await;
