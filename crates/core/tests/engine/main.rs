@@ -16,6 +16,7 @@ mod hook_interleavings;
 mod hook_model;
 mod hook_tables;
 mod interleavings;
+mod malformed_annotations;
 mod model;
 mod patches;
 mod refusals;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Map, Value};
+
 use crate::hooks::evidence_record::EvidenceRecord;
 use crate::model::expected_finalizers::{ExpectedFinalizers, with_consumers};
 use crate::model::hook_keys::{consumer_key_of, hook_finalizer};
@@ -121,15 +123,20 @@ impl PodDraft {
     }
 }
 
-/// Returns `text` with a finalizer for `hooks` that no consumer sets.
+/// Returns `text` with a finalizer for `hooks` that no consumer sets. A text that cannot be read stays as it is: the pod
+/// is not available with it. Anybody who may write the pod can write any text.
 fn unmet(text: &str, hooks: &[String]) -> String {
-    let Ok(mut document) = serde_json::from_str::<serde_json::Value>(text) else {
+    let Ok(members) = serde_json::from_str::<Option<Map<String, Value>>>(text) else {
         return text.to_owned();
     };
-    for hook in hooks {
-        document["expectedFinalizers"][consumer_key_of(hook)] = "not yet".into();
+    let mut members = members.unwrap_or_default();
+    let expected = members.entry("expectedFinalizers").or_insert_with(|| Map::new().into());
+    if expected.is_null() {
+        *expected = Map::new().into();
     }
-    document.to_string()
+    let Some(expected) = expected.as_object_mut() else { return text.to_owned() };
+    expected.extend(hooks.iter().map(|hook| (consumer_key_of(hook), Value::from("not yet"))));
+    Value::Object(members).to_string()
 }
 
 /// Returns the hooks that the annotation `text` names.
