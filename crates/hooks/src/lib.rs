@@ -31,3 +31,5 @@ pub use calls::credentials::HookArgs;
 pub use calls::probe::HookProbe;
 pub use hook_calls::{HookCalls, PodAnswers};
 pub use metrics::HookMetrics;
+pub use questions::failure::{CallFailure, CallFailureKind};
+pub use questions::reply::HookReply;

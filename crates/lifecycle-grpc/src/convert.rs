@@ -16,7 +16,7 @@ use super::hook_store::{OWNER, REGISTERED_BY};
 ///
 /// # Errors
 /// INVALID_ARGUMENT if the resource cannot represent a field.
-pub(super) fn to_resource(hook: v1::Hook) -> Result<api::LifecycleHook, Status> {
+pub fn to_resource(hook: v1::Hook) -> Result<api::LifecycleHook, Status> {
     let (endpoint, attachment) = match hook.connection.clone() {
         Some(Connection::Endpoint(endpoint)) => (Some(to_endpoint(endpoint)), None),
         Some(Connection::Attachment(v1::Attachment {})) => (None, Some(api::Attachment {})),
@@ -44,7 +44,8 @@ pub(super) fn to_resource(hook: v1::Hook) -> Result<api::LifecycleHook, Status> 
 }
 
 /// Returns the message for the resource.
-pub(super) fn from_resource(resource: &api::LifecycleHook) -> v1::Hook {
+#[must_use]
+pub fn from_resource(resource: &api::LifecycleHook) -> v1::Hook {
     let spec = resource.spec.clone();
     let connection = match (spec.endpoint, spec.attachment) {
         (Some(endpoint), _) => Some(Connection::Endpoint(v1::Endpoint {

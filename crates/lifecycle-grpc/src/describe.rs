@@ -15,7 +15,8 @@ use serde::Deserialize;
 use super::convert::timestamp;
 
 /// Returns the state of `pod`.
-pub(super) fn describe(pod: &CachedPod) -> v1::PodLifecycle {
+#[must_use]
+pub fn describe(pod: &CachedPod) -> v1::PodLifecycle {
     let view = pod.view();
     let operations = Operations::parse(view.labels);
     let key = pod.key();

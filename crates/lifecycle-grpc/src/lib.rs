@@ -42,6 +42,9 @@ mod watch;
 mod write_rights;
 
 pub use args::GrpcArgs;
+pub use convert::{from_resource, to_resource};
 pub use deletion_recorder::DeletionRecorder;
+pub use describe::describe;
 pub use hub::AttachHub;
+pub use operations::check_operation;
 pub use serve::{GrpcPortMetrics, ServiceDependencies, listen, services};

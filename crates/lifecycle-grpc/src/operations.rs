@@ -17,7 +17,7 @@ use super::pod_change::PodChange;
 ///
 /// # Errors
 /// INVALID_ARGUMENT if they cannot.
-pub(super) fn check_operation(id: &str, operation_type: Option<&str>) -> Result<(), Status> {
+pub fn check_operation(id: &str, operation_type: Option<&str>) -> Result<(), Status> {
     let form = "1 to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends";
     if !is_label_value(id) {
         return Err(Status::invalid_argument(format!(

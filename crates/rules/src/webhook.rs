@@ -33,3 +33,4 @@ pub(crate) use machine::{WaitingPod, WebhookFingerprint, WebhookVerdict};
 pub(crate) use metrics::WebhookMetrics;
 pub(crate) use observers::{PodReader, WebhookObservers};
 pub(crate) use rule_id::WebhookRuleId;
+pub use wire::{PollAnswer, PostAnswer, WebhookFailure};

@@ -6,6 +6,7 @@ mod crds;
 mod cycles;
 mod demo;
 mod deploy;
+mod fuzz;
 mod images;
 mod reference;
 mod test;
@@ -36,6 +37,7 @@ enum Command {
     Deploy(deploy::Deploy),
     Test(test::Test),
     Bench(bench::Bench),
+    Fuzz(fuzz::Fuzz),
     Cycles(cycles::Cycles),
     Ci(ci::Ci),
 }
@@ -52,6 +54,7 @@ impl Cli {
             Command::Deploy(deploy) => deploy.run().await,
             Command::Test(test) => test.run().await,
             Command::Bench(bench) => bench.run().await,
+            Command::Fuzz(fuzz) => fuzz.run().await,
             Command::Cycles(cycles) => cycles.run().await,
             Command::Ci(ci) => ci.run().await,
         }

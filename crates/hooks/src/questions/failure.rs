@@ -5,15 +5,16 @@ pub(crate) const TEXT_LIMIT: usize = 1024;
 
 /// A call without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CallFailure {
-    pub(crate) kind: CallFailureKind,
-    /// The reason, for people. At most [`TEXT_LIMIT`] bytes.
-    pub(crate) text: String,
+pub struct CallFailure {
+    /// The step at which the call failed.
+    pub kind: CallFailureKind,
+    /// The reason, for people. At most 1024 bytes.
+    pub text: String,
 }
 
 /// The step at which a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallFailureKind {
+pub enum CallFailureKind {
     /// The connection could not be made.
     Connection,
     /// The hook did not answer, or rejects every call.

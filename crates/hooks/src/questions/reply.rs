@@ -16,7 +16,7 @@ const REJECTED_LONGEST: Duration = Duration::from_secs(30);
 
 /// The answer of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HookReply {
+pub enum HookReply {
     /// Done.
     Done(Evidence),
     /// The hook is not done yet.
@@ -41,7 +41,7 @@ impl HookReply {
     /// # Errors
     ///
     /// When it has no valid outcome.
-    pub(crate) fn read(response: v1::HandleResponse) -> Result<Self, CallFailure> {
+    pub fn read(response: v1::HandleResponse) -> Result<Self, CallFailure> {
         let message = cut(response.message);
         let retry = response.retry_after.map(clamp);
         match v1::Outcome::try_from(response.outcome) {

@@ -5,6 +5,6 @@ mod answer_fields;
 mod failure;
 mod request;
 
-pub(crate) use answer::{PollAnswer, PostAnswer};
-pub(crate) use failure::WebhookFailure;
+pub use answer::{PollAnswer, PostAnswer};
+pub use failure::WebhookFailure;
 pub(crate) use request::{WebhookRequest, WebhookResource, trace_id};

@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::cycles;
+use super::fuzz::Fuzz;
 use super::test::Test;
 use crate::console;
 
@@ -14,7 +15,7 @@ const CLIPPY: [&str; 6] = ["clippy", "--workspace", "--all-targets", "--", "-D",
 /// Advisories are not checked: they need a database from the network, and a new advisory would fail unrelated changes.
 const DENY: [&str; 5] = ["deny", "check", "bans", "licenses", "sources"];
 
-/// Check formatting, lints, dependencies and import cycles, and run all tests.
+/// Check formatting, lints, dependencies and import cycles, run all tests, and fuzz for a minute.
 #[derive(Debug, Args)]
 pub(crate) struct Ci {
     #[command(flatten)]
@@ -51,6 +52,7 @@ impl Ci {
         let tested = self.test.run().await.unwrap_or_else(|error| console::failure(&error));
         let result = passed_if(tested == ExitCode::SUCCESS);
         outcomes.push(CheckOutcome { name: "tests", result, took: started.elapsed() });
+        outcomes.push(fuzzing().await);
 
         println!();
         for CheckOutcome { name, result, took } in &outcomes {
@@ -87,6 +89,14 @@ async fn import_cycles() -> CheckOutcome {
         }
     };
     CheckOutcome { name, result, took: started.elapsed() }
+}
+
+async fn fuzzing() -> CheckOutcome {
+    let name = "fuzzing";
+    println!("== {name}: cargo xtask fuzz");
+    let started = Instant::now();
+    let fuzzed = Fuzz::of_ci().run().await.unwrap_or_else(|error| console::failure(&error));
+    CheckOutcome { name, result: passed_if(fuzzed == ExitCode::SUCCESS), took: started.elapsed() }
 }
 
 fn passed_if(passed: bool) -> CheckResult {

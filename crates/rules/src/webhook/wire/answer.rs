@@ -13,22 +13,30 @@ const MAX_MESSAGE: usize = 1024;
 
 /// The answer to a batch of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PostAnswer {
-    pub(crate) success: bool,
-    pub(crate) message: String,
-    pub(crate) finished_names: Vec<String>,
+pub struct PostAnswer {
+    /// True if the webhook agrees, or has begun a task.
+    pub success: bool,
+    /// The text for people, of at most 1024 characters.
+    pub message: String,
+    /// The names of the pods that the webhook has approved.
+    pub finished_names: Vec<String>,
     /// The id of the task that runs; `None` if there is none. Empty if the webhook did not send an id.
-    pub(crate) task: Option<String>,
+    pub task: Option<String>,
 }
 
 /// The answer to the poll of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PollAnswer {
-    pub(crate) success: bool,
-    pub(crate) message: String,
-    pub(crate) finished: bool,
-    pub(crate) finished_names: Vec<String>,
-    pub(crate) stop: bool,
+pub struct PollAnswer {
+    /// True if the task has not failed.
+    pub success: bool,
+    /// The text for people, of at most 1024 characters.
+    pub message: String,
+    /// True if the task has ended.
+    pub finished: bool,
+    /// The names of the pods that the webhook has approved.
+    pub finished_names: Vec<String>,
+    /// True if the webhook refuses the pods, so that the task is not polled again.
+    pub stop: bool,
 }
 
 impl PostAnswer {
@@ -36,7 +44,7 @@ impl PostAnswer {
     ///
     /// # Errors
     /// When it is not JSON, a field has another type, or the id of the task is too long.
-    pub(crate) fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
+    pub fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
         let fields = AnswerFields::read(body)?;
         let (task_id, trace_id) = (fields.text("taskId")?, fields.text("traceId")?);
         let is_running = fields.flag("poll")? || fields.flag("async")?;
@@ -58,7 +66,7 @@ impl PostAnswer {
     ///
     /// # Errors
     /// When a task runs that can't be polled.
-    pub(crate) fn for_rule(self, polls: bool) -> Result<Self, WebhookFailure> {
+    pub fn for_rule(self, polls: bool) -> Result<Self, WebhookFailure> {
         let wants =
             |problem: &str| Err(WebhookFailure::Webhook(format!("it wants to be polled, and {problem}")));
         match self.task.as_ref().filter(|_| self.success) {
@@ -82,7 +90,7 @@ impl PollAnswer {
     ///
     /// # Errors
     /// When it is not JSON, or a field has another type.
-    pub(crate) fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
+    pub fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
         let fields = AnswerFields::read(body)?;
         Ok(Self {
             success: fields.flag("success")?,

@@ -4,7 +4,7 @@ use super::super::outcome::RuleWebhookOutcome;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WebhookFailure {
+pub enum WebhookFailure {
     /// The webhook answered with an error, or its answer can't be read. The rule's failure policy applies.
     Webhook(String),
     /// The webhook can't be reached, or its certificate is not trusted. The rule's failure policy applies.
@@ -16,7 +16,9 @@ pub(crate) enum WebhookFailure {
 }
 
 impl WebhookFailure {
-    pub(crate) fn text(&self) -> &str {
+    /// Returns what went wrong.
+    #[must_use]
+    pub fn text(&self) -> &str {
         match self {
             WebhookFailure::Webhook(text)
             | WebhookFailure::Unreachable(text)
