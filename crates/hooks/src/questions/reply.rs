@@ -98,10 +98,12 @@ fn with_end(message: String, end: Option<prost_types::Timestamp>) -> String {
     }
 }
 
-/// Limits `retry` to the allowed range. A negative duration counts as zero.
+/// Limits `retry` to the allowed range. A negative duration counts as zero. The conversion of prost-types overflows at the
+/// lowest number of seconds.
 fn clamp(retry: prost_types::Duration) -> Duration {
-    let retry = Duration::try_from(retry).unwrap_or_default();
-    retry.clamp(RETRY_SHORTEST, RETRY_LONGEST)
+    let seconds = u64::try_from(retry.seconds).unwrap_or_default();
+    let nanos = u32::try_from(retry.nanos).unwrap_or_default().min(999_999_999);
+    Duration::new(seconds, nanos).clamp(RETRY_SHORTEST, RETRY_LONGEST)
 }
 
 #[cfg(test)]
@@ -159,6 +161,15 @@ mod tests {
         );
         let end = Some(prost_types::Timestamp { seconds: 0, nanos: 0 });
         assert_eq!(with_end("drains".to_owned(), end), "drains (expected to end at 1970-01-01T00:00:00Z)");
+    }
+
+    #[test]
+    fn the_extremes_of_retry_after_do_not_stop_the_controller() {
+        let clamped = |seconds, nanos| clamp(prost_types::Duration { seconds, nanos });
+        assert_eq!(clamped(i64::MIN, i32::MIN), RETRY_SHORTEST);
+        assert_eq!(clamped(i64::MIN, i32::MAX), Duration::from_nanos(999_999_999));
+        assert_eq!(clamped(i64::MAX, i32::MAX), RETRY_LONGEST);
+        assert_eq!(clamped(2, 500_000_000), Duration::from_millis(2500));
     }
 
     #[test]

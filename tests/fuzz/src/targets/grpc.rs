@@ -60,11 +60,13 @@ fn register(body: &[u8], outcome: &mut Outcome) -> Result<(), String> {
             return Ok(());
         }
     };
-    if let Err(invalid) = resource.check() {
-        outcome.text(&invalid.to_string());
-        return Ok(());
-    }
-    let compiled = resource.to_hook().map_err(|error| format!("valid, and not compiled: {error}"))?;
+    let compiled = match resource.to_hook() {
+        Ok(compiled) => compiled,
+        Err(invalid) => {
+            outcome.text(&invalid.to_string());
+            return Ok(());
+        }
+    };
     outcome.add((compiled.phases.len(), compiled.is_consumer(), compiled.order.signum()));
     // What is stored is what List returns, and registering that again changes nothing.
     let again = to_resource(from_resource(&resource));

@@ -10,8 +10,8 @@ use crate::target::{Format, Target};
 
 /// The longest text of a webhook that is kept, in characters.
 const MAX_TEXT: usize = 1024;
-/// The longest text of an error, in characters: it quotes a part of the answer.
-const MAX_ERROR: usize = 2048;
+/// The longest text of an error, in characters: it quotes 200 characters of the answer, each escaped.
+const MAX_ERROR: usize = 3000;
 
 pub(super) fn target() -> Target {
     let post = json!({
