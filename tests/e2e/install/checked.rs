@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use podward_support::within;
 use serde_json::{Value, json};
 
-use super::site::Site;
+use super::{job_rights, site::Site};
 
 /// The time until a change takes effect.
 const LONG: Duration = Duration::from_secs(60);
@@ -59,6 +59,7 @@ async fn until(site: &Site, what: &str, is_right: impl Fn(&DoctorVerdict) -> boo
 pub(crate) async fn broken_parts_are_reported(site: &Site) -> Result<()> {
     let tested = site.helm(&["test", "podward", "--timeout", "2m"]).await?;
     ensure!(tested.contains("Succeeded"), "{tested}");
+    job_rights::are_all_used(site, job_rights::DOCTOR)?;
     let output = site.plugin(&["doctor"]).await?;
     let table = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success() && table.contains("✓ ok") && !table.contains("✗ failed"), "{table}");

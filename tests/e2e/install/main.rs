@@ -6,6 +6,7 @@ mod accepted;
 mod admission;
 mod checked;
 mod guard;
+mod job_rights;
 mod lives;
 mod site;
 mod stuck;
@@ -141,6 +142,7 @@ async fn uninstalled(site: Arc<Site>) -> Result<()> {
     let pods = guard::GuardedPods::create(&site).await?;
     stuck::a_guard_that_fails(&site, guard::NAMESPACE, pods.in_service()).await?;
     site.helm(&["uninstall", "podward", "--wait", "--timeout", "5m"]).await?;
+    job_rights::are_all_used(&site, job_rights::GUARD)?;
     // Resource definitions and their objects are kept.
     ensure!(site.kubectl(&["get", "lifecyclehook"]).await?.contains("traffic-controller"));
     pods.are_free().await?;

@@ -37,7 +37,9 @@ impl Site {
         build_program("podward-testbed", "dev").await.context("build the supervisor of test clusters")?;
         let plugin = build_program("kubectl-podward", "dev").await.context("build kubectl's plugin")?;
         let demo = DemoImages::default();
-        let builder = Installation::prepare(TestCluster::builder(Shape::Node).name("install"), "dev").await?;
+        let builder =
+            Installation::prepare(TestCluster::builder(Shape::Node).name("install").audit_log(true), "dev")
+                .await?;
         let builder = demo.build("dev").await?.into_iter().fold(builder, TestClusterBuilder::image);
         let test_cluster = Arc::new(builder.start().await.context("start a test cluster of shape node")?);
         let cluster = Cluster::of_test_cluster(test_cluster.clone());
@@ -68,6 +70,11 @@ impl Site {
     /// Upgrades to other values, and waits for the end.
     pub(crate) async fn upgrade(&self, values: &[&str]) -> Result<()> {
         self.installation.upgrade(values).await
+    }
+
+    /// Returns the file of the API server's audit log.
+    pub(crate) fn audit_log(&self) -> Option<PathBuf> {
+        self.test_cluster.audit_log()
     }
 
     /// Runs helm in Podward's namespace and returns its output.

@@ -6,6 +6,7 @@
 //! - [`Fixture`] is what a test works with: a namespace of its own, a watch on its pods, and Podward.
 //! - [`Podward`] stops, freezes and starts services, with the same methods for pods and for processes.
 //! - [`metrics`] compares `docs/reference/metrics.md` with the metrics that services expose.
+//! - [`rights`] compares the rights of Podward's accounts with those that they use.
 //! - [`run`] runs the tests and then ends the test clusters. After each test it checks all invariants on every
 //!   version of the test's pods, and that no label of an operation is left.
 //!
@@ -21,6 +22,7 @@ mod kubectl;
 pub mod metrics;
 mod podward;
 mod raw;
+pub mod rights;
 mod suite;
 
 pub use account::HookAuthor;

@@ -1,11 +1,10 @@
-//! Each service has the rights that it uses, and no others, so that removing a rule breaks something.
+//! Each service has the rights that it uses, and no others, so that removing a rule breaks something. The rights of the
+//! jobs of `helm test` and `helm uninstall` are checked in `tests/e2e/install`.
 //!
 //! The used rights are those in the API server's audit log for its account since the start of the test cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
-    io::{BufRead, BufReader},
     sync::Arc,
 };
 
@@ -15,9 +14,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams},
 };
-use podward_e2e::{Fixture, Test};
+use podward_e2e::{
+    Fixture, Test,
+    rights::{AccessRight, RecordedAccess, lines, rendered_rights},
+};
 use podward_support::Installation;
-use serde_json::Value;
 
 use super::{
     feature_tour::every_kind_of_work,
@@ -29,20 +30,6 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const NAMESPACE: &str = Installation::NAMESPACE;
-
-/// A right of an account, or its use.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct AccessRight {
-    account: String,
-    verb: String,
-    resource: String,
-}
-
-impl fmt::Display for AccessRight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} {}", self.account, self.verb, self.resource)
-    }
-}
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
 const OTHERWISE: [(&str, &str, &str); 14] = [
@@ -81,54 +68,31 @@ async fn every_right_is_used(fixture: Arc<Fixture>) -> Result<()> {
     until_gone(&fixture, "waited-for").await?;
     installation.upgrade(&[]).await?;
     let granted = granted(fixture.client()).await?;
-    ensure!(granted.len() > 50, "only these rights were found: {}", lines(&granted));
+    ensure!(granted.len() > 50, "only {} rights were found", granted.len());
     let log = fixture
         .cluster()
         .test_cluster()
         .and_then(|test_cluster| test_cluster.audit_log())
         .context("the test cluster has no audit log")?;
-    let mut done = RecordedAccess::default();
-    for line in BufReader::new(std::fs::File::open(&log).context("open the audit log")?).lines() {
-        // The last line may be incomplete.
-        if let Ok(entry) = serde_json::from_str(&line.context("read the audit log")?) {
-            done.saw(&entry);
-        }
-    }
-    ensure!(done.forbidden.is_empty(), "was forbidden: {}", lines(&done.forbidden));
+    let mut done = RecordedAccess::read(&log)?;
+    let granted_by = rendered_rights()?;
+    ensure!(done.forbidden.is_empty(), "was forbidden: {}", lines(&done.forbidden, &granted_by));
     let otherwise = OTHERWISE.map(|(account, verb, resource)| AccessRight {
         account: account.to_owned(),
         verb: verb.to_owned(),
         resource: resource.to_owned(),
     });
+    let stale: BTreeSet<AccessRight> =
+        otherwise.iter().filter(|right| !granted.contains(right)).cloned().collect();
+    ensure!(stale.is_empty(), "excepted here, and not granted any more: {}", lines(&stale, &granted_by));
     done.allowed.extend(otherwise);
     let unused: BTreeSet<AccessRight> = granted.difference(&done.allowed).cloned().collect();
-    ensure!(unused.is_empty(), "allowed, and not used: {}", lines(&unused));
+    ensure!(
+        unused.is_empty(),
+        "allowed, and not used; remove the right, or add what uses it to the test: {}",
+        lines(&unused, &granted_by)
+    );
     Ok(())
-}
-
-#[derive(Debug, Default)]
-struct RecordedAccess {
-    allowed: BTreeSet<AccessRight>,
-    forbidden: BTreeSet<AccessRight>,
-}
-
-impl RecordedAccess {
-    /// An event of the audit log, `audit.k8s.io/v1`.
-    fn saw(&mut self, entry: &Value) {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let user = text(&entry["user"]["username"]);
-        let Some(account) = user.strip_prefix(&format!("system:serviceaccount:{NAMESPACE}:")) else { return };
-        let object = &entry["objectRef"];
-        let mut resource = named(&text(&object["apiGroup"]), &text(&object["resource"]));
-        if let Some(part) = object["subresource"].as_str() {
-            resource = format!("{resource}/{part}");
-        }
-        let right = AccessRight { account: account.to_owned(), verb: text(&entry["verb"]), resource };
-        match entry["annotations"]["authorization.k8s.io/decision"].as_str() {
-            Some("forbid") => self.forbidden.insert(right),
-            _ => self.allowed.insert(right),
-        };
-    }
 }
 
 /// Returns the rights of the roles of Podward's accounts.
@@ -166,23 +130,7 @@ fn grant(all: &mut BTreeSet<AccessRight>, subjects: Option<Vec<Subject>>, rules:
     };
     for subject in subjects.into_iter().flatten().filter(is_ours) {
         for rule in rules.into_iter().flatten() {
-            for group in rule.api_groups.iter().flatten() {
-                for resource in rule.resources.iter().flatten() {
-                    all.extend(rule.verbs.iter().map(|verb| AccessRight {
-                        account: subject.name.clone(),
-                        verb: verb.clone(),
-                        resource: named(group, resource),
-                    }));
-                }
-            }
+            all.extend(AccessRight::of_rule(&subject.name, rule));
         }
     }
-}
-
-fn named(group: &str, resource: &str) -> String {
-    if group.is_empty() { resource.to_owned() } else { format!("{group}/{resource}") }
-}
-
-fn lines(rights: &BTreeSet<AccessRight>) -> String {
-    rights.iter().map(|right| format!("\n  {right}")).collect()
 }

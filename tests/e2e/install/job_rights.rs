@@ -1,0 +1,37 @@
+//! The jobs of `helm test` and `helm uninstall` have the rights that they use, and no others.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use podward_e2e::rights::{AccessRight, RecordedAccess, lines, rendered_rights};
+
+use super::site::Site;
+
+pub(crate) const DOCTOR: &str = "podward-doctor";
+pub(crate) const GUARD: &str = "podward-uninstall-guard";
+
+/// The rights that are used in ways that the log does not show, or not within a test's time.
+const OTHERWISE: [(&str, &str, &str); 1] = [
+    // To read a pod again that another writer has changed meanwhile.
+    (GUARD, "get", "pods"),
+];
+
+/// Checks the rights of the job `account`, which has run.
+pub(crate) fn are_all_used(site: &Site, account: &str) -> Result<()> {
+    let granted_by = rendered_rights()?;
+    let granted: BTreeSet<AccessRight> =
+        granted_by.keys().filter(|right| right.account == account).cloned().collect();
+    ensure!(granted.len() > 5, "the chart grants {account} only {} rights", granted.len());
+    let log = site.audit_log().context("the test cluster has no audit log")?;
+    let recorded = RecordedAccess::read(&log)?;
+    let otherwise = OTHERWISE.map(|(account, verb, resource)| AccessRight::new(account, verb, "", resource));
+    let unused: BTreeSet<AccessRight> = granted
+        .into_iter()
+        .filter(|right| !recorded.allowed.contains(right) && !otherwise.contains(right))
+        .collect();
+    ensure!(unused.is_empty(), "allowed, and not used: {}", lines(&unused, &granted_by));
+    let missing: BTreeSet<AccessRight> =
+        recorded.forbidden.into_iter().filter(|right| right.account == account).collect();
+    ensure!(missing.is_empty(), "was forbidden: {}", lines(&missing, &granted_by));
+    Ok(())
+}
