@@ -42,7 +42,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     metrics.register(&mut registry);
     let traces = Traces::start(&process.traces, SERVICE, version, &mut registry)?;
 
-    let grpc_metrics = grpc::GrpcPortMetrics::register(&mut registry);
+    let grpc_metrics = grpc::GrpcPortMetrics::register(&grpc_args, &mut registry);
     let admin = AdminServer::bind(process.admin_bind).await?;
     let admin_address = admin.address();
     let readiness = Readiness::default();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use podward_runtime::args::{CertificateArgs, PeerArgs};
+use podward_runtime::args::{CertificateArgs, LimitArgs, PeerArgs};
 use podward_runtime::tls::{AuthoritySource, CertificateSecret};
 
 /// The flags of the gRPC port.
@@ -19,6 +19,9 @@ pub struct GrpcArgs {
     /// The token of this replica, and the accepted callers.
     #[command(flatten)]
     pub peers: PeerArgs,
+    /// The limits of the gRPC port.
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// Address at which other replicas reach the gRPC port of this replica; default: the address that the port listens
     /// on, unless that is 0.0.0.0
     #[arg(long, env = "PODWARD_ADVERTISE", value_name = "HOST:PORT")]

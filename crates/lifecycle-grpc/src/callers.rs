@@ -36,6 +36,11 @@ impl Callers {
         }
     }
 
+    /// Returns the authenticator, for the server that authenticates callers before it reads their messages.
+    pub(super) fn authenticator(&self) -> Arc<Authenticator> {
+        Arc::clone(&self.authenticator)
+    }
+
     /// Returns the identity of the sender of `request`. It says nothing about the sender's rights.
     pub(super) async fn authenticate<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
         self.authenticator.authenticate(request).await

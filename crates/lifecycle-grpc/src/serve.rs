@@ -7,10 +7,11 @@ use kube::Client;
 use podward_hooks::HookProbe;
 use podward_proto::v1::hook_registry_server::HookRegistryServer;
 use podward_proto::v1::lifecycle_server::LifecycleServer;
+use podward_runtime::budget::ByteBudget;
 use podward_runtime::grpc::{
     GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services, ServicesError,
 };
-use podward_runtime::tls::{CertificateSecret, TlsMetrics};
+use podward_runtime::tls::{CertificateSecret, ServerLimits, TlsMetrics};
 use tokio::sync::watch;
 
 use super::args::GrpcArgs;
@@ -35,15 +36,16 @@ const MAX_ATTACHED: usize = 512;
 pub struct GrpcPortMetrics {
     tls: TlsMetrics,
     grpc: GrpcMetrics,
+    budget: ByteBudget,
 }
 
 impl GrpcPortMetrics {
-    /// Adds the metrics to `registry`.
-    pub fn register(registry: &mut prometheus_client::registry::Registry) -> Self {
+    /// Adds the metrics to `registry`, with those of the budget that `args` name for the bytes of requests.
+    pub fn register(args: &GrpcArgs, registry: &mut prometheus_client::registry::Registry) -> Self {
         let (tls, grpc) = (TlsMetrics::default(), GrpcMetrics::default());
         tls.register(registry);
         grpc.register(registry);
-        GrpcPortMetrics { tls, grpc }
+        GrpcPortMetrics { tls, grpc, budget: args.limits.budget(registry) }
     }
 }
 
@@ -56,10 +58,12 @@ pub async fn listen(
     secret: &CertificateSecret,
     metrics: GrpcPortMetrics,
 ) -> anyhow::Result<GrpcServer> {
-    let GrpcPortMetrics { tls, grpc } = metrics;
+    let GrpcPortMetrics { tls, grpc, budget } = metrics;
     let certificate = args.peers.serving_certificate(args.certificate.source(secret), tls)?;
-    let server = GrpcServer::bind(args.grpc_bind, Arc::new(certificate), GrpcLimits::default(), grpc).await;
-    server.context("could not open the gRPC port (--grpc-bind)")
+    let server = ServerLimits { connections: args.limits.max_connections, ..ServerLimits::default() };
+    let limits = GrpcLimits { server, ..GrpcLimits::default() };
+    let server = GrpcServer::bind(args.grpc_bind, Arc::new(certificate), limits, grpc).await;
+    Ok(server.context("could not open the gRPC port (--grpc-bind)")?.within(budget))
 }
 
 /// The parts of the controller that the services use.
@@ -99,9 +103,11 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
         attacher,
         probe,
     };
+    let authenticator = callers.authenticator();
     let watches = StreamLimit::new("watches", MAX_WATCHES);
     let lifecycle = LifecycleService { callers, pods: Pods::new(client), deletions, watches };
     let services = Services::new(podward_proto::FILE_DESCRIPTOR_SET)?
+        .authenticate(authenticator)
         .add(HookRegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE_BYTES))
         .await
         .add(LifecycleServer::new(lifecycle).max_decoding_message_size(MAX_MESSAGE_BYTES))

@@ -8,8 +8,10 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use kube::Client;
 use podward_core::ReviewPolicy;
+use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::{self, ByteBudget};
 use crate::lease::LeaseParams;
 use crate::telemetry::traces::TraceArgs;
 use crate::tls::{
@@ -66,12 +68,32 @@ pub struct TlsArgs {
     /// Seconds that requests in flight get to finish after the port is closed
     #[arg(long, env = "PODWARD_DRAIN_TIMEOUT", default_value = "10", value_parser = seconds)]
     pub drain_timeout: Duration,
-    /// Maximum number of connections at the same time
-    #[arg(long, env = "PODWARD_MAX_CONNECTIONS", default_value_t = 4096)]
-    pub max_connections: usize,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub limits: LimitArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub certificate: CertificateArgs,
+}
+
+/// Arguments of the limits of a port.
+#[derive(Clone, Debug, Args)]
+pub struct LimitArgs {
+    /// Maximum number of connections at the same time; connections without a valid request have half of them
+    #[arg(long, env = "PODWARD_MAX_CONNECTIONS", default_value_t = 4096)]
+    pub max_connections: usize,
+    /// Maximum number of bytes of all requests in flight; more are refused
+    #[arg(long, env = "PODWARD_MAX_REQUEST_BYTES", value_name = "BYTES", default_value_t = budget::DEFAULT_BYTES)]
+    pub max_request_bytes: usize,
+}
+
+impl LimitArgs {
+    /// Returns the budget for the bytes of requests, with its metrics in `registry`.
+    pub fn budget(&self, registry: &mut Registry) -> ByteBudget {
+        let budget = ByteBudget::new(self.max_request_bytes);
+        budget.register(registry);
+        budget
+    }
 }
 
 /// Arguments of a server's certificate, which is read from a Secret or from files.

@@ -24,26 +24,34 @@
 //! # Duties of a service
 //!
 //! - Limit the size of a message: `MyServiceServer::new(..).max_decoding_message_size(MAX_MESSAGE_BYTES)`.
-//! - Authenticate callers: [`crate::authn`]. The connection's [`TlsPeer`](crate::tls::TlsPeer) and the certificate's
-//!   [`CertificateUser`](crate::authn::CertificateUser) are in the extensions of each request.
+//! - Name the authenticator of its callers with [`Services::authenticate`]. The caller's
+//!   [`Identity`](crate::authn::Identity) is then in the extensions of each request, in an [`Arc`](std::sync::Arc);
+//!   [`Authenticator::authenticate`](crate::authn::Authenticator::authenticate) returns it. So are the connection's
+//!   [`TlsPeer`](crate::tls::TlsPeer) and the certificate's [`CertificateUser`](crate::authn::CertificateUser).
 //!
 //! # Duties of the server
 //!
+//! - Callers are authenticated by the head of a request, before its body is read. Health and reflection are open to
+//!   everyone, with messages of at most [`MAX_OPEN_MESSAGE_BYTES`].
+//! - The messages in flight share a [`ByteBudget`](crate::budget::ByteBudget). A message that finds no room is refused
+//!   with RESOURCE_EXHAUSTED, one that arrives too slowly with DEADLINE_EXCEEDED.
 //! - A request ends at its deadline (`grpc-timeout`), also while it streams. It also ends if its first message takes
 //!   longer than [`GrpcLimits::first_message_timeout`]. Its handler is dropped then, as when the client cancels.
 //! - When the server stops, requests in flight are finished. A stream that has no message to send at that moment ends
 //!   with UNAVAILABLE, so that its client connects to another replica at once.
 
 mod deadline;
+mod entrance;
 mod gateway;
 mod limits;
+mod metered;
 mod metrics;
 mod server;
 mod services;
 mod tracked;
 
 pub use deadline::timeout_of;
-pub use limits::{GrpcLimits, MAX_MESSAGE_BYTES};
+pub use limits::{GrpcLimits, MAX_MESSAGE_BYTES, MAX_OPEN_MESSAGE_BYTES};
 pub use metrics::GrpcMetrics;
 pub use server::GrpcServer;
 pub use services::{Servable, Services, ServicesError};

@@ -6,6 +6,7 @@
 //! | [`telemetry`], [`admin`], [`shutdown`] | logs and traces; probes and metrics; signals |
 //! | [`client`], [`retry`], [`lease`] | the API server: client, retry policies, leader election |
 //! | [`tls`], [`admission`] | HTTPS with a certificate that can be rotated; admission webhooks |
+//! | [`budget`] | one limit for the bytes of all requests in flight |
 //! | [`grpc`], [`grpc_client`], [`authn`] | gRPC server and client; authentication and authorization of callers |
 //! | [`address_policy`] | connections to URLs that users without rights in Podward's namespace wrote |
 //!
@@ -26,7 +27,9 @@ pub mod admin;
 pub mod admission;
 pub mod args;
 pub mod authn;
+pub mod budget;
 pub mod client;
+mod connections;
 pub mod grpc;
 pub mod grpc_client;
 pub mod lease;

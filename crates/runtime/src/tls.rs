@@ -11,6 +11,7 @@ mod server_verifier;
 mod serving_certificate;
 mod source;
 
+pub use crate::connections::ConnectionProof;
 pub(crate) use file_version::FileVersion;
 pub use metrics::TlsMetrics;
 pub use pem::PemError;

@@ -120,6 +120,7 @@ pub async fn serve_webhook<W: Webhook>(
     let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
     admission_metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
+    let budget = tls.limits.budget(&mut registry);
     let traces = Traces::start(&process.traces, service, version, &mut registry)?;
 
     // The admin port and the self-check run longer than the HTTPS port.
@@ -138,7 +139,7 @@ pub async fn serve_webhook<W: Webhook>(
     }
     let certificate = Arc::new(ServingCertificate::load(tls.certificate.source(&secret), tls_metrics)?);
     let limits = ServerLimits {
-        connections: tls.max_connections,
+        connections: tls.limits.max_connections,
         drain: tls.drain_timeout,
         ..ServerLimits::default()
     };
@@ -166,7 +167,8 @@ pub async fn serve_webhook<W: Webhook>(
 
     let webhooks = webhooks.and(webhook);
     let service =
-        AdmissionService::of(webhooks, admission_metrics, AdmissionLimits::default(), traces.spans());
+        AdmissionService::of(webhooks, admission_metrics, AdmissionLimits::default(), traces.spans())
+            .within(budget);
     let report = server.serve(service, stop_accepting).await;
     stopper.abort();
     end.cancel();

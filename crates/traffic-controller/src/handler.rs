@@ -51,7 +51,7 @@ pub(crate) struct TrafficHandler {
     pub(crate) in_flight_client: InFlightClient,
     pub(crate) drain_tracker: DrainTracker,
     pub(crate) wait_times: WaitTimes,
-    pub(crate) authenticator: Authenticator,
+    pub(crate) authenticator: Arc<Authenticator>,
     /// The only user that may call.
     pub(crate) allowed_user: String,
     pub(crate) readiness: Readiness,

@@ -52,6 +52,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
     grpc_metrics.register(&mut registry);
+    let budget = tls.limits.budget(&mut registry);
     let traces = Traces::start(&process.traces, SERVICE, version, &mut registry)?;
 
     let admin = AdminServer::bind(process.admin_bind).await?;
@@ -73,12 +74,13 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
 
     let certificate = peers.serving_certificate(tls.certificate.source(&secret), tls_metrics)?;
     let server = ServerLimits {
-        connections: tls.max_connections,
+        connections: tls.limits.max_connections,
         drain: tls.drain_timeout,
         ..ServerLimits::default()
     };
     let limits = GrpcLimits { server, requests: MAX_CONCURRENT_CALLS, ..GrpcLimits::default() };
-    let server = GrpcServer::bind(tls.bind, Arc::new(certificate), limits, grpc_metrics).await?;
+    let server =
+        GrpcServer::bind(tls.bind, Arc::new(certificate), limits, grpc_metrics).await?.within(budget);
     tracing::info!(
         service = SERVICE,
         version,
@@ -110,13 +112,14 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let scraper = args
         .kube_proxy_metrics_url
         .map(|url| Arc::new(ProxyScraper::new(url, shared.clone(), metrics.clone())));
+    let authenticator = Arc::new(Authenticator::new(client, audience));
     let handler = TrafficHandler {
         shared,
         scraper,
         in_flight_client: InFlightClient::new(),
         drain_tracker: DrainTracker::default(),
         wait_times: args.waits.wait_times(),
-        authenticator: Authenticator::new(client, audience),
+        authenticator: Arc::clone(&authenticator),
         // Only the lifecycle-controller may call.
         allowed_user: peers.controller_user,
         readiness: readiness.clone(),
@@ -125,7 +128,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         stop: stop.clone(),
     };
     let handler = HookHandlerServer::new(handler).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let services = Services::new(FILE_DESCRIPTOR_SET)?.add(handler).await;
+    let services = Services::new(FILE_DESCRIPTOR_SET)?.authenticate(authenticator).add(handler).await;
 
     let authorities = |file: &Option<PathBuf>| tls.certificate.authorities(file.as_deref(), &secret);
     let authorities = registration::RegistrationAuthorities {

@@ -95,7 +95,8 @@ impl AdmissionMetrics {
         registry.register("warnings", "Requests answered with a warning, by path", self.warnings.clone());
         registry.register(
             "undecided",
-            "Requests answered with 429: too many decisions were waiting (busy), or one took too long (late)",
+            "Requests answered with 429: too many decisions were waiting (busy), one took too long (late), or the \
+             bodies of requests hold too many bytes (memory)",
             self.undecided.clone(),
         );
         registry.register("in_flight", "Requests that are being answered", self.in_flight.clone());
@@ -116,6 +117,11 @@ impl AdmissionMetrics {
 
     pub(super) fn warned(&self, webhook: &'static str) {
         self.warnings.get_or_create(&WebhookLabels { webhook }).inc();
+    }
+
+    /// Counts a request whose body did not fit into the byte budget.
+    pub(super) fn out_of_memory(&self, webhook: &'static str) {
+        self.undecided.get_or_create(&UndecidedLabels { webhook, reason: "memory" }).inc();
     }
 
     pub(super) fn undecided(&self, webhook: &'static str, failure: DeferralFailure) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use k8s_openapi::ByteString;
 use serde::Serialize;
@@ -16,6 +16,8 @@ const WARNING_CHARS: usize = 1024;
 const WARNINGS_CHARS: usize = 4096;
 /// The text of a denial is shown in status objects, events and terminals.
 const MESSAGE_CHARS: usize = 4096;
+/// The least that the header can say.
+const RETRY_AFTER_SECONDS: &str = "1";
 
 /// The response to one review.
 #[derive(Clone, Debug, Default)]
@@ -182,11 +184,17 @@ struct ReviewStatus<'a> {
 pub(super) struct HttpRefusal {
     status: StatusCode,
     message: String,
+    retry: bool,
 }
 
 impl HttpRefusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), retry: false }
+    }
+
+    /// 429 with `Retry-After`. The API server sends the review again after that time, within the webhook's timeout.
+    pub(super) fn try_again(message: String) -> Self {
+        Self { status: StatusCode::TOO_MANY_REQUESTS, message, retry: true }
     }
 
     pub(super) fn status(&self) -> StatusCode {
@@ -200,7 +208,11 @@ impl HttpRefusal {
     pub(super) fn encode(&self) -> Response<Full<Bytes>> {
         let mut text = plain(&self.message, MESSAGE_CHARS);
         text.push('\n');
-        http(self.status, "text/plain; charset=utf-8", text.into_bytes())
+        let mut response = http(self.status, "text/plain; charset=utf-8", text.into_bytes());
+        if self.retry {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        response
     }
 }
 

@@ -13,19 +13,22 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::Service;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 
-use super::body;
+use super::body::{self, ReceivedBody};
 use super::decision::DeferredDecisions;
 use super::limits::AdmissionLimits;
 use super::metrics::{AdmissionMetrics, AdmissionOutcome};
 use super::response::HttpRefusal;
 use super::webhook::Webhook;
 use super::webhooks::{AdmissionContext, UnreadReview, Webhooks};
+use crate::budget::{ByteBudget, HeldBytes};
 use crate::telemetry::traces::Spans;
+use crate::tls::ConnectionProof;
 
 /// Serves [`Webhook`]s over HTTP. Clones share all state.
 #[derive(Clone)]
 pub struct AdmissionService {
     inner: Arc<ServiceInner>,
+    budget: ByteBudget,
 }
 
 struct ServiceInner {
@@ -49,7 +52,13 @@ impl AdmissionService {
     pub fn of(webhooks: Webhooks, metrics: AdmissionMetrics, limits: AdmissionLimits, spans: Spans) -> Self {
         let deferred = DeferredDecisions::new(limits.deferred);
         let context = AdmissionContext { metrics, limits, deferred, spans };
-        Self { inner: Arc::new(ServiceInner { webhooks, context }) }
+        Self { inner: Arc::new(ServiceInner { webhooks, context }), budget: ByteBudget::default() }
+    }
+
+    /// Counts the bodies of requests against `budget`. Without it the service has a budget of its own.
+    #[must_use]
+    pub fn within(self, budget: ByteBudget) -> Self {
+        Self { budget, ..self }
     }
 
     /// Returns the answer to one request.
@@ -66,9 +75,13 @@ impl AdmissionService {
             let text = format!("nothing is served here; send reviews to {}", paths.join(" or "));
             return HttpRefusal::new(StatusCode::NOT_FOUND, text).encode();
         };
-        let answered = match read(request, &context.limits).await {
+        // Nobody else knows the path.
+        if let Some(proof) = request.extensions().get::<ConnectionProof>() {
+            proof.prove();
+        }
+        let answered = match read(request, &context.limits, self.budget.holder()).await {
             Ok((query, body)) => {
-                let review = UnreadReview { route, query: query.as_deref(), body: &body, start };
+                let review = UnreadReview { route, query: query.as_deref(), body: &body.bytes, start };
                 webhook.answer(context, review).await
             }
             Err(refusal) => Err(refusal),
@@ -77,6 +90,9 @@ impl AdmissionService {
             Ok(response) => response,
             Err(refusal) => {
                 let took = start.elapsed();
+                if refusal.status() == StatusCode::TOO_MANY_REQUESTS {
+                    context.metrics.out_of_memory(route.path);
+                }
                 context.metrics.finished(route.path, "unknown", AdmissionOutcome::Invalid, took);
                 tracing::warn!(
                     path = route.path,
@@ -98,7 +114,8 @@ impl AdmissionService {
 async fn read<B>(
     request: Request<B>,
     limits: &AdmissionLimits,
-) -> Result<(Option<String>, Bytes), HttpRefusal>
+    held: HeldBytes,
+) -> Result<(Option<String>, ReceivedBody), HttpRefusal>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: fmt::Display,
@@ -113,7 +130,7 @@ where
         ));
     }
     let (head, body) = request.into_parts();
-    let body = body::read(body, limits.body_bytes, limits.body_timeout).await?;
+    let body = body::read(body, limits, held).await?;
     Ok((head.uri.query().map(str::to_owned), body))
 }
 

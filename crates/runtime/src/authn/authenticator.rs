@@ -50,13 +50,19 @@ impl Authenticator {
         Self { reviews: Api::all(client), audience, known, permits }
     }
 
-    /// Returns the caller that sent `request`.
+    /// Returns the caller that sent `request`. On a port with [`Services::authenticate`], that is the identity which the
+    /// server has found by the head of the request.
+    ///
+    /// [`Services::authenticate`]: crate::grpc::Services::authenticate
     ///
     /// # Errors
     ///
     /// UNAUTHENTICATED when credentials are missing or wrong; UNAVAILABLE when the API server does not answer.
     pub async fn authenticate<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
-        self.identify(&request.metadata().clone().into_headers(), request.extensions()).await
+        match request.extensions().get::<Arc<Identity>>() {
+            Some(identity) => Ok(Arc::clone(identity)),
+            None => self.identify(&request.metadata().clone().into_headers(), request.extensions()).await,
+        }
     }
 
     /// As [`authenticate`](Self::authenticate), for the parts of a request. A token takes precedence over a client

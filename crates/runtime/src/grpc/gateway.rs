@@ -3,11 +3,11 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -17,9 +17,14 @@ use tonic::service::Routes;
 use tower::ServiceExt;
 
 use super::deadline::timeout_of;
+use super::entrance::{Admitted, Entrance};
+use super::limits::GrpcLimits;
+use super::metered::MeteredBody;
 use super::metrics::GrpcMetrics;
-use super::tracked::{RequestInFlight, TrackedBody};
+use super::tracked::{HeldByRequest, RequestInFlight, TrackedBody};
 use crate::authn::CertificateUser;
+use crate::budget::ByteBudget;
+use crate::connections::ConnectionProof;
 use crate::tls::TlsPeer;
 
 /// The state that the requests of all connections share.
@@ -27,7 +32,9 @@ pub(super) struct GatewayState {
     pub(super) routes: Routes,
     pub(super) metrics: GrpcMetrics,
     pub(super) permits: Arc<Semaphore>,
-    pub(super) first_message_timeout: Duration,
+    pub(super) entrance: Entrance,
+    pub(super) budget: ByteBudget,
+    pub(super) limits: GrpcLimits,
     pub(super) stop: CancellationToken,
 }
 
@@ -52,7 +59,7 @@ impl Gateway {
     }
 
     async fn answer(self, mut request: Request<Incoming>) -> Response<TrackedBody> {
-        let GatewayState { routes, metrics, permits, first_message_timeout, stop } = &*self.shared;
+        let GatewayState { routes, entrance, budget, metrics, permits, limits, stop } = &*self.shared;
         let refuse = |status: Status| {
             metrics.refused(status.code());
             status.into_http()
@@ -61,20 +68,46 @@ impl Gateway {
             Ok(timeout) => timeout,
             Err(status) => return refuse(status),
         };
+        let now = Instant::now();
+        let mut deadline = timeout.map(|timeout| now + timeout);
+        let mut first = now + limits.first_message_timeout;
+        first = deadline.map_or(first, |deadline| deadline.min(first));
+        request.extensions_mut().insert(Arc::clone(&self.peer));
+        if let Some(user) = &self.user {
+            request.extensions_mut().insert(Arc::clone(user));
+        }
+        let Some(proof) = request.extensions().get::<ConnectionProof>().cloned() else {
+            return refuse(Status::internal("the request has no connection; this is a fault of the server"));
+        };
+        let place = match timeout_at(first, entrance.admit(&request, &proof)).await {
+            Ok(Ok(Admitted::Caller(identity))) => {
+                request.extensions_mut().insert(identity);
+                None
+            }
+            Ok(Ok(Admitted::Anyone(place))) => {
+                let last = now + limits.open_timeout;
+                deadline = Some(deadline.map_or(last, |deadline| deadline.min(last)));
+                first = first.min(last);
+                Some(place)
+            }
+            Ok(Ok(Admitted::Unchecked)) => None,
+            Ok(Err(status)) => return refuse(status),
+            Err(_) => {
+                return refuse(Status::deadline_exceeded(
+                    "the caller was not authenticated before the request's deadline; try again",
+                ));
+            }
+        };
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             return refuse(Status::resource_exhausted(
                 "too many requests are in flight at this replica; try again with back-off",
             ));
         };
-        let now = Instant::now();
-        let deadline = timeout.map(|timeout| now + timeout);
-        let mut in_flight = RequestInFlight::new(request.uri().path().to_owned(), metrics.clone(), permit);
-        request.extensions_mut().insert(Arc::clone(&self.peer));
-        if let Some(user) = &self.user {
-            request.extensions_mut().insert(Arc::clone(user));
-        }
-        let first = deadline
-            .map_or(now + *first_message_timeout, |deadline| deadline.min(now + *first_message_timeout));
+        let bytes = Arc::new(Mutex::new(budget.holder()));
+        let path = request.uri().path().to_owned();
+        let holds = HeldByRequest { _permit: permit, _place: place, _bytes: Arc::clone(&bytes) };
+        let mut in_flight = RequestInFlight::new(path, metrics.clone(), holds);
+        let request = request.map(|body| MeteredBody::new(body, bytes, limits.message_timeout));
         let response = match timeout_at(first, routes.clone().oneshot(request)).await {
             Ok(Ok(response)) => response,
             Err(_) => {

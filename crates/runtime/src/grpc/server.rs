@@ -6,10 +6,12 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::entrance::Entrance;
 use super::gateway::{Gateway, GatewayState};
 use super::limits::GrpcLimits;
 use super::metrics::GrpcMetrics;
-use super::services::Services;
+use super::services::{ServiceParts, Services};
+use crate::budget::ByteBudget;
 use crate::tls::{BindError, ServeReport, ServingCertificate, TlsServer};
 
 /// A listening gRPC server.
@@ -18,6 +20,7 @@ pub struct GrpcServer {
     tls: TlsServer,
     limits: GrpcLimits,
     metrics: GrpcMetrics,
+    budget: ByteBudget,
 }
 
 impl GrpcServer {
@@ -31,7 +34,14 @@ impl GrpcServer {
         limits: GrpcLimits,
         metrics: GrpcMetrics,
     ) -> Result<Self, BindError> {
-        Ok(Self { tls: TlsServer::bind(address, certificate, limits.server).await?, limits, metrics })
+        let tls = TlsServer::bind(address, certificate, limits.server).await?;
+        Ok(Self { tls, limits, metrics, budget: ByteBudget::default() })
+    }
+
+    /// Counts the messages of requests against `budget`. Without it the server has a budget of its own.
+    #[must_use]
+    pub fn within(self, budget: ByteBudget) -> Self {
+        Self { budget, ..self }
     }
 
     /// Returns the address on which it listens.
@@ -44,12 +54,14 @@ impl GrpcServer {
     /// message to send, and the server waits for requests in flight, at most
     /// [`ServerLimits::drain`](crate::tls::ServerLimits::drain).
     pub async fn serve(self, services: Services, stop: CancellationToken) -> ServeReport {
-        let (routes, health) = services.into_parts();
+        let ServiceParts { routes, health, names, authenticator } = services.into_parts();
         let shared = Arc::new(GatewayState {
             routes,
+            entrance: Entrance::new(names.into_iter().collect(), authenticator, &self.limits),
+            budget: self.budget,
             metrics: self.metrics,
             permits: Arc::new(Semaphore::new(self.limits.requests)),
-            first_message_timeout: self.limits.first_message_timeout,
+            limits: self.limits,
             stop: stop.clone(),
         });
         let make = move |peer| Gateway::new(shared, peer);

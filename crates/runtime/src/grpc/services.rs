@@ -1,6 +1,7 @@
 //! The services of a port, with health and reflection.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::response::IntoResponse;
 use hyper::Request;
@@ -11,7 +12,8 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower::Service;
 
-use super::limits::MAX_MESSAGE_BYTES;
+use super::limits::MAX_OPEN_MESSAGE_BYTES;
+use crate::authn::Authenticator;
 
 /// Reflection can't be set up, because the descriptors are invalid.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,15 @@ pub struct Services {
     routes: RoutesBuilder,
     health: HealthReporter,
     names: Vec<&'static str>,
+    authenticator: Option<Arc<Authenticator>>,
+}
+
+/// The parts of [`Services`] that a server needs.
+pub(super) struct ServiceParts {
+    pub(super) routes: Routes,
+    pub(super) health: ServiceHealth,
+    pub(super) names: Vec<&'static str>,
+    pub(super) authenticator: Option<Arc<Authenticator>>,
 }
 
 impl Services {
@@ -60,9 +71,16 @@ impl Services {
             .build_v1()?;
         let mut routes = Routes::builder();
         routes
-            .add_service(health_server.max_decoding_message_size(MAX_MESSAGE_BYTES))
-            .add_service(reflection.max_decoding_message_size(MAX_MESSAGE_BYTES));
-        Ok(Self { routes, health, names: Vec::new() })
+            .add_service(health_server.max_decoding_message_size(MAX_OPEN_MESSAGE_BYTES))
+            .add_service(reflection.max_decoding_message_size(MAX_OPEN_MESSAGE_BYTES));
+        Ok(Self { routes, health, names: Vec::new(), authenticator: None })
+    }
+
+    /// Authenticates the callers of all services except health and reflection, before the server reads a message.
+    /// Without it the services must do so themselves.
+    #[must_use]
+    pub fn authenticate(self, authenticator: Arc<Authenticator>) -> Self {
+        Self { authenticator: Some(authenticator), ..self }
     }
 
     /// Adds `service`, which is healthy as long as the server runs.
@@ -73,8 +91,13 @@ impl Services {
         self
     }
 
-    pub(super) fn into_parts(self) -> (Routes, ServiceHealth) {
-        (self.routes.routes().prepare(), ServiceHealth { reporter: self.health, names: self.names })
+    pub(super) fn into_parts(self) -> ServiceParts {
+        ServiceParts {
+            routes: self.routes.routes().prepare(),
+            health: ServiceHealth { reporter: self.health, names: self.names.clone() },
+            names: self.names,
+            authenticator: self.authenticator,
+        }
     }
 }
 

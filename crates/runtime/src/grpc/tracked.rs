@@ -11,7 +11,9 @@ use tokio::time::Sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Code, Status};
 
+use super::metered::MessageBytes;
 use super::metrics::GrpcMetrics;
+use crate::connections::PeerPlace;
 
 /// A request in flight. Its drop is the end of the request, which is counted with the last observed code. Without a
 /// code, the client has cancelled it.
@@ -20,13 +22,20 @@ pub(super) struct RequestInFlight {
     metrics: GrpcMetrics,
     began: Instant,
     code: Code,
-    _permit: OwnedSemaphorePermit,
+    _holds: HeldByRequest,
+}
+
+/// What a request holds until its end.
+pub(super) struct HeldByRequest {
+    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) _place: Option<PeerPlace>,
+    pub(super) _bytes: MessageBytes,
 }
 
 impl RequestInFlight {
-    pub(super) fn new(path: String, metrics: GrpcMetrics, permit: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(path: String, metrics: GrpcMetrics, holds: HeldByRequest) -> Self {
         metrics.in_flight.inc();
-        Self { path, metrics, began: Instant::now(), code: Code::Cancelled, _permit: permit }
+        Self { path, metrics, began: Instant::now(), code: Code::Cancelled, _holds: holds }
     }
 
     pub(super) fn observe(&mut self, headers: &HeaderMap) {

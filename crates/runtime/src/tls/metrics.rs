@@ -1,4 +1,4 @@
-//! Metrics of the serving certificate.
+//! Metrics of the TLS port.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,11 +7,14 @@ use prometheus_client::registry::Registry;
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The expiry of the serving certificate, and its reloads. Clones share their values.
+use crate::connections::ConnectionMetrics;
+
+/// The expiry of the serving certificate, its reloads, and the connections of the port. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct TlsMetrics {
     reloads: Family<[(&'static str, &'static str); 1], Counter>,
     expiry: Gauge,
+    connections: ConnectionMetrics,
 }
 
 impl TlsMetrics {
@@ -31,6 +34,11 @@ impl TlsMetrics {
             "Time at which the serving certificate expires, in seconds since 1970; 0 while there is none",
             self.expiry.clone(),
         );
+        self.connections.register(registry);
+    }
+
+    pub(super) fn connections(&self) -> ConnectionMetrics {
+        self.connections.clone()
     }
 
     pub(super) fn serving(&self, leaf: &CertificateDer<'_>) {

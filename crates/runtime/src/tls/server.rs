@@ -1,55 +1,28 @@
 //! The HTTPS server.
 
+mod connection;
+mod counted;
+mod limits;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONNECTION, HeaderValue};
-use hyper::server::conn::{http1, http2};
-use hyper::service::{Service, service_fn};
+use hyper::service::Service;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::ServingCertificate;
+use crate::connections::{ConnectionLimits, Connections, FairTurns, IdleLimits};
+use connection::ServerConnection;
+pub use limits::ServerLimits;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Limits on what clients can hold.
-#[derive(Clone, Copy, Debug)]
-pub struct ServerLimits {
-    /// Connections at the same time; more wait in the kernel's queue.
-    pub connections: usize,
-    /// Timeout of a TLS handshake.
-    pub handshake: Duration,
-    /// Timeout for the head of a request, counted from the end of the previous one. So it is also the idle timeout.
-    pub header: Duration,
-    /// Requests at the same time on one HTTP/2 connection.
-    pub streams: u32,
-    /// Timeout for requests in flight when the server stops.
-    pub drain: Duration,
-}
-
-impl Default for ServerLimits {
-    /// The idle timeout is longer than that of the API server, which is 90 s. If the server closed an idle connection,
-    /// a review could be on its way at that moment, and would fail.
-    fn default() -> Self {
-        Self {
-            connections: 4096,
-            handshake: Duration::from_secs(5),
-            header: Duration::from_secs(120),
-            streams: 250,
-            drain: Duration::from_secs(10),
-        }
-    }
-}
 
 /// The server can't listen on an address.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +103,7 @@ impl TlsServer {
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send + 'static,
-        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
     {
         self.serve_each(move |_| service, stop).await
     }
@@ -141,41 +114,48 @@ impl TlsServer {
         M: FnOnce(TlsPeer) -> S + Clone + Send + 'static,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
-        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
     {
-        let graceful = GracefulShutdown::new();
-        let permits = Arc::new(Semaphore::new(self.limits.connections));
+        let (open, turns) = (self.connections(), FairTurns::new(handshakes_at_a_time()));
         // Connections that are left after the drain are closed when this is dropped.
         let mut connections = tokio::task::JoinSet::new();
-        while let Some((socket, address)) = self.accept(&stop).await {
+        while let Some((socket, address)) = self.accept(&open, &stop).await {
             while connections.try_join_next().is_some() {}
-            let permit = tokio::select! {
-                () = stop.cancelled() => break,
-                permit = Arc::clone(&permits).acquire_owned() => permit,
-            };
+            // Without a place the socket is closed at once.
+            let Some(place) = open.admit(address.ip()) else { continue };
             let connection = ServerConnection {
                 make: make.clone(),
                 address,
-                watcher: graceful.watcher(),
+                open: place,
+                turns: turns.clone(),
+                metrics: open.metrics().clone(),
                 limits: self.limits,
-                acceptor: TlsAcceptor::from(self.certificate.current()),
+                certificate: Arc::clone(&self.certificate),
                 retire: self.retire.clone(),
                 stop: stop.clone(),
             };
-            connections.spawn(async move {
-                connection.run(socket).await;
-                drop(permit);
-            });
+            connections.spawn(connection.run(socket));
         }
         drop(self.listener);
-        let drained = tokio::time::timeout(self.limits.drain, graceful.shutdown()).await.is_ok();
+        let ended = async { while connections.join_next().await.is_some() {} };
+        let drained = tokio::time::timeout(self.limits.drain, ended).await.is_ok();
         if !drained {
             tracing::warn!(after = ?self.limits.drain, "requests in flight were aborted");
         }
         ServeReport { drained }
     }
 
-    async fn accept(&self, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
+    fn connections(&self) -> Connections {
+        let idle = IdleLimits {
+            proven: self.limits.idle,
+            unproven: self.limits.unproven_idle,
+            unproven_requests: self.limits.unproven_requests,
+        };
+        let limits = ConnectionLimits::of(self.limits.connections);
+        Connections::new(limits, idle, self.certificate.connection_metrics())
+    }
+
+    async fn accept(&self, open: &Connections, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -185,8 +165,12 @@ impl TlsServer {
             match accepted {
                 Ok(accepted) => return Some(accepted),
                 Err(error) => {
-                    // The client has disconnected, or no file descriptor is free. The latter needs time.
+                    // The client has disconnected, or no file descriptor is free. The latter needs a connection less,
+                    // and time.
                     tracing::warn!("could not accept a connection: {error}");
+                    if is_out_of_files(&error) {
+                        open.make_room();
+                    }
                     tokio::select! {
                         () = stop.cancelled() => return None,
                         () = tokio::time::sleep(Duration::from_millis(50)) => {}
@@ -197,76 +181,15 @@ impl TlsServer {
     }
 }
 
-struct ServerConnection<M> {
-    make: M,
-    address: SocketAddr,
-    watcher: Watcher,
-    limits: ServerLimits,
-    acceptor: TlsAcceptor,
-    retire: CancellationToken,
-    stop: CancellationToken,
+/// Returns the number of handshakes whose expensive step runs at the same time: half of the threads, so that the others
+/// answer requests.
+fn handshakes_at_a_time() -> usize {
+    Handle::current().metrics().num_workers() / 2
 }
 
-impl<M> ServerConnection<M> {
-    async fn run<S, B>(self, socket: TcpStream)
-    where
-        M: FnOnce(TlsPeer) -> S,
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
-        S::Future: Send + 'static,
-        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
-    {
-        if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!("could not set TCP_NODELAY: {error}");
-        }
-        let handshake = tokio::time::timeout(self.limits.handshake, self.acceptor.accept(socket));
-        let handshake = tokio::select! {
-            handshake = handshake => handshake,
-            // There is no request yet, so the drain need not wait for it.
-            () = self.stop.cancelled() => return,
-        };
-        let stream = match handshake {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!("a TLS handshake failed: {error}"),
-            Err(_) => return tracing::debug!("a TLS handshake took longer than {:?}", self.limits.handshake),
-        };
-        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let peer = TlsPeer {
-            address: self.address,
-            certificate: certificate.map(|certificate| certificate.clone().into_owned()),
-        };
-        let service = (self.make)(peer);
-        let speaks_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
-        let stream = TokioIo::new(stream);
-        // The protocol is that of ALPN, so the first bytes need not be inspected.
-        let result = if speaks_h2 {
-            let connection = http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .max_concurrent_streams(self.limits.streams)
-                .keep_alive_interval(self.limits.header / 4)
-                .keep_alive_timeout(self.limits.handshake)
-                .serve_connection(stream, service);
-            self.watcher.watch(connection).await
-        } else {
-            let retire = self.retire;
-            let service = service_fn(move |request| {
-                let (answer, retire) = (service.call(request), retire.clone());
-                async move {
-                    let mut response = answer.await?;
-                    if retire.is_cancelled() {
-                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                    }
-                    Ok::<_, Infallible>(response)
-                }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(self.limits.header)
-                .pipeline_flush(true)
-                .serve_connection(stream, service);
-            self.watcher.watch(connection).await
-        };
-        if let Err(error) = result {
-            tracing::debug!("a connection ended: {error}");
-        }
-    }
+/// True if the process (EMFILE) or the system (ENFILE) has no free file descriptor.
+fn is_out_of_files(error: &std::io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }

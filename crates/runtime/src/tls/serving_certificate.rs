@@ -18,6 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use super::metrics::TlsMetrics;
 use super::pem::PemError;
 use super::source::{AuthoritySource, CertificateSource, SourceVersion};
+use crate::connections::ConnectionMetrics;
 
 /// The source is compared at most once in this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -115,6 +116,11 @@ impl ServingCertificate {
     pub fn current(&self) -> Arc<ServerConfig> {
         self.look(Instant::now());
         Arc::clone(&self.state.lock().config)
+    }
+
+    /// Returns the metrics of the connections that it serves.
+    pub(super) fn connection_metrics(&self) -> ConnectionMetrics {
+        self.metrics.connections()
     }
 
     /// Returns the certificate that new connections are shown, without its chain.

@@ -13,17 +13,26 @@ use kube::Client;
 use kube::client::Body;
 use podward_runtime::authn::{Access, Authenticator, Authorizer, Identity};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tonic::{Code, Extensions, Status};
 
 /// It accepts the token `good`, and `for-podward` for the audience podward. Jane has all rights, others have none.
 #[derive(Clone, Default)]
-struct Reviews {
+pub(crate) struct Reviews {
     asked: Arc<AtomicUsize>,
     away: Arc<AtomicBool>,
+    hangs: Arc<HeldRequests>,
+}
+
+/// Holds requests back while it hangs.
+#[derive(Default)]
+struct HeldRequests {
+    hangs: AtomicBool,
+    changed: Notify,
 }
 
 impl Reviews {
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let reviews = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let reviews = reviews.clone();
@@ -34,6 +43,10 @@ impl Reviews {
 
     async fn answer(&self, request: Request<Body>) -> Response<Full<Bytes>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
+        let released = self.hangs.changed.notified();
+        if self.hangs.hangs.load(Ordering::SeqCst) {
+            released.await;
+        }
         // Lets other callers ask the same.
         tokio::task::yield_now().await;
         if self.away.load(Ordering::SeqCst) {
@@ -61,6 +74,23 @@ impl Reviews {
             json!({"allowed": spec["user"] == "jane"})
         };
         Response::new(Full::from(review.to_string()))
+    }
+
+    /// Answers no more requests until [`answer_again`](Self::answer_again).
+    pub(crate) fn hang(&self) {
+        self.hangs.hangs.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn answer_again(&self) {
+        self.hangs.hangs.store(false, Ordering::SeqCst);
+        self.hangs.changed.notify_waiters();
+    }
+
+    /// Waits until `count` requests have arrived.
+    pub(crate) async fn until_asked(&self, count: usize) {
+        while self.asked.load(Ordering::SeqCst) < count {
+            tokio::task::yield_now().await;
+        }
     }
 
     fn asked(&self) -> usize {

@@ -256,7 +256,9 @@ async fn streams_end_when_the_server_stops() {
 
 #[tokio::test]
 async fn invalid_input_gets_an_answer_and_harms_no_other_request() {
-    let running = serve(GrpcLimits::default()).await;
+    // All on one connection without credentials.
+    let server = ServerLimits { unproven_requests: 1000, ..ServerLimits::default() };
+    let running = serve(GrpcLimits { server, ..GrpcLimits::default() }).await;
     let der = {
         use rustls_pki_types::pem::PemObject;
         rustls_pki_types::CertificateDer::from_pem_slice(running.authority.pem.as_bytes()).unwrap()

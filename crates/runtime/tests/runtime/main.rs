@@ -4,7 +4,9 @@
 
 mod api_server;
 mod authn;
+mod flood;
 mod grpc;
+mod grpc_flood;
 mod lease;
 mod rotation;
 mod serving;

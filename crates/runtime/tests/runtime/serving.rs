@@ -170,7 +170,8 @@ async fn clients_that_say_nothing_are_dropped() {
     let service = Gated::new();
     service.may_answer.add_permits(1);
     let short = Duration::from_millis(100);
-    let limits = ServerLimits { connections: 1, handshake: short, header: short, ..ServerLimits::default() };
+    let limits =
+        ServerLimits { connections: 1, handshake: short, unproven_idle: short, ..ServerLimits::default() };
     let running = serve(service, limits).await;
     // One that never starts a handshake, and one that never sends a request.
     let mut mute = TcpStream::connect(running.address).await.unwrap();

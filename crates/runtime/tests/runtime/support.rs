@@ -1,7 +1,7 @@
 //! Helpers of several tests.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -71,6 +71,16 @@ pub(crate) async fn connect(
     cert: &CertificateDer<'static>,
     protocol: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_from(Ipv4Addr::LOCALHOST, address, cert, protocol).await
+}
+
+/// As [`connect`], from the address `own`.
+pub(crate) async fn connect_from(
+    own: Ipv4Addr,
+    address: SocketAddr,
+    cert: &CertificateDer<'static>,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(cert.clone()).unwrap();
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -79,7 +89,9 @@ pub(crate) async fn connect(
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    let socket = TcpStream::connect(address).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((own, 0).into())?;
+    let socket = socket.connect(address).await?;
     TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), socket).await
 }
 

@@ -1,0 +1,182 @@
+//! One connection: whether it is proven, and whether it is in use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Connections;
+use super::peer::Peer;
+
+/// How long a connection may be without a request in flight, and how many requests it gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdleLimits {
+    /// The time of a proven connection.
+    pub(crate) proven: Duration,
+    /// The time of an unproven connection.
+    pub(crate) unproven: Duration,
+    /// The requests of an unproven connection.
+    pub(crate) unproven_requests: u32,
+}
+
+/// Shows the server that the client of a connection may use it. It is in the extensions of each request.
+///
+/// A service calls [`prove`](Self::prove) as soon as it knows that a request has the right path or valid credentials,
+/// before it reads the body. A connection that is never proven has a short idle timeout, answers a few requests only, and
+/// is closed when its place is needed for a new one.
+#[derive(Clone, Debug)]
+pub struct ConnectionProof(Arc<ConnectionState>);
+
+/// A connection that has a place. Its drop frees the place.
+#[derive(Debug)]
+pub(crate) struct OpenConnection(Arc<ConnectionState>);
+
+/// A request in flight on a connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RequestOnConnection(Arc<ConnectionState>);
+
+/// Whether a connection has been idle for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdleCheck {
+    /// It has not; check again at that time.
+    Again(Instant),
+    /// It has.
+    Expired,
+}
+
+#[derive(Debug)]
+struct ConnectionState {
+    connections: Connections,
+    number: u64,
+    peer: Peer,
+    replaced: CancellationToken,
+    exhausted: CancellationToken,
+    limits: IdleLimits,
+    activity: Mutex<Activity>,
+}
+
+#[derive(Debug)]
+struct Activity {
+    in_flight: usize,
+    proven: bool,
+    /// Requests that have ended while the connection was not proven.
+    unproven_requests: u32,
+    idle_since: Instant,
+}
+
+impl OpenConnection {
+    pub(super) fn new(
+        connections: Connections,
+        number: u64,
+        peer: Peer,
+        replaced: CancellationToken,
+        limits: IdleLimits,
+    ) -> Self {
+        let activity =
+            Activity { in_flight: 0, proven: false, unproven_requests: 0, idle_since: Instant::now() };
+        let exhausted = CancellationToken::new();
+        let activity = Mutex::new(activity);
+        Self(Arc::new(ConnectionState { connections, number, peer, replaced, exhausted, limits, activity }))
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        self.0.peer
+    }
+
+    pub(crate) fn proof(&self) -> ConnectionProof {
+        ConnectionProof(Arc::clone(&self.0))
+    }
+
+    /// Waits until another connection takes its place.
+    pub(crate) async fn replaced(&self) {
+        self.0.replaced.cancelled().await;
+    }
+
+    /// Waits until it has had all requests that an unproven connection gets.
+    pub(crate) async fn exhausted(&self) {
+        self.0.exhausted.cancelled().await;
+    }
+
+    pub(crate) fn check_idle(&self) -> IdleCheck {
+        let (activity, now) = (self.0.activity.lock(), Instant::now());
+        let limit = if activity.proven { self.0.limits.proven } else { self.0.limits.unproven };
+        let due = if activity.in_flight > 0 { now } else { activity.idle_since } + limit;
+        if due <= now { IdleCheck::Expired } else { IdleCheck::Again(due) }
+    }
+
+    /// True if it has no request in flight that is worth waiting for.
+    pub(crate) fn may_close(&self) -> bool {
+        let activity = self.0.activity.lock();
+        activity.in_flight == 0 || !activity.proven
+    }
+
+    /// True if it is not proven and has no request in flight.
+    pub(crate) fn is_idle_and_unproven(&self) -> bool {
+        let activity = self.0.activity.lock();
+        activity.in_flight == 0 && !activity.proven
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.change(|table| table.remove(self.0.number));
+    }
+}
+
+impl ConnectionProof {
+    /// The client may use the server.
+    pub fn prove(&self) {
+        let mut activity = self.0.activity.lock();
+        if !activity.proven {
+            activity.proven = true;
+            self.0.note_use(&activity);
+        }
+    }
+
+    /// True if the connection is proven.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        self.0.activity.lock().proven
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        self.0.peer
+    }
+
+    /// Begins a request.
+    pub(crate) fn begin(&self) -> RequestOnConnection {
+        let mut activity = self.0.activity.lock();
+        activity.in_flight += 1;
+        if activity.proven && activity.in_flight == 1 {
+            self.0.note_use(&activity);
+        }
+        RequestOnConnection(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for RequestOnConnection {
+    fn drop(&mut self) {
+        let mut activity = self.0.activity.lock();
+        activity.in_flight -= 1;
+        if activity.in_flight == 0 {
+            activity.idle_since = Instant::now();
+        }
+        if !activity.proven {
+            activity.unproven_requests += 1;
+            if activity.unproven_requests >= self.0.limits.unproven_requests {
+                self.0.exhausted.cancel();
+            }
+        } else if activity.in_flight == 0 {
+            self.0.note_use(&activity);
+        }
+    }
+}
+
+impl ConnectionState {
+    /// Takes the activity of a proven connection over into the table.
+    fn note_use(&self, activity: &Activity) {
+        self.connections.change(|table| table.prove(self.number, activity.in_flight > 0));
+    }
+}
