@@ -28,9 +28,11 @@ use crate::connections::{
 };
 use crate::tls::ServingCertificate;
 
-/// The window of an HTTP/2 connection and of each stream, which is the content that a client can send before anything
-/// reads it. It is the initial size of RFC 9113.
-const H2_WINDOW: u32 = 65_535;
+/// The window of an HTTP/2 stream, which is the content that a client can send before anything reads it. It is the initial
+/// size of RFC 9113.
+const H2_STREAM_WINDOW: u32 = 65_535;
+/// The window of an HTTP/2 connection. With a smaller one h2 takes small messages on all streams for an attack.
+const H2_CONNECTION_WINDOW: u32 = 1 << 20;
 /// The maximum size of a request's head, and of the buffers of an HTTP/1.1 connection.
 const H1_BUFFER: usize = 64 << 10;
 /// The time from GOAWAY until the connection is closed, if no request of a proven client is in flight.
@@ -96,8 +98,8 @@ impl<M> ServerConnection<M> {
             let connection = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(self.limits.streams)
-                .initial_stream_window_size(H2_WINDOW)
-                .initial_connection_window_size(H2_WINDOW)
+                .initial_stream_window_size(H2_STREAM_WINDOW)
+                .initial_connection_window_size(H2_CONNECTION_WINDOW)
                 .keep_alive_interval(self.limits.idle / 4)
                 .keep_alive_timeout(self.limits.handshake)
                 .serve_connection(stream, service);
