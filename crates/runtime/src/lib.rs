@@ -30,6 +30,7 @@ pub mod authn;
 pub mod budget;
 pub mod client;
 mod connections;
+mod file_limit;
 pub mod grpc;
 pub mod grpc_client;
 pub mod lease;

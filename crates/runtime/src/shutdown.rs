@@ -35,6 +35,8 @@ pub fn on_signal() -> io::Result<CancellationToken> {
 
 /// Runs `main` on a runtime with `threads` worker threads; `None` stands for one for each CPU that the process may use.
 ///
+/// It raises the limit of open files first, because each connection needs one.
+///
 /// With one thread it uses the single-threaded runtime, which needs less CPU time for each request.
 ///
 /// # Errors
@@ -44,6 +46,7 @@ pub fn block_on<F>(threads: Option<usize>, main: F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
+    crate::file_limit::raise();
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.unwrap_or_else(available);
     let mut builder = if threads <= 1 {
