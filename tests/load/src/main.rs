@@ -1,6 +1,6 @@
 //! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS
-//! [ASKING]]`, `podward-load admission`, `podward-load webhook PROGRAM [SECONDS]` or `podward-load deletes PROGRAM
-//! [SECONDS]`. It prints the report as JSON on standard output. `cargo xtask bench` builds the programs and runs it.
+//! [ASKING]]`, `podward-load admission`, `podward-load webhook PROGRAM [SECONDS]`, `podward-load deletes PROGRAM
+//! [SECONDS]` or `podward-load flood PROGRAM [SECONDS]`. It prints the report as JSON on standard output. `cargo xtask bench` builds the programs and runs it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,9 +22,10 @@ fn main() -> Result<()> {
         Some("rules") => runtime.block_on(measure_rules(arguments.collect())),
         Some("admission") => runtime.block_on(measure_admission()),
         Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
+        Some("flood") => runtime.block_on(measure_flood(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, webhook PROGRAM [SECONDS], or deletes PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
         ),
     }
 }
@@ -61,6 +62,12 @@ async fn measure_admission() -> Result<()> {
 
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {
     let report = webhook::run(webhook_options(&arguments)?).await?;
+    table(report.rows());
+    print(&report)
+}
+
+async fn measure_flood(arguments: Vec<String>) -> Result<()> {
+    let report = webhook::run_flood(webhook_options(&arguments)?).await?;
     table(report.rows());
     print(&report)
 }

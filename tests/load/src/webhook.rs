@@ -10,6 +10,7 @@
 mod client;
 mod cluster;
 mod deletes;
+mod flood;
 mod review;
 mod server;
 
@@ -22,6 +23,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 pub use deletes::{DeleteReport, run_deletes};
+pub use flood::{FloodReport, ReviewLatency, run_flood};
 pub use review::{DELETED_POD_BYTES, REVIEW_BYTES, begin, delete_granted, delete_held, unchanged};
 
 use client::{ExpectedAnswer, WebhookLoad};

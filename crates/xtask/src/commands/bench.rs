@@ -42,6 +42,8 @@ enum Benchmark {
     Webhook,
     /// The validating webhook without a cluster, for deletes: CPU time, requests per second, latency, memory
     Deletes,
+    /// The mutating webhook without a cluster, while 5,000 idle and 200 slow clients are connected: latency, memory
+    Flood,
     /// Operations on a simulated cluster: time, writes, memory
     Operations,
     /// Deletes and evictions on a simulated cluster: time, writes, memory of each service
@@ -68,6 +70,11 @@ impl Bench {
                     let programs = build_workspace(PROFILE).await?;
                     let webhook = programs.path("mutating-webhook")?;
                     reports.insert(label(name), load(&programs, "webhook", &[webhook.into()], None).await?);
+                }
+                Benchmark::Flood => {
+                    let programs = build_workspace(PROFILE).await?;
+                    let webhook = programs.path("mutating-webhook")?;
+                    reports.insert(label(name), load(&programs, "flood", &[webhook.into()], None).await?);
                 }
                 Benchmark::Deletes => {
                     let programs = build_workspace(PROFILE).await?;

@@ -73,6 +73,12 @@ impl<'a> WebhookLoad<'a> {
         Self { webhook, request, expect }
     }
 
+    /// Sends one request on a new connection.
+    pub(super) async fn once(&self) -> Result<()> {
+        let stream = self.webhook.connect().await?;
+        WebhookConnection { stream, load: self, buffer: vec![0; 16 * 1024] }.exchange().await
+    }
+
     async fn connections(&self, count: usize) -> Result<Vec<WebhookConnection<'_>>> {
         try_join_all((0..count).map(|_| async {
             Ok(WebhookConnection {

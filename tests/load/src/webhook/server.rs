@@ -59,7 +59,32 @@ pub(super) struct MemoryUse {
     pub(super) peak_mib: f64,
 }
 
+/// Where the webhook listens, and its certificate.
+#[derive(Clone)]
+pub(super) struct WebhookTarget {
+    address: SocketAddr,
+    tls: Arc<ClientConfig>,
+}
+
+impl WebhookTarget {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Shakes hands on `socket`, for `protocol`.
+    pub(super) async fn handshake(&self, socket: TcpStream, protocol: &str) -> Result<TlsStream<TcpStream>> {
+        let mut tls = (*self.tls).clone();
+        tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let handshake = TlsConnector::from(Arc::new(tls)).connect("localhost".try_into()?, socket);
+        handshake.await.context("talk TLS to the webhook")
+    }
+}
+
 impl WebhookProcess {
+    pub(super) fn target(&self) -> WebhookTarget {
+        WebhookTarget { address: self.address, tls: Arc::clone(self.tls.config()) }
+    }
+
     /// Starts `program` bound to `cpu`, with a cluster to watch, and waits until it listens and its watches have
     /// their lists.
     pub(super) async fn start(program: &Path, cpu: usize) -> Result<Self> {
