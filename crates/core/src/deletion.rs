@@ -3,6 +3,7 @@
 
 mod budget;
 pub mod hold;
+mod label_author;
 pub mod request;
 mod rollout;
 mod rulings;
@@ -12,6 +13,7 @@ pub use budget::{
     DisruptionBudget, EvictionPod, EvictionRoom, RENEW_AFTER, RESERVATION_LASTS, ReservedEviction,
     eviction_room, still_covers,
 };
+pub use label_author::{LabelAuthor, with_label_author};
 pub use rollout::{Rollout, RolloutPod};
 pub use rulings::WorkloadRulings;
 pub use workload::{DeletionProgress, Ruling, Workload, WorkloadPod, WorkloadPodRequest, is_by_workload};

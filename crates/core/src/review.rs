@@ -160,7 +160,9 @@ pub struct ReviewPolicy {
 }
 
 impl ReviewPolicy {
-    fn trusts(&self, writer: &Writer<'_>) -> bool {
+    /// Returns true if `writer` may write the labels of Podward.
+    #[must_use]
+    pub fn trusts(&self, writer: &Writer<'_>) -> bool {
         self.trusted.iter().any(|trusted| trusted == writer.username)
     }
 }

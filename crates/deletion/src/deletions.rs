@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures::Stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Client;
 use kube::runtime::reflector::ObjectRef;
+use kube::{Client, ResourceExt};
 use podward_core::deletion::request::{
     DeletionIntent, DeletionKind, DeletionRequest, begin, cancel, intent, postpone, record, replace,
 };
-use podward_core::deletion::{RENEW_AFTER, Ruling};
-use podward_core::keys::{DELETE_OPERATION, Stage, TO_DELETE};
+use podward_core::deletion::{LabelAuthor, RENEW_AFTER, Ruling};
+use podward_core::keys::{DELETE_OPERATION, Stage, TO_DELETE, TO_DELETE_BY};
 use podward_core::{Operations, UnixNanos};
 use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now};
 use podward_runtime::retry::{ExponentialBuilder, delay_after, jittered, spread};
@@ -19,11 +19,10 @@ use crate::budgets::{self, BudgetRoom};
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
 use crate::owners::{ReplicaCounts, Rollouts};
+use crate::requesters::{BY_LABEL, REQUESTER_RETRY_DELAY, RequesterCheck, Requesters};
 use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 use crate::watches::WaitingPods;
 
-/// The user of a deletion that was requested with the label alone.
-const BY_LABEL: &str = "the user who set the label collaset.kusionstack.io/to-delete";
 /// The time by which a deletion that cannot be executed is postponed: about 30 s at first, about 10 min at most.
 const POSTPONEMENT: ExponentialBuilder = jittered(Duration::from_secs(40), Duration::from_secs(800));
 
@@ -33,6 +32,7 @@ pub struct Deletions {
     pub(crate) replica_counts: ReplicaCounts,
     rollouts: Rollouts,
     pub(crate) lost_nodes: LostNodes,
+    pub(crate) requesters: Requesters,
     pub(crate) waiting: WaitingPods,
     pub(crate) metrics: DeletionMetrics,
 }
@@ -47,7 +47,8 @@ impl Deletions {
     ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let (waiting, pods) = WaitingPods::new(client.clone());
         let (replica_counts, rollouts) = (ReplicaCounts::default(), Rollouts::default());
-        (Deletions { client, replica_counts, rollouts, lost_nodes, waiting, metrics }, pods)
+        let requesters = Requesters::new(client.clone());
+        (Deletions { client, replica_counts, rollouts, lost_nodes, requesters, waiting, metrics }, pods)
     }
 
     /// Returns what to do about the deletion of `pod` before it is executed. A pod that `is_busy` stays in its
@@ -65,9 +66,7 @@ impl Deletions {
         let request = pod.deletion_request();
         let carried = pod.carried(request.as_ref());
         match (intent(&carried), &request) {
-            (DeletionIntent::Begin, _) => {
-                Ok(DeletionStep::change(record(&carried, request_by_label(pod), pod.is_chosen_by_cost())))
-            }
+            (DeletionIntent::Begin, _) => Ok(self.begin_by_label(pod).await),
             (DeletionIntent::Cancelled(by), _) => Ok(self.cancel(pod, by.words())),
             (DeletionIntent::Postponed(until), Some(request)) => {
                 self.resume(pod, request, until, is_busy).await
@@ -104,6 +103,20 @@ impl Deletions {
     pub fn retain(&self, has_pods: impl Fn(&str) -> bool) {
         self.replica_counts.retain(has_pods);
         self.rollouts.retain();
+    }
+
+    /// Records the request of a pod on which only the label is set, if the user who set it may delete the pod.
+    async fn begin_by_label(&self, pod: &CachedPod) -> DeletionStep {
+        let request = request_by_label(pod);
+        match self.requesters.check(pod, &request).await {
+            RequesterCheck::MayDelete => {
+                DeletionStep::change(record(&pod.carried(None), request, pod.is_chosen_by_cost()))
+            }
+            RequesterCheck::MayNotDelete(why) => self.cancel(pod, &why),
+            RequesterCheck::Unknown => {
+                DeletionStep { wake: Some(REQUESTER_RETRY_DELAY), ..DeletionStep::default() }
+            }
+        }
     }
 
     async fn underway(
@@ -219,8 +232,11 @@ impl Deletions {
     pub(crate) fn cancel(&self, pod: &CachedPod, why: &str) -> DeletionStep {
         self.waiting.forget(&pod.key());
         let request = pod.deletion_request();
-        let who = request.as_ref().map_or(BY_LABEL, |request| request.requested_by.as_str());
-        let kind = request.as_ref().map_or(DeletionKind::Delete, |request| request.kind);
+        let by_label = request_by_label(pod);
+        let (who, kind) = {
+            let known = request.as_ref().unwrap_or(&by_label);
+            (known.requested_by.as_str(), known.kind)
+        };
         let note = format!(
             "{} requested by {who} was cancelled: {why}; the pod goes back into service",
             kind.noun()
@@ -267,5 +283,8 @@ fn release_reservation(request: &DeletionRequest) -> DeletionStep {
 /// Returns the request for a pod on which only the label is set.
 fn request_by_label(pod: &CachedPod) -> DeletionRequest {
     let at = pod.view().labels.get(TO_DELETE).and_then(|value| value.parse().ok()).unwrap_or(now().0);
-    DeletionRequest::new(DeletionKind::Delete, BY_LABEL, UnixNanos(at))
+    let author = pod.annotations().get(TO_DELETE_BY).and_then(|text| LabelAuthor::parse(text));
+    let (user, groups) =
+        author.map_or_else(|| (BY_LABEL.to_owned(), Vec::new()), |author| (author.user, author.groups));
+    DeletionRequest::new(DeletionKind::Delete, &user, UnixNanos(at)).with_groups(&groups)
 }

@@ -17,6 +17,7 @@ use podward_kube_util::{ApiError, CachedPod, EventDraft, now, pod_call};
 
 use crate::budgets;
 use crate::deletions::Deletions;
+use crate::requesters::{REQUESTER_RETRY_DELAY, RequesterCheck};
 use crate::step::DeletionStep;
 
 /// The time for which a pod stays out of service while the API server refuses its eviction.
@@ -31,7 +32,8 @@ pub enum DeletionOutcome {
     NotDue,
     /// The pod is being deleted. Nothing is written to it any more.
     Deleted(EventDraft),
-    /// The API server refused the eviction. Try again after this time.
+    /// The API server refused the eviction, or did not answer about the rights of the requester. Try again after this
+    /// time.
     Refused(Duration),
     /// The pod stays. Write the step.
     Stays(Box<DeletionStep>),
@@ -48,6 +50,13 @@ impl Deletions {
         else {
             return Ok(DeletionOutcome::NotDue);
         };
+        match self.requesters.check(pod, &request).await {
+            RequesterCheck::MayDelete => {}
+            RequesterCheck::MayNotDelete(why) => {
+                return Ok(DeletionOutcome::Stays(Box::new(self.cancel(pod, &why))));
+            }
+            RequesterCheck::Unknown => return Ok(DeletionOutcome::Refused(REQUESTER_RETRY_DELAY)),
+        }
         let owner = pod.controller();
         if let Some(owner) = owner {
             if !request.by_workload {

@@ -39,6 +39,7 @@ mod lost_nodes;
 mod metrics;
 mod owners;
 mod recording;
+mod requesters;
 mod step;
 #[cfg(test)]
 mod tests;

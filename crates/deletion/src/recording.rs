@@ -182,6 +182,7 @@ fn complete(pod: &CachedPod, wanted: &DeletionRequest, now: UnixNanos) -> Deleti
     DeletionRequest {
         grace_period_seconds: wanted.grace_period_seconds,
         by_workload: is_by_workload(&wanted.requested_by, owner_kind),
+        requester_groups: wanted.requester_groups.clone(),
         ..DeletionRequest::new(wanted.kind, &wanted.requested_by, now)
     }
 }

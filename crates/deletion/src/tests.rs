@@ -14,10 +14,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use podward_core::UnixNanos;
 use podward_core::deletion::hold::BUDGET_REFUSAL;
-use podward_core::deletion::request::DeletionKind;
+use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_core::keys::{
-    BUSY_UNTIL, DELETION_REQUEST, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE,
+    BUSY_UNTIL, DELETION_REQUEST, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE, TO_DELETE_BY,
 };
 use podward_testbed::{Shape, TestCluster};
 use serde_json::json;
@@ -44,6 +45,7 @@ async fn deletions_with_a_real_api_server() {
         scaling_up_again_cancels_the_newest_request(Fixture::new(&client, "scale-up").await),
         a_rollout_keeps_enough_pods_in_service(Fixture::new(&client, "rollout").await),
         busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),
+        a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await),
         a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await),
     );
     cluster.down().await.unwrap();
@@ -96,6 +98,27 @@ async fn the_label_begins_a_deletion_and_its_removal_cancels_it(fixture: Fixture
     fixture.label("web-1", json!({TO_DELETE: "1"})).await;
     fixture.until("the pod is gone", |pods| pods.is_gone("web-1")).await;
     assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
+}
+
+/// A right can be revoked after the request was recorded, and a user who may only patch pods can set the label.
+async fn a_deletion_is_cancelled_when_its_requester_may_not_delete(fixture: Fixture) {
+    fixture.pods(2).await;
+    fixture.until_in_service().await;
+    let request = DeletionRequest::new(DeletionKind::Delete, "mallory", UnixNanos(0));
+    fixture.writer.request(&fixture.key("web-0"), None, &request).await.unwrap();
+    let cancelled = async |name: &str| {
+        fixture.until("the request is cancelled", |pods| !pods.is_marked(name)).await;
+        let annotations = fixture.get(name).await.annotations().clone();
+        assert!(annotations.is_empty(), "{annotations:?}");
+    };
+    cancelled("web-0").await;
+
+    let author = json!({"user": "mallory", "groups": ["system:authenticated"]}).to_string();
+    fixture.annotate("web-1", json!({TO_DELETE_BY: author})).await;
+    fixture.label("web-1", json!({TO_DELETE: "1"})).await;
+    cancelled("web-1").await;
+    fixture.until("both pods are in service", |pods| pods.ready() == 2).await;
+    assert_eq!(fixture.events(), ["DeletionCancelled"]);
 }
 
 async fn concurrent_evictions_do_not_exceed_the_budget(fixture: Fixture) {

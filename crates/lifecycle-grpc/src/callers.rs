@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use kube::Client;
+use podward_core::deletion::request::DeletionKind;
+use podward_proto::v1;
 use podward_runtime::authn::{Access, Authenticator, Authorizer, Identity};
 use tonic::{Request, Status};
 
@@ -58,8 +60,18 @@ impl Callers {
         verb: &str,
         name: Option<&str>,
     ) -> Result<(), Status> {
-        self.check(caller, Access { verb, group: HOOK_GROUP, resource: HOOK_RESOURCE, namespace: None, name })
-            .await
+        self.check(
+            caller,
+            Access {
+                verb,
+                group: HOOK_GROUP,
+                resource: HOOK_RESOURCE,
+                subresource: "",
+                namespace: None,
+                name,
+            },
+        )
+        .await
     }
 
     /// Returns the rights of `caller` to write the hook `name`.
@@ -80,9 +92,52 @@ impl Callers {
         namespace: &str,
         name: &str,
     ) -> Result<(), Status> {
-        let access =
-            Access { verb, group: "", resource: "pods", namespace: Some(namespace), name: Some(name) };
+        let access = Access {
+            verb,
+            group: "",
+            resource: "pods",
+            subresource: "",
+            namespace: Some(namespace),
+            name: Some(name),
+        };
         self.check(caller, access).await
+    }
+
+    /// Returns the identity for which `caller` requests a deletion: its own, or the one that a trusted requester names.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT if a trusted requester names no user, or another caller names one.
+    pub(super) fn requester(
+        &self,
+        caller: Arc<Identity>,
+        requester: Option<v1::Requester>,
+    ) -> Result<Arc<Identity>, Status> {
+        let is_trusted = self.trusted_requesters.contains(&caller.user);
+        match requester {
+            Some(v1::Requester { user, uid, groups, extra }) if is_trusted && !user.is_empty() => {
+                let extra = extra.into_iter().map(|(key, values)| (key, values.values)).collect();
+                Ok(Arc::new(Identity { user, uid: Some(uid).filter(|uid| !uid.is_empty()), groups, extra }))
+            }
+            None if !is_trusted => Ok(caller),
+            _ if is_trusted => Err(Status::invalid_argument(
+                "the field requester.user is missing: a trusted requester must name the user who requested the deletion",
+            )),
+            _ => Err(Status::invalid_argument(format!(
+                "the field requester is only for trusted requesters, and {} is not one; check --trusted-requester",
+                caller.user
+            ))),
+        }
+    }
+
+    /// Checks that RBAC allows `requester` to delete or evict the pod `name`.
+    pub(super) async fn check_deletion(
+        &self,
+        requester: &Identity,
+        kind: DeletionKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Status> {
+        self.authorizer.authorize_deletion(requester, kind, namespace, name).await
     }
 
     /// Returns the user for whom `caller` relays a stream; `None` if the stream is not relayed.
@@ -105,10 +160,5 @@ impl Callers {
             .to_str()
             .map_err(|_| Status::invalid_argument(format!("the metadata {ON_BEHALF_OF} is not text")))?;
         Ok(Some(user.to_owned()))
-    }
-
-    /// True if `caller` may request deletions in the name of other users.
-    pub(super) fn is_trusted_requester(&self, caller: &Identity) -> bool {
-        self.trusted_requesters.contains(&caller.user)
     }
 }

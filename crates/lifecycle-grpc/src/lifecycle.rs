@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use podward_core::UnixNanos;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
-use podward_kube_util::{CachedPod, now};
+use podward_kube_util::{CachedPod, PodKey, now};
 use podward_proto::v1;
 use podward_proto::v1::lifecycle_server::Lifecycle;
 use podward_runtime::authn::Identity;
@@ -96,13 +96,18 @@ impl Lifecycle for LifecycleService {
         request: Request<v1::RequestDeletionRequest>,
     ) -> Result<Response<v1::RequestDeletionResponse>, Status> {
         let caller = self.callers.authenticate(&request).await?;
-        let v1::RequestDeletionRequest { pod, deletion_request } = request.into_inner();
+        let v1::RequestDeletionRequest { pod, deletion_request, requester } = request.into_inner();
         let target = PodTarget::parse(pod)?;
-        let is_trusted = self.callers.is_trusted_requester(&caller);
-        if !is_trusted {
-            self.callers.check_pod(&caller, "delete", &target.key.namespace, &target.key.name).await?;
+        let is_relayed = requester.is_some();
+        let requester = self.callers.requester(caller, requester)?;
+        let deletion_request = parse_deletion_request(deletion_request, &requester)?;
+        let PodKey { namespace, name } = &target.key;
+        self.callers.check_deletion(&requester, deletion_request.kind, namespace, name).await?;
+        if is_relayed && target.uid.is_none() {
+            return Err(Status::invalid_argument(
+                "the field pod.uid is missing: a trusted requester must name the pod that was reviewed",
+            ));
         }
-        let deletion_request = parse_deletion_request(deletion_request, is_trusted, &caller)?;
         let pod = self.deletions.record(&target.key, target.uid.as_deref(), &deletion_request).await?;
         Ok(Response::new(v1::RequestDeletionResponse { lifecycle: Some(describe(&pod)) }))
     }
@@ -117,11 +122,10 @@ impl Lifecycle for LifecycleService {
     }
 }
 
-/// Returns the deletion request of a message. Its user is the caller, unless a trusted caller names another one.
+/// Returns the deletion request of a message, in the name of `requester`.
 fn parse_deletion_request(
     request: Option<v1::DeletionRequest>,
-    is_trusted: bool,
-    caller: &Identity,
+    requester: &Identity,
 ) -> Result<DeletionRequest, Status> {
     let request = request.ok_or_else(|| Status::invalid_argument("the field deletion_request is missing"))?;
     let kind = match request.kind() {
@@ -133,10 +137,8 @@ fn parse_deletion_request(
             ));
         }
     };
-    let named = Some(request.requested_by).filter(|user| is_trusted && !user.is_empty());
-    let requested_by = named.unwrap_or_else(|| caller.user.clone());
     Ok(DeletionRequest {
         grace_period_seconds: request.grace_period_seconds,
-        ..DeletionRequest::new(kind, &requested_by, UnixNanos::default())
+        ..DeletionRequest::new(kind, &requester.user, UnixNanos::default()).with_groups(&requester.groups)
     })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use podward_core::deletion::with_label_author;
 use podward_core::hooks::Hook;
 use podward_core::{Pod, ReviewPolicy, Writer, on_create, on_update, review_raw};
 use podward_kube_util::now;
@@ -64,9 +65,11 @@ impl MutatingWebhook {
                 // `metadata.namespace` of a new pod may be unset.
                 let consumers = self.consumers.of(new, &request.namespace, inject);
                 let names: Vec<&str> = consumers.iter().map(|hook: &Arc<Hook>| hook.name.as_str()).collect();
-                on_create(new, inject, &names, now())
+                with_label_author(on_create(new, inject, &names, now()), old, new, inject, &writer)
             }
-            _ => on_update(old, new, now()),
+            // Podward and trusted writers set the label together with a request that names its user.
+            _ if self.policy.trusts(&writer) => on_update(old, new, now()),
+            _ => with_label_author(on_update(old, new, now()), old, new, false, &writer),
         };
         AdmissionResponse::allow_with(patch).warn(review.warnings)
     }

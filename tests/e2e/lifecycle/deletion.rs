@@ -14,6 +14,7 @@ mod owners;
 mod queue_worker;
 mod replay;
 mod replicas;
+mod requesters;
 mod rollouts;
 mod scale_in;
 
@@ -35,6 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
         busy::tests(),
         queue_worker::tests(),
         replicas::tests(),
+        requesters::tests(),
     ];
     modules.into_iter().flatten().collect()
 }

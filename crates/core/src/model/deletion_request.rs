@@ -35,6 +35,10 @@ pub struct DeletionRequest {
     pub kind: DeletionKind,
     /// The name of the user who requested the deletion.
     pub requested_by: String,
+    /// The groups of the user, for the check of the user's rights before the deletion is executed. Without those that
+    /// follow from the name, see [`DeletionRequest::groups`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requester_groups: Vec<String>,
     /// The time of the request, in nanoseconds since the Unix epoch.
     pub requested_at: i64,
     /// The requested grace period in seconds. `None` means the grace period of the pod.
@@ -64,6 +68,16 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+/// Returns the groups that every user of this name has.
+fn known_groups(user: &str) -> Vec<String> {
+    let mut groups = vec!["system:authenticated".to_owned()];
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    if let Some((namespace, _)) = account {
+        groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
+    }
+    groups
+}
+
 impl DeletionRequest {
     /// Returns a request of `requested_by` with the grace period of the pod.
     #[must_use]
@@ -71,6 +85,7 @@ impl DeletionRequest {
         DeletionRequest {
             kind,
             requested_by: requested_by.to_owned(),
+            requester_groups: Vec::new(),
             requested_at: at.0,
             grace_period_seconds: None,
             by_workload: false,
@@ -79,6 +94,21 @@ impl DeletionRequest {
             not_before: None,
             times_postponed: 0,
         }
+    }
+
+    /// Adds the groups of the user.
+    #[must_use]
+    pub fn with_groups(self, groups: &[String]) -> Self {
+        let known = known_groups(&self.requested_by);
+        let requester_groups = groups.iter().filter(|group| !known.contains(group)).cloned().collect();
+        DeletionRequest { requester_groups, ..self }
+    }
+
+    /// Returns the groups of the user. They include `system:authenticated`, and those of a service account, which its
+    /// name determines.
+    #[must_use]
+    pub fn groups(&self) -> Vec<String> {
+        self.requester_groups.iter().cloned().chain(known_groups(&self.requested_by)).collect()
     }
 
     /// Reads the text of the annotation. Returns `None` when it is not a deletion request.

@@ -31,6 +31,8 @@ pub const INJECT_VALUE: &str = "enabled";
 
 /// Label: requests the deletion of the pod, whatever its workload is. Value: nanoseconds.
 pub const TO_DELETE: &str = "collaset.kusionstack.io/to-delete";
+/// Annotation: the user who set [`TO_DELETE`], as JSON; see [`crate::deletion::LabelAuthor`].
+pub const TO_DELETE_BY: &str = "podward.io/to-delete-by";
 /// Label: the active operation ends with the deletion of the pod. Value: nanoseconds.
 pub const PREPARING_TO_DELETE: &str = "podopslifecycle.kusionstack.io/preparing-to-delete";
 /// Annotation: the time of the last deletion request. Value: nanoseconds.

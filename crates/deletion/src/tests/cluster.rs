@@ -38,7 +38,7 @@ const MAX_BUSY: Duration = Duration::from_secs(3600);
 type Wakeups = Pin<Box<dyn Stream<Item = ObjectRef<CachedPod>> + Send>>;
 
 pub(super) fn deletion_request(kind: DeletionKind, by: &str) -> DeletionRequest {
-    DeletionRequest::new(kind, by, UnixNanos(0))
+    DeletionRequest::new(kind, by, UnixNanos(0)).with_groups(&["system:masters".to_owned()])
 }
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
@@ -103,6 +103,11 @@ impl Pods {
 
     pub(super) fn is_gone(&self, name: &str) -> bool {
         self.find(name).is_none()
+    }
+
+    /// Returns true if the pod has the label that requests its deletion.
+    pub(super) fn is_marked(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|pod| pod.view().labels.contains_key(TO_DELETE))
     }
 
     pub(super) fn is_terminating(&self, name: &str) -> bool {
@@ -283,6 +288,10 @@ impl Fixture {
 
     pub(super) async fn label(&self, name: &str, labels: Value) {
         self.merge(name, json!({ "labels": labels })).await;
+    }
+
+    pub(super) async fn annotate(&self, name: &str, annotations: Value) {
+        self.merge(name, json!({ "annotations": annotations })).await;
     }
 
     /// Marks the pod as busy or not busy, with the deletion cost that the lifecycle-controller would set.

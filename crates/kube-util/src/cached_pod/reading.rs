@@ -8,7 +8,7 @@ use podward_core::ConditionStatus;
 use podward_core::keys::{
     AVAILABLE_CONDITIONS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_REQUEST, EVIDENCE,
     HOOK_REQUESTS, IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, RESULT_REFUSED,
-    RULE_DETAIL_PREFIX, SERVICE_READY_GATE, SKIP_RULES,
+    RULE_DETAIL_PREFIX, SERVICE_READY_GATE, SKIP_RULES, TO_DELETE_BY,
 };
 use serde::{Deserialize, Deserializer};
 
@@ -54,7 +54,7 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 12] = [
+        const OURS: [&str; 13] = [
             HOOK_REQUESTS,
             AVAILABLE_CONDITIONS,
             BUSY_LIMITS,
@@ -67,6 +67,7 @@ impl<'de> Deserialize<'de> for OurAnnotations {
             POD_DELETION_COST,
             RESULT_REFUSED,
             SKIP_RULES,
+            TO_DELETE_BY,
         ];
         let all = Option::<BTreeMap<Cow<'de, str>, String>>::deserialize(deserializer)?.unwrap_or_default();
         let ours = all

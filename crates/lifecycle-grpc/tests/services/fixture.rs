@@ -179,7 +179,7 @@ impl Fixture {
         self.role("author", &[hooks(&["create", "update", "delete", "list"])]).await;
         self.role("creator", &[hooks(&["create"])]).await;
         self.role("operator", &[rule("", "pods", &["get", "update"])]).await;
-        self.role("deleter", &[rule("", "pods", &["delete"])]).await;
+        self.role("deleter", &[rule("", "pods", &["delete"]), rule("", "pods/eviction", &["create"])]).await;
         // The rights that the lifecycle-controller needs for its gRPC port.
         self.role(
             "grpc",

@@ -193,41 +193,67 @@ pub(crate) async fn concurrent_operations_on_one_pod(fixture: &Fixture) {
 
 pub(crate) async fn deletion_requests_name_the_real_user(fixture: &Fixture) {
     let stored = fixture.pod("doomed").await;
-    let deletion = |requested_by: &str| v1::DeletionRequest {
+    let uid = stored.uid().unwrap();
+    let deletion = v1::DeletionRequest {
         kind: v1::DeletionKind::Evict.into(),
-        requested_by: requested_by.to_owned(),
+        // Ignored.
+        requested_by: "kubernetes-admin".to_owned(),
         requested_at: None,
         grace_period_seconds: Some(5),
     };
-    let request = |requested_by: &str| v1::RequestDeletionRequest {
+    let own = v1::RequestDeletionRequest {
         pod: pod("doomed"),
-        deletion_request: Some(deletion(requested_by)),
+        deletion_request: Some(deletion.clone()),
+        requester: None,
+    };
+    let of = |user: &str, groups: &[&str]| v1::RequestDeletionRequest {
+        pod: pod("doomed").map(|pod| v1::PodReference { uid: uid.clone(), ..pod }),
+        requester: Some(v1::Requester {
+            user: user.to_owned(),
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..v1::Requester::default()
+        }),
+        ..own.clone()
     };
     let mut operator = fixture.lifecycle("shop", "operator").await;
-    let (code, words) = refusal(operator.request_deletion(request("jane")).await);
+    let (code, words) = refusal(operator.request_deletion(own.clone()).await);
     assert!(
-        code == Code::PermissionDenied && words.contains("may not delete pods in namespace shop"),
+        code == Code::PermissionDenied && words.contains("may not create pods/eviction in namespace shop"),
         "{words}"
     );
-    assert!(fixture.recorder.recorded.lock().is_empty());
+    // Only the webhook may name another user.
+    let (code, words) = refusal(operator.request_deletion(of("jane", &["system:masters"])).await);
+    assert!(code == Code::InvalidArgument && words.contains("--trusted-requester"), "{words}");
 
     let mut webhook = fixture.lifecycle("podward-system", "validating-webhook").await;
-    let answer = webhook.request_deletion(request("jane")).await.unwrap().into_inner();
-    assert_eq!(answer.lifecycle.unwrap().pod.unwrap().uid, stored.uid().unwrap());
+    let (code, words) = refusal(webhook.request_deletion(of("jane", &["system:authenticated"])).await);
+    assert!(code == Code::PermissionDenied && words.contains("user jane may not"), "{words}");
+    let nameless = v1::RequestDeletionRequest { requester: None, ..own.clone() };
+    assert_eq!(refusal(webhook.request_deletion(nameless).await).0, Code::InvalidArgument);
+    let without_uid = v1::RequestDeletionRequest { pod: pod("doomed"), ..of("jane", &["system:masters"]) };
+    let (code, words) = refusal(webhook.request_deletion(without_uid).await);
+    assert!(code == Code::InvalidArgument && words.contains("pod.uid"), "{words}");
+    assert!(fixture.recorder.recorded.lock().is_empty());
+
+    let by_jane = of("jane", &["system:masters"]);
+    let answer = webhook.request_deletion(by_jane).await.unwrap().into_inner();
+    assert_eq!(answer.lifecycle.unwrap().pod.unwrap().uid, uid);
     let mut deleter = fixture.lifecycle("shop", "deleter").await;
-    deleter.request_deletion(request("jane")).await.unwrap();
+    deleter.request_deletion(own.clone()).await.unwrap();
     let recorded = std::mem::take(&mut *fixture.recorder.recorded.lock());
     let names: Vec<_> = recorded.iter().map(|request| request.requested_by.as_str()).collect();
     assert_eq!(names, ["jane", "system:serviceaccount:shop:deleter"]);
+    assert_eq!(recorded[0].groups(), ["system:masters", "system:authenticated"]);
+    assert_eq!(recorded[1].requester_groups, [""; 0], "the groups of a service account follow from its name");
     assert!(
         recorded.iter().all(|request| {
             request.kind == DeletionKind::Evict && request.grace_period_seconds == Some(5)
         })
     );
 
-    let unspecified = v1::DeletionRequest { kind: 0, ..deletion("") };
+    let unspecified = v1::DeletionRequest { kind: 0, ..deletion };
     for deletion_request in [None, Some(unspecified)] {
-        let request = v1::RequestDeletionRequest { pod: pod("doomed"), deletion_request };
+        let request = v1::RequestDeletionRequest { deletion_request, ..of("jane", &["system:masters"]) };
         assert_eq!(refusal(webhook.request_deletion(request).await).0, Code::InvalidArgument);
     }
 }

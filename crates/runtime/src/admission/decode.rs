@@ -1,12 +1,15 @@
 //! Parses an AdmissionReview.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use crate::authn::Identity;
 
 /// The only supported version of reviews.
 pub(super) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -126,9 +129,28 @@ pub struct AdmissionUser<'a> {
     /// `system:serviceaccount:<namespace>:<name>` for a service account.
     #[serde(default, borrow)]
     pub username: Cow<'a, str>,
+    /// Unique ID of the user; empty if it has none.
+    #[serde(default, borrow)]
+    pub uid: Cow<'a, str>,
     /// Groups of the user.
     #[serde(default, deserialize_with = "null_is_default")]
     pub groups: Vec<String>,
+    /// Other attributes from the authenticator of the API server.
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl AdmissionUser<'_> {
+    /// Returns the user as an identity for [`Authorizer`](crate::authn::Authorizer).
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            user: self.username.to_string(),
+            uid: Some(self.uid.to_string()).filter(|uid| !uid.is_empty()),
+            groups: self.groups.clone(),
+            extra: self.extra.clone(),
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -8,7 +8,9 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
-use tonic::Status;
+use tonic::{Code, Status};
+
+use podward_core::deletion::request::DeletionKind;
 
 use super::Identity;
 use super::cache::AnswerCache;
@@ -28,16 +30,26 @@ pub struct Access<'a> {
     pub group: &'a str,
     /// Plural name, for example `pods`.
     pub resource: &'a str,
+    /// For example `eviction`; empty for the resource itself.
+    pub subresource: &'a str,
     /// Namespace; `None` for a cluster-scoped resource.
     pub namespace: Option<&'a str>,
     /// Name of the object; `None` if it has none yet, or for all objects.
     pub name: Option<&'a str>,
 }
 
+impl Access<'_> {
+    /// Returns the resource as a Role names it, for example `pods/eviction`.
+    fn path(&self) -> String {
+        let Access { resource, subresource, .. } = self;
+        if subresource.is_empty() { (*resource).to_owned() } else { format!("{resource}/{subresource}") }
+    }
+}
+
 impl fmt::Display for Access<'_> {
     /// Writes, for example, `update pods in namespace shop`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.verb, self.resource)?;
+        write!(f, "{} {}", self.verb, self.path())?;
         if !self.group.is_empty() {
             write!(f, ".{}", self.group)?;
         }
@@ -88,6 +100,47 @@ impl Authorizer {
         }
     }
 
+    /// Succeeds if RBAC allows `requester` to delete or evict the pod `name`.
+    ///
+    /// The first question is about all pods of the namespace. Its answer serves other pods too, so that the requests of
+    /// a drain or of a workload's controller cost few reviews.
+    ///
+    /// # Errors
+    ///
+    /// As [`authorize`](Self::authorize).
+    pub async fn authorize_deletion(
+        &self,
+        requester: &Identity,
+        kind: DeletionKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Status> {
+        let (verb, subresource) = match kind {
+            DeletionKind::Delete => ("delete", ""),
+            DeletionKind::Evict => ("create", "eviction"),
+        };
+        let namespace = Some(namespace);
+        let pods = Access { verb, group: "", resource: "pods", subresource, namespace, name: None };
+        // The API server also reviews each pod of a `deletecollection`.
+        let collection = Access { verb: "deletecollection", ..pods };
+        let others = match kind {
+            DeletionKind::Delete => &[Access { name: Some(name), ..pods }, collection][..],
+            DeletionKind::Evict => &[Access { name: Some(name), ..pods }],
+        };
+        let mut result = self.authorize(requester, pods).await;
+        for access in others {
+            match &result {
+                Err(status) if status.code() == Code::PermissionDenied => {}
+                _ => return result,
+            }
+            match self.authorize(requester, *access).await {
+                Err(status) if status.code() == Code::PermissionDenied => {}
+                other => result = other,
+            }
+        }
+        result
+    }
+
     async fn ask(&self, spec: SubjectAccessReviewSpec) -> (AccessVerdict, Duration) {
         let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
         let asked = tokio::time::timeout(REVIEW_TIMEOUT, async {
@@ -119,6 +172,7 @@ fn question(caller: &Identity, access: Access<'_>) -> SubjectAccessReviewSpec {
         verb: owned(Some(access.verb)),
         group: owned(Some(access.group)),
         resource: owned(Some(access.resource)),
+        subresource: owned(Some(access.subresource).filter(|name| !name.is_empty())),
         namespace: owned(access.namespace),
         name: owned(access.name),
         ..ResourceAttributes::default()
@@ -135,7 +189,7 @@ fn question(caller: &Identity, access: Access<'_>) -> SubjectAccessReviewSpec {
 
 fn denial(user: &str, access: Access<'_>, reason: &str) -> String {
     let kind = if access.namespace.is_some() { "Role or ClusterRole" } else { "ClusterRole" };
-    let Access { verb, group, resource, .. } = access;
+    let (Access { verb, group, .. }, resource) = (access, access.path());
     let because = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
     format!(
         "user {user} may not {access}{because}; ask for a {kind} with apiGroups [{group:?}], \
@@ -153,6 +207,7 @@ mod tests {
             verb: "create",
             group: "podward.io",
             resource: "lifecyclehooks",
+            subresource: "",
             namespace: None,
             name: None,
         };
@@ -161,11 +216,17 @@ mod tests {
             "user jane may not create lifecyclehooks.podward.io; ask for a ClusterRole with \
              apiGroups [\"podward.io\"], resources [\"lifecyclehooks\"], verbs [\"create\"]"
         );
-        let access =
-            Access { verb: "update", group: "", resource: "pods", namespace: Some("shop"), name: None };
+        let access = Access {
+            verb: "create",
+            group: "",
+            resource: "pods",
+            subresource: "eviction",
+            namespace: Some("shop"),
+            name: None,
+        };
         assert!(
             denial("jane", access, "no")
-                .starts_with("user jane may not update pods in namespace shop (no); ask for a Role")
+                .starts_with("user jane may not create pods/eviction in namespace shop (no); ask for a Role")
         );
     }
 }

@@ -137,8 +137,14 @@ async fn nothing_is_allowed_without_an_answer() {
         Identity { user: "jane".to_owned(), ..Identity::default() },
         Identity { user: "joe".to_owned(), ..Identity::default() },
     );
-    let access =
-        |verb| Access { verb, group: "", resource: "pods", namespace: Some("shop"), name: Some("web") };
+    let access = |verb| Access {
+        verb,
+        group: "",
+        resource: "pods",
+        subresource: "",
+        namespace: Some("shop"),
+        name: Some("web"),
+    };
     authorizer.authorize(&jane, access("update")).await.unwrap();
     let denied = authorizer.authorize(&joe, access("update")).await.unwrap_err();
     assert!(

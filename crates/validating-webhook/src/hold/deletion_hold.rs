@@ -48,6 +48,11 @@ impl DeletionHold {
             return AdmissionResponse::bad_request("the review of DELETE has no old object".to_owned())
                 .into();
         };
+        // The API server always sends it. Without it, a request could be recorded on another pod of the same name.
+        if pod.metadata.uid.is_empty() {
+            return AdmissionResponse::bad_request("the old object of the review has no UID".to_owned())
+                .into();
+        }
         let deletion =
             IncomingDeletion::new(DeletionKind::Delete, request, request.dry_run, &request.options);
         self.judge.judge(pod, deletion)

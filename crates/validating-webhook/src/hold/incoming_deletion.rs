@@ -3,7 +3,7 @@
 use podward_core::deletion::hold::DeletionAttempt;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_kube_util::now;
-use podward_runtime::admission::{AdmissionRequest, DeleteOptions};
+use podward_runtime::admission::{AdmissionRequest, AdmissionUser, DeleteOptions};
 
 use crate::reviewed_object::ReviewedObject;
 
@@ -11,6 +11,8 @@ use crate::reviewed_object::ReviewedObject;
 #[derive(Clone, Copy)]
 pub(super) struct IncomingDeletion<'a> {
     pub(super) kind: DeletionKind,
+    /// The whole identity, for the check of its rights.
+    pub(super) requester: &'a AdmissionUser<'a>,
     pub(super) user: &'a str,
     pub(super) namespace: &'a str,
     dry_run: bool,
@@ -27,6 +29,7 @@ impl<'a> IncomingDeletion<'a> {
     ) -> Self {
         Self {
             kind,
+            requester: &request.user_info,
             user: &request.user_info.username,
             namespace: &request.namespace,
             dry_run,

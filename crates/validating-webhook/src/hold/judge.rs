@@ -130,10 +130,12 @@ impl DeletionJudge {
             None => {
                 let start = Instant::now();
                 let request = deletion.deletion_request();
-                let outcome = record(self.recorder.as_ref(), pod, request, deadline).await;
+                let outcome =
+                    record(self.recorder.as_ref(), pod, deletion.requester, request, deadline).await;
                 let (result, failure) = match &outcome {
                     RecordingResult::Recorded(_) => (HoldResult::Recorded, None),
                     RecordingResult::Refused(_) => (HoldResult::Refused, None),
+                    RecordingResult::Forbidden(_) => (HoldResult::Forbidden, None),
                     RecordingResult::Failed { code, .. } => (HoldResult::Unrecorded, Some(*code)),
                 };
                 self.metrics.observe_call(start.elapsed(), failure);
@@ -150,6 +152,15 @@ impl DeletionJudge {
                 self.held(pod, deletion, result, RecordOutcome::Recorded(recorded))
             }
             RecordingResult::Refused(why) => self.held(pod, deletion, result, RecordOutcome::Refused(why)),
+            RecordingResult::Forbidden(why) => {
+                self.metrics.count_held(deletion.kind, result);
+                AdmissionResponse::forbid(format!(
+                    "the {} of pod {}/{} was not recorded: {why}",
+                    deletion.kind.noun(),
+                    deletion.namespace,
+                    pod.metadata.name
+                ))
+            }
             RecordingResult::Failed { why, .. } => {
                 self.held(pod, deletion, result, RecordOutcome::Failed(why))
             }

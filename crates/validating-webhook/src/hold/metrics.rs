@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
 
-/// The reason why a delete or an eviction was answered with 429.
+/// The reason why a delete or an eviction was answered with 429 or 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldResult {
     /// The request was already recorded on the pod.
@@ -20,6 +20,9 @@ pub(super) enum HoldResult {
     Recorded,
     /// A budget or the replica count of the owner does not allow the deletion now.
     Refused,
+    /// The user has no right to the deletion. The API server asks only about users who have it, so the review is forged,
+    /// or the right was revoked a moment ago.
+    Forbidden,
     /// The request could not be recorded.
     Unrecorded,
     /// The pod could not be read.
@@ -32,6 +35,7 @@ impl HoldResult {
             HoldResult::Known => "known",
             HoldResult::Recorded => "recorded",
             HoldResult::Refused => "refused",
+            HoldResult::Forbidden => "forbidden",
             HoldResult::Unrecorded => "unrecorded",
             HoldResult::Unseen => "unseen",
         }

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use podward_core::Pod;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_proto::v1;
+use podward_runtime::admission::AdmissionUser;
 use tonic::{Code, Status};
 
 /// The timeout of a call. A replica that needs longer counts as unavailable.
@@ -28,6 +29,8 @@ pub(super) enum RecordingResult {
     Recorded(DeletionRequest),
     /// The lifecycle-controller refuses the request now. The text is for the caller.
     Refused(String),
+    /// The user of the review may not delete or evict the pod. The text is for the caller.
+    Forbidden(String),
     /// The request could not be recorded.
     Failed {
         /// The gRPC code of the call.
@@ -41,6 +44,7 @@ pub(super) enum RecordingResult {
 pub(super) async fn record(
     recorder: &dyn RequestRecorder,
     pod: &Pod,
+    requester: &AdmissionUser<'_>,
     deletion_request: DeletionRequest,
     deadline: Instant,
 ) -> RecordingResult {
@@ -56,10 +60,11 @@ pub(super) async fn record(
                 DeletionKind::Evict => v1::DeletionKind::Evict,
             }
             .into(),
-            requested_by: deletion_request.requested_by.clone(),
+            requested_by: String::new(),
             requested_at: None,
             grace_period_seconds: deletion_request.grace_period_seconds,
         }),
+        requester: Some(identity(requester)),
     };
     let timeout = deadline.saturating_duration_since(Instant::now()).min(CALL_TIMEOUT);
     match recorder.record(request, timeout).await {
@@ -67,7 +72,21 @@ pub(super) async fn record(
         Err(status) if status.code() == Code::ResourceExhausted && !status.message().is_empty() => {
             RecordingResult::Refused(status.message().to_owned())
         }
+        Err(status) if status.code() == Code::PermissionDenied => {
+            RecordingResult::Forbidden(status.message().to_owned())
+        }
         Err(status) => RecordingResult::Failed { code: status.code(), why: explain(&status) },
+    }
+}
+
+fn identity(user: &AdmissionUser<'_>) -> v1::Requester {
+    let extra =
+        user.extra.iter().map(|(key, values)| (key.clone(), v1::RequesterExtra { values: values.clone() }));
+    v1::Requester {
+        user: user.username.to_string(),
+        uid: user.uid.to_string(),
+        groups: user.groups.clone(),
+        extra: extra.collect(),
     }
 }
 
@@ -99,7 +118,7 @@ fn explain(status: &Status) -> String {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
             format!("could not reach the lifecycle-controller ({message})")
         }
-        Code::Unauthenticated | Code::PermissionDenied => format!(
+        Code::Unauthenticated | Code::InvalidArgument => format!(
             "the lifecycle-controller does not accept requests of the validating-webhook ({message}); check --token-file of \
              the validating-webhook and --trusted-requester of the lifecycle-controller"
         ),

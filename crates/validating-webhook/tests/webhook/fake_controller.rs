@@ -114,7 +114,10 @@ impl Lifecycle for FakeController {
         let behavior = self.behavior.lock().clone();
         match behavior {
             Behavior::Records => {
-                let v1::RequestDeletionRequest { pod, deletion_request } = request.into_inner();
+                let v1::RequestDeletionRequest { pod, deletion_request, requester } = request.into_inner();
+                let requested_by = requester.unwrap_or_default().user;
+                let deletion_request =
+                    deletion_request.map(|request| v1::DeletionRequest { requested_by, ..request });
                 let lifecycle = v1::PodLifecycle { pod, deletion_request, ..v1::PodLifecycle::default() };
                 Ok(Response::new(v1::RequestDeletionResponse { lifecycle: Some(lifecycle) }))
             }

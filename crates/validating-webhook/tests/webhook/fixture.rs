@@ -114,7 +114,8 @@ pub(crate) fn delete_review(pod: &Value) -> Value {
         "request": {
             "uid": UID, "operation": "DELETE", "name": "web-0", "namespace": "shop",
             "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "userInfo": {"username": "jane"}, "object": null, "oldObject": pod, "dryRun": false,
+            "userInfo": {"username": "jane", "uid": "jane-1", "groups": ["admins"], "extra": {"scopes": ["all"]}},
+            "object": null, "oldObject": pod, "dryRun": false,
             "options": {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "gracePeriodSeconds": 5},
         },
     })

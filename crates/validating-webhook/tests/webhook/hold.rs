@@ -39,12 +39,21 @@ async fn a_pod_that_serves_is_held_and_the_request_is_recorded() {
     assert!(message(&response).starts_with(UNDERWAY), "{response}");
     assert!(message(&response).contains("requested by jane"), "{response}");
     let requests = fixture.controller.requests();
-    let [v1::RequestDeletionRequest { pod: Some(of), deletion_request: Some(request) }] = requests.as_slice()
+    let [
+        v1::RequestDeletionRequest {
+            pod: Some(of),
+            deletion_request: Some(request),
+            requester: Some(requester),
+        },
+    ] = requests.as_slice()
     else {
         panic!("{requests:?}")
     };
     assert_eq!((of.namespace.as_str(), of.name.as_str(), of.uid.as_str()), ("shop", "web-0", "7"));
-    assert_eq!((request.kind(), request.requested_by.as_str()), (v1::DeletionKind::Delete, "jane"));
+    assert_eq!((request.kind(), requester.user.as_str()), (v1::DeletionKind::Delete, "jane"));
+    // The rights of the whole identity are checked.
+    assert_eq!((requester.groups.as_slice(), requester.uid.as_str()), (&["admins".to_owned()][..], "jane-1"));
+    assert_eq!(requester.extra["scopes"].values, ["all"]);
     assert_eq!(request.grace_period_seconds, Some(5));
     // The node and the namespace are cached.
     assert!(fixture.cluster.reads().is_empty(), "{:?}", fixture.cluster.reads());
@@ -213,9 +222,10 @@ async fn evictions_of_both_versions_are_held() {
         );
     }
     let requests = fixture.controller.requests();
-    let request = requests[1].deletion_request.as_ref().unwrap();
+    let (request, requester) = (requests[1].deletion_request.as_ref(), requests[1].requester.as_ref());
+    let (request, requester) = (request.unwrap(), requester.unwrap());
     assert_eq!(
-        (request.kind(), request.requested_by.as_str(), request.grace_period_seconds),
+        (request.kind(), requester.user.as_str(), request.grace_period_seconds),
         (v1::DeletionKind::Evict, "drainer", Some(9))
     );
     fixture.cluster.put(POD, granted());
@@ -243,11 +253,38 @@ async fn a_refusal_is_passed_to_the_caller() {
 }
 
 #[tokio::test]
+async fn a_forged_review_of_a_user_without_rights_is_denied() {
+    let fixture = Fixture::new().await;
+    fixture.cluster.put(POD, pod());
+    let why = "user jane may not delete pods in namespace shop";
+    fixture.controller.set_behavior(Behavior::Fails(Status::permission_denied(why)));
+    for response in [fixture.delete(&pod()).await, fixture.evict().await] {
+        assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(403)));
+        let text = response["status"]["message"].as_str().unwrap();
+        assert!(text.contains(why) && text.contains("shop/web-0 was not recorded"), "{text}");
+    }
+    assert!(fixture.metrics().contains(r#"podward_held_total{kind="deletion",outcome="forbidden"} 1"#));
+}
+
+#[tokio::test]
+async fn a_forged_old_object_without_uid_is_rejected() {
+    let fixture = Fixture::new().await;
+    for uid in [Value::Null, json!("")] {
+        let mut forged = pod();
+        forged["metadata"]["uid"] = uid;
+        let response = fixture.delete(&forged).await;
+        assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(400)));
+    }
+    assert!(fixture.controller.requests().is_empty(), "nothing may be recorded");
+}
+
+#[tokio::test]
 async fn a_pod_is_held_when_the_controller_cannot_record_the_request() {
     let fixture = Fixture::new().await;
     for (status, words) in [
         (Status::unavailable("going away"), "could not reach the lifecycle-controller"),
-        (Status::permission_denied("no"), "--trusted-requester"),
+        (Status::invalid_argument("no"), "--trusted-requester"),
+        (Status::unauthenticated("no"), "--token-file"),
         (Status::not_found("who?"), "does not know the pod"),
         (Status::internal("oops"), "returned Internal: oops"),
         (Status::resource_exhausted(""), "returned ResourceExhausted"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::model::keys::{
     DELETE_OPERATION, DELETE_TIMESTAMP, DELETE_TYPE, DELETION_REQUEST, POD_DELETION_COST,
-    PREPARING_TO_DELETE, Stage, TO_DELETE,
+    PREPARING_TO_DELETE, Stage, TO_DELETE, TO_DELETE_BY,
 };
 use crate::model::label_changes::LabelChanges;
 use crate::model::operations::Operations;
@@ -111,6 +111,7 @@ pub fn cancel(pod: &DeletionMarks<'_>) -> DeletionRequestChanges {
     if pod.delete_timestamp.is_some() {
         changes.annotations.insert(DELETE_TIMESTAMP, None);
     }
+    changes.annotations.insert(TO_DELETE_BY, None);
     // Also when the annotation cannot be read.
     changes.annotations.insert(DELETION_REQUEST, None);
     let before = pod.request.and_then(|request| request.cost_before.as_ref());

@@ -1,0 +1,83 @@
+//! Users without the right to delete pods, who try to have Podward delete them.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use podward_core::keys;
+use podward_e2e::{Fixture, Test};
+use serde_json::json;
+
+use super::objects::make;
+
+/// A user who may get and patch pods in the namespace of the test.
+const USER: &str = "patcher";
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::node(
+            "a_user_who_may_only_patch_pods_deletes_none",
+            a_user_who_may_only_patch_pods_deletes_none,
+        ),
+        Test::node("a_user_forges_no_deletion_request", a_user_forges_no_deletion_request),
+    ]
+}
+
+async fn allow_to_patch(fixture: &Fixture) -> Result<()> {
+    let names = json!({"name": USER, "namespace": fixture.namespace()});
+    let group = "rbac.authorization.k8s.io";
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]}]);
+    make(
+        fixture,
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": names, "rules": rules}),
+    )
+    .await?;
+    let role = json!({"apiGroup": group, "kind": "Role", "name": USER});
+    let user = json!([{"apiGroup": group, "kind": "User", "name": USER}]);
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": names, "roleRef": role,
+        "subjects": user,
+    });
+    make(fixture, binding).await
+}
+
+/// The label `to-delete` is accepted, because KusionStack's clients write it, but the pod stays.
+async fn a_user_who_may_only_patch_pods_deletes_none(fixture: Arc<Fixture>) -> Result<()> {
+    allow_to_patch(&fixture).await?;
+    fixture.in_service(["web"]).await?;
+    let label = format!("{}=1", keys::TO_DELETE);
+    fixture.kubectl(&["label", "pod", "web", &label, "--as", USER]).await?.succeeded()?;
+    let note = fixture.until_event("web", "DeletionCancelled").await?;
+    ensure!(note.contains("requested by patcher") && note.contains("may not delete pods"), "{note}");
+    let after = fixture.until_available("web").await?;
+    ensure!(after.metadata.deletion_timestamp.is_none(), "the pod is being deleted");
+    let left = after.metadata.annotations.clone().unwrap_or_default();
+    ensure!(!left.contains_key(keys::TO_DELETE_BY) && !left.contains_key(keys::DELETION_REQUEST), "{left:?}");
+
+    // The right is what counts: an administrator's label deletes the pod.
+    fixture.kubectl(&["label", "pod", "web", &label]).await?.succeeded()?;
+    super::objects::until_gone(&fixture, "web").await
+}
+
+async fn a_user_forges_no_deletion_request(fixture: Arc<Fixture>) -> Result<()> {
+    allow_to_patch(&fixture).await?;
+    fixture.in_service(["web"]).await?;
+    let request = json!({"kind": "Delete", "requestedBy": "kubernetes-admin", "requestedAt": 1}).to_string();
+    let author = json!({"user": "kubernetes-admin", "groups": ["system:masters"]}).to_string();
+    for (key, text) in [(keys::DELETION_REQUEST, &request), (keys::TO_DELETE_BY, &author)] {
+        let forged = json!({"metadata": {
+            "labels": {keys::TO_DELETE: "1"}, "annotations": {key: text},
+        }});
+        let patch = ["patch", "pod", "web", "--type=merge", "--as", USER, "-p"];
+        let answer = fixture.kubectl(&[&patch[..], &[&forged.to_string()]].concat()).await?;
+        // The webhook corrects a forged author, and the policy of the API server denies a forged request.
+        if key == keys::DELETION_REQUEST {
+            ensure!(answer.code != Some(0), "{key} was written: {answer:?}");
+        } else {
+            let note = fixture.until_event("web", "DeletionCancelled").await?;
+            ensure!(note.contains("requested by patcher"), "{note}");
+        }
+        let pod = fixture.until_available("web").await?;
+        ensure!(pod.metadata.deletion_timestamp.is_none(), "the pod is being deleted");
+    }
+    Ok(())
+}
