@@ -17,6 +17,7 @@ use k8s_openapi::{
 };
 use kube::{Api, ResourceExt, api::PostParams, runtime::wait::await_condition};
 use podward_api::LifecycleHook;
+use podward_core::webhook_path::{PathSecret, route_of};
 use podward_images::{build_program, workspace_dir};
 use podward_support::{WAIT, within};
 use podward_testbed::{Part, Shape, TestCluster, preflight};
@@ -93,12 +94,16 @@ async fn kubectl_applies_the_files_and_leaves_the_authority_alone() {
     let enforced = does(&test_cluster, "kubectl", &["get", "namespace", NAMESPACE, "-o", "yaml"]);
     assert!(enforced.contains("pod-security.kubernetes.io/enforce: restricted"), "{enforced}");
 
-    // The lifecycle-controller does this when it has created the certificates.
+    // The lifecycle-controller does this when it has created the certificates and the secret of the paths.
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(test_cluster.client());
     let mut found = mutating.get("podward-mutating").await.unwrap();
     let authority = ByteString(test_cluster.ca_pem().as_bytes().to_vec());
     for webhook in found.webhooks.iter_mut().flatten() {
         webhook.client_config.ca_bundle = Some(authority.clone());
+        let (route, service) = (route_of(&webhook.name).unwrap(), webhook.client_config.service.as_mut());
+        let path = &mut service.unwrap().path;
+        assert_eq!(*path, None, "the files set the path of {}", webhook.name);
+        *path = Some(PathSecret::of_random([7; 32]).path(route));
     }
     let told = mutating.replace("podward-mutating", &PostParams::default(), &found).await.unwrap();
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(test_cluster.client());

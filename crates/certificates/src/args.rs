@@ -41,7 +41,7 @@ impl AuthorityArgs {
 }
 
 /// Parses a number of seconds, at most 100 years.
-fn whole_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn whole_seconds(text: &str) -> Result<Duration, String> {
     const MAX_SECONDS: u64 = 100 * 365 * 86_400;
     match text.parse() {
         Ok(seconds) if seconds <= MAX_SECONDS => Ok(Duration::from_secs(seconds)),

@@ -15,6 +15,8 @@ use serde::de::DeserializeOwned;
 
 use crate::bundles::Bundles;
 use crate::names::{AUTHORITY, MUTATING, SERVICES, VALIDATING, secret_of};
+use crate::paths::EntryPaths;
+use podward_core::webhook_path::WEBHOOK_PATH_SECRET;
 
 /// The present state of an object, after a change. `None` if the object does not exist.
 pub(crate) enum CertificateChange {
@@ -41,6 +43,34 @@ pub(crate) fn watch_all(client: &Client, namespace: &str) -> CertificateChanges 
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let changes = watch_object(api, VALIDATING)
         .map(|found| CertificateChange::Configuration(VALIDATING, found.as_ref().map(Bundles::from)));
+    all.push(changes.boxed());
+    all
+}
+
+/// The present state of an object with the secret of the webhook paths, after a change. `None` if the object does not
+/// exist.
+pub(crate) enum PathChange {
+    Secret(Option<Box<Secret>>),
+    Configuration(&'static str, Option<EntryPaths>),
+}
+
+/// Returns the state of the Secret of the webhook paths in `namespace` and of both webhook configurations, now and after
+/// each change.
+pub(crate) fn watch_paths(
+    client: &Client,
+    namespace: &str,
+) -> SelectAll<Pin<Box<dyn Stream<Item = PathChange> + Send>>> {
+    let mut all = SelectAll::new();
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let secret = watch_object(api, WEBHOOK_PATH_SECRET);
+    all.push(secret.map(|secret| PathChange::Secret(secret.map(Box::new))).boxed());
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let changes = watch_object(api, MUTATING)
+        .map(|found| PathChange::Configuration(MUTATING, found.as_ref().map(EntryPaths::from)));
+    all.push(changes.boxed());
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let changes = watch_object(api, VALIDATING)
+        .map(|found| PathChange::Configuration(VALIDATING, found.as_ref().map(EntryPaths::from)));
     all.push(changes.boxed());
     all
 }

@@ -1,5 +1,6 @@
-//! Podward's own certificates: an authority, a serving certificate for each service, and the `caBundle` of the
-//! webhooks.
+//! What the API server and the services need to trust each other: Podward's own certificates, with the `caBundle` of the
+//! webhooks ([`CertificateManager`]), and the secret in the paths of the webhooks ([`WebhookPathManager`]). With
+//! cert-manager only the second runs.
 //!
 //! ```text
 //!  Secret podward-ca: the current authority, the next one, and all trusted ones
@@ -22,6 +23,8 @@
 //!
 //! There is one case with a gap: the Secret of the authority is lost or unusable. A new authority then signs at once.
 //! The API server learns about it first. Calls between services fail until the caller has read the new authority.
+//!
+//! The guarantees of the secret paths are those of [`podward_core::webhook_path`].
 #![forbid(unsafe_code)]
 
 mod args;
@@ -31,6 +34,9 @@ mod changes;
 mod lifetimes;
 mod manager;
 mod names;
+mod path_args;
+mod path_manager;
+mod paths;
 mod pem;
 #[cfg(test)]
 mod tests;
@@ -38,3 +44,5 @@ mod tests;
 pub use args::AuthorityArgs;
 pub use lifetimes::Lifetimes;
 pub use manager::CertificateManager;
+pub use path_args::WebhookPathArgs;
+pub use path_manager::WebhookPathManager;

@@ -25,8 +25,13 @@ use crate::names::{AUTHORITY, MUTATING, SERVICES, VALIDATING, dns_names, secret_
 use crate::pem::{CertificatePair, facts_of};
 
 /// The longest time between two reconciliations, in case a watch missed a change.
-const MAX_INTERVAL: Duration = Duration::from_secs(3600);
-const FIELD_MANAGER: &str = "lifecycle-controller";
+pub(crate) const MAX_INTERVAL: Duration = Duration::from_secs(3600);
+pub(crate) const FIELD_MANAGER: &str = "lifecycle-controller";
+
+/// Returns the labels of the Secrets.
+pub(crate) fn labels() -> Value {
+    json!({"app.kubernetes.io/part-of": "podward", "app.kubernetes.io/managed-by": FIELD_MANAGER})
+}
 
 /// Creates and renews the certificates for the services of a namespace.
 ///
@@ -264,12 +269,8 @@ impl CertificateManager {
                 call(format!("write Secret {name}"), api.patch(name, &params, &Patch::Merge(patch))).await?
             }
             None => {
-                let labels = json!({
-                    "app.kubernetes.io/part-of": "podward",
-                    "app.kubernetes.io/managed-by": FIELD_MANAGER,
-                });
                 let secret = json!({
-                    "metadata": {"name": name, "labels": labels}, "type": type_of(name), "stringData": data,
+                    "metadata": {"name": name, "labels": labels()}, "type": type_of(name), "stringData": data,
                 });
                 let secret = serde_json::from_value(secret).map_err(|error| {
                     CertificateError::Certificate(format!("could not create Secret {name}: {error}"))

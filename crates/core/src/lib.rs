@@ -101,6 +101,8 @@ pub mod release;
 
 pub mod trace;
 
+pub mod webhook_path;
+
 pub use explain::{Explanation, explain};
 pub use hooks::{FinalizerChanges, HookEvent, HookReport, OpenHookQuestion, PodHooks, PodPlan, plan};
 pub use model::expected_finalizers::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Parser;
 use podward_runtime::args::{KubeArgs, LeaseArgs, NodeArgs, ProcessArgs, seconds};
 
-use podward_certificates::AuthorityArgs;
+use podward_certificates::{AuthorityArgs, WebhookPathArgs};
 use podward_hooks::HookArgs;
 use podward_lifecycle_grpc::GrpcArgs;
 
@@ -31,6 +31,8 @@ pub struct Args {
     pub(crate) max_busy: Duration,
     #[command(flatten)]
     pub(crate) certificates: AuthorityArgs,
+    #[command(flatten)]
+    pub(crate) paths: WebhookPathArgs,
 }
 
 #[cfg(test)]

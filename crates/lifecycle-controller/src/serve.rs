@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Args;
 use crate::controller::Leader;
 use crate::report::Metrics;
-use podward_certificates::CertificateManager;
+use podward_certificates::{CertificateManager, WebhookPathManager};
 use podward_deletion::DeletionRequestWriter;
 use podward_hooks::HookProbe;
 use podward_lifecycle_grpc as grpc;
@@ -34,7 +34,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, kube, lease, grpc: grpc_args, hooks, node, max_busy, certificates } = args;
+    let Args { process, kube, lease, grpc: grpc_args, hooks, node, max_busy, certificates, paths } = args;
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let metrics = Arc::new(Metrics::new());
@@ -58,6 +58,11 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
             &grpc_args.certificate.namespace,
             certificates.lifetimes()?,
         );
+        tokio::spawn(manager.run(stop.clone()));
+    }
+    if paths.webhook_paths {
+        let manager =
+            WebhookPathManager::new(client.clone(), &grpc_args.certificate.namespace, paths.times()?);
         tokio::spawn(manager.run(stop.clone()));
     }
     let secret = CertificateSecret::default();

@@ -7,6 +7,7 @@
 //! | [`client`], [`retry`], [`lease`] | the API server: client, retry policies, leader election |
 //! | [`tls`], [`admission`] | HTTPS with a certificate that can be rotated; admission webhooks |
 //! | [`budget`] | one limit for the bytes of all requests in flight |
+//! | [`secret_path`] | the secret in the path of each review |
 //! | [`grpc`], [`grpc_client`], [`authn`] | gRPC server and client; authentication and authorization of callers |
 //! | [`address_policy`] | connections to URLs that users without rights in Podward's namespace wrote |
 //!
@@ -35,6 +36,7 @@ pub mod grpc;
 pub mod grpc_client;
 pub mod lease;
 pub mod retry;
+pub mod secret_path;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;

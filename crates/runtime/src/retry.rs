@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 pub use backon::{BackoffBuilder, ExponentialBuilder, Retryable};
+use podward_core::webhook_path::without_webhook_secrets;
 
 /// The timeout of one request to the API server.
 pub const API_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,8 +66,9 @@ pub fn spread(delay: Duration, part: f64) -> Duration {
 /// A request to the API server failed. The caller's error says what the request was to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiCallError {
-    /// The API server answered with an error, or could not be reached.
-    #[error(transparent)]
+    /// The API server answered with an error, or could not be reached. The text is without the secrets of webhook paths,
+    /// which the API server writes into its error about a webhook that it can't call.
+    #[error("{}", without_webhook_secrets(&.0.to_string()))]
     Failed(Box<kube::Error>),
     /// The API server did not answer in time. A write may have been done all the same.
     #[error("no answer from the API server within {0:?}")]
@@ -126,6 +128,8 @@ pub async fn api_call_within<T>(
 
 #[cfg(test)]
 mod tests {
+    use podward_core::webhook_path::PathSecret;
+
     use super::*;
 
     #[test]
@@ -157,6 +161,14 @@ mod tests {
         let error = api_call_within(Duration::from_millis(1), never).await.unwrap_err();
         assert_eq!(error.to_string(), "no answer from the API server within 1ms");
         assert_eq!(error.code(), None);
+        let path = PathSecret::of_random([0xab; 32]).path("/mutate");
+        let url = format!(
+            "failed calling webhook: Post \"https://mutating-webhook.podward-system.svc:443{path}\": EOF"
+        );
+        let status = kube::core::Status::failure(&url, "InternalError").with_code(500).boxed();
+        let error = api_call(async { Err::<(), _>(kube::Error::Api(status)) }).await.unwrap_err();
+        assert!(error.to_string().contains(".svc:443/<secret>/mutate"), "{error}");
+        assert!(!format!("{:#}", anyhow::Error::new(error)).contains("abab"), "secrets are not shown");
         let status =
             kube::core::Status::failure("pods \"web-0\" not found", "NotFound").with_code(404).boxed();
         let error = api_call(async { Err::<(), _>(kube::Error::Api(status)) }).await.unwrap_err();

@@ -1,6 +1,8 @@
 //! HTTPS by rustls: a certificate that can be rotated while serving, HTTP/1.1 keep-alive and HTTP/2 by ALPN, limits on
 //! what a client can hold, and a shutdown that loses no request.
 
+mod client_args;
+mod client_names;
 mod file_version;
 mod metrics;
 mod pem;
@@ -12,6 +14,7 @@ mod serving_certificate;
 mod source;
 
 pub use crate::connections::ConnectionProof;
+pub use client_args::ReviewClientArgs;
 pub(crate) use file_version::FileVersion;
 pub use metrics::TlsMetrics;
 pub use pem::PemError;

@@ -13,8 +13,11 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{AdminServer, Readiness, ReadinessCondition};
 use crate::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService, Webhook, Webhooks};
 use crate::args::{KubeArgs, ProcessArgs, TlsArgs};
+use crate::secret_path::{SecretPathArgs, SecretPathGuard, SecretPathMetrics};
 use crate::telemetry::traces::Traces;
-use crate::tls::{CertificateSecret, ServerLimits, ServingCertificate, TlsMetrics, TlsServer, self_check};
+use crate::tls::{
+    CertificateSecret, ReviewClientArgs, ServerLimits, ServingCertificate, TlsMetrics, TlsServer, self_check,
+};
 use crate::{client, shutdown, telemetry};
 
 const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -35,6 +38,12 @@ pub struct WebhookArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub kube: KubeArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub path: SecretPathArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub clients: ReviewClientArgs,
 }
 
 /// The addresses on which a webhook process listens.
@@ -115,10 +124,12 @@ pub async fn serve_webhook<W: Webhook>(
     setup: WebhookSetup,
     listening: Option<oneshot::Sender<WebhookAddresses>>,
 ) -> anyhow::Result<()> {
-    let WebhookArgs { process, tls, kube } = args;
+    let WebhookArgs { process, tls, kube, path, clients } = args;
     let WebhookSetup { service, version, mut registry, readiness, secret, stop, webhooks } = setup;
     let (admission_metrics, tls_metrics) = (AdmissionMetrics::default(), TlsMetrics::default());
+    let path_metrics = SecretPathMetrics::default();
     admission_metrics.register(&mut registry);
+    path_metrics.register(&mut registry);
     tls_metrics.register(&mut registry);
     let budget = tls.limits.budget(&mut registry);
     let traces = Traces::start(&process.traces, service, version, &mut registry)?;
@@ -127,17 +138,22 @@ pub async fn serve_webhook<W: Webhook>(
     let (end, last) = (CancellationToken::new(), CancellationToken::new());
     let _ends_with_us = (end.clone().drop_guard(), last.clone().drop_guard());
     let (serves, running) = (readiness.condition("tls"), readiness.condition("running"));
+    let knows_path = readiness.condition("webhook-path");
     running.set(true);
     // First, because the certificate may take long, and probes must report that.
     let admin = AdminServer::bind(process.admin_bind).await?;
     let admin_address = admin.address();
     let admin = tokio::spawn(admin.serve(readiness, registry, last.clone()));
 
+    let (namespace, process) = (&tls.certificate.namespace, (service, version));
+    // Reviews come for a while after `stop`.
+    let accepted = path.accepted(kube, namespace, process, knows_path, end.clone()).await?;
     if tls.certificate.tls_secret.is_some() {
         let client = client::connect(kube, service, version).await?;
         tls.certificate.follow(&secret, &client, &stop).await?;
     }
-    let certificate = Arc::new(ServingCertificate::load(tls.certificate.source(&secret), tls_metrics)?);
+    let certificate = ServingCertificate::load(tls.certificate.source(&secret), tls_metrics)?;
+    let certificate = Arc::new(clients.restrict(certificate)?);
     let limits = ServerLimits {
         connections: tls.limits.max_connections,
         drain: tls.drain_timeout,
@@ -169,6 +185,7 @@ pub async fn serve_webhook<W: Webhook>(
     let service =
         AdmissionService::of(webhooks, admission_metrics, AdmissionLimits::default(), traces.spans())
             .within(budget);
+    let service = SecretPathGuard::new(service, accepted, path_metrics);
     let report = server.serve(service, stop_accepting).await;
     stopper.abort();
     end.cancel();

@@ -8,6 +8,7 @@ mod checked;
 mod guard;
 mod job_rights;
 mod lives;
+mod secret_paths;
 mod site;
 mod stuck;
 mod under_way;
@@ -29,9 +30,13 @@ use under_way::UnderWay;
 
 /// The deadline of each step.
 const DEADLINE: Duration = Duration::from_secs(420);
-/// Certificates with a short lifetime. They are renewed after a minute.
-const SHORT: [&str; 2] =
-    ["global.certificates.lifetimeSeconds=120", "global.certificates.caLifetimeSeconds=360"];
+/// Certificates with a short lifetime, which are renewed after a minute, and secret paths that are replaced more often.
+const SHORT: [&str; 4] = [
+    "global.certificates.lifetimeSeconds=120",
+    "global.certificates.caLifetimeSeconds=360",
+    "global.webhookPath.rotationSeconds=20",
+    "global.webhookPath.overlapSeconds=6",
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -115,8 +120,10 @@ async fn upgraded(site: Arc<Site>) -> Result<()> {
 }
 
 async fn renewed(site: Arc<Site>) -> Result<()> {
-    site.upgrade(&SHORT).await?;
+    let path = site.path().await?;
     let load = AdmissionLoad::start(&site);
+    site.upgrade(&SHORT).await?;
+    secret_paths::old_and_new_work_during_a_rotation(&site, path).await?;
     // Certificates with a longer lifetime are replaced at once, the next ones when they are due.
     let mut last = site.until_certificates_other_than(&[None, None]).await?;
     for _ in 0..2 {

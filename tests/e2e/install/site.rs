@@ -1,6 +1,7 @@
 //! The test cluster with Podward installed with Helm.
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Output, Stdio},
     sync::Arc,
@@ -10,8 +11,10 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use podward_core::webhook_path::PathSecret;
+use podward_e2e::ReachableWebhook;
 use podward_images::{DemoImages, ServiceImages, build_program, workspace_dir};
-use podward_support::{Cluster, Installation, WAIT, within};
+use podward_support::{Cluster, Installation, ServiceKind, WAIT, pods::is_ready, webhook_paths, within};
 use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, preflight};
 use tokio::process::Command;
 
@@ -135,6 +138,32 @@ impl Site {
             *found = secret.await?.as_ref().and_then(certificate).context("the Secret is gone")?;
         }
         Ok(found)
+    }
+
+    /// Returns the secret that the webhook configurations use in their paths.
+    pub(crate) async fn path(&self) -> Result<PathSecret> {
+        Ok(webhook_paths(self.client()).await?.current)
+    }
+
+    /// Returns all replicas of both webhooks.
+    pub(crate) async fn webhooks(&self) -> Result<Vec<ReachableWebhook>> {
+        let ca = self.installation.authority().await?;
+        let mut all = Vec::new();
+        for kind in [ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook] {
+            for pod in self.installation.pods(kind).await?.iter().filter(|pod| is_ready(pod)) {
+                let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref());
+                let address = address.context("a pod without an address")?.parse()?;
+                let (cluster, server_name) =
+                    (self.installation.cluster().clone(), format!("{kind}.{NAMESPACE}.svc"));
+                all.push(ReachableWebhook {
+                    cluster,
+                    address: SocketAddr::new(address, 9443),
+                    ca: ca.clone(),
+                    server_name,
+                });
+            }
+        }
+        Ok(all)
     }
 
     /// Returns information on a failure.

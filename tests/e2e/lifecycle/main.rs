@@ -1,5 +1,6 @@
 //! Podward on real clusters, from end to end. See `podward_e2e` for how tests are run.
 
+mod attacks;
 mod cancel;
 mod chaos;
 mod checks;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         rules::tests(),
         chaos::tests(),
         serving::tests(),
+        attacks::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }

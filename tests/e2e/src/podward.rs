@@ -2,6 +2,7 @@
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::Instant};
 
+use crate::forged_review::ReachableWebhook;
 use anyhow::Result;
 use podward_support::{Cluster, Installation, Replica, Replicas, ServiceKind};
 
@@ -82,6 +83,19 @@ impl Podward {
                 Ok(Trust { ca: podward.cluster().server_ca(), server_name: "localhost".to_owned() })
             }
         }
+    }
+
+    /// Returns a webhook as a client on the network reaches it.
+    ///
+    /// # Errors
+    /// Fails if it has no address, or its authority cannot be read.
+    pub async fn reachable(&self, webhook: &ServiceInstance) -> Result<ReachableWebhook> {
+        let server_name = match self {
+            Self::Installed(_) => format!("{}.{}.svc", webhook.kind(), Installation::NAMESPACE),
+            Self::Processes(_) => "localhost".to_owned(),
+        };
+        let (cluster, ca) = (self.cluster().clone(), self.trust().await?.ca);
+        Ok(ReachableWebhook { cluster, address: webhook.serves_at()?, ca, server_name })
     }
 
     /// Returns the Service of the lifecycle-controllers and its port, or `None` if they run as processes.

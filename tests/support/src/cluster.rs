@@ -51,7 +51,7 @@ impl std::fmt::Debug for ClusterPlace {
 }
 
 /// A connection to a service.
-pub(crate) trait ClusterStream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait ClusterStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> ClusterStream for T {}
 
@@ -244,7 +244,10 @@ impl Cluster {
     }
 
     /// Opens a connection to a service.
-    pub(crate) async fn connect(&self, to: SocketAddr) -> Result<Box<dyn ClusterStream>> {
+    ///
+    /// # Errors
+    /// Fails if nothing listens there.
+    pub async fn connect(&self, to: SocketAddr) -> Result<Box<dyn ClusterStream>> {
         match &self.place {
             ClusterPlace::TestCluster(test_cluster) => Ok(Box::new(test_cluster.connect(to).await?)),
             ClusterPlace::LocalMachine(_) => Ok(Box::new(tokio::net::TcpStream::connect(to).await?)),

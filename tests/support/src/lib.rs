@@ -39,13 +39,13 @@ pub mod timeline;
 mod traffic_loop;
 mod wait;
 
-pub use cluster::{Cluster, ExposedServer, ServiceCommand, ServiceProcess};
+pub use cluster::{Cluster, ClusterStream, ExposedServer, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, PodFeedEvent, WatchTask, observe};
 pub use installation::{Installation, Replica, Replicas};
 pub use load::{LoadClient, LoadClientOptions};
 pub use metrics::metrics_text;
 pub use operator::{FinishStyle, Operator};
-pub use podward::{Podward, PodwardOptions, PodwardService, ServiceKind};
+pub use podward::{Podward, PodwardOptions, PodwardService, ServiceKind, webhook_path_state, webhook_paths};
 pub(crate) use private_file::private_file;
 pub use python::PythonExamples;
 pub use timeline::Timeline;

@@ -9,6 +9,7 @@ mod kind;
 mod manifests;
 mod options;
 mod service;
+mod webhook_path;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -16,11 +17,17 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use podward_core::webhook_path::PathSecret;
 use podward_images::{BuiltPrograms, build_workspace};
 
 use self::manifests::PodwardManifests;
 pub(crate) use self::{canary::WebhookCanary, hook::until_reachable, options::NAMESPACE};
-pub use self::{kind::ServiceKind, options::PodwardOptions, service::PodwardService};
+pub use self::{
+    kind::ServiceKind,
+    options::PodwardOptions,
+    service::PodwardService,
+    webhook_path::{webhook_path_state, webhook_paths},
+};
 use crate::{cluster::Cluster, wait::WAIT};
 
 /// The name of the controller's Lease.
@@ -32,6 +39,8 @@ pub struct Podward {
     cluster: Cluster,
     options: PodwardOptions,
     manifests: PodwardManifests,
+    /// The secret in the paths of the webhooks.
+    path: PathSecret,
     programs: BuiltPrograms,
     /// The gRPC addresses of the lifecycle-controllers. Other services need them before the controllers run.
     controllers: Vec<SocketAddr>,
@@ -49,12 +58,13 @@ impl Podward {
         let manifests = PodwardManifests::read().context("read Podward's manifests")?;
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
+        let path = webhook_path::store(&client).await?;
         let mut controllers = Vec::new();
         for _ in 0..options.controllers.max(1) {
             controllers.push(cluster.free_address().await?);
         }
         let (cluster, services) = (cluster.clone(), Mutex::default());
-        let podward = Self { cluster, options, manifests, programs, controllers, services };
+        let podward = Self { cluster, options, manifests, path, programs, controllers, services };
         let webhooks = async {
             tokio::try_join!(
                 podward.add(ServiceKind::MutatingWebhook),
@@ -86,7 +96,8 @@ impl Podward {
         let addresses: Vec<(ServiceKind, SocketAddr)> =
             webhooks.iter().map(|service| (service.kind(), service.serves_at())).collect();
         let ca = self.cluster.server_ca();
-        self.manifests.register_webhooks(&client, &addresses, &ca).await.context("register the webhooks")?;
+        let registered = self.manifests.register_webhooks(&client, &addresses, &self.path, &ca).await;
+        registered.context("register the webhooks")?;
         let canary = WebhookCanary::new(client);
         let waited = canary.until_called(WAIT).await;
         waited.with_context(|| {

@@ -31,4 +31,5 @@ mod rule_tables;
 mod rules;
 mod scale_in;
 mod tables;
+mod webhook_path;
 mod words;

@@ -15,6 +15,7 @@ mod other_installations;
 mod permissions;
 mod probes;
 mod report;
+mod secret_paths;
 mod services;
 mod target;
 mod webhooks;
@@ -66,10 +67,11 @@ impl Doctor {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let deadline = Duration::from_secs(self.deadline);
         let target = DoctorTarget::find(client, self.namespace, self.probe_namespace, deadline).await?;
-        let checks: [(&'static str, CheckFuture<'_>); 9] = [
+        let checks: [(&'static str, CheckFuture<'_>); 10] = [
             ("resource definitions", definitions::check(&target).boxed()),
             ("services", services::check(&target).boxed()),
             ("webhook configurations", webhooks::check(&target).boxed()),
+            ("secret paths", secret_paths::check(&target).boxed()),
             ("webhooks called", probes::check(&target).boxed()),
             ("certificates", certificates::check(&target).boxed()),
             ("permissions", permissions::check(&target).boxed()),

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::{AlertDescription, ClientConfig};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -86,6 +86,15 @@ async fn ask(address: SocketAddr, certificate: &Arc<ServingCertificate>) -> Resu
     let socket = TcpStream::connect(address).await.map_err(talk)?;
     let name = ServerName::IpAddress(address.ip().into());
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await.map_err(talk)?;
+    if certificate.requires_clients() {
+        // The process has no client certificate. That the server asks for one shows that it serves; it has shown its
+        // own before that.
+        return match stream.read(&mut [0]).await {
+            Err(error) if asks_for_certificate(&error) => Ok(()),
+            Err(error) => Err(talk(error)),
+            Ok(_) => Err(SelfCheckError::NotHttp { address }),
+        };
+    }
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: self-check\r\nconnection: close\r\n\r\n")
         .await
@@ -93,6 +102,12 @@ async fn ask(address: SocketAddr, certificate: &Arc<ServingCertificate>) -> Resu
     let mut head = [0; 8];
     stream.read_exact(&mut head).await.map_err(talk)?;
     if &head == b"HTTP/1.1" { Ok(()) } else { Err(SelfCheckError::NotHttp { address }) }
+}
+
+/// Returns true if the server has refused the connection because the client has no certificate.
+fn asks_for_certificate(error: &std::io::Error) -> bool {
+    let alert = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
+    matches!(alert, Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)))
 }
 
 /// Trusts the serving certificate alone. Its names and dates are not checked.

@@ -15,6 +15,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::client_names::NamedClients;
 use super::metrics::TlsMetrics;
 use super::pem::PemError;
 use super::source::{AuthoritySource, CertificateSource, SourceVersion};
@@ -65,6 +66,8 @@ pub struct ServingCertificate {
 struct Sources {
     certificate: CertificateSource,
     client_ca: Option<AuthoritySource>,
+    /// The names of the clients that may connect. `None`: clients need no certificate.
+    required: Option<Arc<[String]>>,
 }
 
 #[derive(Debug)]
@@ -90,7 +93,7 @@ impl ServingCertificate {
         certificate: CertificateSource,
         metrics: TlsMetrics,
     ) -> Result<Self, ServingCertificateError> {
-        Self::read(Sources { certificate, client_ca: None }, metrics)
+        Self::read(Sources { certificate, client_ca: None, required: None }, metrics)
     }
 
     /// Also requests a certificate from clients. A client may have none. One that it shows must be signed by an
@@ -101,6 +104,26 @@ impl ServingCertificate {
     /// When a source can't be read, or holds no certificate.
     pub fn with_client_ca(self, client_ca: AuthoritySource) -> Result<Self, ServingCertificateError> {
         Self::read(Sources { client_ca: Some(client_ca), ..self.sources }, self.metrics)
+    }
+
+    /// Refuses connections of clients without a certificate that is signed by an authority in `client_ca` and has one of
+    /// `names` as its common name, a DNS name or a URI.
+    ///
+    /// # Errors
+    ///
+    /// When a source can't be read, or holds no certificate.
+    pub fn with_required_clients(
+        self,
+        client_ca: AuthoritySource,
+        names: &[String],
+    ) -> Result<Self, ServingCertificateError> {
+        let required = Some(names.into());
+        Self::read(Sources { client_ca: Some(client_ca), required, ..self.sources }, self.metrics)
+    }
+
+    /// Returns true if clients need a certificate.
+    pub(super) fn requires_clients(&self) -> bool {
+        self.sources.required.is_some()
     }
 
     fn read(sources: Sources, metrics: TlsMetrics) -> Result<Self, ServingCertificateError> {
@@ -170,7 +193,7 @@ impl Sources {
         let private = key.private_key()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = match &self.client_ca {
-            Some(client_ca) => client_verifier(client_ca, &provider)?,
+            Some(client_ca) => client_verifier(client_ca, self.required.as_ref(), &provider)?,
             None => WebPkiClientVerifier::no_client_auth(),
         };
         let config = server_config(chain, private, verifier, provider).map_err(|source| {
@@ -182,16 +205,20 @@ impl Sources {
 
 fn client_verifier(
     client_ca: &AuthoritySource,
+    required: Option<&Arc<[String]>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, ServingCertificateError> {
     let pem = client_ca.read()?;
     let unusable =
         |problem: String| ServingCertificateError::ClientCa { origin: pem.origin.clone(), problem };
     let roots = pem.authorities().map_err(|error| unusable(error.to_string()))?;
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| unusable(error.to_string()))
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let builder = if required.is_some() { builder } else { builder.allow_unauthenticated() };
+    let verifier = builder.build().map_err(|error| unusable(error.to_string()))?;
+    Ok(match required {
+        Some(names) => Arc::new(NamedClients::new(verifier, Arc::clone(names))),
+        None => verifier,
+    })
 }
 
 fn server_config(

@@ -5,6 +5,7 @@
 mod api_server;
 mod authn;
 mod flood;
+mod forged_reviews;
 mod grpc;
 mod grpc_flood;
 mod lease;

@@ -17,17 +17,17 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Secret, connect, http1, post, text, within};
+use crate::support::{PathFile, Secret, connect, http1, post, text, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
 #[derive(Parser)]
-struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
-    webhook: WebhookArgs,
+    pub(crate) webhook: WebhookArgs,
 }
 
-struct AllowAll;
+pub(crate) struct AllowAll;
 
 static ROUTES: [WebhookRoute; 1] = [WebhookRoute {
     path: "/allow",
@@ -52,7 +52,7 @@ impl Webhook for AllowAll {
     }
 }
 
-async fn admin(address: SocketAddr, path: &str) -> (StatusCode, String) {
+pub(crate) async fn admin(address: SocketAddr, path: &str) -> (StatusCode, String) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let request = Request::get(format!("http://{address}{path}")).body(Empty::new()).unwrap();
     let response = client.request(request).await.unwrap();
@@ -61,7 +61,7 @@ async fn admin(address: SocketAddr, path: &str) -> (StatusCode, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-async fn until_ready(address: SocketAddr) {
+pub(crate) async fn until_ready(address: SocketAddr) {
     within(SOON, async {
         while admin(address, "/readyz").await.0 != StatusCode::OK {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -74,6 +74,7 @@ async fn until_ready(address: SocketAddr) {
 async fn a_rotated_secret_is_served_without_a_restart() {
     let (mut secret, old) = Secret::new();
     let (cert, key) = (secret.cert(), secret.key());
+    let path = PathFile::new();
     let args = Args::parse_from([
         "test",
         "--bind=127.0.0.1:0",
@@ -82,6 +83,8 @@ async fn a_rotated_secret_is_served_without_a_restart() {
         cert.to_str().unwrap(),
         "--tls-key",
         key.to_str().unwrap(),
+        "--webhook-path-file",
+        path.file(),
     ]);
     let stop = CancellationToken::new();
     let (tell, told) = oneshot::channel();
@@ -103,7 +106,10 @@ async fn a_rotated_secret_is_served_without_a_restart() {
         },
     });
     let mut kept = http1(connect(at.tls, &old, "http/1.1").await.unwrap()).await;
-    assert_eq!(kept.send_request(post("/allow", review.to_string())).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(
+        kept.send_request(post(&path.path("/allow"), review.to_string())).await.unwrap().status(),
+        StatusCode::OK
+    );
 
     let new = secret.rotate();
     // New connections get the new certificate after at most a second.
@@ -116,7 +122,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
     assert!(connect(at.tls, &old, "http/1.1").await.is_err());
     // The earlier connection still works.
     kept.ready().await.unwrap();
-    let response = kept.send_request(post("/allow", review.to_string())).await.unwrap();
+    let response = kept.send_request(post(&path.path("/allow"), review.to_string())).await.unwrap();
     let answer: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(answer["response"], json!({"uid": "u", "allowed": true}));
 
@@ -127,6 +133,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
         r#"podward_admission_requests_total{webhook="/allow",operation="CREATE",outcome="allowed"} 2"#,
         r#"podward_admission_request_duration_seconds_count{webhook="/allow"} 2"#,
         "podward_admission_in_flight 0",
+        "podward_admission_unknown_path_requests_total 0",
         r#"podward_build_info{service="test",version="1"} 1"#,
     ] {
         assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
@@ -140,6 +147,7 @@ async fn a_rotated_secret_is_served_without_a_restart() {
 async fn it_is_unready_but_serves_during_the_drain_delay() {
     let (secret, cert) = Secret::new();
     let (cert_file, key_file) = (secret.cert(), secret.key());
+    let path = PathFile::new();
     let args = Args::parse_from([
         "test",
         "--bind=127.0.0.1:0",
@@ -149,6 +157,8 @@ async fn it_is_unready_but_serves_during_the_drain_delay() {
         cert_file.to_str().unwrap(),
         "--tls-key",
         key_file.to_str().unwrap(),
+        "--webhook-path-file",
+        path.file(),
     ]);
     let stop = CancellationToken::new();
     let (tell, told) = oneshot::channel();

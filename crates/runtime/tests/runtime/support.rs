@@ -12,8 +12,9 @@ use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use podward_core::webhook_path::PathSecret;
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -65,6 +66,28 @@ impl Secret {
     }
 }
 
+/// A file with a secret of webhook paths.
+pub(crate) struct PathFile {
+    file: tempfile::NamedTempFile,
+    secret: PathSecret,
+}
+
+impl PathFile {
+    pub(crate) fn new() -> Self {
+        let (file, secret) = (tempfile::NamedTempFile::new().unwrap(), PathSecret::of_random([7; 32]));
+        fs::write(file.path(), secret.reveal()).unwrap();
+        Self { file, secret }
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        self.file.path().to_str().unwrap()
+    }
+
+    pub(crate) fn path(&self, route: &str) -> String {
+        self.secret.path(route)
+    }
+}
+
 /// Connects over TLS to `address`, trusting `cert` alone, offering `protocol`.
 pub(crate) async fn connect(
     address: SocketAddr,
@@ -74,6 +97,16 @@ pub(crate) async fn connect(
     connect_from(Ipv4Addr::LOCALHOST, address, cert, protocol).await
 }
 
+/// As [`connect`], with a certificate of the client and its key.
+pub(crate) async fn connect_as(
+    client: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    address: SocketAddr,
+    cert: &CertificateDer<'static>,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_with(client, Ipv4Addr::LOCALHOST, address, cert, protocol).await
+}
+
 /// As [`connect`], from the address `own`.
 pub(crate) async fn connect_from(
     own: Ipv4Addr,
@@ -81,13 +114,26 @@ pub(crate) async fn connect_from(
     cert: &CertificateDer<'static>,
     protocol: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_with(None, own, address, cert, protocol).await
+}
+
+async fn connect_with(
+    client: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    own: Ipv4Addr,
+    address: SocketAddr,
+    cert: &CertificateDer<'static>,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(cert.clone()).unwrap();
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match client {
+        Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let socket = TcpSocket::new_v4()?;
     socket.bind((own, 0).into())?;

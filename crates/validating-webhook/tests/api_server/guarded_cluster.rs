@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE};
+use podward_core::webhook_path::{PathSecret, route_of};
 use podward_images::{build_workspace, workspace_dir};
 use podward_testbed::{Command, Process, Shape, TestCluster};
 use serde_json::{Value, json};
@@ -166,12 +167,19 @@ fn documents(file: &str) -> Vec<Value> {
     documents.into_iter().filter(Value::is_object).collect()
 }
 
+/// Returns the secret in the paths of the webhook.
+fn secret() -> PathSecret {
+    PathSecret::of_random([7; 32])
+}
+
 /// Starts the webhook with the permissions of its service account.
 async fn run(cluster: &TestCluster, program: &str) -> Process {
     let kubeconfig =
         cluster.client_kubeconfig(USER, &["system:serviceaccounts", "system:authenticated"]).unwrap();
     let pem = cluster.server_certificate(&[&cluster.node_ip().to_string()]).unwrap();
     let (cert, key) = (cluster.dir().join("webhook.crt"), cluster.dir().join("webhook.key"));
+    let path = cluster.dir().join("webhook-path");
+    std::fs::write(&path, secret().reveal()).unwrap();
     std::fs::write(&cert, &pem.cert).unwrap();
     std::fs::write(&key, &pem.key).unwrap();
     let at = SocketAddr::new(cluster.node_ip(), PORT);
@@ -181,6 +189,7 @@ async fn run(cluster: &TestCluster, program: &str) -> Process {
         format!("--admin-bind={admin}"),
         format!("--tls-cert={}", cert.display()),
         format!("--tls-key={}", key.display()),
+        format!("--webhook-path-file={}", path.display()),
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--controller-url=https://{}", SocketAddr::new(cluster.node_ip(), 1)),
         format!("--controller-ca={}", cert.display()),
@@ -213,12 +222,11 @@ async fn register(cluster: &TestCluster) {
     let is_validating = |document: &Value| document["kind"] == "ValidatingWebhookConfiguration";
     let mut configuration = documents("webhooks.yaml").into_iter().find(is_validating).unwrap();
     let entries = configuration["webhooks"].as_array_mut().unwrap();
-    entries.retain(|entry| {
-        ["/delete", "/evict"].contains(&entry["clientConfig"]["service"]["path"].as_str().unwrap())
-    });
+    entries
+        .retain(|entry| ["/delete", "/evict"].contains(&route_of(entry["name"].as_str().unwrap()).unwrap()));
     assert_eq!(entries.len(), 3);
     for entry in entries {
-        let path = entry["clientConfig"]["service"]["path"].as_str().unwrap();
+        let path = secret().path(route_of(entry["name"].as_str().unwrap()).unwrap());
         let url = format!("https://{}{path}", SocketAddr::new(cluster.node_ip(), PORT));
         entry["clientConfig"] =
             json!({"url": url, "caBundle": ByteString(cluster.ca_pem().as_bytes().to_vec())});

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_rustls::client::TlsStream;
 
-use super::server::WebhookProcess;
+use super::server::{WebhookProcess, secret};
 
 pub(super) struct WebhookLoad<'a> {
     webhook: &'a WebhookProcess,
@@ -62,6 +62,7 @@ impl<'a> WebhookLoad<'a> {
         review: Vec<u8>,
         expect: ExpectedAnswer,
     ) -> Self {
+        let path = secret().path(path);
         let mut request = format!(
             "POST {path} HTTP/1.1\r\nHost: webhook.podward-system.svc:443\r\nUser-Agent: kube-apiserver-admission\r\n\
              Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use podward_core::webhook_path::PathSecret;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -52,6 +53,11 @@ impl std::ops::Sub for CpuTime {
             system: self.system.saturating_sub(before.system),
         }
     }
+}
+
+/// Returns the secret in the paths of the webhook.
+pub(super) fn secret() -> PathSecret {
+    PathSecret::of_random([7; 32])
 }
 
 pub(super) struct MemoryUse {
@@ -98,6 +104,8 @@ impl WebhookProcess {
             rcgen::generate_simple_self_signed(["localhost".to_owned()]).context("make a certificate")?;
         let (cert, key, log) =
             (dir.path().join("tls.crt"), dir.path().join("tls.key"), dir.path().join("log"));
+        let path = dir.path().join("path");
+        fs::write(&path, secret().reveal()).context("write the secret of the paths")?;
         fs::write(&cert, made.cert.pem()).context("write the certificate")?;
         fs::write(&key, made.signing_key.serialize_pem()).context("write the key")?;
         let kubeconfig = dir.path().join("kubeconfig");
@@ -109,6 +117,8 @@ impl WebhookProcess {
             .arg(&cert)
             .arg("--tls-key")
             .arg(&key)
+            .arg("--webhook-path-file")
+            .arg(&path)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .stdin(Stdio::null())

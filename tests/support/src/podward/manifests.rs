@@ -10,6 +10,7 @@ use kube::{
     core::GroupVersionKind,
     runtime::wait::{await_condition, conditions},
 };
+use podward_core::webhook_path::{PathSecret, route_of};
 use podward_images::workspace_dir;
 use serde_json::{Value, json};
 
@@ -77,10 +78,11 @@ impl PodwardManifests {
         &self,
         client: &Client,
         at: &[(ServiceKind, SocketAddr)],
+        path: &PathSecret,
         ca: &str,
     ) -> Result<()> {
         for configuration in &self.webhooks {
-            let configuration = with_addresses(configuration.clone(), at, ca)?;
+            let configuration = with_addresses(configuration.clone(), at, path, ca)?;
             apply(client, &configuration).await?;
         }
         Ok(())
@@ -119,21 +121,26 @@ fn kind_of(object: &Value) -> &str {
     object["kind"].as_str().unwrap_or_default()
 }
 
-fn with_addresses(mut configuration: Value, at: &[(ServiceKind, SocketAddr)], ca: &str) -> Result<Value> {
+fn with_addresses(
+    mut configuration: Value,
+    at: &[(ServiceKind, SocketAddr)],
+    path: &PathSecret,
+    ca: &str,
+) -> Result<Value> {
     let webhooks =
         configuration["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
     for webhook in webhooks {
         let service = &webhook["clientConfig"]["service"];
         let name = service["name"].as_str().unwrap_or_default().to_owned();
-        let path = service["path"].as_str().unwrap_or_default().to_owned();
+        let entry = webhook["name"].as_str().unwrap_or_default();
+        let route = route_of(entry).with_context(|| format!("no route is known of the webhook {entry:?}"))?;
         let Some((_, address)) = at.iter().find(|(kind, _)| kind.as_str() == name) else {
             bail!(
                 "the webhook {} asks the Service {name:?}, which is none of Podward's webhooks",
                 webhook["name"]
             );
         };
-        webhook["clientConfig"] =
-            json!({"url": format!("https://{address}{path}"), "caBundle": base64(ca.as_bytes())});
+        webhook["clientConfig"] = json!({"url": format!("https://{address}{}", path.path(route)), "caBundle": base64(ca.as_bytes())});
     }
     Ok(configuration)
 }
@@ -176,14 +183,15 @@ mod tests {
     #[test]
     fn webhooks_get_the_addresses_of_processes() {
         let configuration = json!({"webhooks": [
-            {"name": "pods", "clientConfig": {"service": {"name": "mutating-webhook", "path": "/mutate"}}},
+            {"name": "create.mutating.podward.io", "clientConfig": {"service": {"name": "mutating-webhook"}}},
         ]});
         let at = [(ServiceKind::MutatingWebhook, "10.0.0.1:9443".parse().unwrap())];
-        let ready = with_addresses(configuration.clone(), &at, "ca").unwrap();
+        let path = PathSecret::of_random([1; 32]);
+        let ready = with_addresses(configuration.clone(), &at, &path, "ca").unwrap();
         assert_eq!(
             ready["webhooks"][0]["clientConfig"],
-            json!({"url": "https://10.0.0.1:9443/mutate", "caBundle": "Y2E="})
+            json!({"url": format!("https://10.0.0.1:9443{}", path.path("/mutate")), "caBundle": "Y2E="})
         );
-        assert!(with_addresses(configuration, &[], "ca").is_err());
+        assert!(with_addresses(configuration, &[], &path, "ca").is_err());
     }
 }

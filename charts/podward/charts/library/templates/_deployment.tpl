@@ -31,8 +31,10 @@ spec:
       containers:
         - name: {{ $name }}
           {{- include "podward.container" . | nindent 10 }}
-      {{- with .tokens }}
+      {{- $namesClients := and .reviews .root.Values.global.apiServerClient.names }}
+      {{- if or .tokens $namesClients }}
       volumes:
+        {{- with .tokens }}
         # Tokens that are valid only for the named audience.
         - name: tokens
           projected:
@@ -40,6 +42,11 @@ spec:
               {{- range $path, $audience := . }}
               - serviceAccountToken: {path: {{ $path }}, audience: {{ $audience }}, expirationSeconds: 3600}
               {{- end }}
+        {{- end }}
+        {{- if $namesClients }}
+        # The authority of the API servers' client certificates.
+        {{- include "podward.clientAuthorityVolume" .root | nindent 8 }}
+        {{- end }}
       {{- end }}
 {{- end }}
 
@@ -165,10 +172,18 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities:
     drop: [ALL]
-{{- if .tokens }}
+{{- $namesClients := and .reviews $global.apiServerClient.names }}
+{{- if or .tokens $namesClients }}
 volumeMounts:
+  {{- if .tokens }}
   - name: tokens
     mountPath: /var/run/secrets/podward
     readOnly: true
+  {{- end }}
+  {{- if $namesClients }}
+  - name: client-ca
+    mountPath: /etc/podward/client-ca
+    readOnly: true
+  {{- end }}
 {{- end }}
 {{- end }}

@@ -11,6 +11,9 @@ The common fields of all webhooks.
 - sideEffects None: the decisions change only the object, so dry runs get the same answers. To hold a pod has a side
   effect (the deletion request is recorded), except in a dry run: NoneOnDryRun.
 - clientConfig has no caBundle: the issuer of the certificates sets it, and an upgrade does not change it.
+- clientConfig.service has no path: the lifecycle-controller sets it to /<secret>/<route>, and an upgrade does not change
+  it. The route follows from the name of the webhook (crates/core/src/webhook_path.rs). Until the path is set, the
+  webhooks answer 404.
 */}}
 
 {{/*
@@ -26,9 +29,9 @@ annotations:
 {{- end }}
 
 {{/*
-A webhook without its name and its individual fields. Takes root, path, operation (or several, separated by commas),
-resource and failurePolicy. Optional: group, version, timeout, sideEffects, optedIn (false: do not select objects by the
-opt-in label) and injected (true: only namespaces that opt in all pods; false: only other namespaces).
+A webhook without its name and its individual fields. Takes root, operation (or several, separated by commas), resource
+and failurePolicy. Optional: group, version, timeout, sideEffects, optedIn (false: do not select objects by the opt-in
+label) and injected (true: only namespaces that opt in all pods; false: only other namespaces).
 */}}
 {{- define "podward.webhook" -}}
 {{- $always := list "kube-system" "kube-public" "kube-node-lease" .root.Release.Namespace -}}
@@ -37,7 +40,6 @@ clientConfig:
     name: {{ .root.Chart.Name }}
     namespace: {{ .root.Release.Namespace }}
     port: 443
-    path: {{ .path }}
 rules:
   - apiGroups: [{{ .group | default "\"\"" }}]
     apiVersions: [{{ .version | default "v1" }}]

@@ -10,6 +10,9 @@
 - --controller-user={{ include "podward.controllerUser" . }}
 - --trusted-requester=system:serviceaccount:{{ .Release.Namespace }}:validating-webhook
 - --node-unreachable-limit={{ .Values.global.nodeUnreachableLimitSeconds }}
+- --webhook-paths=true
+- --webhook-path-rotation={{ int .Values.global.webhookPath.rotationSeconds }}
+- --webhook-path-overlap={{ int .Values.global.webhookPath.overlapSeconds }}
 {{- if eq $certificates.provider "podward" }}
 - --certificates=true
 - --certificate-lifetime={{ int $certificates.lifetimeSeconds }}

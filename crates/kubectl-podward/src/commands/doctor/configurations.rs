@@ -25,6 +25,8 @@ pub(super) struct Webhook {
     pub(super) name: String,
     /// Namespace and name of the Service that the API server calls. `None` for a URL.
     pub(super) service: Option<(String, String)>,
+    /// The path at the Service, which contains a secret. Never show it.
+    pub(super) path: Option<String>,
     pub(super) bundle: Vec<u8>,
     pub(super) fails_closed: bool,
     pub(super) rules: Vec<RuleWithOperations>,
@@ -70,6 +72,7 @@ impl Webhook {
     ) -> Self {
         Self {
             name,
+            path: client.service.as_ref().and_then(|service| service.path.clone()),
             service: client.service.map(|service| (service.namespace, service.name)),
             bundle: client.ca_bundle.map(|bundle| bundle.0).unwrap_or_default(),
             fails_closed: policy.as_deref() != Some("Ignore"),

@@ -1,5 +1,6 @@
 //! The findings of checks.
 
+use podward_core::webhook_path::without_webhook_secrets;
 use serde::Serialize;
 
 /// The severity of a finding. Only [`FindingLevel::Failed`] makes the command fail.
@@ -58,7 +59,8 @@ impl Finding {
         } else {
             "check that the API server answers (kubectl get --raw /readyz), and try again"
         };
-        Self::failed(format!("could not be checked: {error:#}"), next)
+        let error = format!("{error:#}");
+        Self::failed(format!("could not be checked: {}", without_webhook_secrets(&error)), next)
     }
 }
 

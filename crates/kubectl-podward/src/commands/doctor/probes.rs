@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
 use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, CONTROL_VALUE, SERVICE_READY_GATE};
+use podward_core::webhook_path::without_webhook_secrets;
 use serde_json::json;
 
 use self::answer::{MUTATING, VALIDATING};
@@ -49,7 +50,10 @@ async fn create(pods: &Api<Pod>, good: bool) -> Result<ProbeOutcome> {
                 gated: gates.iter().any(|gate| gate.condition_type == SERVICE_READY_GATE),
             })
         }
-        Err(kube::Error::Api(status)) => Ok(ProbeOutcome::Refused(status.message)),
+        Err(kube::Error::Api(status)) => {
+            // The message about a failed call contains the path of the webhook.
+            Ok(ProbeOutcome::Refused(without_webhook_secrets(&status.message).into_owned()))
+        }
         Err(error) => Err(error).context("create a pod as a dry run"),
     }
 }
