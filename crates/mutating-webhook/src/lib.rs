@@ -6,6 +6,8 @@
 //!  watches of LifecycleHooks, namespaces ──► consumer_hooks ──┘
 //! ```
 //!
+//! The API server puts a secret before each path ([`podward_runtime::secret_path`]).
+//!
 //! | path | for | does |
 //! |---|---|---|
 //! | `/mutate` | pods CREATE | adds the readiness gate, and the expected finalizers of the hooks that will be consumers |

@@ -8,6 +8,8 @@
 //!             ──► /rules ──────────► rule_webhook ──► podward_api
 //! ```
 //!
+//! The API server puts a secret before each path ([`podward_runtime::secret_path`]).
+//!
 //! | path | for | does |
 //! |---|---|---|
 //! | `/validate` | pods CREATE and UPDATE | denies violations of the label protocol; see below |

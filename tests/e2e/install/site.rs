@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client};
 use podward_core::webhook_path::PathSecret;
 use podward_e2e::ReachableWebhook;
@@ -150,7 +150,9 @@ impl Site {
         let ca = self.installation.authority().await?;
         let mut all = Vec::new();
         for kind in [ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook] {
-            for pod in self.installation.pods(kind).await?.iter().filter(|pod| is_ready(pod)) {
+            for pod in
+                self.installation.pods(kind).await?.iter().filter(|pod| is_ready(pod) && !is_leaving(pod))
+            {
                 let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref());
                 let address = address.context("a pod without an address")?.parse()?;
                 let (cluster, server_name) =
@@ -175,6 +177,11 @@ impl Site {
     pub(crate) async fn end(&self, failed: bool) -> Result<()> {
         end(&self.test_cluster, failed).await
     }
+}
+
+/// Returns true if a pod is being deleted. It can be Ready until its end.
+fn is_leaving(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
 }
 
 async fn end(test_cluster: &TestCluster, failed: bool) -> Result<()> {

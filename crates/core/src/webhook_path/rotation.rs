@@ -71,7 +71,8 @@ fn step(
 ) -> (WebhookPathState, Option<&'static str>) {
     let overlap = times.overlap.as_secs();
     let mut state = stored.clone();
-    // A time that lies in the future was written by a clock that was wrong. It must not stop the rotation.
+    // A time that lies in the future was written by a clock that was wrong, or with a longer overlap. It must not stop
+    // the rotation.
     let mut is_wrong = state.since > now.saturating_add(overlap);
     state.since = if is_wrong { now } else { state.since };
     if let Some(next) = state.next.as_mut().filter(|next| next.since > now.saturating_add(overlap)) {
@@ -83,7 +84,7 @@ fn step(
         (*until, is_wrong) = (now.saturating_add(overlap), true);
     }
     if is_wrong {
-        return (state, Some("a time in it was in the future"));
+        return (state, Some("a time in it was too far in the future"));
     }
     if let Some(previous) = &mut state.previous {
         return match (used.contains(&previous.secret), previous.until) {

@@ -14,7 +14,7 @@ impl SecretPathMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.sub_registry_with_prefix("admission").register(
             "unknown_path_requests",
-            "POST requests that were answered 404, because their path had no accepted secret or no known route",
+            "POST requests that were answered 404, because their path had no accepted secret",
             self.refused.clone(),
         );
     }
