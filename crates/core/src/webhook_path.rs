@@ -26,15 +26,17 @@
 //! There is one case with a gap: the Secret is lost and no entry has a path with a secret any more. The new secret is
 //! then used at once, and webhooks refuse reviews until they have read it.
 
+mod invalid;
 mod redaction;
 mod rotation;
 mod secret;
 mod stored;
 
+pub use invalid::InvalidPathSecret;
 pub use redaction::without_webhook_secrets;
 pub use rotation::{PathRotation, RotationTimes, rotate};
 pub use secret::{PathSecret, split};
-pub use stored::{InvalidPathSecret, RetiringSecret, UpcomingSecret, WebhookPathState};
+pub use stored::{RetiringSecret, UpcomingSecret, WebhookPathState};
 
 /// The name of the Secret.
 pub const WEBHOOK_PATH_SECRET: &str = "podward-webhook-path";

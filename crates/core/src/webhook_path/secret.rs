@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::stored::InvalidPathSecret;
+use super::invalid::InvalidPathSecret;
 
 /// The characters of a secret: 32 bytes as hexadecimal digits. A path of a webhook configuration may have only
 /// lower-case letters, digits, dots and dashes between its slashes.

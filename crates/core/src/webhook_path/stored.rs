@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::invalid::InvalidPathSecret;
 use super::secret::PathSecret;
 
 const CURRENT: &str = "current";
@@ -40,20 +41,6 @@ pub struct RetiringSecret {
     pub secret: PathSecret,
     /// The end of its acceptance, in seconds since 1970. `None` while an entry may still use it.
     pub until: Option<u64>,
-}
-
-/// The contents of the Secret, or of a file with secrets, can't be used. The errors do not contain the contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidPathSecret {
-    /// There is no current secret.
-    #[error("it has no key current")]
-    Missing,
-    /// A secret has another form.
-    #[error("a secret must have 64 lower-case hexadecimal digits, as `openssl rand -hex 32` prints them")]
-    Text,
-    /// A time is not a number.
-    #[error("the key {0} must be a number of seconds since 1970")]
-    Time(&'static str),
 }
 
 impl WebhookPathState {
