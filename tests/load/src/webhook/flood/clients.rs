@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-use super::super::server::WebhookTarget;
+use super::super::server::{WebhookTarget, secret};
 
 /// Clients that connect at the same time.
 const CONNECTING: usize = 32;
@@ -192,7 +192,7 @@ impl FloodState {
                 drip(&mut stream, b"a").await
             }
             Conduct::SlowBody { right } => {
-                let path = if right { "/mutate" } else { "/guessed" };
+                let path = if right { secret().path("/mutate") } else { "/guessed".to_owned() };
                 let head = format!(
                     "POST {path} HTTP/1.1\r\nhost: webhook\r\ncontent-type: application/json\r\ncontent-length: {ANNOUNCED}\r\n\r\n"
                 );
