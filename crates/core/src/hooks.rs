@@ -16,7 +16,9 @@ mod report;
 mod selector;
 mod set;
 
-pub use crate::model::hook_keys::{consumer_key_of, hook_finalizer, hook_of_consumer_key, is_hook_finalizer};
+pub use crate::model::hook_keys::{
+    consumer_key_of, hook_audience, hook_finalizer, hook_of_consumer_key, is_hook_finalizer,
+};
 pub use consumers::plan;
 pub use evidence::{Evidence, EvidenceLevel};
 pub(crate) use evidence_record::EvidenceRecord;

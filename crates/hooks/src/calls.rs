@@ -6,3 +6,4 @@ pub(crate) mod credentials;
 pub(crate) mod driver;
 pub(crate) mod endpoint;
 pub(crate) mod probe;
+pub(crate) mod token;

@@ -41,7 +41,7 @@ impl HookCalls {
         traces: OperationTraces,
         stop: CancellationToken,
     ) -> (HookCalls, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
-        let state = Arc::new(HookCallsState::new(args, store, metrics, traces, stop));
+        let state = Arc::new(HookCallsState::new(args, client.clone(), store, metrics, traces, stop));
         state.tasks.spawn(run(state.clone(), client));
         state.tasks.close();
         let pods = work_queue::stream(state.pods.clone());

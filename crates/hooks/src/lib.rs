@@ -29,6 +29,7 @@ mod tests;
 pub use calls::attachment::{AttachError, Attachment};
 pub use calls::credentials::HookArgs;
 pub use calls::probe::HookProbe;
+pub use calls::token::TokenAccount;
 pub use hook_calls::{HookCalls, PodAnswers};
 pub use metrics::HookMetrics;
 pub use questions::failure::{CallFailure, CallFailureKind};

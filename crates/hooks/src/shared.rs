@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use kube::Client;
 use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::{Mutex, RwLock};
 use podward_kube_util::{CachedPod, WorkQueue};
@@ -39,6 +40,7 @@ pub(crate) struct HookCallsState {
 impl HookCallsState {
     pub(crate) fn new(
         args: HookArgs,
+        client: Client,
         store: Store<CachedPod>,
         metrics: HookMetrics,
         traces: OperationTraces,
@@ -53,7 +55,7 @@ impl HookCallsState {
             store,
             pods,
             hooks,
-            credentials: Arc::new(HookCredentials::new(args)),
+            credentials: Arc::new(HookCredentials::new(args, Some(client))),
             metrics,
             traces,
             stop,

@@ -20,9 +20,6 @@ pub struct Args {
     pub(crate) kube: KubeArgs,
     #[command(flatten)]
     pub(crate) peers: PeerArgs,
-    /// Audience that the tokens of callers may have, in addition to the audience of the API server
-    #[arg(long, env = "PODWARD_AUDIENCE")]
-    pub(crate) audience: Option<String>,
     #[command(flatten)]
     pub(crate) registration: RegistrationArgs,
     /// URL of the metrics of a node's kube-proxy, such as http://{node_ip}:10249/metrics. Without it no kube-proxy is
@@ -36,7 +33,7 @@ pub struct Args {
 /// Arguments of the registration as a hook.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RegistrationArgs {
-    /// Name of the hook
+    /// Name of the hook. Callers' tokens must have the audience podward.io/hooks/<name>
     #[arg(long, env = "PODWARD_HOOK_NAME", default_value = "traffic-controller")]
     pub(crate) hook_name: String,
     /// URL at which the lifecycle-controller reaches this service

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use podward_core::hooks::hook_audience;
 use podward_proto::FILE_DESCRIPTOR_SET;
 use podward_proto::v1::hook_handler_server::HookHandlerServer;
 use podward_runtime::admin::{AdminServer, Readiness};
@@ -43,7 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, tls, kube, peers, audience, registration, .. } = args;
+    let Args { process, tls, kube, peers, registration, .. } = args;
     let version = env!("CARGO_PKG_VERSION");
     let client = client::connect(&kube, SERVICE, version).await?;
     let (metrics, tls_metrics, grpc_metrics) =
@@ -112,7 +113,9 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let scraper = args
         .kube_proxy_metrics_url
         .map(|url| Arc::new(ProxyScraper::new(url, shared.clone(), metrics.clone())));
-    let authenticator = Arc::new(Authenticator::new(client, audience));
+    // A token that another hook has received is refused.
+    let audience = hook_audience(&registration.hook_name);
+    let authenticator = Arc::new(Authenticator::only_for(client, audience));
     let handler = TrafficHandler {
         shared,
         scraper,

@@ -45,7 +45,7 @@ class Caller:
             if token == known and time.monotonic() - since < CACHE_SECONDS:
                 return
             status = self._review(token)
-            if not status.get("authenticated"):
+            if not status.get("authenticated") or self._audience not in status.get("audiences", []):
                 why = f"the token is not valid here: {status.get('error', '')}"
                 raise Refused(grpc.StatusCode.UNAUTHENTICATED, why)
             user = status.get("user", {}).get("username", "")
@@ -54,7 +54,7 @@ class Caller:
             self._known = (token, time.monotonic())
 
     def _review(self, token):
-        # Accept only tokens for this audience: another receiver of a token could use it to call this server.
+        # Each hook has an audience of its own. The server of another hook cannot use its token here.
         spec = {"token": token, "audiences": [self._audience]}
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         with open(self._token_file, encoding="utf-8") as file:

@@ -44,7 +44,7 @@ class Handler(hook_pb2_grpc.HookHandlerServicer):
 def serve(args):
     caller = None
     if args.caller:
-        caller = Caller(args.caller, args.audience, args.api_server, args.api_ca, args.api_token_file)
+        caller = Caller(args.caller, f"podward.io/hooks/{args.hook_name}", args.api_server, args.api_ca, args.api_token_file)
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=32))
     hook_pb2_grpc.add_HookHandlerServicer_to_server(Handler(Balancer(args.backends, args.report), caller), server)
     healthy = health.HealthServicer()
@@ -105,7 +105,6 @@ def main():
     parser.add_argument("--url", help="the URL at which Podward reaches this server, https://HOST:PORT")
     parser.add_argument("--ca", metavar="FILE", help="PEM certificates of this server's authorities")
     parser.add_argument("--caller", metavar="USER", help="the only user that may call; by default, all users")
-    parser.add_argument("--audience", default="podward-hooks", help="the required audience of the caller's token")
     parser.add_argument("--api-server", metavar="URL", help="the API server, outside of a pod")
     parser.add_argument("--api-ca", metavar="FILE", help="PEM certificates of its authorities, outside of a pod")
     parser.add_argument("--api-token-file", metavar="FILE", help="the token for the API server, outside of a pod")

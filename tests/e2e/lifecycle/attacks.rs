@@ -1,9 +1,11 @@
 //! Attacks on Podward. Each test is named after the attack or its failure.
 
 mod forged_reviews;
+mod hooks;
 
 use podward_e2e::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    forged_reviews::tests()
+    let modules = [forged_reviews::tests(), hooks::tests()];
+    modules.into_iter().flatten().collect()
 }

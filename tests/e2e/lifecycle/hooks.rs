@@ -8,7 +8,7 @@ mod order;
 mod others;
 mod refusals;
 mod registering;
-mod registry;
+pub(crate) mod registry;
 mod removal;
 pub(crate) mod reports;
 pub(crate) mod script;

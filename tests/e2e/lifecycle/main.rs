@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         examples::tests(),
         deletion::tests(),
         hooks::tests(),
+        attacks::tests(),
         rules::tests(),
         chaos::tests(),
         serving::tests(),

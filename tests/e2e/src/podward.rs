@@ -104,16 +104,6 @@ impl Podward {
         matches!(self, Self::Installed(_)).then(|| format!("{}:9444", controller_name()))
     }
 
-    /// Returns the audience of the tokens that the controller sends to hook systems.
-    #[must_use]
-    pub fn hook_audience(&self) -> &'static str {
-        match self {
-            Self::Installed(_) => "podward-hooks",
-            // The audience of the API server, because the process has no other tokens.
-            Self::Processes(_) => "https://kubernetes.default.svc",
-        }
-    }
-
     pub(crate) fn cluster(&self) -> &Cluster {
         match self {
             Self::Installed(replicas) => replicas.installation().cluster(),

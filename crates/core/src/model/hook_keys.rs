@@ -18,6 +18,13 @@ pub fn hook_finalizer(name: &str) -> String {
     finalizer
 }
 
+/// Returns the audience of the tokens that Podward sends to the server of the hook `name`:
+/// `podward.io/hooks/<name>`. No two hooks have the same audience, so a hook server can't use its token at another one.
+#[must_use]
+pub fn hook_audience(name: &str) -> String {
+    format!("podward.io/hooks/{name}")
+}
+
 /// Returns whether `finalizer` has the form of [`hook_finalizer`], so that it belongs to a present or former hook.
 #[must_use]
 pub fn is_hook_finalizer(finalizer: &str) -> bool {

@@ -1,5 +1,5 @@
-//! The credentials that hook servers receive: a bearer token and a client certificate. Both are read again when their
-//! files change, as the kubelet and cert-manager rotate them.
+//! The credentials that hook servers receive: a bearer token for each hook, and a client certificate. The certificate is
+//! read again when its files change, as cert-manager rotates them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use kube::Client;
 use parking_lot::Mutex;
-use podward_runtime::grpc_client::BearerToken;
-use tonic::metadata::{Ascii, MetadataValue};
 
+use crate::calls::token::{HookToken, TokenAccount, TokenIssuer};
 use crate::questions::failure::CallFailure;
 
 /// The minimum time between two reads of the files.
@@ -19,9 +19,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Flags for the credentials that hook servers receive
 #[derive(Args, Clone, Debug, Default)]
 pub struct HookArgs {
-    /// File with the bearer token that is sent to hook servers; read again when it changes. By default no token is sent
-    #[arg(long, env = "PODWARD_HOOK_TOKEN_FILE", value_name = "FILE")]
-    pub hook_token_file: Option<PathBuf>,
+    /// Service account whose tokens are sent to hook servers, normally that of this process. A token is requested for
+    /// each hook, with the audience podward.io/hooks/<hook>. By default no token is sent
+    #[arg(long, env = "PODWARD_HOOK_TOKEN_ACCOUNT", value_name = "NAMESPACE/NAME")]
+    pub hook_token_account: Option<TokenAccount>,
     /// File with the PEM client certificate for hook servers that require one; read again when it changes
     #[arg(long, env = "PODWARD_HOOK_CLIENT_CERT", value_name = "FILE", requires = "hook_client_key")]
     pub hook_client_cert: Option<PathBuf>,
@@ -34,7 +35,7 @@ pub struct HookArgs {
 #[derive(Debug)]
 pub(crate) struct HookCredentials {
     args: HookArgs,
-    token: Option<BearerToken>,
+    tokens: Option<Arc<TokenIssuer>>,
     read: Mutex<LoadedIdentity>,
 }
 
@@ -68,19 +69,16 @@ pub(crate) struct ClientIdentity {
 }
 
 impl HookCredentials {
-    pub(crate) fn new(args: HookArgs) -> Self {
-        let token = args.hook_token_file.as_ref().map(BearerToken::from_file);
-        HookCredentials { args, token, read: Mutex::default() }
+    /// Requests tokens with `client`; without one, hook servers receive no token.
+    pub(crate) fn new(args: HookArgs, client: Option<Client>) -> Self {
+        let tokens = client.zip(args.hook_token_account.clone());
+        let tokens = tokens.map(|(client, account)| Arc::new(TokenIssuer::new(client, account)));
+        HookCredentials { args, tokens, read: Mutex::default() }
     }
 
-    /// Returns the value of the header `authorization`; `None` if no token is configured.
-    ///
-    /// # Errors
-    ///
-    /// When the token can't be read, and never could.
-    pub(crate) fn bearer(&self) -> Result<Option<MetadataValue<Ascii>>, CallFailure> {
-        let header = self.token.as_ref().map(BearerToken::header).transpose();
-        header.map_err(|status| missing("--hook-token-file", status.message()))
+    /// Returns the token of the hook `name`; `None` if no account is configured.
+    pub(crate) fn token(&self, name: &str) -> Option<HookToken> {
+        self.tokens.as_ref().map(|issuer| HookToken::new(issuer.clone(), name))
     }
 
     /// Returns the client certificate; it is empty if none is configured.
@@ -128,7 +126,7 @@ fn bytes(path: &Path) -> Option<Vec<u8>> {
 fn missing(flag: &str, problem: &str) -> CallFailure {
     CallFailure::connection(format!(
         "the lifecycle-controller has no credentials for hooks ({flag}): {problem}; check that its \
-         Secret or token is mounted there"
+         Secret is mounted there"
     ))
 }
 
@@ -137,22 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_that_can_not_be_read_is_said_not_shown() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("token");
-        let args = HookArgs { hook_token_file: Some(path.clone()), ..HookArgs::default() };
-        let credentials = HookCredentials::new(args);
-        assert!(credentials.bearer().is_err_and(|failure| failure.text.contains("--hook-token-file")));
-        fs::write(&path, "secret-1\n").unwrap();
-        assert_eq!(credentials.bearer().unwrap().unwrap(), "Bearer secret-1");
-        assert!(!format!("{credentials:?}").contains("secret-1"), "no secrets in logs");
-    }
-
-    #[test]
     fn without_files_nothing_is_shown() {
-        let credentials = HookCredentials::new(HookArgs::default());
-        assert!(
-            credentials.bearer().unwrap().is_none() && credentials.identity().unwrap().identity.is_none()
-        );
+        let credentials = HookCredentials::new(HookArgs::default(), None);
+        assert!(credentials.token("lb").is_none() && credentials.identity().unwrap().identity.is_none());
     }
 }

@@ -14,6 +14,7 @@ use tonic::{Code, Request, Status};
 
 use crate::calls::connector::{BoxError, HookConnector, LONGEST_CONNECT};
 use crate::calls::credentials::{ClientPair, HookCredentials};
+use crate::calls::token::HookToken;
 use crate::questions::failure::CallFailure;
 use crate::registration::registered::HookEndpoint;
 
@@ -31,6 +32,7 @@ pub(crate) struct EndpointClient {
     endpoint: HookEndpoint,
     call_timeout: Duration,
     credentials: Arc<HookCredentials>,
+    token: Option<HookToken>,
     connection: Mutex<Option<EndpointConnection>>,
 }
 
@@ -48,8 +50,9 @@ impl EndpointClient {
         endpoint: HookEndpoint,
         call_timeout: Duration,
         credentials: Arc<HookCredentials>,
+        token: Option<HookToken>,
     ) -> Self {
-        EndpointClient { endpoint, call_timeout, credentials, connection: Mutex::default() }
+        EndpointClient { endpoint, call_timeout, credentials, token, connection: Mutex::default() }
     }
 
     /// Connects, including the TLS handshake. Later calls use the connection.
@@ -99,8 +102,8 @@ impl EndpointClient {
         if let Some(text) = traceparent.and_then(|text| text.parse().ok()) {
             request.metadata_mut().insert("traceparent", text);
         }
-        if let Some(token) = self.credentials.bearer()? {
-            request.metadata_mut().insert("authorization", token);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.header().await?);
         }
         request.set_timeout(self.call_timeout);
         let connection = self.connection()?;
@@ -202,9 +205,15 @@ impl EndpointClient {
             Code::Unimplemented => {
                 CallFailure::answer(format!("{text}; does a podward.v1.HookHandler listen there?"))
             }
-            Code::Unauthenticated | Code::PermissionDenied => CallFailure::answer(format!(
-                "{text}; the hook server refuses Podward's token (--hook-token-file) or client certificate"
-            )),
+            Code::Unauthenticated | Code::PermissionDenied => {
+                if let Some(token) = &self.token {
+                    token.refused();
+                }
+                CallFailure::answer(format!(
+                    "{text}; the hook server refuses Podward's token (its audience must be podward.io/hooks/<hook>) or \
+                     client certificate"
+                ))
+            }
             Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => CallFailure::answer(text),
             _ => CallFailure::question(text),
         }

@@ -18,10 +18,10 @@ pub struct HookProbe {
 }
 
 impl HookProbe {
-    /// Returns a probe that presents the credentials in `args`.
+    /// Returns a probe that presents the client certificate in `args`. It sends no token.
     #[must_use]
     pub fn new(args: HookArgs) -> Self {
-        HookProbe { credentials: Arc::new(HookCredentials::new(args)) }
+        HookProbe { credentials: Arc::new(HookCredentials::new(args, None)) }
     }
 
     /// Connects to the hook server at `server` and sends one request of the gRPC health protocol. Any answer of the
@@ -30,7 +30,7 @@ impl HookProbe {
     /// # Errors
     /// If the server cannot be reached. The text is the reason.
     pub async fn probe(&self, server: &podward_api::Endpoint) -> Result<(), String> {
-        let client = EndpointClient::new(endpoint(server)?, PROBE_TIMEOUT, self.credentials.clone());
+        let client = EndpointClient::new(endpoint(server)?, PROBE_TIMEOUT, self.credentials.clone(), None);
         client.check().await.map_err(|failure| failure.text)
     }
 }

@@ -124,10 +124,12 @@ impl HookWatch {
             HookConnection::Endpoint(endpoint) => {
                 self.shared.close_streams(name);
                 let credentials = self.shared.credentials.clone();
+                let token = credentials.token(name);
                 HookTransport::Endpoint(EndpointClient::new(
                     endpoint.clone(),
                     registered.call_timeout,
                     credentials,
+                    token,
                 ))
             }
             HookConnection::Attachment => {

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
@@ -25,6 +25,9 @@ pub(super) struct ApiServer {
     namespaces: Objects,
     /// Whether the CustomResourceDefinition is there.
     installed: Arc<AtomicBool>,
+    /// The number of requested tokens.
+    pub(super) tokens: Arc<AtomicUsize>,
+    pub(super) issues_tokens: Arc<AtomicBool>,
 }
 
 /// Every event about the objects of one kind so far.
@@ -81,7 +84,8 @@ impl Objects {
 impl ApiServer {
     pub(super) fn new() -> Self {
         let installed = Arc::new(AtomicBool::new(true));
-        Self { hooks: Objects::new(), namespaces: Objects::new(), installed }
+        let (tokens, issues_tokens) = (Arc::default(), Arc::new(AtomicBool::new(true)));
+        Self { hooks: Objects::new(), namespaces: Objects::new(), installed, tokens, issues_tokens }
     }
 
     pub(super) fn without_hooks() -> Self {
@@ -181,6 +185,18 @@ impl ApiServer {
                 json_patch::merge(&mut hook, &patch);
                 assert_ne!(before, hook["status"], "what is already so was written");
                 json_answer(&self.hooks.push("MODIFIED", hook))
+            }
+            (Method::POST, [.., "serviceaccounts", account, "token"]) => {
+                let mut request: Value = serde_json::from_slice(&body).unwrap();
+                let audience = request["spec"]["audiences"][0].as_str().unwrap().to_owned();
+                let number = self.tokens.fetch_add(1, Ordering::SeqCst) + 1;
+                if !self.issues_tokens.load(Ordering::SeqCst) {
+                    return failure(StatusCode::FORBIDDEN, "Forbidden");
+                }
+                request["status"] = json!({
+                    "token": format!("{account}-{audience}-{number}"), "expirationTimestamp": "2026-01-01T00:00:00Z",
+                });
+                json_answer(&request)
             }
             (method, path) => panic!("{method} {path:?} was not expected"),
         }

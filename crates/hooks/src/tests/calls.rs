@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use podward_core::hooks::HookAnswer;
 use podward_proto::v1;
@@ -67,7 +68,6 @@ async fn podward_proves_itself_by_token_and_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let client = TestIdentity::new();
-    fs::write(path("token"), "secret-1").unwrap();
     fs::write(path("cert"), &client.certificate).unwrap();
     fs::write(path("key"), &client.key).unwrap();
     let options = ServerOptions { client_ca: Some(client.certificate), ..ServerOptions::default() };
@@ -82,12 +82,61 @@ async fn podward_proves_itself_by_token_and_certificate() {
     api.put_namespace("shop", json!({}));
     api.put_hook(server.hook("lb", json!({})));
     let args = HookArgs {
-        hook_token_file: Some(path("token")),
+        hook_token_account: Some("podward-system/lifecycle-controller".parse().unwrap()),
         hook_client_cert: Some(path("cert")),
         hook_client_key: Some(path("key")),
     };
     let mut fixture = Fixture::start(api, args, &[]);
-    assert_eq!(fixture.ask_until_done(&pod("a"), &question("lb")).await, "Bearer secret-1 1 true");
+    for name in ["a", "b", "c"] {
+        let done = fixture.ask_until_done(&pod(name), &question("lb")).await;
+        assert_eq!(
+            done, "Bearer lifecycle-controller-podward.io/hooks/lb-1 1 true",
+            "one token for all calls"
+        );
+    }
+}
+
+/// The attack: a hook server uses the token that it receives at another hook.
+#[tokio::test]
+async fn every_hook_receives_a_token_of_its_own_audience() {
+    let token = |request: &Request<v1::HandleRequest>| {
+        request.metadata().get("authorization").unwrap().to_str().unwrap().to_owned()
+    };
+    let (mallory, bank) =
+        (HookServer::start(move |request| async move { Ok(done(&token(&request))) }).await, {
+            HookServer::start(move |request| async move { Ok(done(&token(&request))) }).await
+        });
+    let api = ApiServer::new();
+    api.put_namespace("shop", json!({}));
+    api.put_hook(mallory.hook("mallory", json!({})));
+    api.put_hook(bank.hook("bank", json!({})));
+    let account = Some("podward-system/lifecycle-controller".parse().unwrap());
+    let args = HookArgs { hook_token_account: account, ..HookArgs::default() };
+    let mut fixture = Fixture::start(api.clone(), args, &[]);
+    for hook in ["mallory", "bank"] {
+        let sent = fixture.ask_until_done(&pod("a"), &question(hook)).await;
+        let audience = format!("Bearer lifecycle-controller-podward.io/hooks/{hook}-");
+        assert!(sent.starts_with(&audience), "{sent}");
+    }
+    assert_eq!(api.tokens.load(Ordering::SeqCst), 2, "one request for each hook");
+}
+
+#[tokio::test]
+async fn without_a_token_the_hook_is_not_called_and_the_reason_is_reported() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let api = ApiServer::new();
+    api.issues_tokens.store(false, Ordering::SeqCst);
+    api.put_namespace("shop", json!({}));
+    api.put_hook(server.hook("lb", json!({})));
+    let account = Some("podward-system/lifecycle-controller".parse().unwrap());
+    let args = HookArgs { hook_token_account: account, ..HookArgs::default() };
+    let mut fixture = Fixture::start(api.clone(), args, &[]);
+    let reported = fixture.ask_until_reported(&pod("a"), &question("lb")).await;
+    assert!(
+        reported.contains("serviceaccounts/token") && reported.contains("podward.io/hooks/lb"),
+        "{reported}"
+    );
+    assert_eq!(*server.calls.borrow(), 0);
 }
 
 /// A server that requires a client certificate: the probe of a registration succeeds only where calls do.

@@ -68,7 +68,7 @@ async fn the_status_reports_invalid_answers_of_a_hook() {
 async fn the_status_reports_a_hook_that_rejects_podward() {
     let server = HookServer::start(|_| async { Err(Status::unauthenticated("who are you?")) }).await;
     let (text, _) = reported(server.hook("lb", json!({}))).await;
-    assert!(text.contains("who are you?") && text.contains("--hook-token-file"), "{text}");
+    assert!(text.contains("who are you?") && text.contains("podward.io/hooks/<hook>"), "{text}");
 }
 
 #[tokio::test]

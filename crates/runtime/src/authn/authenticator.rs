@@ -38,6 +38,8 @@ enum TokenVerdict {
 pub struct Authenticator {
     reviews: Api<TokenReview>,
     audience: Option<String>,
+    /// Whether tokens for the API server are accepted too.
+    accepts_api_server: bool,
     known: AnswerCache<[u8; 32], TokenVerdict>,
     permits: Semaphore,
 }
@@ -46,8 +48,19 @@ impl Authenticator {
     /// Uses the API server of `client`. The audience of a token must be the API server itself or `audience`.
     #[must_use]
     pub fn new(client: Client, audience: Option<String>) -> Self {
+        Self::with_audience(client, audience, true)
+    }
+
+    /// Uses the API server of `client`. The audience of a token must be `audience`: another receiver of tokens can't use
+    /// them here.
+    #[must_use]
+    pub fn only_for(client: Client, audience: String) -> Self {
+        Self::with_audience(client, Some(audience), false)
+    }
+
+    fn with_audience(client: Client, audience: Option<String>, accepts_api_server: bool) -> Self {
         let (known, permits) = (AnswerCache::new(CAPACITY), Semaphore::new(MAX_CONCURRENT_REVIEWS));
-        Self { reviews: Api::all(client), audience, known, permits }
+        Self { reviews: Api::all(client), audience, accepts_api_server, known, permits }
     }
 
     /// Returns the caller that sent `request`. On a port with [`Services::authenticate`], that is the identity which the
@@ -108,6 +121,9 @@ impl Authenticator {
         let asked = tokio::time::timeout(REVIEW_TIMEOUT, async {
             // Never closed.
             let _permit = self.permits.acquire().await;
+            if !self.accepts_api_server {
+                return self.ask_for(token, self.audience.as_ref()).await;
+            }
             let verdict = self.ask_for(token, None).await?;
             match (&verdict, &self.audience) {
                 (TokenVerdict::Invalid(_), Some(audience)) => self.ask_for(token, Some(audience)).await,

@@ -256,15 +256,22 @@ impl Fixture {
         Api::default_namespaced(self.cluster.client())
     }
 
-    /// Returns a token of a service account of Podward.
+    /// Returns a token of a service account of Podward, with the audience of the traffic-controller's hook.
     pub(crate) async fn token(&self, account: &str) -> String {
+        self.token_for(account, &["podward.io/hooks/traffic-controller"]).await
+    }
+
+    /// Returns a token of a service account of Podward; for the API server if there is no audience.
+    pub(crate) async fn token_for(&self, account: &str, audiences: &[&str]) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.client(), NAMESPACE);
-        token(&accounts, account).await
+        token(&accounts, account, audiences).await
     }
 }
 
-async fn token(accounts: &Api<ServiceAccount>, account: &str) -> String {
-    let request = TokenRequest { spec: TokenRequestSpec::default(), ..TokenRequest::default() };
+async fn token(accounts: &Api<ServiceAccount>, account: &str, audiences: &[&str]) -> String {
+    let audiences = audiences.iter().map(|audience| (*audience).to_owned()).collect();
+    let spec = TokenRequestSpec { audiences, ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
     let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
     answer.status.unwrap().token
 }
@@ -305,7 +312,7 @@ async fn spawn(cluster: &TestCluster, ca: &std::path::Path) -> SocketAddr {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "test", "cluster": {"server": cluster.api_url(), "certificate-authority": ca}}],
-        "users": [{"name": "us", "user": {"token": token(&accounts, "traffic-controller").await}}],
+        "users": [{"name": "us", "user": {"token": token(&accounts, "traffic-controller", &[]).await}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "us"}}],
         "current-context": "test",
     });

@@ -19,6 +19,11 @@ pub(crate) async fn only_the_lifecycle_controller_may_call(fixture: &Fixture) {
     assert_eq!(code(None).await, Code::Unauthenticated);
     assert_eq!(code(Some("rubbish")).await, Code::Unauthenticated);
     assert_eq!(code(Some(&fixture.token("traffic-controller").await)).await, Code::PermissionDenied);
+    // The attack: a hook server, or the API server, uses a token that the lifecycle-controller has sent to it.
+    for audiences in [&[][..], &["podward"], &["podward.io/hooks/other"]] {
+        let replayed = fixture.token_for("lifecycle-controller", audiences).await;
+        assert_eq!(code(Some(&replayed)).await, Code::Unauthenticated, "{audiences:?}");
+    }
     let mut no_pod = request();
     no_pod.pod = None;
     assert_eq!(fixture.call(no_pod).await.unwrap_err().code(), Code::InvalidArgument);

@@ -26,9 +26,6 @@ pub(crate) struct Args {
     /// default, all users may call
     #[arg(long, value_name = "USER")]
     pub(crate) caller: Option<String>,
-    /// The required audience of the caller's token
-    #[arg(long, default_value = "podward-hooks", value_name = "NAME")]
-    pub(crate) audience: String,
     /// The gRPC address of Podward, `https://HOST:PORT`. Without it, register the hook by kubectl
     #[arg(long, value_name = "URL", requires_all = ["podward_ca", "token_file", "url", "ca"])]
     pub(crate) podward: Option<String>,
@@ -44,7 +41,7 @@ pub(crate) struct Args {
     /// PEM certificates of the authorities of this server's certificate
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// The name of the hook
+    /// The name of the hook. The caller's token must have the audience `podward.io/hooks/NAME`
     #[arg(long, default_value = "example-balancer")]
     pub(crate) hook_name: String,
     /// A label of the pods that the hook selects. Can be repeated

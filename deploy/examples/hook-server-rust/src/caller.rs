@@ -39,7 +39,7 @@ impl Caller {
         }
         let spec = TokenReviewSpec {
             token: Some(token.to_owned()),
-            // Accept only tokens for this audience: another receiver of a token could use it to call this server.
+            // Each hook has an audience of its own. The server of another hook cannot use its token here.
             audiences: Some(vec![self.audience.clone()]),
         };
         let review = TokenReview { spec, ..TokenReview::default() };
@@ -52,7 +52,8 @@ impl Caller {
             }
             Err(_) => return Err(Status::unavailable("the API server did not review the token in time")),
         };
-        if answer.authenticated != Some(true) {
+        let is_for_us = answer.audiences.is_some_and(|audiences| audiences.contains(&self.audience));
+        if answer.authenticated != Some(true) || !is_for_us {
             let why = answer.error.unwrap_or_default();
             return Err(Status::unauthenticated(format!("the token is not valid here: {why}")));
         }

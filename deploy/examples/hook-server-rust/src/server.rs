@@ -20,7 +20,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Some(user) => Some(Caller {
             client: kube::Client::try_default().await.context("connect to the API server")?,
             user: user.clone(),
-            audience: args.audience.clone(),
+            audience: format!("podward.io/hooks/{}", args.hook_name),
             known: Mutex::default(),
         }),
         None => None,

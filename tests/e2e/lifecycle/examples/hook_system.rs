@@ -77,7 +77,7 @@ impl HookSystem {
             args.add("--bind", bind).add("--url", format!("https://{bind}")).add("--ca", &ca);
             args.add("--tls-cert", files.write("tls.crt", &pem.cert)?);
             args.add("--tls-key", files.write("tls.key", &pem.key)?);
-            args.add("--caller", PODWARD).add("--audience", podward.hook_audience());
+            args.add("--caller", PODWARD);
         }
         let (program, first) = program(example, &files, &account, cluster, &mut args).await?;
         let args = first.into_iter().chain(args.0).collect();

@@ -17,7 +17,7 @@ use super::{reports::message, script::HookReply, server::HookServer};
 /// The hook's reply, and the text that reports it.
 const CASES: [(&str, HookReply, &str); 5] = [
     ("fails", HookReply::Fails(Code::Internal), "as the test wants it"),
-    ("refuses", HookReply::Fails(Code::Unauthenticated), "--hook-token-file"),
+    ("refuses", HookReply::Fails(Code::Unauthenticated), "podward.io/hooks/<hook>"),
     ("nothing", HookReply::Nothing, "without an outcome"),
     ("giant", HookReply::Giant, "too large"),
     ("silent", HookReply::Silent, "no answer from"),

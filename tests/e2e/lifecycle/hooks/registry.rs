@@ -17,14 +17,14 @@ use tonic::{
 const AUDIENCE: &str = "podward";
 
 /// A client with or without a token.
-pub(super) type RegistryClient = HookRegistryClient<InterceptedService<Channel, RegistryToken>>;
+pub(crate) type RegistryClient = HookRegistryClient<InterceptedService<Channel, RegistryToken>>;
 
 /// The token of the client, if there is one.
 #[derive(Clone, Default)]
-pub(super) struct RegistryToken(Option<MetadataValue<Ascii>>);
+pub(crate) struct RegistryToken(Option<MetadataValue<Ascii>>);
 
 impl RegistryToken {
-    pub(super) fn new(token: &str) -> Result<Self> {
+    pub(crate) fn new(token: &str) -> Result<Self> {
         let value = format!("Bearer {token}").parse().context("a token that can be sent")?;
         Ok(Self(Some(value)))
     }
@@ -40,7 +40,7 @@ impl Interceptor for RegistryToken {
 }
 
 /// The author of a hook.
-pub(super) struct Registry {
+pub(crate) struct Registry {
     account: HookAuthor,
     callers: RegistryClients,
     /// The address of the first replica.
@@ -48,7 +48,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) async fn of(fixture: &Fixture) -> Result<Self> {
+    pub(crate) async fn of(fixture: &Fixture) -> Result<Self> {
         let account = HookAuthor::make(fixture.client(), fixture.namespace()).await?;
         let bearer = RegistryToken::new(&account.token(Some(AUDIENCE)).await?)?;
         let (cluster, podward) = (fixture.cluster().clone(), fixture.podward()?);
@@ -61,12 +61,12 @@ impl Registry {
     }
 
     /// Returns a client of the first replica.
-    pub(super) fn client(&self) -> Result<RegistryClient> {
+    pub(crate) fn client(&self) -> Result<RegistryClient> {
         self.client_with(self.callers.bearer.clone(), None)
     }
 
     /// Returns a client of the first replica with another token.
-    pub(super) fn client_with(
+    pub(crate) fn client_with(
         &self,
         bearer: RegistryToken,
         identity: Option<Identity>,
@@ -76,19 +76,19 @@ impl Registry {
     }
 
     /// Returns clients of all replicas.
-    pub(super) fn callers(&self) -> RegistryClients {
+    pub(crate) fn callers(&self) -> RegistryClients {
         self.callers.clone()
     }
 
     /// Removes the author's rights.
-    pub(super) async fn end(&self) -> Result<()> {
+    pub(crate) async fn end(&self) -> Result<()> {
         self.account.remove().await
     }
 }
 
 /// Clients by the address of the replica.
 #[derive(Clone)]
-pub(super) struct RegistryClients {
+pub(crate) struct RegistryClients {
     bearer: RegistryToken,
     cluster: Cluster,
     trust: Trust,
@@ -97,7 +97,7 @@ pub(super) struct RegistryClients {
 
 impl RegistryClients {
     /// Returns a client of this replica at its current address.
-    pub(super) async fn client_of(&mut self, service: &ServiceInstance) -> Result<RegistryClient> {
+    pub(crate) async fn client_of(&mut self, service: &ServiceInstance) -> Result<RegistryClient> {
         let address = service.serves_at()?;
         let channel = match self.channels.get(&address) {
             Some(channel) => channel.clone(),

@@ -56,6 +56,8 @@ pub(crate) struct HookCallLog {
     pub(crate) most_open: usize,
     /// The `traceparent` headers of calls.
     pub(crate) traceparents: Vec<String>,
+    /// The token of the last call.
+    pub(crate) token: Option<String>,
 }
 
 impl HookCallLog {
@@ -86,6 +88,17 @@ pub(crate) struct HookScript {
 }
 
 impl HookScript {
+    /// Keeps the header `authorization` of a call.
+    pub(crate) fn called_with_token(&self, header: Option<&str>) {
+        let token = header.and_then(|header| header.strip_prefix("Bearer ")).map(ToOwned::to_owned);
+        self.log.send_modify(|log| log.token = token);
+    }
+
+    /// Returns the token of the last call.
+    pub(crate) fn received_token(&self) -> Option<String> {
+        self.log.borrow().token.clone()
+    }
+
     /// Sets the reply for all pods in `phase`.
     pub(crate) fn answer(&self, phase: Phase, reply: HookReply) {
         self.rules.send_modify(|rules| rules.push((None, Some(phase), reply)));

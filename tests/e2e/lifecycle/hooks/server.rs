@@ -66,6 +66,8 @@ impl HookHandler for ScriptHandler {
     ) -> Result<Response<v1::HandleResponse>, Status> {
         let text = request.metadata().get("traceparent").and_then(|text| text.to_str().ok());
         self.0.called_within(text);
+        let header = request.metadata().get("authorization").and_then(|text| text.to_str().ok());
+        self.0.called_with_token(header);
         self.0.handle(request.into_inner()).await.map(Response::new)
     }
 }

@@ -58,7 +58,8 @@ pub(super) async fn of(
             args.add("--lease-namespace", NAMESPACE).add("--lease-duration", options.lease_seconds);
             args.add("--grpc-bind", serves).add("--advertise", serves);
             args.file("--relay-ca", &ca).file("--client-ca", &ca);
-            args.file("--token-file", &account.token).file("--hook-token-file", &account.token);
+            args.file("--token-file", &account.token);
+            args.add("--hook-token-account", format!("{NAMESPACE}/{}", kind.as_str()));
             args.add("--node-unreachable-limit", options.node_unreachable_seconds);
         }
         ServiceKind::TrafficController => {

@@ -6,7 +6,7 @@
 - --advertise=$(POD_IP):9444
 - --relay-server-name=lifecycle-controller.{{ .Release.Namespace }}.svc
 - --token-file=/var/run/secrets/podward/token
-- --hook-token-file=/var/run/secrets/podward/hook-token
+- --hook-token-account={{ .Release.Namespace }}/{{ .Chart.Name }}
 - --controller-user={{ include "podward.controllerUser" . }}
 - --trusted-requester=system:serviceaccount:{{ .Release.Namespace }}:validating-webhook
 - --node-unreachable-limit={{ .Values.global.nodeUnreachableLimitSeconds }}

@@ -1,5 +1,4 @@
 {{- define "traffic-controller.args" -}}
-- --audience=podward-hooks
 - --controller-user={{ include "podward.controllerUser" . }}
 - --advertise-url=https://traffic-controller.{{ .Release.Namespace }}.svc:9443
 - --controller-url={{ include "podward.controllerUrl" . }}

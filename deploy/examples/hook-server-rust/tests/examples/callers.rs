@@ -27,7 +27,7 @@ use crate::{
 };
 
 const PODWARD: &str = "system:serviceaccount:podward-system:lifecycle-controller";
-const AUDIENCE: &str = "podward-hooks";
+const AUDIENCE: &str = "podward.io/hooks/example-balancer";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_let_only_podward_in() {
@@ -41,6 +41,8 @@ async fn servers_let_only_podward_in() {
     let callers = Callers {
         podward: token(&client, "podward-system", "lifecycle-controller", Some(AUDIENCE)).await,
         too_general: token(&client, "podward-system", "lifecycle-controller", None).await,
+        replayed: token(&client, "podward-system", "lifecycle-controller", Some("podward.io/hooks/other"))
+            .await,
         stranger: token(&client, "default", "stranger", Some(AUDIENCE)).await,
     };
     let files = Files::new();
@@ -80,6 +82,8 @@ async fn servers_let_only_podward_in() {
 struct Callers {
     podward: String,
     too_general: String,
+    /// A token that another hook has received.
+    replayed: String,
     stranger: String,
 }
 
@@ -97,6 +101,7 @@ impl Callers {
                 Code::Unauthenticated,
                 "for the API server"
             );
+            assert_eq!(call(server, Some(&self.replayed)).await, Code::Unauthenticated, "another hook's");
             assert_eq!(call(server, Some(&self.stranger)).await, Code::PermissionDenied, "somebody else's");
             assert_eq!(call(server, Some(&self.podward)).await, Code::Ok, "Podward's");
         }

@@ -1,0 +1,174 @@
+//! Attacks by authors of hooks.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::{Namespace, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, ListParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use podward_api::LifecycleHook;
+use podward_e2e::{Fixture, Test};
+use podward_proto::v1::{
+    self, Phase, attach_request::Message, hook::Connection, hook_handler_client::HookHandlerClient,
+};
+use podward_support::Installation;
+use serde_json::json;
+use tokio_stream::iter;
+use tonic::{
+    Code, Request,
+    transport::{Certificate, ClientTlsConfig, Endpoint},
+};
+
+use crate::hooks::{
+    registry::{Registry, RegistryToken},
+    server::HookServer,
+};
+
+const TRAFFIC_CONTROLLER: &str = "traffic-controller";
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::node("attack_replace_the_endpoint_of_another_hook", replace_the_endpoint_of_another_hook),
+        Test::node("attack_replay_the_token_that_a_hook_receives", replay_the_token_that_a_hook_receives),
+    ]
+}
+
+/// An account that may create hooks, and nothing else.
+struct Creator<'a> {
+    fixture: &'a Fixture,
+    role: String,
+}
+
+impl<'a> Creator<'a> {
+    async fn make(fixture: &'a Fixture) -> Result<Self> {
+        let (client, namespace) = (fixture.client(), fixture.namespace());
+        let role = format!("creator-{namespace}");
+        let params = PostParams::default();
+        let account = serde_json::from_value(json!({"metadata": {"name": "creator"}}))?;
+        Api::<ServiceAccount>::namespaced(client.clone(), namespace).create(&params, &account).await?;
+        let rule = json!({"apiGroups": ["podward.io"], "resources": ["lifecyclehooks"], "verbs": ["create"]});
+        let object = serde_json::from_value(json!({"metadata": {"name": role}, "rules": [rule]}))?;
+        Api::<ClusterRole>::all(client.clone()).create(&params, &object).await?;
+        let object = serde_json::from_value(json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": "creator"}],
+        }))?;
+        Api::<ClusterRoleBinding>::all(client).create(&params, &object).await?;
+        Ok(Self { fixture, role })
+    }
+
+    async fn token(&self) -> Result<RegistryToken> {
+        let spec = TokenRequestSpec { audiences: vec!["podward".to_owned()], ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.fixture.client(), self.fixture.namespace());
+        let answer = accounts.create_token_request("creator", &PostParams::default(), &request).await?;
+        RegistryToken::new(&answer.status.context("an answer without a token")?.token)
+    }
+
+    async fn remove(&self) -> Result<()> {
+        let params = DeleteParams::default();
+        Api::<ClusterRoleBinding>::all(self.fixture.client()).delete(&self.role, &params).await?;
+        Api::<ClusterRole>::all(self.fixture.client()).delete(&self.role, &params).await?;
+        Ok(())
+    }
+}
+
+/// The right to create hooks is not the right to change them: with the endpoint of the traffic-controller, the author
+/// would decide when pods are drained.
+async fn replace_the_endpoint_of_another_hook(fixture: Arc<Fixture>) -> Result<()> {
+    let registry = Registry::of(&fixture).await?;
+    let creator = Creator::make(&fixture).await?;
+    let mallory = HookServer::start(&fixture, "mallory").await?;
+    let hooks: Api<LifecycleHook> = Api::all(fixture.client());
+    let before = hooks.get(TRAFFIC_CONTROLLER).await.context("read the hook of the traffic-controller")?;
+    let hook = |name: &str| v1::Hook {
+        name: name.to_owned(),
+        phases: vec![Phase::Prepare.into(), Phase::Complete.into()],
+        pod_selector: Some(v1::LabelSelector {
+            match_labels: [("app".to_owned(), mallory.name().to_owned())].into(),
+            match_expressions: Vec::new(),
+        }),
+        connection: Some(Connection::Endpoint(mallory.connection())),
+        ..v1::Hook::default()
+    };
+    let mut client = registry.client_with(creator.token().await?, None)?;
+    let request = |name: &str| v1::RegisterRequest { hook: Some(hook(name)) };
+    let refused = client.register(request(TRAFFIC_CONTROLLER)).await.err().context("it was replaced")?;
+    ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
+    ensure!(refused.message().contains("may not update"), "{refused:?}");
+    let hello = Message::Hello(v1::AttachHello { hook_name: TRAFFIC_CONTROLLER.to_owned() });
+    let attach = client.attach(iter([v1::AttachRequest { message: Some(hello) }])).await;
+    let refused = attach.err().context("it was attached")?;
+    ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
+    let after = hooks.get(TRAFFIC_CONTROLLER).await?;
+    ensure!(before.spec == after.spec, "{:?}", after.spec);
+    // A hook of its own is accepted, and its author is recorded.
+    client.register(request(mallory.name())).await?;
+    let own = hooks.get(mallory.name()).await?;
+    let owner = own.metadata.annotations.unwrap_or_default().remove("podward.io/owner").unwrap_or_default();
+    let creators = format!("system:serviceaccount:{}:creator", fixture.namespace());
+    ensure!(owner == creators, "{owner}");
+    mallory.delete().await?;
+    creator.remove().await?;
+    registry.end().await
+}
+
+/// A hook server receives a token of the lifecycle-controller, which may delete pods. It must be good for nothing else.
+async fn replay_the_token_that_a_hook_receives(fixture: Arc<Fixture>) -> Result<()> {
+    let registry = Registry::of(&fixture).await?;
+    let mallory = HookServer::start(&fixture, "replay").await?;
+    mallory.put_reachable(json!({"phases": ["Prepare", "Complete"]})).await?;
+    fixture.create("web").await?;
+    fixture.until_available("web").await?;
+    let token = mallory.received_token().context("the hook has received no token")?;
+
+    // At another hook.
+    let hooks: Api<LifecycleHook> = Api::all(fixture.client());
+    let other = hooks.get(TRAFFIC_CONTROLLER).await?.spec.endpoint.context("it has no endpoint")?;
+    let address = other.url.strip_prefix("https://").context("its URL")?.parse().context("its address")?;
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(other.ca_certificates))
+        .domain_name("localhost");
+    let reached = fixture.cluster().reach(address).await?;
+    let channel = Endpoint::from_shared(format!("https://{reached}"))?.tls_config(tls)?.connect_lazy();
+    let mut request = Request::new(v1::HandleRequest::default());
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+    let refused = HookHandlerClient::new(channel).handle(request).await.err().context("it was answered")?;
+    ensure!(refused.code() == Code::Unauthenticated, "the traffic-controller: {refused:?}");
+
+    // At Podward.
+    let mut client = registry.client_with(RegistryToken::new(&token)?, None)?;
+    let refused = client.list(v1::ListRequest {}).await.err().context("it was listed")?;
+    ensure!(refused.code() == Code::Unauthenticated, "Podward: {refused:?}");
+
+    // At the API server.
+    let test_cluster = fixture.cluster().test_cluster().context("this needs a test cluster")?;
+    let kubeconfig = Kubeconfig::read_from(test_cluster.kubeconfig())?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.auth_info = serde_json::from_value(json!({"token": token}))?;
+    let api: Api<Namespace> = Api::all(Client::try_from(config)?);
+    let refused = api.list(&ListParams::default()).await.err().context("the API server accepts it")?;
+    ensure!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 401),
+        "the API server: {refused:?}"
+    );
+
+    // The same checks accept the same account with the right audience, so the audience is the reason.
+    let accounts: Api<ServiceAccount> = Api::namespaced(fixture.client(), Installation::NAMESPACE);
+    let spec = TokenRequestSpec { audiences: vec!["podward".to_owned()], ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer =
+        accounts.create_token_request("lifecycle-controller", &PostParams::default(), &request).await?;
+    let known = RegistryToken::new(&answer.status.context("an answer without a token")?.token)?;
+    registry.client_with(known, None)?.list(v1::ListRequest {}).await.context("with the right audience")?;
+    mallory.delete().await?;
+    registry.end().await
+}
