@@ -39,7 +39,6 @@ fn main() -> ExitCode {
         examples::tests(),
         deletion::tests(),
         hooks::tests(),
-        attacks::tests(),
         rules::tests(),
         chaos::tests(),
         serving::tests(),

@@ -24,7 +24,7 @@ use podward_traces::{CallSpan, OperationTraces};
 /// The transport to a hook.
 #[derive(Debug)]
 pub(crate) enum HookTransport {
-    Endpoint(EndpointClient),
+    Endpoint(Box<EndpointClient>),
     Attached(Arc<AttachedStreams>),
 }
 

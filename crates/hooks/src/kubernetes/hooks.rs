@@ -125,12 +125,9 @@ impl HookWatch {
                 self.shared.close_streams(name);
                 let credentials = self.shared.credentials.clone();
                 let token = credentials.token(name);
-                HookTransport::Endpoint(EndpointClient::new(
-                    endpoint.clone(),
-                    registered.call_timeout,
-                    credentials,
-                    token,
-                ))
+                let client =
+                    EndpointClient::new(endpoint.clone(), registered.call_timeout, credentials, token);
+                HookTransport::Endpoint(Box::new(client))
             }
             HookConnection::Attachment => {
                 HookTransport::Attached(self.shared.open_streams(name, registered.max_concurrent_calls))
