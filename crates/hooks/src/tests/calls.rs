@@ -131,6 +131,8 @@ async fn without_a_token_the_hook_is_not_called_and_the_reason_is_reported() {
     let account = Some("podward-system/lifecycle-controller".parse().unwrap());
     let args = HookArgs { hook_token_account: account, ..HookArgs::default() };
     let mut fixture = Fixture::start(api.clone(), args, &[]);
+    let known = pod("known");
+    fixture.until(|fixture| fixture.hook_calls.hooks_for(&known).is_some()).await;
     let reported = fixture.ask_until_reported(&pod("a"), &question("lb")).await;
     assert!(
         reported.contains("serviceaccounts/token") && reported.contains("podward.io/hooks/lb"),
