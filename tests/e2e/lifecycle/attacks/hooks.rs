@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
+    authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec},
     core::v1::{Namespace, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
@@ -15,23 +15,16 @@ use kube::{
 };
 use podward_api::LifecycleHook;
 use podward_e2e::{Fixture, Test};
-use podward_proto::v1::{
-    self, Phase, attach_request::Message, hook::Connection, hook_handler_client::HookHandlerClient,
-};
+use podward_proto::v1::{self, Phase, attach_request::Message, hook::Connection};
 use podward_support::Installation;
 use serde_json::json;
 use tokio_stream::iter;
-use tonic::{
-    Code, Request,
-    transport::{Certificate, ClientTlsConfig, Endpoint},
-};
+use tonic::Code;
 
 use crate::hooks::{
     registry::{Registry, RegistryToken},
-    server::HookServer,
+    server::{HookServer, unique},
 };
-
-const TRAFFIC_CONTROLLER: &str = "traffic-controller";
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -81,14 +74,13 @@ impl<'a> Creator<'a> {
     }
 }
 
-/// The right to create hooks is not the right to change them: with the endpoint of the traffic-controller, the author
-/// would decide when pods are drained.
+/// The right to create hooks is not the right to change them: with the endpoint of another hook, the author would decide
+/// when its pods are drained.
 async fn replace_the_endpoint_of_another_hook(fixture: Arc<Fixture>) -> Result<()> {
     let registry = Registry::of(&fixture).await?;
     let creator = Creator::make(&fixture).await?;
     let mallory = HookServer::start(&fixture, "mallory").await?;
     let hooks: Api<LifecycleHook> = Api::all(fixture.client());
-    let before = hooks.get(TRAFFIC_CONTROLLER).await.context("read the hook of the traffic-controller")?;
     let hook = |name: &str| v1::Hook {
         name: name.to_owned(),
         phases: vec![Phase::Prepare.into(), Phase::Complete.into()],
@@ -99,16 +91,21 @@ async fn replace_the_endpoint_of_another_hook(fixture: Arc<Fixture>) -> Result<(
         connection: Some(Connection::Endpoint(mallory.connection())),
         ..v1::Hook::default()
     };
+    let victim = unique("victim");
+    let attachment = Some(Connection::Attachment(v1::Attachment {}));
+    let victims = v1::Hook { connection: attachment, ..hook(&victim) };
+    registry.client()?.register(v1::RegisterRequest { hook: Some(victims) }).await?;
+    let before = hooks.get(&victim).await?;
     let mut client = registry.client_with(creator.token().await?, None)?;
     let request = |name: &str| v1::RegisterRequest { hook: Some(hook(name)) };
-    let refused = client.register(request(TRAFFIC_CONTROLLER)).await.err().context("it was replaced")?;
+    let refused = client.register(request(&victim)).await.err().context("it was replaced")?;
     ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
     ensure!(refused.message().contains("may not update"), "{refused:?}");
-    let hello = Message::Hello(v1::AttachHello { hook_name: TRAFFIC_CONTROLLER.to_owned() });
+    let hello = Message::Hello(v1::AttachHello { hook_name: victim.clone() });
     let attach = client.attach(iter([v1::AttachRequest { message: Some(hello) }])).await;
     let refused = attach.err().context("it was attached")?;
     ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
-    let after = hooks.get(TRAFFIC_CONTROLLER).await?;
+    let after = hooks.get(&victim).await?;
     ensure!(before.spec == after.spec, "{:?}", after.spec);
     // A hook of its own is accepted, and its author is recorded.
     client.register(request(mallory.name())).await?;
@@ -117,6 +114,7 @@ async fn replace_the_endpoint_of_another_hook(fixture: Arc<Fixture>) -> Result<(
     let creators = format!("system:serviceaccount:{}:creator", fixture.namespace());
     ensure!(owner == creators, "{owner}");
     mallory.delete().await?;
+    hooks.delete(&victim, &DeleteParams::default()).await?;
     creator.remove().await?;
     registry.end().await
 }
@@ -130,19 +128,25 @@ async fn replay_the_token_that_a_hook_receives(fixture: Arc<Fixture>) -> Result<
     fixture.until_available("web").await?;
     let token = mallory.received_token().context("the hook has received no token")?;
 
-    // At another hook.
-    let hooks: Api<LifecycleHook> = Api::all(fixture.client());
-    let other = hooks.get(TRAFFIC_CONTROLLER).await?.spec.endpoint.context("it has no endpoint")?;
-    let address = other.url.strip_prefix("https://").context("its URL")?.parse().context("its address")?;
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(other.ca_certificates))
-        .domain_name("localhost");
-    let reached = fixture.cluster().reach(address).await?;
-    let channel = Endpoint::from_shared(format!("https://{reached}"))?.tls_config(tls)?.connect_lazy();
-    let mut request = Request::new(v1::HandleRequest::default());
-    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
-    let refused = HookHandlerClient::new(channel).handle(request).await.err().context("it was answered")?;
-    ensure!(refused.code() == Code::Unauthenticated, "the traffic-controller: {refused:?}");
+    // At another hook: this is the review by which hook servers check a token.
+    let review = async |hook: &str| {
+        let spec = TokenReviewSpec {
+            token: Some(token.clone()),
+            audiences: Some(vec![format!("podward.io/hooks/{hook}")]),
+        };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let reviews: Api<TokenReview> = Api::all(fixture.client());
+        let status = reviews.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
+        anyhow::Ok(
+            (status.authenticated == Some(true))
+                .then_some(status.user.and_then(|user| user.username))
+                .flatten(),
+        )
+    };
+    let known = review(mallory.name()).await?.context("the hook's own review refuses the token")?;
+    let controller = format!("system:serviceaccount:{}:lifecycle-controller", Installation::NAMESPACE);
+    ensure!(known == controller, "{known}");
+    ensure!(review("traffic-controller").await?.is_none(), "the traffic-controller accepts the token");
 
     // At Podward.
     let mut client = registry.client_with(RegistryToken::new(&token)?, None)?;
