@@ -3,7 +3,9 @@
 mod readiness;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,13 +13,32 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 pub use readiness::{Readiness, ReadinessCondition};
 
+use crate::connections::{ConnectionLimits, ConnectionMetrics, Connections, IdleLimits, OpenConnection};
 use crate::tls::BindError;
+
+/// Connections at the same time. Probes and Prometheus need a few; a new one replaces the oldest.
+const MAX_CONNECTIONS: usize = 256;
+/// The timeout of a head, which is also the idle timeout. All clients are equal here.
+const IDLE: IdleLimits = IdleLimits {
+    proven: Duration::from_secs(10),
+    unproven: Duration::from_secs(10),
+    unproven_requests: u32::MAX,
+};
+/// The maximum size of a request's head.
+const HEAD_BYTES: usize = 16 << 10;
+/// The pause after a failure to accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The time that answers get to finish when the server stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The content type of OpenMetrics text, which Prometheus reads.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -59,9 +80,68 @@ impl AdminServer {
         registry: Registry,
         stop: CancellationToken,
     ) -> std::io::Result<()> {
-        axum::serve(self.listener, router(readiness, registry))
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
+        let service = TowerToHyperService::new(router(readiness, registry));
+        let open =
+            Connections::new(ConnectionLimits::of(MAX_CONNECTIONS), IDLE, ConnectionMetrics::default());
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            while connections.try_join_next().is_some() {}
+            match accepted {
+                Ok((socket, address)) => {
+                    let Some(place) = open.admit(address.ip()) else { continue };
+                    connections.spawn(serve_connection(socket, place, service.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!("could not accept a connection to the administration port: {error}");
+                    open.make_room();
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        // What is left then is closed.
+        let ended = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            tracing::debug!("connections to the administration port were closed");
+        }
+        Ok(())
+    }
+}
+
+/// Serves a connection until its end, until a new one takes its place, or until `stop`.
+async fn serve_connection(
+    socket: TcpStream,
+    place: OpenConnection,
+    service: TowerToHyperService<Router>,
+    stop: CancellationToken,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE.unproven)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(socket), service);
+    let mut connection = pin!(connection);
+    let mut is_stopped = false;
+    loop {
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!("a connection to the administration port ended: {error}");
+                }
+                return;
+            }
+            () = place.replaced() => return,
+            () = stop.cancelled(), if !is_stopped => {
+                is_stopped = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
     }
 }
 
@@ -123,6 +203,26 @@ mod tests {
         tls.set(false);
         assert_eq!(get_text(&router, "/readyz").await.0, unready);
         assert_eq!(get_text(&router, "/livez").await, (StatusCode::OK, "ok\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn idle_connections_do_not_stop_a_probe() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+        let server = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let (address, stop) = (server.address(), CancellationToken::new());
+        let served = tokio::spawn(server.serve(Readiness::default(), Registry::default(), stop.clone()));
+        let mut idle = Vec::new();
+        for _ in 0..MAX_CONNECTIONS * 2 {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut probe = TcpStream::connect(address).await.unwrap();
+        probe.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        stop.cancel();
+        served.await.unwrap().unwrap();
     }
 
     #[tokio::test]
