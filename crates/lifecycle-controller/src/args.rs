@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use podward_runtime::args::{KubeArgs, LeaseArgs, NodeArgs, ProcessArgs, seconds};
+use podward_runtime::args::{AddressArgs, KubeArgs, LeaseArgs, NodeArgs, ProcessArgs, seconds};
 
 use podward_certificates::{AuthorityArgs, WebhookPathArgs};
 use podward_hooks::HookArgs;
@@ -26,6 +26,8 @@ pub struct Args {
     pub(crate) hooks: HookArgs,
     #[command(flatten)]
     pub(crate) node: NodeArgs,
+    #[command(flatten)]
+    pub(crate) addresses: AddressArgs,
     /// Seconds that an operation waits at most for a pod that says that it is busy, from when it was announced
     #[arg(long, env = "PODWARD_MAX_BUSY", default_value = "3600", value_parser = seconds)]
     pub(crate) max_busy: Duration,

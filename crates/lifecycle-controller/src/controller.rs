@@ -12,6 +12,7 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_kube_util::watched::Watch;
+use podward_runtime::address_policy::GuardedDialer;
 use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::telemetry::traces::Spans;
 use tokio::sync::watch;
@@ -40,6 +41,8 @@ pub(crate) struct Leader {
     pub(crate) identity: String,
     /// The arguments of hook calls.
     pub(crate) hooks: HookArgs,
+    /// Opens connections to URLs that users wrote.
+    pub(crate) dialer: GuardedDialer,
     /// A node that has not been Ready for longer is lost: deletions of its pods do not wait for consumers.
     pub(crate) node_unreachable_limit: Duration,
     /// How long operations wait for busy pods.
@@ -77,6 +80,7 @@ impl Leader {
                 events: events.clone(),
                 traces: traces.clone(),
             },
+            self.dialer.clone(),
             stop.child_token(),
         );
         let followed = rules.clone();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::lease::{LeaseParams, stand};
 use podward_runtime::telemetry::traces::Traces;
@@ -17,6 +18,7 @@ use crate::report::Metrics;
 use podward_certificates::{CertificateManager, WebhookPathManager};
 use podward_deletion::DeletionRequestWriter;
 use podward_hooks::HookProbe;
+use podward_kube_util::api_server;
 use podward_lifecycle_grpc as grpc;
 
 const SERVICE: &str = "lifecycle-controller";
@@ -34,10 +36,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, kube, lease, grpc: grpc_args, hooks, node, max_busy, certificates, paths } = args;
+    let Args { process, kube, lease, grpc: grpc_args, hooks, node, addresses, max_busy, certificates, paths } =
+        args;
     let version = env!("CARGO_PKG_VERSION");
-    let client = client::connect(&kube, SERVICE, version).await?;
+    let config = client::config(&kube, SERVICE, version).await?;
+    let service_host = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+    let host = config.cluster_url.host().unwrap_or_default();
+    let api_server = ApiServerAddresses::of_client(host, service_host.as_deref());
+    let client = client::with_config(config)?;
     let metrics = Arc::new(Metrics::new());
+    api_server::follow(&client, &api_server, &metrics.watches, &stop);
+    let dialer = GuardedDialer::new(AddressPolicy::new(&addresses.allowed_addresses, api_server));
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
     let traces = Traces::start(&process.traces, SERVICE, version, &mut registry)?;
@@ -90,7 +99,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let calls = tokio::spawn(server.serve(services, stop.clone()));
     let node_unreachable_limit = node.node_unreachable_limit;
     let spans = traces.spans();
-    let leader = Leader { client, identity, hooks, node_unreachable_limit, max_busy, metrics, spans, hub };
+    let leader =
+        Leader { client, identity, hooks, dialer, node_unreachable_limit, max_busy, metrics, spans, hub };
     lead_when_elected(candidacy.leading.clone(), &leader, &stop).await;
     candidacy.release().await;
     calls.await.context("the gRPC server ended badly")?;

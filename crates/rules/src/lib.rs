@@ -39,4 +39,4 @@ pub use metrics::RuleMetrics;
 pub use observers::RuleObservers;
 pub use rules::Rules;
 pub use state::PodRules;
-pub use webhook::{PollAnswer, PostAnswer, WebhookFailure};
+pub use webhook::{AnswerProblem, PollAnswer, PostAnswer};

@@ -11,6 +11,7 @@ use podward_core::rules::{CheckRequest, OtherChecks, check_requests};
 use podward_core::{Checks, Operations, PodPlan};
 use podward_kube_util::work_queue::stream;
 use podward_kube_util::{CachedPod, PodKey, WorkQueue};
+use podward_runtime::address_policy::GuardedDialer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,13 +27,14 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Follows PodTransitionRules until `stop`. Also returns the pods to reconcile again because the result of their
+    /// Follows PodTransitionRules until `stop`, and calls their webhooks through `dialer`. Also returns the pods to reconcile again because the result of their
     /// checks changed.
     pub fn start(
         client: Client,
         identity: &str,
         pods: Store<CachedPod>,
         observers: RuleObservers,
+        dialer: GuardedDialer,
         stop: CancellationToken,
     ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let to_reconcile = Arc::new(WorkQueue::default());
@@ -44,7 +46,7 @@ impl Rules {
         };
         let webhook_metrics = metrics.webhooks.clone();
         let webhooks =
-            RuleWebhooks::new(client.clone(), changed, events, webhook_metrics, traces, stop.clone());
+            RuleWebhooks::new(client.clone(), changed, events, webhook_metrics, traces, dialer, stop.clone());
         let context = Arc::new(RuleContext {
             holder: format!("{identity}/{:016x}", fastrand::u64(..)),
             cache,

@@ -11,8 +11,12 @@
 //! - An answer counts only for the check requests that the call was about.
 //! - Tasks continue after a restart, from the status that [`WebhookDrivers::consult`] returned to be stored.
 //! - A webhook can only delay its own rule: the size of answers, the duration and number of calls, and the number of
-//!   tasks are bounded.
+//!   tasks are bounded. Namespaces share the calls fairly.
+//! - A rule does not lead to addresses that only Podward can reach, and its author does not learn what is there: no
+//!   answer, except for the fields of the protocol, gets into a text, and one text stands for all the reasons why there
+//!   is no answer. The reason is in the log.
 
+mod call_queue;
 mod call_slots;
 mod client;
 mod driver;
@@ -33,4 +37,4 @@ pub(crate) use machine::{WaitingPod, WebhookFingerprint, WebhookVerdict};
 pub(crate) use metrics::WebhookMetrics;
 pub(crate) use observers::{PodReader, WebhookObservers};
 pub(crate) use rule_id::WebhookRuleId;
-pub use wire::{PollAnswer, PostAnswer, WebhookFailure};
+pub use wire::{AnswerProblem, PollAnswer, PostAnswer};

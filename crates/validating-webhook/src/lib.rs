@@ -51,7 +51,8 @@ pub use rule_webhook::{ParsedRule, RuleWebhook};
 
 use std::time::Duration;
 
-use podward_runtime::args::{NodeArgs, ReviewArgs, seconds};
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses};
+use podward_runtime::args::{AddressArgs, NodeArgs, ReviewArgs, seconds};
 use podward_runtime::{WebhookArgs, WebhookSetup, client, run_webhook};
 
 /// The name of the service.
@@ -72,6 +73,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub hold: HoldArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub addresses: AddressArgs,
 }
 
 /// Arguments of the hold of deletes and evictions.
@@ -100,7 +104,10 @@ impl Args {
     ///
     /// Fails if there is no configuration for the API server, or if a URL of the lifecycle-controller is invalid.
     pub async fn hook(&self, setup: &mut WebhookSetup) -> anyhow::Result<PodWebhook> {
-        setup.also_serve(RuleWebhook::default());
+        // It only warns, so the addresses of the API server that it does not know change nothing.
+        let service_host = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+        let api_server = ApiServerAddresses::of_client("", service_host.as_deref());
+        setup.also_serve(RuleWebhook::new(AddressPolicy::new(&self.addresses.allowed_addresses, api_server)));
         let webhook = PodWebhook::new(self.review.policy());
         if !self.hold.hold {
             return Ok(webhook);

@@ -1,21 +1,19 @@
 //! The webhook for PodTransitionRules. It denies invalid rules with the field, and warns about rules that are probably
 //! wrong.
 //!
-//! It also warns about a rule's webhook that cannot be reached, because the webhook may be started later. It tries
-//! connections only to hosts that the write adds, for at most a second and within the time of the review.
+//! It opens no connections to the webhooks of rules and resolves no names: its answers would tell the author of the rule
+//! which addresses and ports are in use. It warns about an address in a URL that the lifecycle-controller refuses.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
 
-use futures::future::join_all;
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::{RuleFinding, WebhookUrl};
+use podward_runtime::address_policy::AddressPolicy;
 use podward_runtime::admission::{
     AdmissionDecision, AdmissionOperation, AdmissionRequest, AdmissionResponse, Webhook, WebhookRoute,
 };
 use serde::{Deserialize, Deserializer};
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 
 static ROUTES: [WebhookRoute; 1] = [WebhookRoute {
     path: "/rules",
@@ -24,26 +22,20 @@ static ROUTES: [WebhookRoute; 1] = [WebhookRoute {
     operations: &[AdmissionOperation::Create, AdmissionOperation::Update],
 }];
 
-/// The timeout of connection attempts.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The part of the review's time that is reserved for the response.
-const RESPONSE_RESERVE: Duration = Duration::from_millis(100);
-/// The maximum number of hosts that are tried for one review.
-const MAX_HOSTS: usize = 8;
-/// The maximum number of concurrent connection attempts. Further hosts are not tried.
-const MAX_CONCURRENT_DIALS: usize = 64;
 /// The maximum number of errors in a response.
 const MAX_ERRORS: usize = 16;
 
 /// Reviews writes to PodTransitionRules.
 #[derive(Debug)]
 pub struct RuleWebhook {
-    dials: Semaphore,
+    addresses: AddressPolicy,
 }
 
-impl Default for RuleWebhook {
-    fn default() -> Self {
-        Self { dials: Semaphore::new(MAX_CONCURRENT_DIALS) }
+impl RuleWebhook {
+    /// Returns the webhook. `addresses` is the policy of the lifecycle-controller, as far as this process knows it.
+    #[must_use]
+    pub fn new(addresses: AddressPolicy) -> Self {
+        Self { addresses }
     }
 }
 
@@ -89,14 +81,7 @@ impl Webhook for RuleWebhook {
         if !errors.is_empty() {
             return AdmissionResponse::forbid(error_text(&errors)).warn(warnings).into();
         }
-        let hosts = new_hosts(old, new);
-        if hosts.is_empty() {
-            return AdmissionResponse::allow().warn(warnings).into();
-        }
-        AdmissionDecision::defer(move |deadline| async move {
-            let unreachable = self.try_hosts(hosts, deadline).await;
-            AdmissionResponse::allow().warn(warnings).warn(unreachable)
-        })
+        AdmissionResponse::allow().warn(warnings).warn(self.refused_hosts(new)).into()
     }
 }
 
@@ -123,51 +108,29 @@ fn error_text(errors: &[RuleFinding]) -> String {
     }
 }
 
-type HostAndPort = (String, u16);
-
-/// Returns the hosts that the write adds.
-fn new_hosts(old: Option<&PodTransitionRule>, new: &PodTransitionRule) -> Vec<HostAndPort> {
-    let before: BTreeSet<HostAndPort> = old.into_iter().flat_map(hosts).map(|(host, _)| host).collect();
-    let mut seen = before;
-    hosts(new)
-        .filter(|(host, is_called)| *is_called && seen.insert(host.clone()))
-        .map(|(host, _)| host)
-        .collect()
-}
-
-/// Returns the hosts of all URLs. The value is true if the rule is enabled.
-fn hosts(object: &PodTransitionRule) -> impl Iterator<Item = (HostAndPort, bool)> {
-    object.spec.rules.iter().flat_map(|rule| {
-        let client = rule.webhook.as_ref().map(|webhook| &webhook.client_config);
-        let poll = client.and_then(|client| client.poll.as_ref()).map(|poll| &poll.url);
-        let urls = client.map(|client| &client.url).into_iter().chain(poll);
-        urls.filter_map(|url| WebhookUrl::parse(url).ok())
-            .map(|url| ((url.host().to_owned(), url.port()), !rule.disabled))
-    })
-}
-
 impl RuleWebhook {
-    /// Returns a warning for each host that cannot be reached.
-    async fn try_hosts(&self, hosts: Vec<HostAndPort>, deadline: Instant) -> Vec<String> {
-        let until = (Instant::now() + CONNECT_TIMEOUT)
-            .min(deadline.checked_sub(RESPONSE_RESERVE).unwrap_or(deadline));
-        join_all(hosts.into_iter().take(MAX_HOSTS).map(|host| self.try_host(host, until)))
-            .await
-            .into_iter()
-            .flatten()
-            .collect()
+    /// Returns a warning for each address in a URL of an enabled rule that the lifecycle-controller will not connect to.
+    fn refused_hosts(&self, object: &PodTransitionRule) -> Vec<String> {
+        let enabled = object.spec.rules.iter().filter(|rule| !rule.disabled);
+        let clients = enabled.filter_map(|rule| rule.webhook.as_ref()).map(|webhook| &webhook.client_config);
+        let urls = clients.flat_map(|client| {
+            std::iter::once(&client.url).chain(client.poll.as_ref().map(|poll| &poll.url))
+        });
+        let refused: BTreeSet<String> = urls.filter_map(|url| self.refused_host(url)).collect();
+        refused.into_iter().collect()
     }
 
-    async fn try_host(&self, (host, port): HostAndPort, until: Instant) -> Option<String> {
-        let _permit = self.dials.try_acquire().ok()?;
-        let problem =
-            match tokio::time::timeout_at(until.into(), TcpStream::connect((host.as_str(), port))).await {
-                Ok(Ok(_)) => return None,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "no response in time".to_owned(),
-            };
+    fn refused_host(&self, url: &str) -> Option<String> {
+        let url = WebhookUrl::parse(url).ok()?;
+        let address: IpAddr = match url.host() {
+            name if name.eq_ignore_ascii_case("localhost") => IpAddr::from([127, 0, 0, 1]),
+            host => host.parse().ok()?,
+        };
+        let class = self.addresses.check(address).err()?;
         Some(format!(
-            "the validating-webhook cannot reach {host}:{port} now ({problem}); the rule is accepted nevertheless"
+            "the lifecycle-controller does not call webhooks at {host}, which is {class}; an administrator can allow it \
+             with global.allowedAddresses of the chart",
+            host = url.host()
         ))
     }
 }

@@ -10,7 +10,7 @@ mod many_operations;
 mod messages;
 mod missing;
 mod namespaces;
-mod objects;
+pub(crate) mod objects;
 mod polling;
 mod repeated_operations;
 mod results;

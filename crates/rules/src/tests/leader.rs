@@ -12,6 +12,7 @@ use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE, SERVICE_READY_GATE, S
 use podward_core::rules::check_requests;
 use podward_core::{NoRules, PodHooks, UnixNanos, plan};
 use podward_kube_util::watched::WatchMetrics;
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,12 @@ pub(super) struct Leader {
     stop: CancellationToken,
 }
 
+/// Returns a dialer that may connect to loopback, where the webhooks of tests are.
+fn dialer() -> GuardedDialer {
+    let allowed = ["127.0.0.0/8".parse().unwrap()];
+    GuardedDialer::new(AddressPolicy::new(&allowed, ApiServerAddresses::fixed([])))
+}
+
 impl Leader {
     pub(super) fn start(server: &ApiServer, identity: &str) -> Self {
         let (store, writer) = reflector::store();
@@ -47,7 +54,7 @@ impl Leader {
             traces: OperationTraces::default(),
         };
         let (rules, to_reconcile) =
-            Rules::start(server.client(), identity, store.clone(), observers, stop.clone());
+            Rules::start(server.client(), identity, store.clone(), observers, dialer(), stop.clone());
         let (server, to_reconcile) = (server.clone(), Box::pin(to_reconcile));
         let mut leader =
             Leader { rules, server, store, writer, to_reconcile, seen: 0, own: BTreeMap::new(), stop };

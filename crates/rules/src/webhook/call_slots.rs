@@ -1,55 +1,90 @@
-//! Limits the calls in flight.
+//! Limits the calls in flight. A slow server, a slow rule or a namespace with many slow rules takes only its own share.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use podward_api::pod_transition_rule::WebhookUrl;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
-/// Calls to one server at the same time.
-const MAX_CONCURRENT_PER_SERVER: usize = 8;
-/// Calls to all servers at the same time. The answer of each may take a megabyte.
-const MAX_CONCURRENT_CALLS: usize = 64;
+use super::call_queue::{CallPlace, CallQueue};
+use super::metrics::WebhookMetrics;
 
-/// The slots for calls. A slow server takes only its own share.
-#[derive(Debug)]
+/// The slots for calls. Clones share them.
+#[derive(Clone, Debug, Default)]
 pub(super) struct CallSlots {
-    all: Arc<Semaphore>,
-    servers: Mutex<HashMap<(String, u16), Weak<Semaphore>>>,
+    inner: Arc<SlotsInner>,
+}
+
+#[derive(Debug, Default)]
+struct SlotsInner {
+    queue: Mutex<CallQueue<oneshot::Sender<CallSlot>>>,
+    next_id: AtomicU64,
+    metrics: WebhookMetrics,
 }
 
 /// A slot, taken until this is dropped.
 #[derive(Debug)]
 pub(super) struct CallSlot {
-    _server: OwnedSemaphorePermit,
-    _all: OwnedSemaphorePermit,
+    slots: CallSlots,
+    place: CallPlace,
 }
 
-impl Default for CallSlots {
-    fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)), servers: Mutex::default() }
-    }
+/// A call that waits, or has waited. When it is dropped it does not wait any more.
+struct WaitingCall<'a> {
+    slots: &'a CallSlots,
+    place: CallPlace,
+    id: u64,
 }
 
 impl CallSlots {
-    /// Waits for a slot for a call to the server of `url`, in order. Never returns `None`, because the semaphores are
-    /// not closed.
-    pub(super) async fn take(&self, url: &WebhookUrl) -> Option<CallSlot> {
-        let server = self.server(url).acquire_owned().await.ok()?;
-        let all = self.all.clone().acquire_owned().await.ok()?;
-        Some(CallSlot { _server: server, _all: all })
+    /// Returns the slots, and counts the calls that wait in `metrics`.
+    pub(super) fn new(metrics: WebhookMetrics) -> Self {
+        Self { inner: Arc::new(SlotsInner { metrics, ..SlotsInner::default() }) }
     }
 
-    fn server(&self, url: &WebhookUrl) -> Arc<Semaphore> {
-        let mut servers = self.servers.lock();
-        let key = (url.host().to_ascii_lowercase(), url.port());
-        if let Some(server) = servers.get(&key).and_then(Weak::upgrade) {
-            return server;
+    /// Waits for a slot for a call of a rule in `namespace` to the server of `url`. Never returns `None`: a call leaves
+    /// the queue only with a slot, or when this future is dropped.
+    pub(super) async fn take(&self, namespace: &str, url: &WebhookUrl) -> Option<CallSlot> {
+        let place = CallPlace {
+            namespace: namespace.to_owned(),
+            server: (url.host().to_ascii_lowercase(), url.port()),
+        };
+        let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
+        let (grant, granted) = oneshot::channel();
+        self.inner.queue.lock().push(&place, id, grant);
+        let _waiting = WaitingCall { slots: self, place, id };
+        self.start_calls();
+        granted.await.ok()
+    }
+
+    /// Gives slots to the calls that may start.
+    fn start_calls(&self) {
+        loop {
+            let next = {
+                let mut queue = self.inner.queue.lock();
+                let next = queue.start_next();
+                self.inner.metrics.slots(queue.waiting(), queue.in_flight());
+                next
+            };
+            let Some((place, grant)) = next else { return };
+            // Without the lock: the slot of a call that was dropped in the meantime comes back, and is free again.
+            drop(grant.send(CallSlot { slots: self.clone(), place }));
         }
-        servers.retain(|_, server| server.strong_count() > 0);
-        let server = Arc::new(Semaphore::new(MAX_CONCURRENT_PER_SERVER));
-        servers.insert(key, Arc::downgrade(&server));
-        server
+    }
+}
+
+impl Drop for CallSlot {
+    fn drop(&mut self) {
+        self.slots.inner.queue.lock().ended(&self.place);
+        self.slots.start_calls();
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.slots.inner.queue.lock();
+        queue.remove(&self.place, self.id);
+        self.slots.inner.metrics.slots(queue.waiting(), queue.in_flight());
     }
 }

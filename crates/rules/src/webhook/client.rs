@@ -1,7 +1,8 @@
 //! The HTTP client: one connection for each request, with limits on time and size.
 //!
 //! Connections are not reused: a server that closes one at the moment of the next request would look like a webhook
-//! that failed.
+//! that failed. Redirects are not followed, and proxies are not used: every connection goes through the
+//! [address policy](podward_runtime::address_policy).
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,19 +10,20 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE, LOCATION, USER_AGENT};
-use hyper::{Method, Request, Response, Uri};
+use hyper::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use hyper::http::response::Parts;
+use hyper::{Method, Request, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use podward_api::pod_transition_rule::{WebhookUrl, ca_certificates};
+use podward_runtime::address_policy::{DialError, GuardedConnector, GuardedDialer};
 use podward_runtime::grpc_client::system_anchors;
 use podward_runtime::tls::server_verifier;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::super::text::shortened;
-use super::wire::WebhookFailure;
+use super::wire::{AnswerProblem, HiddenReason, WebhookFailure};
 
 /// For a whole call, as by KusionStack.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,34 +32,45 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 1 << 20;
 /// In bytes.
 const MAX_HEADERS: usize = 64 << 10;
+/// In bytes. Longer media types do not exist.
+const MAX_MEDIA_TYPE: usize = 64;
+
+/// The text for an address that the address policy refuses. It does not say which address a name has.
+const NOT_ALLOWED: &str = "its host has no address that rules may lead to (not that of the API server, of Podward's own \
+                           host, a link-local one or that of a metadata service); an administrator can allow \
+                           networks with global.allowedAddresses of the chart";
+/// The text for a call that has to wait until addresses can be checked.
+const NOT_KNOWN: &str = "the addresses of the API server, which rules must not lead to, are not known yet";
 
 /// A URL, and a client that trusts the certificates of its `caBundle`.
 #[derive(Clone, Debug)]
 pub(super) struct WebhookEndpoint {
     url: WebhookUrl,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<GuardedConnector>, Full<Bytes>>,
     timeout: Duration,
 }
 
 impl WebhookEndpoint {
-    /// Returns the endpoint for a URL of a rule and its `caBundle`.
+    /// Returns the endpoint for a URL of a rule and its `caBundle`. `dialer` opens the connections.
     ///
     /// # Errors
     /// When the URL or the bundle is invalid.
-    pub(super) fn new(url: &str, ca_bundle: &str, timeout: Duration) -> Result<Self, WebhookFailure> {
+    pub(super) fn new(
+        url: &str,
+        ca_bundle: &str,
+        timeout: Duration,
+        dialer: &GuardedDialer,
+    ) -> Result<Self, WebhookFailure> {
         let unusable = |problem: String| {
             WebhookFailure::Webhook(format!("{} can't be called: {problem}", shortened(url, 200)))
         };
         let url = WebhookUrl::parse(url).map_err(unusable)?;
         let tls = tls(ca_bundle, url.is_https()).map_err(unusable)?;
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
-            .wrap_connector(http);
+            .wrap_connector(GuardedConnector::new(dialer.clone(), CONNECT_TIMEOUT));
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .http1_max_buf_size(MAX_HEADERS)
@@ -69,21 +82,22 @@ impl WebhookEndpoint {
         &self.url
     }
 
-    /// Sends JSON, and returns the body of the answer. With `traceparent` the webhook's spans become part of Podward's
+    /// Sends JSON, and returns the answer. With `traceparent` the webhook's spans become part of Podward's
     /// trace.
     ///
     /// # Errors
-    /// When there is no answer in time, or one with another status than 2xx.
+    /// When the address is not allowed, there is no answer in time, or one with another status than 2xx. The text does
+    /// not tell an open port from a closed one, and contains nothing of the answer.
     pub(super) async fn post(
         &self,
         body: Vec<u8>,
         traceparent: Option<String>,
-    ) -> Result<Bytes, WebhookFailure> {
+    ) -> Result<WebhookResponse, WebhookFailure> {
         self.call(Method::POST, self.url.uri().clone(), Bytes::from(body), traceparent).await
     }
 
     /// Asks for the progress of a task. Fails like [`post`](Self::post).
-    pub(super) async fn poll(&self, key: &str, task: &str) -> Result<Bytes, WebhookFailure> {
+    pub(super) async fn poll(&self, key: &str, task: &str) -> Result<WebhookResponse, WebhookFailure> {
         self.call(Method::GET, self.url.for_task(key, task), Bytes::new(), None).await
     }
 
@@ -93,7 +107,7 @@ impl WebhookEndpoint {
         uri: Uri,
         body: Bytes,
         traceparent: Option<String>,
-    ) -> Result<Bytes, WebhookFailure> {
+    ) -> Result<WebhookResponse, WebhookFailure> {
         let described =
             |problem: String| format!("{method} {uri}: {problem}", uri = shortened(&uri.to_string(), 300));
         let failed = |problem: String| WebhookFailure::Webhook(described(problem));
@@ -108,37 +122,91 @@ impl WebhookEndpoint {
         }
         let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
         let exchange = async {
-            let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
-                true => WebhookFailure::Unreachable(described(chain(&error))),
-                false => failed(chain(&error)),
+            let response = self.client.request(request).await.map_err(|error| match dial_error(&error) {
+                Some(DialError::NotAllowed { .. }) => WebhookFailure::NotAllowed(HiddenReason {
+                    text: described(NOT_ALLOWED.to_owned()),
+                    reason: chain(&error),
+                }),
+                Some(DialError::ApiServerUnknown | DialError::ApiServerName { .. }) => {
+                    tracing::warn!(reason = chain(&error), "a webhook of a rule can't be called yet");
+                    WebhookFailure::Local(described(NOT_KNOWN.to_owned()))
+                }
+                _ => WebhookFailure::Unreachable(self.no_answer(&described, chain(&error))),
             })?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
                 failed(match error.downcast_ref::<LengthLimitError>() {
                     Some(_) => format!("its answer is larger than {MAX_ANSWER} bytes"),
-                    None => format!("its answer was cut off: {}", chain(error.as_ref())),
+                    None => "its answer was cut off".to_owned(),
                 })
             })?;
-            body_of_success(&Response::from_parts(head, ()), body.to_bytes()).map_err(failed)
+            let body = body.to_bytes();
+            let summary = described(format!("it answered {}", summary(&head, body.len())));
+            match head.status.is_success() {
+                true => Ok(WebhookResponse { summary, body }),
+                false if head.status.is_redirection() => {
+                    Err(WebhookFailure::Webhook(format!("{summary}; redirects are not followed")))
+                }
+                false => Err(WebhookFailure::Webhook(summary)),
+            }
         };
-        match tokio::time::timeout(self.timeout, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(WebhookFailure::Late(described(format!("no answer within {:?}", self.timeout)))),
-        }
+        let late = || self.no_answer(&described, format!("no complete answer within {:?}", self.timeout));
+        tokio::time::timeout(self.timeout, exchange)
+            .await
+            .unwrap_or_else(|_| Err(WebhookFailure::Late(late())))
+    }
+
+    /// Returns the one text for all the reasons why there is no HTTP answer: no address, a closed port, an open port of
+    /// something else, a certificate that is not trusted, a server that is too slow.
+    fn no_answer(&self, described: &impl Fn(String) -> String, reason: String) -> HiddenReason {
+        let server = self.url.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let (server, timeout) = (shortened(&server, 200), self.timeout);
+        let text = described(format!(
+            "could not connect to {server}, or it gave no valid answer within {timeout:?}; the log of the \
+             lifecycle-controller has the reason"
+        ));
+        HiddenReason { text, reason }
     }
 }
 
-/// Returns the body of an answer with a status of 2xx; the problem of any other.
-fn body_of_success(head: &Response<()>, body: Bytes) -> Result<Bytes, String> {
-    let status = head.status();
-    if status.is_success() {
-        return Ok(body);
+/// The answer of a webhook with a status of 2xx.
+#[derive(Debug)]
+pub(super) struct WebhookResponse {
+    /// The request, the status, the media type and the length.
+    summary: String,
+    body: Bytes,
+}
+
+impl WebhookResponse {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// When `read` fails. The text contains the summary of the answer, and nothing of its body.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&[u8]) -> Result<T, AnswerProblem>,
+    ) -> Result<T, WebhookFailure> {
+        let unusable = |problem| WebhookFailure::Webhook(format!("{}: {problem}", self.summary));
+        read(&self.body).map_err(unusable)
     }
-    if let Some(location) = head.headers().get(LOCATION).filter(|_| status.is_redirection()) {
-        let location = shortened(&String::from_utf8_lossy(location.as_bytes()), 200);
-        return Err(format!("it answered {status}, to {location:?}; redirects are not followed"));
-    }
-    Err(format!("it answered {status}: {:?}", shortened(&String::from_utf8_lossy(&body), 200)))
+}
+
+/// Returns the status, the media type and the length of an answer.
+fn summary(head: &Parts, length: usize) -> String {
+    let value = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = value.split(';').next().unwrap_or_default().trim();
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "!#$&-^_.+/".contains(c);
+    let media_type = match media_type {
+        "" => "no media type",
+        valid if valid.len() <= MAX_MEDIA_TYPE && valid.chars().all(is_valid) => valid,
+        _ => "an invalid media type",
+    };
+    format!("{} ({media_type}, {length} bytes)", head.status)
+}
+
+/// Returns the error of the dialer that an error of the client contains.
+fn dial_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DialError> {
+    std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
 }
 
 fn tls(ca_bundle: &str, is_needed: bool) -> Result<ClientConfig, String> {

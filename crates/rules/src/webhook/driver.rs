@@ -13,6 +13,7 @@ use podward_api::pod_transition_rule::{
 };
 use podward_core::UnixNanos;
 use podward_kube_util::now;
+use podward_runtime::address_policy::GuardedDialer;
 use podward_runtime::retry;
 use podward_traces::RuleWebhookCall;
 use tokio::sync::Notify;
@@ -41,7 +42,8 @@ pub(super) struct WebhookDriver {
     changed: Notify,
     pods: Arc<dyn PodReader>,
     observers: WebhookObservers,
-    slots: Arc<CallSlots>,
+    dialer: GuardedDialer,
+    slots: CallSlots,
     stop: CancellationToken,
 }
 
@@ -84,11 +86,12 @@ impl WebhookDriver {
         machine: WebhookMachine,
         pods: Arc<dyn PodReader>,
         observers: WebhookObservers,
-        slots: Arc<CallSlots>,
+        dialer: GuardedDialer,
+        slots: CallSlots,
         stop: CancellationToken,
     ) -> Self {
         let state = Mutex::new(DriverState { machine, target: None, failures: FailureThrottle::default() });
-        Self { id, state, changed: Notify::new(), pods, observers, slots, stop }
+        Self { id, state, changed: Notify::new(), pods, observers, dialer, slots, stop }
     }
 
     /// Sets the rule and the pods that wait for it. Returns the verdicts on the pods, and the status to store.
@@ -102,7 +105,7 @@ impl WebhookDriver {
         let mut state = self.state.lock();
         let DriverState { machine, target, .. } = &mut *state;
         if !target.as_ref().is_some_and(|target| target.is_of(webhook, stage)) {
-            *target = Some(Arc::new(WebhookTarget::new(webhook, stage)));
+            *target = Some(Arc::new(WebhookTarget::new(webhook, stage, &self.dialer)));
         }
         machine.configure(WebhookSettings::of(webhook), now);
         machine.set_waiting(pods.to_vec(), now);
@@ -150,7 +153,7 @@ impl WebhookDriver {
     }
 
     fn completed(&self, call: CompletedCall) {
-        let failure = call.failure().map(|failure| (failure.text().to_owned(), failure.is_of_webhook()));
+        let failure = call.failure().cloned();
         self.observers.metrics.called(&self.id, call.outcome());
         let policy_to_report = {
             let mut state = self.state.lock();
@@ -161,15 +164,16 @@ impl WebhookDriver {
                 }
                 CompletedCall::Poll { number, answer } => state.machine.poll_answered(number, answer, now()),
             }
-            let has_webhook_failed = failure.as_ref().is_some_and(|(_, is_of_webhook)| *is_of_webhook);
+            let has_webhook_failed = failure.as_ref().is_some_and(WebhookFailure::is_of_webhook);
             let policy = state.target.as_ref().map(|target| target.webhook.failure_policy);
             policy.filter(|_| has_webhook_failed && state.failures.is_due(now()))
         };
-        if let Some((error, _)) = failure {
+        if let Some(failure) = failure {
+            let (error, reason) = (failure.text(), failure.reason_to_log());
             let WebhookRuleId { namespace, object, rule, .. } = &self.id;
-            tracing::info!(namespace, object, rule, error, "the webhook of a rule failed");
+            tracing::info!(namespace, object, rule, error, reason, "the webhook of a rule failed");
             if let Some(policy) = policy_to_report {
-                (self.observers.failing)(&self.id, &error, policy == WebhookFailurePolicy::Ignore);
+                (self.observers.failing)(&self.id, error, policy == WebhookFailurePolicy::Ignore);
             }
         }
         (self.observers.changed)(&self.id);
@@ -195,6 +199,8 @@ impl WebhookDriver {
         pods: &[WaitingPod],
     ) -> Result<PostAnswer, WebhookFailure> {
         let endpoint = target.post.as_ref().map_err(Clone::clone)?;
+        // Before the request is put together: the requests of calls that wait would need much memory.
+        let _slot = self.slots.take(&self.id.namespace, endpoint.url()).await;
         let resources = self.resources(&target.webhook.parameters, pods).await?;
         let request = WebhookRequest {
             trace_id: trace,
@@ -204,7 +210,6 @@ impl WebhookDriver {
         };
         let body = serde_json::to_vec(&request)
             .map_err(|error| WebhookFailure::Local(format!("could not write the request: {error}")))?;
-        let _slot = self.slots.take(endpoint.url()).await;
         let operations: Vec<_> = pods.iter().map(|pod| (pod.uid.as_str(), pod.operation.as_str())).collect();
         let span = self.observers.traces.webhook_call(&RuleWebhookCall {
             rule: format!("{}/{}", self.id.object, self.id.rule),
@@ -213,9 +218,10 @@ impl WebhookDriver {
         });
         let began = Instant::now();
         let traceparent = span.as_ref().map(|span| span.traceparent());
-        let body = self.timed(began, endpoint.post(body, traceparent).await);
-        let answer = body
-            .and_then(|body| PostAnswer::read(&body)?.for_rule(target.webhook.client_config.poll.is_some()));
+        let response = self.timed(began, endpoint.post(body, traceparent).await);
+        let polls = target.webhook.client_config.poll.is_some();
+        let answer =
+            response.and_then(|response| response.read(|body| PostAnswer::read(body)?.for_rule(polls)));
         if let Some(span) = span {
             let outcome = answer.as_ref().map_or_else(WebhookFailure::outcome, PostAnswer::outcome);
             span.end(outcome.as_str(), None, answer.as_ref().err().map(|failure| failure.text().to_owned()));
@@ -236,9 +242,9 @@ impl WebhookDriver {
             return Err(WebhookFailure::Webhook("the rule has no clientConfig.poll".to_owned()));
         };
         let endpoint = endpoint.as_ref().map_err(Clone::clone)?;
-        let _slot = self.slots.take(endpoint.url()).await;
+        let _slot = self.slots.take(&self.id.namespace, endpoint.url()).await;
         let began = Instant::now();
-        PollAnswer::read(&self.timed(began, endpoint.poll(&poll.raw_query_key, task).await)?)
+        self.timed(began, endpoint.poll(&poll.raw_query_key, task).await)?.read(PollAnswer::read)
     }
 
     /// Returns the pods with their parameters.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use podward_api::pod_transition_rule::{TransitionRuleWebhook, WebhookStatus};
 use podward_core::UnixNanos;
 use podward_kube_util::now;
+use podward_runtime::address_policy::GuardedDialer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,22 +36,24 @@ struct DriversInner {
     drivers: Mutex<BTreeMap<WebhookRuleId, Arc<WebhookDriver>>>,
     pods: Arc<dyn PodReader>,
     observers: WebhookObservers,
-    slots: Arc<CallSlots>,
+    dialer: GuardedDialer,
+    slots: CallSlots,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl WebhookDrivers {
-    /// Returns the drivers. No webhook is called before its rule is consulted, nor after `stop`.
+    /// Returns the drivers, which connect through `dialer`. No webhook is called before its rule is consulted, nor after `stop`.
     pub(crate) fn new(
         pods: Arc<dyn PodReader>,
         observers: WebhookObservers,
+        dialer: GuardedDialer,
         stop: CancellationToken,
     ) -> Self {
         let tasks = TaskTracker::new();
         tasks.close();
-        let (drivers, slots) = (Mutex::default(), Arc::default());
-        Self { inner: Arc::new(DriversInner { drivers, pods, observers, slots, stop, tasks }) }
+        let (drivers, slots) = (Mutex::default(), CallSlots::new(observers.metrics.clone()));
+        Self { inner: Arc::new(DriversInner { drivers, pods, observers, dialer, slots, stop, tasks }) }
     }
 
     /// Returns the verdicts of a rule's webhook on `pods`: all pods that wait for the rule, in the rule's stage, and
@@ -110,6 +113,7 @@ impl WebhookDrivers {
             machine,
             inner.pods.clone(),
             inner.observers.clone(),
+            inner.dialer.clone(),
             inner.slots.clone(),
             inner.stop.child_token(),
         ));

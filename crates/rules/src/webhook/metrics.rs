@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
@@ -45,6 +46,8 @@ pub(crate) struct WebhookMetrics {
     calls: Family<WebhookCallLabels, Counter<u64, AtomicU64>>,
     seconds: Family<WebhookRuleLabels, Histogram, fn() -> Histogram>,
     rules: Arc<Mutex<HashSet<WebhookRuleLabels>>>,
+    waiting: Gauge,
+    in_flight: Gauge,
 }
 
 impl Default for WebhookMetrics {
@@ -53,6 +56,8 @@ impl Default for WebhookMetrics {
             calls: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
             rules: Arc::default(),
+            waiting: Gauge::default(),
+            in_flight: Gauge::default(),
         }
     }
 }
@@ -71,6 +76,22 @@ impl WebhookMetrics {
             Unit::Seconds,
             self.seconds.clone(),
         );
+        registry.register(
+            "webhook_calls_waiting",
+            "Calls to the webhooks of PodTransitionRules that wait because too many are in flight",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "webhook_calls_in_flight",
+            "Calls to the webhooks of PodTransitionRules that are in flight",
+            self.in_flight.clone(),
+        );
+    }
+
+    /// Sets the numbers of calls that wait and that are in flight.
+    pub(super) fn slots(&self, waiting: usize, in_flight: usize) {
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
     }
 
     /// Counts a call.

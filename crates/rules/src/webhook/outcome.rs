@@ -11,7 +11,9 @@ pub(crate) enum RuleWebhookOutcome {
     Polling,
     /// The webhook refused a pod.
     Rejected,
-    /// The webhook can't be reached, or its certificate is not trusted.
+    /// The address policy refuses the addresses of the webhook.
+    NotAllowed,
+    /// The webhook can't be reached, its certificate is not trusted, or it does not answer with HTTP.
     Unreachable,
     /// There was no answer in time.
     Timeout,
@@ -22,10 +24,11 @@ pub(crate) enum RuleWebhookOutcome {
 }
 
 impl RuleWebhookOutcome {
-    pub(crate) const ALL: [RuleWebhookOutcome; 7] = [
+    pub(crate) const ALL: [RuleWebhookOutcome; 8] = [
         RuleWebhookOutcome::Passed,
         RuleWebhookOutcome::Polling,
         RuleWebhookOutcome::Rejected,
+        RuleWebhookOutcome::NotAllowed,
         RuleWebhookOutcome::Unreachable,
         RuleWebhookOutcome::Timeout,
         RuleWebhookOutcome::Failed,
@@ -38,6 +41,7 @@ impl RuleWebhookOutcome {
             RuleWebhookOutcome::Passed => "passed",
             RuleWebhookOutcome::Polling => "polling",
             RuleWebhookOutcome::Rejected => "rejected",
+            RuleWebhookOutcome::NotAllowed => "not_allowed",
             RuleWebhookOutcome::Unreachable => "unreachable",
             RuleWebhookOutcome::Timeout => "timeout",
             RuleWebhookOutcome::Failed => "failed",

@@ -1,6 +1,7 @@
 //! The endpoints of a rule's webhook.
 
 use podward_api::pod_transition_rule::TransitionRuleWebhook;
+use podward_runtime::address_policy::GuardedDialer;
 
 use super::client::{CALL_TIMEOUT, WebhookEndpoint};
 use super::wire::WebhookFailure;
@@ -15,14 +16,14 @@ pub(super) struct WebhookTarget {
 }
 
 impl WebhookTarget {
-    pub(super) fn new(webhook: &TransitionRuleWebhook, stage: Option<&str>) -> Self {
+    pub(super) fn new(webhook: &TransitionRuleWebhook, stage: Option<&str>, dialer: &GuardedDialer) -> Self {
         let client = &webhook.client_config;
         let poll = client.poll.as_ref();
         Self {
             webhook: webhook.clone(),
             stage: stage.map(str::to_owned),
-            post: WebhookEndpoint::new(&client.url, &client.ca_bundle, CALL_TIMEOUT),
-            poll: poll.map(|poll| WebhookEndpoint::new(&poll.url, &poll.ca_bundle, CALL_TIMEOUT)),
+            post: WebhookEndpoint::new(&client.url, &client.ca_bundle, CALL_TIMEOUT, dialer),
+            poll: poll.map(|poll| WebhookEndpoint::new(&poll.url, &poll.ca_bundle, CALL_TIMEOUT, dialer)),
         }
     }
 

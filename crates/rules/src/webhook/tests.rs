@@ -1,12 +1,14 @@
 //! The webhooks of rules: the state machine with tables and properties, the client with real servers.
 
 mod answers;
+mod attacks;
 mod batches;
 mod calls;
 mod fixture;
 mod interleavings;
 mod machine_fixture;
 mod reporting;
+mod slots;
 mod stored_status;
 mod tasks;
 mod webhook_server;

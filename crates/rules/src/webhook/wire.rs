@@ -3,8 +3,10 @@
 mod answer;
 mod answer_fields;
 mod failure;
+mod problem;
 mod request;
 
 pub use answer::{PollAnswer, PostAnswer};
-pub use failure::WebhookFailure;
+pub(crate) use failure::{HiddenReason, WebhookFailure};
+pub use problem::AnswerProblem;
 pub(crate) use request::{WebhookRequest, WebhookResource, trace_id};

@@ -11,6 +11,7 @@ use podward_api::pod_transition_rule::{RuleState, TransitionRule, WebhookStatus}
 use podward_core::UnixNanos;
 use podward_core::rules::{CheckRequest, WebhookAnswer};
 use podward_kube_util::Events;
+use podward_runtime::address_policy::GuardedDialer;
 use podward_runtime::retry::api_call;
 use podward_traces::OperationTraces;
 use serde_json::Value;
@@ -29,13 +30,14 @@ pub(crate) struct RuleWebhooks {
 
 impl RuleWebhooks {
     /// Returns the webhooks. None is called before its rule is consulted. `changed` is called with a namespace when a
-    /// webhook has new verdicts. A webhook that fails is reported in an event of its PodTransitionRule.
+    /// webhook has new verdicts. Connections go through `dialer`. A webhook that fails is reported in an event of its PodTransitionRule.
     pub(crate) fn new(
         client: Client,
         changed: impl Fn(&str) + Send + Sync + 'static,
         events: Events,
         metrics: WebhookMetrics,
         traces: OperationTraces,
+        dialer: GuardedDialer,
         stop: CancellationToken,
     ) -> Self {
         let failing = move |rule: &WebhookRuleId, error: &str, passes: bool| {
@@ -47,7 +49,9 @@ impl RuleWebhooks {
             metrics,
             traces,
         };
-        RuleWebhooks { drivers: WebhookDrivers::new(Arc::new(ApiPodReader { client }), observers, stop) }
+        RuleWebhooks {
+            drivers: WebhookDrivers::new(Arc::new(ApiPodReader { client }), observers, dialer, stop),
+        }
     }
 
     /// Returns the answers of the webhook of `rule` on `pods`, in the same order, and its state to store. The webhook

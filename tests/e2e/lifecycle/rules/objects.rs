@@ -25,7 +25,7 @@ use crate::deletion::objects::LONG;
 const MAX_CONCURRENT: usize = 32;
 
 /// Returns the rule objects of the test's namespace.
-pub(super) fn rules_of(fixture: &Fixture) -> Api<PodTransitionRule> {
+pub(crate) fn rules_of(fixture: &Fixture) -> Api<PodTransitionRule> {
     Api::namespaced(fixture.client(), fixture.namespace())
 }
 
@@ -35,7 +35,7 @@ pub(super) fn rule(name: &str, rules: Value) -> Value {
 }
 
 /// Returns a rule object with these rules for the pods that `selector` matches.
-pub(super) fn rule_for(name: &str, selector: Value, rules: Value) -> Value {
+pub(crate) fn rule_for(name: &str, selector: Value, rules: Value) -> Value {
     json!({
         "apiVersion": "apps.kusionstack.io/v1alpha1",
         "kind": "PodTransitionRule",
@@ -45,14 +45,14 @@ pub(super) fn rule_for(name: &str, selector: Value, rules: Value) -> Value {
 }
 
 /// Makes a rule object.
-pub(super) async fn put(rules: &Api<PodTransitionRule>, rule: Value) -> Result<()> {
+pub(crate) async fn put(rules: &Api<PodTransitionRule>, rule: Value) -> Result<()> {
     let rule: PodTransitionRule = serde_json::from_value(rule).context("describe a rule")?;
     let made = rules.create(&PostParams::default(), &rule).await;
     made.map(drop).with_context(|| format!("make rule {}", rule.name_any()))
 }
 
 /// Sends a JSON merge patch of a rule object.
-pub(super) async fn patch(fixture: &Fixture, name: &str, change: Value) -> Result<()> {
+pub(crate) async fn patch(fixture: &Fixture, name: &str, change: Value) -> Result<()> {
     let patched = rules_of(fixture).patch(name, &PatchParams::default(), &Patch::Merge(&change)).await;
     patched.map(drop).with_context(|| format!("patch rule {name} with {change}"))
 }
@@ -79,7 +79,7 @@ pub(super) fn names(word: &str, count: usize) -> Vec<String> {
 }
 
 /// Creates pods that are opted in, with these additional labels, and waits until they are available.
-pub(super) async fn serving(fixture: &Fixture, names: &[String], labels: Value) -> Result<()> {
+pub(crate) async fn serving(fixture: &Fixture, names: &[String], labels: Value) -> Result<()> {
     let mut labels = labels;
     labels[keys::CONTROL_LABEL] = keys::CONTROL_VALUE.into();
     let (labels, nothing) = (&labels, &json!({}));
@@ -129,14 +129,14 @@ pub(super) async fn until_at_work(
 }
 
 /// Returns the text of the pod's condition.
-pub(super) fn told(pod: &Pod) -> String {
+pub(crate) fn told(pod: &Pod) -> String {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let found = conditions.find(|condition| condition.type_ == keys::LIFECYCLE_CONDITION);
     found.and_then(|condition| condition.message.clone()).unwrap_or_default()
 }
 
 /// Waits until the pod's condition contains all of `texts`. The pod must not get its permission before.
-pub(super) async fn until_refused(
+pub(crate) async fn until_refused(
     fixture: &Fixture,
     operator: &Operator,
     pod: &str,

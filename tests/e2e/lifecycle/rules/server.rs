@@ -1,6 +1,11 @@
 //! An HTTPS webhook of a test, with an authority of its own. Podward's services can reach it.
 
-use std::{convert::Infallible, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    convert::Infallible,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use anyhow::{Context, Result, anyhow};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -85,7 +90,8 @@ impl RuleWebhook {
     /// Starts the webhook.
     pub(super) async fn start(fixture: &Fixture) -> Result<Self> {
         let cluster = fixture.cluster().clone();
-        let at = cluster.free_address().await?;
+        // The only address of services that URLs of rules may lead to.
+        let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), cluster.free_address().await?.port());
         let (acceptor, authority) = tls(&at.ip().to_string())?;
         let socket = cluster.dir().join(format!("{}.sock", unique("rule")));
         let listener =

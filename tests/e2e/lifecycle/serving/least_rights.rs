@@ -110,16 +110,19 @@ async fn granted(client: Client) -> Result<BTreeSet<AccessRight>> {
     for binding in bindings.context("list ClusterRoleBindings")? {
         grant(&mut all, binding.subjects, cluster.get(&binding.role_ref.name));
     }
-    let roles: BTreeMap<String, Vec<PolicyRule>> = Api::<Role>::namespaced(client.clone(), NAMESPACE)
-        .list(&everything)
-        .await
-        .context("list Roles")?
-        .into_iter()
-        .map(|role| (role.name_any(), role.rules.unwrap_or_default()))
-        .collect();
-    let bindings = Api::<RoleBinding>::namespaced(client, NAMESPACE).list(&everything).await;
-    for binding in bindings.context("list RoleBindings")? {
-        grant(&mut all, binding.subjects, roles.get(&binding.role_ref.name));
+    // The Role in `default` is for the addresses of the API server.
+    for namespace in [NAMESPACE, "default"] {
+        let roles: BTreeMap<String, Vec<PolicyRule>> = Api::<Role>::namespaced(client.clone(), namespace)
+            .list(&everything)
+            .await
+            .context("list Roles")?
+            .into_iter()
+            .map(|role| (role.name_any(), role.rules.unwrap_or_default()))
+            .collect();
+        let bindings = Api::<RoleBinding>::namespaced(client.clone(), namespace).list(&everything).await;
+        for binding in bindings.context("list RoleBindings")? {
+            grant(&mut all, binding.subjects, roles.get(&binding.role_ref.name));
+        }
     }
     Ok(all)
 }

@@ -1,7 +1,7 @@
 //! The answers of rules' webhooks: bytes from any server that a rule names.
 
 use podward_api::pod_transition_rule::WebhookUrl;
-use podward_rules::{PollAnswer, PostAnswer, WebhookFailure};
+use podward_rules::{AnswerProblem, PollAnswer, PostAnswer};
 use serde_json::json;
 
 use crate::input::Input;
@@ -10,8 +10,8 @@ use crate::target::{Format, Target};
 
 /// The longest text of a webhook that is kept, in characters.
 const MAX_TEXT: usize = 1024;
-/// The longest text of an error, in characters: it quotes 200 characters of the answer, each escaped.
-const MAX_ERROR: usize = 3000;
+/// The longest text of an error, in characters: it contains nothing of the answer.
+const MAX_ERROR: usize = 100;
 
 pub(super) fn target() -> Target {
     let post = json!({
@@ -38,7 +38,7 @@ fn run(input: &Input) -> Result<Outcome, String> {
                 outcome.add((answer.success, answer.finished, answer.stop));
                 outcome.size(answer.finished_names.len());
             }
-            Err(failure) => failed(&failure, &mut outcome)?,
+            Err(problem) => failed(&problem, &mut outcome)?,
         }
         return Ok(outcome);
     }
@@ -52,7 +52,7 @@ fn run(input: &Input) -> Result<Outcome, String> {
                 poll_url(task)?;
             }
         }
-        Err(failure) => failed(&failure, &mut outcome)?,
+        Err(problem) => failed(&problem, &mut outcome)?,
     }
     Ok(outcome)
 }
@@ -63,9 +63,10 @@ fn bounded(text: &str) -> Result<(), String> {
     (length <= MAX_TEXT + 8).then_some(()).ok_or_else(|| format!("a message of {length} characters is kept"))
 }
 
-fn failed(failure: &WebhookFailure, outcome: &mut Outcome) -> Result<(), String> {
-    outcome.text(failure.text());
-    let length = failure.text().chars().count();
+fn failed(problem: &AnswerProblem, outcome: &mut Outcome) -> Result<(), String> {
+    let text = problem.to_string();
+    outcome.text(&text);
+    let length = text.chars().count();
     (length <= MAX_ERROR).then_some(()).ok_or_else(|| format!("an error of {length} characters"))
 }
 

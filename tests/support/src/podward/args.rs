@@ -61,6 +61,9 @@ pub(super) async fn of(
             args.file("--token-file", &account.token);
             args.add("--hook-token-account", format!("{NAMESPACE}/{}", kind.as_str()));
             args.add("--node-unreachable-limit", options.node_unreachable_seconds);
+            for network in &options.allowed_addresses {
+                args.add("--allow-address", network);
+            }
         }
         ServiceKind::TrafficController => {
             args.add("--bind", serves).add("--advertise-url", format!("https://{serves}"));
@@ -77,6 +80,9 @@ pub(super) async fn of(
         args.file("--token-file", &account.token);
         args.add("--hold", options.hold);
         args.add("--wait", options.wait_seconds);
+        for network in &options.allowed_addresses {
+            args.add("--allow-address", network);
+        }
         args.add("--node-unreachable-limit", options.node_unreachable_seconds);
     }
     args.0.extend(options.more.iter().filter(|(of, _)| *of == kind).map(|(_, argument)| argument.clone()));

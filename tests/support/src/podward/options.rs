@@ -25,6 +25,9 @@ pub struct PodwardOptions {
     /// The URL of kube-proxy's metrics, which the traffic-controller needs for its proof. Only a test cluster with a
     /// real node has them. With `None` the traffic-controller waits for a bounded time instead.
     pub kube_proxy_metrics_url: Option<String>,
+    /// The networks that URLs of rules may lead to although they are refused by default. Tests serve webhooks on
+    /// loopback.
+    pub allowed_addresses: Vec<String>,
     /// Further arguments, by kind of service.
     pub more: Vec<(ServiceKind, String)>,
     /// The user names that may write protected labels. If empty, Podward's own.
@@ -47,6 +50,7 @@ impl Default for PodwardOptions {
             wait_seconds: 0,
             node_unreachable_seconds: 60,
             kube_proxy_metrics_url: Some("http://127.0.0.1:10249/metrics".to_owned()),
+            allowed_addresses: vec!["127.0.0.0/8".to_owned()],
             more: Vec::new(),
             trusted: Vec::new(),
             profile: "dev".to_owned(),

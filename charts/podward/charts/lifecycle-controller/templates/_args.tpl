@@ -13,6 +13,9 @@
 - --webhook-paths=true
 - --webhook-path-rotation={{ int .Values.global.webhookPath.rotationSeconds }}
 - --webhook-path-overlap={{ int .Values.global.webhookPath.overlapSeconds }}
+{{- range .Values.global.allowedAddresses }}
+- --allow-address={{ . }}
+{{- end }}
 {{- if eq $certificates.provider "podward" }}
 - --certificates=true
 - --certificate-lifetime={{ int $certificates.lifetimeSeconds }}

@@ -5,4 +5,7 @@
 - --node-unreachable-limit={{ .Values.global.nodeUnreachableLimitSeconds }}
 - --controller-url={{ include "podward.controllerUrl" . }}
 - --token-file=/var/run/secrets/podward/token
+{{- range .Values.global.allowedAddresses }}
+- --allow-address={{ . }}
+{{- end }}
 {{- end }}

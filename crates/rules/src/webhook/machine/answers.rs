@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use podward_core::UnixNanos;
 
-use super::super::wire::{PollAnswer, PostAnswer, WebhookFailure};
+use super::super::wire::{AnswerProblem, PollAnswer, PostAnswer, WebhookFailure};
 use super::reason::{WebhookFingerprint, WebhookReason};
 use super::state::{PodRefusal, WebhookMachine};
 use super::task::{TaskPod, WebhookTask};
@@ -26,7 +26,9 @@ impl WebhookMachine {
     ) {
         let Some((_, batch)) = self.batch.take_if(|(batch, _)| *batch == number) else { return };
         let name = self.name.clone();
-        let answer = answer.and_then(|answer| answer.for_rule(self.settings.polling.is_some()));
+        let for_rule = |answer: PostAnswer| answer.for_rule(self.settings.polling.is_some());
+        let unusable = |problem: AnswerProblem| WebhookFailure::Webhook(problem.to_string());
+        let answer = answer.and_then(|answer| for_rule(answer).map_err(unusable));
         let PostAnswer { success, message, finished_names, task } = match answer {
             Ok(answer) => answer,
             Err(failure) => return self.post_failed(&batch, &failure, trace, now, delay_after),

@@ -18,6 +18,7 @@ use super::super::{
     PodReader, WaitingPod, WebhookDrivers, WebhookMetrics, WebhookObservers, WebhookRuleId, WebhookVerdict,
 };
 use super::webhook_server::WebhookServer;
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_traces::OperationTraces;
 
 /// A test that waits longer fails.
@@ -51,6 +52,10 @@ pub(super) struct WebhookFixture {
 
 impl WebhookFixture {
     pub(super) fn new() -> Self {
+        Self::with_dialer(local_dialer())
+    }
+
+    pub(super) fn with_dialer(dialer: GuardedDialer) -> Self {
         let (changed, stop) = (Arc::new(Notify::new()), CancellationToken::new());
         let notify = {
             let changed = changed.clone();
@@ -64,7 +69,7 @@ impl WebhookFixture {
             metrics: metrics.clone(),
             traces: OperationTraces::default(),
         };
-        let webhooks = WebhookDrivers::new(Arc::new(Cluster), observers, stop.clone());
+        let webhooks = WebhookDrivers::new(Arc::new(Cluster), observers, dialer, stop.clone());
         Self { webhooks, changed, failing, metrics, stop }
     }
 
@@ -108,6 +113,12 @@ impl WebhookFixture {
         })
         .await
     }
+}
+
+/// Returns a dialer that may connect to loopback, where the servers of tests are.
+pub(super) fn local_dialer() -> GuardedDialer {
+    let allowed = ["127.0.0.0/8".parse().unwrap()];
+    GuardedDialer::new(AddressPolicy::new(&allowed, ApiServerAddresses::fixed([])))
 }
 
 pub(super) fn id(rule: &str) -> WebhookRuleId {

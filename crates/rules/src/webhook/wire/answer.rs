@@ -4,7 +4,7 @@
 use super::super::super::text::shortened;
 use super::super::outcome::RuleWebhookOutcome;
 use super::answer_fields::AnswerFields;
-use super::failure::WebhookFailure;
+use super::problem::AnswerProblem;
 
 /// The longest id of a task, in bytes. The id is part of URLs.
 const MAX_TASK_ID: usize = 1024;
@@ -44,19 +44,17 @@ impl PostAnswer {
     ///
     /// # Errors
     /// When it is not JSON, a field has another type, or the id of the task is too long.
-    pub fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
+    pub fn read(body: &[u8]) -> Result<Self, AnswerProblem> {
         let fields = AnswerFields::read(body)?;
         let (task_id, trace_id) = (fields.text("taskId")?, fields.text("traceId")?);
         let is_running = fields.flag("poll")? || fields.flag("async")?;
         let task = is_running.then_some(if task_id.is_empty() { trace_id } else { task_id });
         if task.as_ref().is_some_and(|id| id.len() > MAX_TASK_ID) {
-            return Err(WebhookFailure::Webhook(format!(
-                "the id of its task is longer than {MAX_TASK_ID} bytes"
-            )));
+            return Err(AnswerProblem::LongTaskId(MAX_TASK_ID));
         }
         Ok(Self {
             success: fields.flag("success")?,
-            message: shortened(&fields.text("message")?, MAX_MESSAGE),
+            message: message(&fields)?,
             finished_names: fields.names("finishedNames")?,
             task,
         })
@@ -66,12 +64,10 @@ impl PostAnswer {
     ///
     /// # Errors
     /// When a task runs that can't be polled.
-    pub fn for_rule(self, polls: bool) -> Result<Self, WebhookFailure> {
-        let wants =
-            |problem: &str| Err(WebhookFailure::Webhook(format!("it wants to be polled, and {problem}")));
+    pub fn for_rule(self, polls: bool) -> Result<Self, AnswerProblem> {
         match self.task.as_ref().filter(|_| self.success) {
-            Some(id) if id.is_empty() => wants("names no task"),
-            Some(_) if !polls => wants("the rule has no clientConfig.poll"),
+            Some(id) if id.is_empty() => Err(AnswerProblem::NoTaskId),
+            Some(_) if !polls => Err(AnswerProblem::NoPoll),
             _ => Ok(self),
         }
     }
@@ -90,11 +86,11 @@ impl PollAnswer {
     ///
     /// # Errors
     /// When it is not JSON, or a field has another type.
-    pub fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
+    pub fn read(body: &[u8]) -> Result<Self, AnswerProblem> {
         let fields = AnswerFields::read(body)?;
         Ok(Self {
             success: fields.flag("success")?,
-            message: shortened(&fields.text("message")?, MAX_MESSAGE),
+            message: message(&fields)?,
             finished: fields.flag("finished")?,
             finished_names: fields.names("finishedNames")?,
             stop: fields.flag("stop")?,
@@ -108,4 +104,11 @@ impl PollAnswer {
             _ => RuleWebhookOutcome::Polling,
         }
     }
+}
+
+/// Returns the message, which the status of the rule and the pods repeat. A body without the field `success` may be that
+/// of any server, so its message is not repeated.
+fn message(fields: &AnswerFields) -> Result<String, AnswerProblem> {
+    let message = fields.text("message")?;
+    Ok(if fields.has("success") { shortened(&message, MAX_MESSAGE) } else { String::new() })
 }

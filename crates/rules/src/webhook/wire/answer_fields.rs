@@ -2,18 +2,17 @@
 
 use serde_json::{Map, Value};
 
-use super::super::super::text::shortened;
-use super::failure::WebhookFailure;
+use super::problem::AnswerProblem;
 
 /// The fields of an answer. As in Go, a missing or null field has its zero value, and keys are compared without case.
 pub(super) struct AnswerFields(Map<String, Value>);
 
 impl AnswerFields {
-    pub(super) fn read(body: &[u8]) -> Result<Self, WebhookFailure> {
+    pub(super) fn read(body: &[u8]) -> Result<Self, AnswerProblem> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(unreadable("it is no JSON object", body)),
-            Err(error) => Err(unreadable(&format!("it is not JSON: {error}"), body)),
+            Ok(_) => Err(AnswerProblem::NoObject),
+            Err(_) => Err(AnswerProblem::NotJson),
         }
     }
 
@@ -23,36 +22,35 @@ impl AnswerFields {
         self.0.get(key).or_else(same_letters).unwrap_or(&Value::Null)
     }
 
-    pub(super) fn flag(&self, key: &str) -> Result<bool, WebhookFailure> {
+    /// Returns true if the answer has this field, and it is not null.
+    pub(super) fn has(&self, key: &str) -> bool {
+        !self.get(key).is_null()
+    }
+
+    pub(super) fn flag(&self, key: &'static str) -> Result<bool, AnswerProblem> {
         match self.get(key) {
             Value::Null => Ok(false),
             Value::Bool(flag) => Ok(*flag),
-            other => Err(unreadable(&format!("{key} is not true or false"), other.to_string().as_bytes())),
+            _ => Err(AnswerProblem::Field { field: key, problem: "not true or false" }),
         }
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<String, WebhookFailure> {
+    pub(super) fn text(&self, key: &'static str) -> Result<String, AnswerProblem> {
         match self.get(key) {
             Value::Null => Ok(String::new()),
             Value::String(text) => Ok(text.clone()),
-            other => Err(unreadable(&format!("{key} is no text"), other.to_string().as_bytes())),
+            _ => Err(AnswerProblem::Field { field: key, problem: "no text" }),
         }
     }
 
-    pub(super) fn names(&self, key: &str) -> Result<Vec<String>, WebhookFailure> {
-        let bad =
-            |other: &Value| unreadable(&format!("{key} is no list of names"), other.to_string().as_bytes());
+    pub(super) fn names(&self, key: &'static str) -> Result<Vec<String>, AnswerProblem> {
+        let bad = AnswerProblem::Field { field: key, problem: "no list of names" };
         match self.get(key) {
             Value::Null => Ok(Vec::new()),
             Value::Array(names) => {
-                names.iter().map(|name| name.as_str().map(str::to_owned).ok_or_else(|| bad(name))).collect()
+                names.iter().map(|name| name.as_str().map(str::to_owned).ok_or(bad)).collect()
             }
-            other => Err(bad(other)),
+            _ => Err(bad),
         }
     }
-}
-
-fn unreadable(why: &str, what: &[u8]) -> WebhookFailure {
-    let what = shortened(&String::from_utf8_lossy(what), 200);
-    WebhookFailure::Webhook(format!("its answer can't be understood, {why}: {what:?}"))
 }

@@ -1,0 +1,82 @@
+//! Rules whose URLs lead to where only Podward gets.
+
+use std::{net::IpAddr, sync::Arc};
+
+use anyhow::{Context, Result, ensure};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures::future::try_join_all;
+use hyper::Uri;
+use k8s_openapi::api::{core::v1::Service, events::v1::Event};
+use kube::{Api, api::ListParams};
+use podward_e2e::{Fixture, Test};
+use serde_json::json;
+
+use crate::rules::objects::{patch, put, rule_for, rules_of, serving, told, until_refused};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test::node("a_rule_that_leads_to_the_api_server_is_refused", api_server_is_refused),
+        Test::node("a_response_that_is_no_answer_is_not_repeated", responses_are_not_repeated),
+    ]
+}
+
+/// The URL of the lifecycle-controller's own client, and the cluster IP of the Service `default/kubernetes`.
+async fn api_server_is_refused(fixture: Arc<Fixture>) -> Result<()> {
+    let services: Api<Service> = Api::namespaced(fixture.client(), "default");
+    let service = services.get("kubernetes").await.context("read the Service of the API server")?;
+    let cluster_ip = service.spec.and_then(|spec| spec.cluster_ip).context("it has no cluster IP")?;
+    let cluster_ip: IpAddr = cluster_ip.parse().context("parse the cluster IP")?;
+    let test_cluster = fixture.cluster().test_cluster().context("this cluster is no test cluster")?;
+    let url: Uri = test_cluster.api_url().parse().context("parse the URL of the API server")?;
+    let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(443));
+    let cases = [
+        ("endpoint", host.to_owned(), port),
+        ("service", cluster_ip.to_string(), 443),
+        ("mapped", format!("[::ffff:{cluster_ip}]"), 443),
+        ("metadata", "169.254.169.254".to_owned(), 80),
+    ];
+    try_join_all(cases.map(|(name, host, port)| one_is_refused(&fixture, name, host, port))).await.map(drop)
+}
+
+async fn one_is_refused(fixture: &Fixture, name: &str, host: String, port: u16) -> Result<()> {
+    serving(fixture, &[name.to_owned()], json!({"app": name})).await?;
+    let rule = |port: u16| {
+        let client = json!({"url": format!("https://{host}:{port}/version")});
+        json!({"name": "probe", "webhook": {"clientConfig": client, "failurePolicy": "Fail"}})
+    };
+    let selector = json!({"matchLabels": {"app": name}});
+    put(&rules_of(fixture), rule_for(name, selector, json!([rule(port)]))).await?;
+    let operator = fixture.operator("updater", "update");
+    operator.begin(name).await?;
+    let refused = "its host has no address that rules may lead to";
+    until_refused(fixture, &operator, name, &[refused]).await?;
+    // A port that nothing listens on has the same text.
+    patch(fixture, name, json!({"spec": {"rules": [rule(1)]}})).await?;
+    until_refused(fixture, &operator, name, &[":1/version", refused]).await.map(drop)
+}
+
+/// The API server itself, at an address that the allow-list of the test cluster contains. Its response is an error whose
+/// text names the caller and the path.
+async fn responses_are_not_repeated(fixture: Arc<Fixture>) -> Result<()> {
+    let test_cluster = fixture.cluster().test_cluster().context("this cluster is no test cluster")?;
+    let url = test_cluster.api_url();
+    let port = url.rsplit_once(':').map(|(_, port)| port).context("the API server has no port")?;
+    let client = json!({
+        "url": format!("https://127.0.0.1:{port}/api/v1/secrets"),
+        "caBundle": BASE64_STANDARD.encode(test_cluster.ca_pem()),
+    });
+    serving(&fixture, &["web".to_owned()], json!({})).await?;
+    let probe = json!({"name": "probe", "webhook": {"clientConfig": client, "failurePolicy": "Fail"}});
+    put(&rules_of(&fixture), rule_for("web", json!({}), json!([probe]))).await?;
+    let operator = fixture.operator("updater", "update");
+    operator.begin("web").await?;
+    let pod = until_refused(&fixture, &operator, "web", &["it answered 40", "(application/json, "]).await?;
+    let rule = rules_of(&fixture).get("web").await.context("read the rule")?;
+    let events: Api<Event> = Api::namespaced(fixture.client(), fixture.namespace());
+    let events = events.list(&ListParams::default()).await.context("list the events")?;
+    let notes: Vec<String> = events.items.into_iter().filter_map(|event| event.note).collect();
+    for shown in [told(&pod), format!("{:?}", rule.status), notes.join("\n")] {
+        ensure!(!shown.contains("anonymous") && !shown.contains("Status"), "the response is in {shown}");
+    }
+    Ok(())
+}
