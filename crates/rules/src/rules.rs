@@ -27,8 +27,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Follows PodTransitionRules until `stop`, and calls their webhooks through `dialer`. Also returns the pods to reconcile again because the result of their
-    /// checks changed.
+    /// Follows PodTransitionRules until `stop`, and calls their webhooks through `dialer`. Also returns the pods to
+    /// reconcile again because the result of their checks changed.
     pub fn start(
         client: Client,
         identity: &str,

@@ -1,7 +1,7 @@
 //! Which addresses Podward connects to when a user without rights in Podward's namespace wrote the URL.
 //!
-//! Such a URL must not turn Podward into a way to reach what only Podward can reach: the API server, the cloud's metadata
-//! service, the ports of Podward's own pod.
+//! Such a URL must not turn Podward into a way to reach what only Podward can reach: the API server, the cloud's
+//! metadata service, the ports of Podward's own pod.
 //!
 //! ```text
 //!  URL ──► GuardedConnector ──► resolve once ──► AddressPolicy::check for each address ──► connect to those that pass

@@ -288,8 +288,9 @@ pub struct NodeArgs {
 /// Arguments of connections to URLs that users without rights in Podward's namespace wrote.
 #[derive(Clone, Debug, Default, Args)]
 pub struct AddressArgs {
-    /// Network, as in `10.0.0.0/24`, that URLs of users may lead to although such addresses are refused by default: those
-    /// of the API server, of this host, link-local ones and those of metadata services; may be given several times
+    /// Network, as in `10.0.0.0/24`, that URLs of users may lead to although such addresses are refused by default:
+    /// those of the API server, of this host, link-local ones and those of metadata services; may be given several
+    /// times
     #[arg(
         long = "allow-address",
         env = "PODWARD_ALLOWED_ADDRESSES",

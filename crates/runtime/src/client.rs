@@ -52,9 +52,9 @@ pub async fn connect(args: &KubeArgs, service: &str, version: &str) -> Result<Cl
 
 /// Returns the configuration of a client with the user agent `podward-<service>/<version>`.
 ///
-/// The client does not retry by itself: the default policy of kube tries up to 15 times with growing delays, so a request could
-/// take minutes. Callers are level-triggered loops, and retry with what they know by then. It has no read timeout,
-/// because a watch may be silent for long: see [`retry::api_call`](crate::retry::api_call).
+/// The client does not retry by itself: the default policy of kube tries up to 15 times with growing delays, so a
+/// request could take minutes. Callers are level-triggered loops, and retry with what they know by then. It has no read
+/// timeout, because a watch may be silent for long: see [`retry::api_call`](crate::retry::api_call).
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! The webhook for PodTransitionRules. It denies invalid rules with the field, and warns about rules that are probably
 //! wrong.
 //!
-//! It opens no connections to the webhooks of rules and resolves no names: its answers would tell the author of the rule
-//! which addresses and ports are in use. It warns about an address in a URL that the lifecycle-controller refuses.
+//! It opens no connections to the webhooks of rules and resolves no names: its answers would tell the author of the
+//! rule which addresses and ports are in use. It warns about an address in a URL that the lifecycle-controller refuses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -109,7 +109,8 @@ fn error_text(errors: &[RuleFinding]) -> String {
 }
 
 impl RuleWebhook {
-    /// Returns a warning for each address in a URL of an enabled rule that the lifecycle-controller will not connect to.
+    /// Returns a warning for each address in a URL of an enabled rule that the lifecycle-controller will not connect
+    /// to.
     fn refused_hosts(&self, object: &PodTransitionRule) -> Vec<String> {
         let enabled = object.spec.rules.iter().filter(|rule| !rule.disabled);
         let clients = enabled.filter_map(|rule| rule.webhook.as_ref()).map(|webhook| &webhook.client_config);
@@ -128,8 +129,8 @@ impl RuleWebhook {
         };
         let class = self.addresses.check(address).err()?;
         Some(format!(
-            "the lifecycle-controller does not call webhooks at {host}, which is {class}; an administrator can allow it \
-             with global.allowedAddresses of the chart",
+            "the lifecycle-controller does not call webhooks at {host}, which is {class}; an administrator can \
+             allow it with global.allowedAddresses of the chart",
             host = url.host()
         ))
     }

@@ -10,6 +10,7 @@ use podward_core::keys::{
     BUSY_LIMITS, BUSY_UNTIL, CONTROL_LABEL, LIFECYCLE_CONDITION, SERVICE_AVAILABLE, SERVICE_READY_GATE, Stage,
 };
 use podward_hooks::HookArgs;
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::telemetry::traces::Spans;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -34,6 +35,7 @@ impl Running {
             client: server.client(),
             identity: "test".to_owned(),
             hooks: HookArgs::default(),
+            dialer: GuardedDialer::new(AddressPolicy::new(&[], ApiServerAddresses::fixed([]))),
             node_unreachable_limit: Duration::from_secs(60),
             max_busy: Duration::from_secs(60),
             metrics: Arc::new(Metrics::new()),

@@ -43,7 +43,8 @@ struct DriversInner {
 }
 
 impl WebhookDrivers {
-    /// Returns the drivers, which connect through `dialer`. No webhook is called before its rule is consulted, nor after `stop`.
+    /// Returns the drivers, which connect through `dialer`. No webhook is called before its rule is consulted, nor
+    /// after `stop`.
     pub(crate) fn new(
         pods: Arc<dyn PodReader>,
         observers: WebhookObservers,

@@ -30,7 +30,8 @@ pub(crate) struct RuleWebhooks {
 
 impl RuleWebhooks {
     /// Returns the webhooks. None is called before its rule is consulted. `changed` is called with a namespace when a
-    /// webhook has new verdicts. Connections go through `dialer`. A webhook that fails is reported in an event of its PodTransitionRule.
+    /// webhook has new verdicts. Connections go through `dialer`. A webhook that fails is reported in an event of its
+    /// PodTransitionRule.
     pub(crate) fn new(
         client: Client,
         changed: impl Fn(&str) + Send + Sync + 'static,

@@ -25,9 +25,9 @@ struct Sources {
 }
 
 impl ApiServerAddresses {
-    /// Returns the addresses that the process knows by itself: `host`, the host of the URL of its client (brackets of an
-    /// IPv6 address are removed), and `service_host`, the value of `KUBERNETES_SERVICE_HOST` if the process runs in a
-    /// pod.
+    /// Returns the addresses that the process knows by itself: `host`, the host of the URL of its client (brackets of
+    /// an IPv6 address are removed), and `service_host`, the value of `KUBERNETES_SERVICE_HOST` if the process runs in
+    /// a pod.
     #[must_use]
     pub fn of_client(host: &str, service_host: Option<&str>) -> Self {
         let host = host.trim_start_matches('[').trim_end_matches(']');

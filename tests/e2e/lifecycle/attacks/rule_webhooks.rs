@@ -15,8 +15,8 @@ use crate::rules::objects::{patch, put, rule_for, rules_of, serving, told, until
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::node("a_rule_that_leads_to_the_api_server_is_refused", api_server_is_refused),
-        Test::node("a_response_that_is_no_answer_is_not_repeated", responses_are_not_repeated),
+        Test::node("attack_rule_webhook_at_the_api_server_is_refused", api_server_is_refused),
+        Test::node("attack_rule_webhook_response_is_not_repeated", responses_are_not_repeated),
     ]
 }
 
@@ -55,8 +55,8 @@ async fn one_is_refused(fixture: &Fixture, name: &str, host: String, port: u16) 
     until_refused(fixture, &operator, name, &[":1/version", refused]).await.map(drop)
 }
 
-/// The API server itself, at an address that the allow-list of the test cluster contains. Its response is an error whose
-/// text names the caller and the path.
+/// The API server itself, at an address that the allow-list of the test cluster contains. Its response is an error
+/// whose text names the caller and the path.
 async fn responses_are_not_repeated(fixture: Arc<Fixture>) -> Result<()> {
     let test_cluster = fixture.cluster().test_cluster().context("this cluster is no test cluster")?;
     let url = test_cluster.api_url();

@@ -179,7 +179,8 @@ proptest! {
             for place in waiting.values() {
                 let own = count(&|other| other.namespace == place.namespace);
                 let at_server = count(&|other| other.server == place.server);
-                let is_limited = running.len() >= 48 || own >= 8 || at_server >= 8 || count(&|other| other == place) >= 4;
+                let at_place = count(&|other| other == place);
+                let is_limited = running.len() >= 48 || own >= 8 || at_server >= 8 || at_place >= 4;
                 prop_assert!(is_limited, "{place:?} waits for nothing");
                 // The reserve: only a full reserve keeps a namespace without a call waiting.
                 if own == 0 {

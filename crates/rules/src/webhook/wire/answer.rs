@@ -106,8 +106,8 @@ impl PollAnswer {
     }
 }
 
-/// Returns the message, which the status of the rule and the pods repeat. A body without the field `success` may be that
-/// of any server, so its message is not repeated.
+/// Returns the message, which the status of the rule and the pods repeat. A body without the field `success` may be
+/// that of any server, so its message is not repeated.
 fn message(fields: &AnswerFields) -> Result<String, AnswerProblem> {
     let message = fields.text("message")?;
     Ok(if fields.has("success") { shortened(&message, MAX_MESSAGE) } else { String::new() })

@@ -9,8 +9,8 @@ pub(crate) enum WebhookFailure {
     Webhook(String),
     /// The webhook was not called, because of its address. The rule's failure policy applies.
     NotAllowed(HiddenReason),
-    /// The webhook can't be reached, its certificate is not trusted, or it does not answer with HTTP. The rule's failure
-    /// policy applies.
+    /// The webhook can't be reached, its certificate is not trusted, or it does not answer with HTTP. The rule's
+    /// failure policy applies.
     Unreachable(HiddenReason),
     /// There was no answer in time. The rule's failure policy applies.
     Late(HiddenReason),
