@@ -73,6 +73,8 @@ impl Installation {
             format!("global.image.tag={}", images.tag),
             // The kube-proxy of a test cluster lets pods read its metrics.
             "traffic-controller.kubeProxyMetricsUrl=http://{node_ip}:10249/metrics".to_owned(),
+            // Tests serve the webhooks of rules there. It is the address of the API server, too.
+            format!("global.allowedAddresses[0]={}/32", cluster.service_address()),
         ];
         all.extend(values.iter().map(|value| (*value).to_owned()));
         let installation = Self { cluster: cluster.clone(), values: all };

@@ -15,8 +15,8 @@ use crate::rules::objects::{patch, put, rule_for, rules_of, serving, told, until
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::node("attack_rule_webhook_at_the_api_server_is_refused", api_server_is_refused),
-        Test::node("attack_rule_webhook_response_is_not_repeated", responses_are_not_repeated),
+        Test::simulated("attack_rule_webhook_at_the_api_server_is_refused", api_server_is_refused),
+        Test::simulated("attack_rule_webhook_response_is_not_repeated", responses_are_not_repeated),
     ]
 }
 

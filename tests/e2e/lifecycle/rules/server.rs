@@ -90,8 +90,11 @@ impl RuleWebhook {
     /// Starts the webhook.
     pub(super) async fn start(fixture: &Fixture) -> Result<Self> {
         let cluster = fixture.cluster().clone();
-        // The only address of services that URLs of rules may lead to.
-        let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), cluster.free_address().await?.port());
+        let mut at = cluster.free_address().await?;
+        if fixture.installation().is_err() {
+            // Services that are processes may call webhooks on loopback only.
+            at.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
         let (acceptor, authority) = tls(&at.ip().to_string())?;
         let socket = cluster.dir().join(format!("{}.sock", unique("rule")));
         let listener =
