@@ -15,9 +15,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 
 pub use lifecycle_hook::{
-    Attachment, CALL_TIMEOUT_MILLISECONDS, DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, HookStatus,
-    InvalidHook, LifecycleHook, LifecycleHookSpec, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS, ORDER_LIMIT,
-    Phase, PostCheckRejection, check_hook_name, is_label_value,
+    Attachment, CALL_TIMEOUT_MILLISECONDS, DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, HookName,
+    HookStatus, InvalidHook, LifecycleHook, LifecycleHookSpec, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS,
+    ORDER_LIMIT, Phase, PostCheckRejection, check_hook_name, is_label_value,
 };
 pub use pod_transition_rule::PodTransitionRule;
 pub use selector::compile as compile_selector;

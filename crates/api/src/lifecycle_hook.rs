@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)]
 
 mod convert;
+mod name;
 mod validate;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::known_format;
 
-pub use validate::{InvalidHook, check_hook_name, is_label_value};
+pub use name::{HookName, check_hook_name};
+pub use validate::{InvalidHook, is_label_value};
 
 /// The longest deadline, in seconds: 24 hours.
 pub const MAX_DEADLINE_SECONDS: u32 = 86_400;
@@ -41,12 +43,23 @@ pub const CALL_TIMEOUT_MILLISECONDS: std::ops::RangeInclusive<u32> = 100..=60_00
     printcolumn = r#"{"name":"Policy","type":"string","jsonPath":".spec.deadlinePolicy"}"#,
     printcolumn = r#"{"name":"Owner","type":"string","priority":1,"jsonPath":".metadata.annotations.podward\\.io/owner"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
+    validation = Rule::new("has(self.spec.__namespace__) || \
+                            self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
         .message("metadata.name must be a DNS label: at most 63 lower case letters, digits and '-', no '.'"),
+    validation = Rule::new("!has(self.spec.__namespace__) || \
+                            self.metadata.name.startsWith(self.spec.__namespace__ + '.') && \
+                            self.metadata.name.split('.').size() == 2 && self.metadata.name.split('.')[1].size() <= 63")
+        .message("metadata.name must be <spec.namespace>.<name>, where <name> is a DNS label"),
 )]
 #[x_kube(
     validation = Rule::new("has(self.endpoint) != has(self.attachment)")
         .message("exactly one of endpoint and attachment must be set"),
+    validation = Rule::new("has(self.__namespace__) == has(oldSelf.__namespace__) && \
+                            (!has(self.__namespace__) || self.__namespace__ == oldSelf.__namespace__)")
+        .message("namespace can't be changed; create another hook"),
+    validation = Rule::new("!has(self.__namespace__) || !has(self.namespaceSelector)")
+        .message("must not be set together with namespace")
+        .field_path(".namespaceSelector"),
     validation = Rule::new("self.phases.all(p, p != 'Release') || self.phases.exists(p, p in ['Prepare', 'Complete'])")
         .message("phases: Release is only for consumers of pods; add Prepare or Complete"),
     validation = Rule::new("!has(self.postCheckRejection) || self.postCheckRejection != 'Rollback' || \
@@ -64,7 +77,12 @@ pub struct LifecycleHookSpec {
     /// Selects pods by their labels, among the pods that have opted in. When not set, all of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
-    /// Selects namespaces by their labels. When not set, all namespaces.
+    /// The only namespace whose pods the hook can select. The hook is then called `<namespace>.<name>`. It cannot be
+    /// changed. When not set, `namespaceSelector` decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: Option<String>,
+    /// Selects namespaces by their labels. When not set, all namespaces. Not valid together with `namespace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
     /// The questions that Podward asks the hook. PreCheck: may the operation start? Prepare: drain the pod.

@@ -9,6 +9,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::Mutex;
 use podward_core::hooks::{Hook, HookAnswer, HookAnswers, HookQuestion, HookSet};
 use podward_kube_util::{CachedPod, work_queue};
+use podward_runtime::address_policy::GuardedDialer;
 use podward_traces::OperationTraces;
 use tokio_util::sync::CancellationToken;
 
@@ -31,17 +32,18 @@ impl HookCalls {
     /// Starts to watch hooks and to call them. When `stop` is cancelled, all calls are cancelled and all state is
     /// dropped.
     ///
-    /// `store` contains the opted-in pods. The stream returns the pods to reconcile: an answer has arrived, or the
+    /// `dialer` connects to the servers of hooks that are limited to a namespace. `store` contains the opted-in pods. The stream returns the pods to reconcile: an answer has arrived, or the
     /// hooks that are responsible for the pod have changed.
     pub fn start(
         client: Client,
         args: HookArgs,
+        dialer: GuardedDialer,
         store: Store<CachedPod>,
         metrics: HookMetrics,
         traces: OperationTraces,
         stop: CancellationToken,
     ) -> (HookCalls, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
-        let state = Arc::new(HookCallsState::new(args, client.clone(), store, metrics, traces, stop));
+        let state = Arc::new(HookCallsState::new(args, client.clone(), dialer, store, metrics, traces, stop));
         state.tasks.spawn(run(state.clone(), client));
         state.tasks.close();
         let pods = work_queue::stream(state.pods.clone());

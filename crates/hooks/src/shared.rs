@@ -8,6 +8,7 @@ use kube::Client;
 use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::{Mutex, RwLock};
 use podward_kube_util::{CachedPod, WorkQueue};
+use podward_runtime::address_policy::GuardedDialer;
 use podward_traces::OperationTraces;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,6 +42,7 @@ impl HookCallsState {
     pub(crate) fn new(
         args: HookArgs,
         client: Client,
+        dialer: GuardedDialer,
         store: Store<CachedPod>,
         metrics: HookMetrics,
         traces: OperationTraces,
@@ -55,7 +57,7 @@ impl HookCallsState {
             store,
             pods,
             hooks,
-            credentials: Arc::new(HookCredentials::new(args, Some(client))),
+            credentials: Arc::new(HookCredentials::new(args, Some(client), dialer)),
             metrics,
             traces,
             stop,

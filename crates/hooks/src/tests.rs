@@ -24,10 +24,16 @@ use tokio_util::sync::CancellationToken;
 use super::{HookArgs, HookCalls, HookMetrics, HookProbe};
 use api_server::ApiServer;
 use podward_kube_util::CachedPod;
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_traces::OperationTraces;
 
 /// No test waits for longer: it has failed then.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Returns a dialer that refuses loopback addresses, for the hooks of namespaces.
+pub(super) fn dialer() -> GuardedDialer {
+    GuardedDialer::new(AddressPolicy::new(&[], ApiServerAddresses::fixed([])))
+}
 
 /// A running engine.
 struct Fixture {
@@ -52,7 +58,7 @@ impl Fixture {
         let (metrics, stop) = (HookMetrics::default(), CancellationToken::new());
         let (traces, client) = (OperationTraces::default(), api.client());
         let (hook_calls, woken) =
-            HookCalls::start(client, args, store, metrics.clone(), traces, stop.clone());
+            HookCalls::start(client, args, dialer(), store, metrics.clone(), traces, stop.clone());
         Fixture { api, hook_calls, woken: Box::pin(woken), metrics, stop, _store: writer }
     }
 

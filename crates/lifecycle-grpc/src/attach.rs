@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use podward_api::check_hook_name;
+use podward_api::HookName;
 use podward_hooks::Attachment;
 use podward_proto::v1;
 use podward_proto::v1::attach_request::Message;
@@ -13,6 +13,7 @@ use tonic::{Request, Status, Streaming};
 
 use super::callers::Callers;
 use super::hub::{AttachHub, AttachResponses};
+use super::registry::hook_name;
 use super::relay::Relay;
 use super::stream_limit::StreamLimit;
 use super::waiting_streams::WaitingStreams;
@@ -39,17 +40,15 @@ impl Attacher {
         let caller = callers.authenticate(&request).await?;
         let relayed_user = callers.relayed_user(&caller, &request)?;
         let mut requests = request.into_inner();
-        let hello = match relayed_user {
+        let (hello, name) = match relayed_user {
             // The other replica has received this message already, and has authorized the user.
             Some(_) => receive_hello(&mut requests).await?,
             None => {
                 let _waiting = self.waiting.enter(&caller.user)?;
-                let hello = receive_hello(&mut requests).await?;
-                check_hook_name(&hello.hook_name)
-                    .map_err(|error| Status::invalid_argument(format!("hello.hook_name: {error}")))?;
+                let (hello, name) = receive_hello(&mut requests).await?;
                 // An attached hook system answers in the name of the hook, as does one whose endpoint is registered.
-                callers.check_hooks(&caller, "update", Some(&hello.hook_name)).await?;
-                hello
+                callers.check_hook(&caller, "update", &name).await?;
+                (hello, name)
             }
         };
         // Not before: a caller without rights must not use up the streams of others.
@@ -57,9 +56,10 @@ impl Attacher {
         let hub = self.hub.borrow().clone();
         match (hub, &relayed_user) {
             (Some(hub), _) => {
-                let attachment = hub.attach(&hello.hook_name)?;
+                let name = name.object_name();
+                let attachment = hub.attach(&name)?;
                 let user = relayed_user.as_deref().unwrap_or(&caller.user);
-                tracing::info!(hook = hello.hook_name, user, "a hook system is attached");
+                tracing::info!(hook = name, user, "a hook system is attached");
                 Ok(serve(attachment, requests, permit))
             }
             // A second relay could form a loop.
@@ -77,14 +77,20 @@ impl Attacher {
     }
 }
 
-async fn receive_hello(requests: &mut Streaming<v1::AttachRequest>) -> Result<v1::AttachHello, Status> {
+/// Returns the first message, and the hook that it names.
+async fn receive_hello(
+    requests: &mut Streaming<v1::AttachRequest>,
+) -> Result<(v1::AttachHello, HookName), Status> {
     let first = tokio::time::timeout(HELLO_TIMEOUT, requests.message()).await.map_err(|_| {
         Status::deadline_exceeded(format!(
             "no message arrived within {HELLO_TIMEOUT:?}; send `hello` as the first message"
         ))
     })??;
     match first.and_then(|request| request.message) {
-        Some(Message::Hello(hello)) => Ok(hello),
+        Some(Message::Hello(hello)) => {
+            let name = hook_name(&hello.namespace, &hello.hook_name)?;
+            Ok((hello, name))
+        }
         _ => Err(Status::invalid_argument(
             "the first message must be `hello`, with the name of a registered hook",
         )),

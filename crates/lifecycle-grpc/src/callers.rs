@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
+use podward_api::HookName;
 use podward_core::deletion::request::DeletionKind;
 use podward_proto::v1;
 use podward_runtime::authn::{Access, Authenticator, Authorizer, Identity};
@@ -53,33 +54,50 @@ impl Callers {
         self.authorizer.authorize(caller, access).await
     }
 
-    /// Checks that RBAC grants `verb` on the hook `name` to `caller`; on all hooks if there is no name.
-    pub(super) async fn check_hooks(
+    /// Checks that RBAC grants `verb` on a hook to `caller`. The rights to a hook that is limited to a namespace are
+    /// those in this namespace, as if LifecycleHooks had namespaces, so that a Role can grant them.
+    pub(super) async fn check_hook(
         &self,
         caller: &Identity,
         verb: &str,
+        hook: &HookName,
+    ) -> Result<(), Status> {
+        self.check_hooks(caller, verb, hook.namespace(), Some(hook.name())).await
+    }
+
+    /// Checks that RBAC grants `caller` to list the hooks of a namespace; all hooks if there is none.
+    pub(super) async fn check_hook_list(
+        &self,
+        caller: &Identity,
+        namespace: Option<&str>,
+    ) -> Result<(), Status> {
+        self.check_hooks(caller, "list", namespace, None).await
+    }
+
+    async fn check_hooks(
+        &self,
+        caller: &Identity,
+        verb: &str,
+        namespace: Option<&str>,
         name: Option<&str>,
     ) -> Result<(), Status> {
         self.check(
             caller,
-            Access {
-                verb,
-                group: HOOK_GROUP,
-                resource: HOOK_RESOURCE,
-                subresource: "",
-                namespace: None,
-                name,
-            },
+            Access { verb, group: HOOK_GROUP, resource: HOOK_RESOURCE, subresource: "", namespace, name },
         )
         .await
     }
 
-    /// Returns the rights of `caller` to write the hook `name`.
+    /// Returns the rights of `caller` to write a hook.
     ///
     /// # Errors
     /// PERMISSION_DENIED if it has none.
-    pub(super) async fn write_rights(&self, caller: &Identity, name: &str) -> Result<WriteRights, Status> {
-        let check = |verb: &'static str| self.check_hooks(caller, verb, Some(name));
+    pub(super) async fn write_rights(
+        &self,
+        caller: &Identity,
+        hook: &HookName,
+    ) -> Result<WriteRights, Status> {
+        let check = |verb: &'static str| self.check_hook(caller, verb, hook);
         let (create, update) = tokio::join!(check("create"), check("update"));
         WriteRights::new(create, update)
     }

@@ -12,11 +12,11 @@ use tonic::Status;
 
 use super::hook_store::{OWNER, REGISTERED_BY};
 
-/// Returns the resource for a message, with default values. The resource still has to be validated.
+/// Returns the resource for a message with this name, with default values. The resource still has to be validated.
 ///
 /// # Errors
 /// INVALID_ARGUMENT if the resource cannot represent a field.
-pub fn to_resource(hook: v1::Hook) -> Result<api::LifecycleHook, Status> {
+pub fn to_resource(name: &api::HookName, hook: v1::Hook) -> Result<api::LifecycleHook, Status> {
     let (endpoint, attachment) = match hook.connection.clone() {
         Some(Connection::Endpoint(endpoint)) => (Some(to_endpoint(endpoint)), None),
         Some(Connection::Attachment(v1::Attachment {})) => (None, Some(api::Attachment {})),
@@ -34,13 +34,14 @@ pub fn to_resource(hook: v1::Hook) -> Result<api::LifecycleHook, Status> {
         deadline_policy: to_deadline_policy(hook.deadline_policy)?,
         failure_policy: to_failure_policy(hook.failure_policy)?,
         post_check_rejection: to_rejection(hook.post_check_rejection)?,
+        namespace: Some(hook.namespace.clone()).filter(|namespace| !namespace.is_empty()),
         order: hook.order,
         prepare_timing: to_timing("prepare_timing", hook.prepare_timing, api::GateTiming::AfterGate)?,
         complete_timing: to_timing("complete_timing", hook.complete_timing, api::GateTiming::BeforeGate)?,
         max_concurrent_calls: if hook.max_concurrent_calls == 0 { 64 } else { hook.max_concurrent_calls },
         call_timeout_milliseconds: to_milliseconds(hook.call_timeout.as_ref())?,
     };
-    Ok(api::LifecycleHook::new(&hook.name, spec))
+    Ok(api::LifecycleHook::new(&name.object_name(), spec))
 }
 
 /// Returns the message for the resource.
@@ -57,7 +58,11 @@ pub fn from_resource(resource: &api::LifecycleHook) -> v1::Hook {
         (None, None) => None,
     };
     v1::Hook {
-        name: resource.metadata.name.clone().unwrap_or_default(),
+        name: match api::HookName::of(resource) {
+            Ok(name) => name.name().to_owned(),
+            Err(_) => resource.metadata.name.clone().unwrap_or_default(),
+        },
+        namespace: spec.namespace.unwrap_or_default(),
         pod_selector: spec.pod_selector.map(from_selector),
         namespace_selector: spec.namespace_selector.map(from_selector),
         phases: spec.phases.into_iter().map(|phase| from_phase(phase).into()).collect(),

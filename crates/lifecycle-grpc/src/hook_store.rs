@@ -17,6 +17,9 @@ pub(super) const OWNER: &str = "podward.io/owner";
 /// Annotation of a hook that was registered over gRPC: the user of the last change.
 pub(super) const REGISTERED_BY: &str = "podward.io/registered-by";
 
+/// The maximum number of hooks that are limited to one namespace.
+const MAX_HOOKS_OF_NAMESPACE: usize = 64;
+
 /// Reads and writes hooks.
 #[derive(Clone)]
 pub(super) struct HookStore {
@@ -64,12 +67,26 @@ impl HookStore {
             HookWrite::None(stored) => return Ok(*stored),
             HookWrite::Change(stored) => self.change(&stored, wanted, user).await?,
             HookWrite::Create => {
+                self.check_count(wanted.spec.namespace.as_ref()).await?;
                 let params = PostParams::default();
                 api_request(|| format!("store hook {name:?}"), self.hooks.create(&params, wanted)).await?
             }
         };
         tracing::info!(hook = name, user, "registered a hook");
         Ok(written)
+    }
+
+    /// Checks that another hook of `namespace` can be stored. A team must not use up the memory of others.
+    async fn check_count(&self, namespace: Option<&String>) -> Result<(), Status> {
+        let Some(namespace) = namespace else { return Ok(()) };
+        let count =
+            self.list().await?.iter().filter(|hook| hook.spec.namespace.as_ref() == Some(namespace)).count();
+        if count < MAX_HOOKS_OF_NAMESPACE {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted(format!(
+            "namespace {namespace} already has {count} hooks of its own, the maximum; deregister one"
+        )))
     }
 
     async fn read(&self, name: &str) -> Result<Option<LifecycleHook>, Status> {

@@ -1,7 +1,7 @@
 //! The service `HookRegistry`.
 
 use kube::Client;
-use podward_api::{InvalidHook, check_hook_name};
+use podward_api::{HookName, InvalidHook};
 use podward_hooks::HookProbe;
 use podward_proto::v1;
 use podward_proto::v1::hook_registry_server::HookRegistry;
@@ -35,13 +35,16 @@ impl HookRegistry for HookRegistryService {
             request.into_inner().hook.ok_or_else(|| Status::invalid_argument("the field hook is missing"))?;
         // The check includes the name, because a role can be limited to some hooks. The rest of the hook is validated
         // later, so that unauthorized callers learn nothing else.
-        check_hook_name(&hook.name).map_err(|error| invalid(&error))?;
-        let rights = self.callers.write_rights(&caller, &hook.name).await?;
-        let wanted = to_resource(hook)?;
+        let name = hook_name(&hook.namespace, &hook.name)?;
+        let rights = self.callers.write_rights(&caller, &name).await?;
+        let wanted = to_resource(&name, hook)?;
         wanted.to_hook().map_err(|error| invalid(&error))?;
         self.store.check(&wanted, &rights).await?;
         if let Some(endpoint) = &wanted.spec.endpoint {
-            self.probe.probe(endpoint).await.map_err(|problem| unreachable(&problem))?;
+            self.probe
+                .probe(endpoint, name.namespace().is_some())
+                .await
+                .map_err(|problem| unreachable(&problem))?;
         }
         let warnings = warnings(&self.client, &wanted).await;
         let stored = self.store.put(wanted, &caller.user, &rights).await?;
@@ -53,12 +56,10 @@ impl HookRegistry for HookRegistryService {
         request: Request<v1::DeregisterRequest>,
     ) -> Result<Response<v1::DeregisterResponse>, Status> {
         let caller = self.callers.authenticate(&request).await?;
-        let name = request.into_inner().name;
-        self.callers.check_hooks(&caller, "delete", Some(&name)).await?;
-        // The name becomes part of a request path.
-        if !is_object_name(&name) {
-            return Err(Status::invalid_argument("the field name is not the name of a hook"));
-        }
+        let v1::DeregisterRequest { name, namespace } = request.into_inner();
+        let name = hook_name(&namespace, &name)?;
+        self.callers.check_hook(&caller, "delete", &name).await?;
+        let name = name.object_name();
         if self.store.remove(&name).await? {
             tracing::info!(hook = name, user = caller.user, "deregistered a hook");
         }
@@ -67,8 +68,13 @@ impl HookRegistry for HookRegistryService {
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
         let caller = self.callers.authenticate(&request).await?;
-        self.callers.check_hooks(&caller, "list", None).await?;
-        let hooks = self.store.list().await?;
+        let namespace = Some(request.into_inner().namespace).filter(|namespace| !namespace.is_empty());
+        if namespace.as_ref().is_some_and(|namespace| !is_object_name(namespace)) {
+            return Err(Status::invalid_argument("the field namespace is not the name of a namespace"));
+        }
+        self.callers.check_hook_list(&caller, namespace.as_deref()).await?;
+        let mut hooks = self.store.list().await?;
+        hooks.retain(|hook| namespace.is_none() || hook.spec.namespace == namespace);
         Ok(Response::new(v1::ListResponse { hooks: hooks.iter().map(hook_state).collect() }))
     }
 
@@ -80,6 +86,11 @@ impl HookRegistry for HookRegistryService {
     ) -> Result<Response<AttachResponses>, Status> {
         self.attacher.attach(&self.callers, request).await.map(Response::new)
     }
+}
+
+/// Returns the name of a hook. It becomes part of a request path.
+pub(super) fn hook_name(namespace: &str, name: &str) -> Result<HookName, Status> {
+    HookName::new(namespace, name).map_err(|error| invalid(&error))
 }
 
 fn invalid(error: &InvalidHook) -> Status {

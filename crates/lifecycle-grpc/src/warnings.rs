@@ -45,6 +45,9 @@ async fn matches_a_pod(client: &Client, hook: &LifecycleHook) -> kube::Result<bo
         match_expressions: None,
     })));
     let one = ListParams::default().labels_from(&selector).limit(1);
+    if let Some(namespace) = &hook.spec.namespace {
+        return has_pod(&Api::namespaced(client.clone(), namespace), &one).await;
+    }
     let Some(namespaces) = &hook.spec.namespace_selector else {
         return has_pod(&Api::all(client.clone()), &one).await;
     };

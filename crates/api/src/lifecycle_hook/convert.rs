@@ -9,6 +9,9 @@ use super::{
     DeadlinePolicy, FailurePolicy, GateTiming, InvalidHook, LifecycleHook, Phase, PostCheckRejection,
 };
 
+/// The label with the name of a namespace.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
 impl LifecycleHook {
     /// Checks the hook and returns it as a hook of `podward-core`.
     ///
@@ -21,10 +24,16 @@ impl LifecycleHook {
             let compiled = selector.as_ref().map_or_else(|| Ok(Selector::everything()), compile);
             compiled.map_err(|error| InvalidHook::Selector { field, error })
         };
+        // Kubernetes sets this label on each namespace, and nobody can change it.
+        let only = spec.namespace.as_ref().map(|namespace| LabelSelector {
+            match_labels: Some([(NAMESPACE_NAME.to_owned(), namespace.clone())].into()),
+            match_expressions: None,
+        });
+        let namespaces = if only.is_some() { &only } else { &spec.namespace_selector };
         Ok(hooks::Hook {
             name: self.metadata.name.clone().unwrap_or_default(),
             pod_selector: selector("spec.podSelector", &spec.pod_selector)?,
-            namespace_selector: selector("spec.namespaceSelector", &spec.namespace_selector)?,
+            namespace_selector: selector("spec.namespaceSelector", namespaces)?,
             phases: spec.phases.iter().map(|phase| (*phase).into()).collect(),
             operation_types: spec.operation_types.clone(),
             order: spec.order,

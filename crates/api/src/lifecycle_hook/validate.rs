@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::text::shortened;
 
 use super::{
-    CALL_TIMEOUT_MILLISECONDS, Endpoint, FailurePolicy, LifecycleHook, LifecycleHookSpec,
+    CALL_TIMEOUT_MILLISECONDS, Endpoint, FailurePolicy, HookName, LifecycleHook, LifecycleHookSpec,
     MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS, ORDER_LIMIT, Phase, PostCheckRejection,
 };
 
@@ -37,7 +37,7 @@ pub enum InvalidHook {
     },
 }
 
-fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Result<T, InvalidHook> {
+pub(super) fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Result<T, InvalidHook> {
     Err(InvalidHook::Field { field, problem: problem.into() })
 }
 
@@ -48,7 +48,10 @@ impl LifecycleHook {
     /// Returns the first error.
     pub fn check(&self) -> Result<(), InvalidHook> {
         let spec = &self.spec;
-        check_hook_name(self.metadata.name.as_deref().unwrap_or_default())?;
+        HookName::of(self)?;
+        if spec.namespace.is_some() && spec.namespace_selector.is_some() {
+            return wrong("spec.namespaceSelector", "must not be set together with namespace");
+        }
         check_phases(&spec.phases)?;
         check_types(&spec.operation_types)?;
         match (&spec.endpoint, &spec.attachment) {
@@ -84,27 +87,6 @@ impl LifecycleHook {
         }
         Ok(())
     }
-}
-
-/// Checks the name of a hook.
-///
-/// # Errors
-/// Fails if it is not a DNS label.
-pub fn check_hook_name(name: &str) -> Result<(), InvalidHook> {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_edge =
-        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let bytes = name.as_bytes();
-    if bytes.len() <= 63
-        && is_edge(bytes.first())
-        && is_edge(bytes.last())
-        && bytes.iter().copied().all(is_inner)
-    {
-        return Ok(());
-    }
-    let problem =
-        "is not a DNS label: 1 to 63 lower case letters, digits and '-', with a letter or digit at both ends";
-    wrong("metadata.name", format!("{:?} {problem}", shortened(name)))
 }
 
 fn check_phases(phases: &[Phase]) -> Result<(), InvalidHook> {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
+use podward_runtime::address_policy::{GuardedConnector, GuardedDialer};
 use podward_runtime::grpc_client::system_anchors;
 use podward_runtime::tls::server_verifier;
 use rustls::{ClientConfig, RootCertStore};
@@ -31,10 +32,17 @@ pub(crate) const LONGEST_CONNECT: Duration =
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
+#[derive(Clone)]
+enum TcpConnector {
+    Open(HttpConnector),
+    /// Connects only to addresses that the address policy allows.
+    Guarded(GuardedConnector),
+}
+
 /// Connects to one hook server. The connection itself has TLS, so that the verifier of certificates is our own.
 #[derive(Clone)]
 pub(crate) struct HookConnector {
-    tcp: HttpConnector,
+    tcp: TcpConnector,
     tls: TlsConnector,
     name: ServerName<'static>,
 }
@@ -49,7 +57,7 @@ struct NoHttp2;
 
 impl HookConnector {
     /// Returns a connector that trusts `ca_certificates` (PEM; the authorities of the system if empty), expects a
-    /// certificate for `name`, and presents `identity`.
+    /// certificate for `name`, and presents `identity`. A `dialer` decides which addresses are connected to.
     ///
     /// # Errors
     /// When one of them can't be used.
@@ -57,11 +65,19 @@ impl HookConnector {
         ca_certificates: &str,
         name: &str,
         identity: Option<&ClientPair>,
+        dialer: Option<GuardedDialer>,
     ) -> Result<Self, BoxError> {
-        let mut tcp = HttpConnector::new();
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        tcp.set_keepalive(Some(TCP_KEEPALIVE));
-        tcp.set_nodelay(true);
+        let open = || {
+            let mut tcp = HttpConnector::new();
+            tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+            tcp.set_keepalive(Some(TCP_KEEPALIVE));
+            tcp.set_nodelay(true);
+            tcp
+        };
+        let tcp = match dialer {
+            Some(dialer) => TcpConnector::Guarded(GuardedConnector::new(dialer, CONNECT_TIMEOUT)),
+            None => TcpConnector::Open(open()),
+        };
         let tls = TlsConnector::from(Arc::new(config(ca_certificates, identity)?));
         Ok(Self { tcp, tls, name: ServerName::try_from(name.to_owned())? })
     }
@@ -93,11 +109,18 @@ impl Service<Uri> for HookConnector {
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.tcp.poll_ready(context).map_err(Into::into)
+        match &mut self.tcp {
+            TcpConnector::Open(tcp) => tcp.poll_ready(context).map_err(Into::into),
+            TcpConnector::Guarded(tcp) => tcp.poll_ready(context).map_err(Into::into),
+        }
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (tcp, tls, name) = (self.tcp.call(uri), self.tls.clone(), self.name.clone());
+        let tcp: BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>> = match &mut self.tcp {
+            TcpConnector::Open(tcp) => tcp.call(uri).err_into().boxed(),
+            TcpConnector::Guarded(tcp) => tcp.call(uri).err_into().boxed(),
+        };
+        let (tls, name) = (self.tls.clone(), self.name.clone());
         async move {
             let handshake = tls.connect(name, tcp.await?.into_inner());
             let stream =

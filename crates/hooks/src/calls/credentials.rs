@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use kube::Client;
 use parking_lot::Mutex;
+use podward_runtime::address_policy::GuardedDialer;
 
 use crate::calls::token::{HookToken, TokenAccount, TokenIssuer};
 use crate::questions::failure::CallFailure;
@@ -36,6 +37,7 @@ pub struct HookArgs {
 pub(crate) struct HookCredentials {
     args: HookArgs,
     tokens: Option<Arc<TokenIssuer>>,
+    pub(crate) dialer: GuardedDialer,
     read: Mutex<LoadedIdentity>,
 }
 
@@ -69,11 +71,12 @@ pub(crate) struct ClientIdentity {
 }
 
 impl HookCredentials {
-    /// Requests tokens with `client`; without one, hook servers receive no token.
-    pub(crate) fn new(args: HookArgs, client: Option<Client>) -> Self {
+    /// Requests tokens with `client`; without one, hook servers receive no token. `dialer` connects to the servers of
+    /// hooks that are limited to a namespace.
+    pub(crate) fn new(args: HookArgs, client: Option<Client>, dialer: GuardedDialer) -> Self {
         let tokens = client.zip(args.hook_token_account.clone());
         let tokens = tokens.map(|(client, account)| Arc::new(TokenIssuer::new(client, account)));
-        HookCredentials { args, tokens, read: Mutex::default() }
+        HookCredentials { args, tokens, dialer, read: Mutex::default() }
     }
 
     /// Returns the token of the hook `name`; `None` if no account is configured.
@@ -136,7 +139,7 @@ mod tests {
 
     #[test]
     fn without_files_nothing_is_shown() {
-        let credentials = HookCredentials::new(HookArgs::default(), None);
+        let credentials = HookCredentials::new(HookArgs::default(), None, crate::tests::dialer());
         assert!(credentials.token("lb").is_none() && credentials.identity().unwrap().identity.is_none());
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podward_proto::v1;
 use podward_proto::v1::hook_handler_client::HookHandlerClient;
+use podward_runtime::address_policy::DialError;
 use tokio::time::Instant;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -170,9 +171,10 @@ impl EndpointClient {
     }
 
     fn transport(&self, identity: Option<&ClientPair>) -> Result<(Endpoint, HookConnector), CallFailure> {
-        let HookEndpoint { url, ca_certificates, server_name } = &self.endpoint;
+        let HookEndpoint { url, ca_certificates, server_name, is_guarded } = &self.endpoint;
+        let dialer = is_guarded.then(|| self.credentials.dialer.clone());
         let transport = || {
-            let connector = HookConnector::new(ca_certificates, server_name, identity)?;
+            let connector = HookConnector::new(ca_certificates, server_name, identity, dialer)?;
             let origin: Uri = url.parse()?;
             // The endpoint itself has no TLS: the connector does it.
             let plain = url.replacen("https://", "http://", 1);
@@ -197,6 +199,7 @@ impl EndpointClient {
         if let Some(source) = status.source() {
             return match status.code() {
                 Code::Unavailable => self.no_connection(source),
+                _ if self.endpoint.is_guarded => self.hidden(source),
                 _ => CallFailure::answer(format!("the call to {url} was cut off: {}", chain(source))),
             };
         }
@@ -220,6 +223,9 @@ impl EndpointClient {
     }
 
     fn no_connection(&self, error: &(dyn Error + 'static)) -> CallFailure {
+        if self.endpoint.is_guarded {
+            return self.hidden(error);
+        }
         let advice = if is_certificate_error(error) {
             "; check spec.endpoint.caCertificates and serverName, and the server's certificate"
         } else {
@@ -228,6 +234,36 @@ impl EndpointClient {
         let (url, error) = (&self.endpoint.url, chain(error));
         CallFailure::connection(format!("could not connect to {url}: {error}{advice}"))
     }
+
+    /// Returns the failure of a connection to a server whose URL a team without rights in the cluster has written. It
+    /// does not tell an open port from a closed one. The reason is in the log.
+    fn hidden(&self, error: &(dyn Error + 'static)) -> CallFailure {
+        let url = &self.endpoint.url;
+        tracing::info!(url, reason = chain(error), "could not connect to the hook server of a namespace");
+        let text = match dial_error(error) {
+            Some(DialError::NotAllowed { .. }) => {
+                "its host has no address that hooks of a namespace may have (not that of the API server, of Podward's own \
+                 host, a link-local one or that of a metadata service); an administrator can allow networks"
+            }
+            Some(DialError::ApiServerUnknown | DialError::ApiServerName { .. }) => {
+                "the addresses of the API server, which hooks must not have, are not known yet"
+            }
+            _ => "it can't be reached by TLS and HTTP/2; the log of the lifecycle-controller has the reason",
+        };
+        CallFailure::connection(format!("could not connect to {url}: {text}"))
+    }
+}
+
+/// Returns the error of the dialer among the sources of `error`.
+fn dial_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DialError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        next = error.source();
+    }
+    None
 }
 
 #[derive(Debug, thiserror::Error)]

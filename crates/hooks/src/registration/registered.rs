@@ -39,6 +39,9 @@ pub(crate) struct HookEndpoint {
     pub(crate) ca_certificates: String,
     /// The name that its certificate must contain.
     pub(crate) server_name: String,
+    /// True if the URL is that of a team without rights in the cluster: the address policy decides whether it is
+    /// connected to, and errors of connections are not repeated.
+    pub(crate) is_guarded: bool,
 }
 
 /// Compiles `object`; the error is the reason why it is invalid.
@@ -55,14 +58,14 @@ pub(crate) fn compile(object: &LifecycleHook) -> Result<RegisteredHook, String> 
 
 fn connection(spec: &LifecycleHookSpec) -> Result<HookConnection, String> {
     match (&spec.endpoint, &spec.attachment) {
-        (Some(given), None) => endpoint(given).map(HookConnection::Endpoint),
+        (Some(given), None) => endpoint(given, spec.namespace.is_some()).map(HookConnection::Endpoint),
         (None, Some(_)) => Ok(HookConnection::Attachment),
         _ => Err("spec: exactly one of endpoint and attachment must be set".to_owned()),
     }
 }
 
 /// `given` as it is asked. That it is right was checked before, except that its certificates can be trusted.
-pub(crate) fn endpoint(given: &podward_api::Endpoint) -> Result<HookEndpoint, String> {
+pub(crate) fn endpoint(given: &podward_api::Endpoint, is_guarded: bool) -> Result<HookEndpoint, String> {
     let uri: Uri = given
         .url
         .parse()
@@ -77,5 +80,6 @@ pub(crate) fn endpoint(given: &podward_api::Endpoint) -> Result<HookEndpoint, St
         url: given.url.clone(),
         ca_certificates: given.ca_certificates.clone(),
         server_name: given.server_name.as_deref().unwrap_or(host).to_owned(),
+        is_guarded,
     })
 }

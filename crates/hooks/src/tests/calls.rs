@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tonic::Request;
 
 use super::hook_server::{HookServer, ServerOptions, TestIdentity, done, pending};
-use super::{ApiServer, Fixture, HookArgs, HookProbe, TEST_TIMEOUT, hook, pod, question};
+use super::{ApiServer, Fixture, HookArgs, HookProbe, TEST_TIMEOUT, dialer, hook, pod, question};
 
 #[tokio::test]
 async fn a_hook_is_asked_until_it_is_done() {
@@ -160,8 +160,8 @@ async fn a_probe_presents_the_client_certificate_of_calls() {
         hook_client_key: Some(path("key")),
         ..HookArgs::default()
     };
-    HookProbe::new(args).probe(&endpoint).await.unwrap();
-    let problem = HookProbe::new(HookArgs::default()).probe(&endpoint).await.unwrap_err();
+    HookProbe::new(args, dialer()).probe(&endpoint, false).await.unwrap();
+    let problem = HookProbe::new(HookArgs::default(), dialer()).probe(&endpoint, false).await.unwrap_err();
     assert!(problem.contains("could not connect") && problem.contains("CertificateRequired"), "{problem}");
     assert_eq!(*server.calls.borrow(), 0, "a probe is not a question");
 }
@@ -214,4 +214,25 @@ async fn a_cancelled_question_is_cancelled_at_the_hook() {
         let over = tokio::time::timeout(TEST_TIMEOUT, ended.wait_for(|ended| *ended == round + 1));
         over.await.unwrap().unwrap();
     }
+}
+
+/// The attack: a team writes a URL that leads to Podward's own host, and reads from the error which ports are open.
+#[tokio::test]
+async fn a_hook_of_a_namespace_does_not_lead_to_refused_addresses() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let closed = server.hook("shop.closed", json!({"namespace": "shop"}));
+    let mut open = closed.clone();
+    open["metadata"]["name"] = json!("shop.open");
+    let mut closed = closed;
+    closed["spec"]["endpoint"]["url"] = json!("https://127.0.0.1:1");
+    let mut fixture = Fixture::with(&[open, closed], &[]).await;
+    let mut texts = Vec::new();
+    for name in ["shop.open", "shop.closed"] {
+        texts.push(fixture.ask_until_reported(&pod("a"), &question(name)).await);
+    }
+    assert!(texts[0].contains("its host has no address that hooks of a namespace may have"), "{texts:?}");
+    let without_url =
+        |text: &String| text.split_once("://").map(|(_, rest)| rest.split_once(' ').unwrap().1.to_owned());
+    assert_eq!(without_url(&texts[0]), without_url(&texts[1]));
+    assert_eq!(*server.calls.borrow(), 0);
 }

@@ -37,6 +37,7 @@ async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
     let (hook_calls, woken) = HookCalls::start(
         client.clone(),
         HookArgs::default(),
+        super::dialer(),
         store,
         metrics,
         OperationTraces::default(),

@@ -19,7 +19,7 @@ struct Attached {
 }
 
 fn hello(name: &str) -> Message {
-    Message::Hello(v1::AttachHello { hook_name: name.to_owned() })
+    Message::Hello(v1::AttachHello { hook_name: name.to_owned(), namespace: String::new() })
 }
 
 fn answer(call_id: u64) -> Message {
@@ -89,6 +89,19 @@ pub(crate) async fn a_replica_that_does_not_lead_relays(fixture: &Fixture) {
         assert!(first.0 == Code::InvalidArgument && first.1.contains("hello"), "{first:?}");
         let outsider = refusal(refused(attach(fixture, to, "outsider", hello("attached"), None).await));
         assert_eq!(outsider.0, Code::PermissionDenied);
+        // A team attaches as the hooks of its namespace.
+        let of_team = |namespace: &str| {
+            Message::Hello(v1::AttachHello {
+                hook_name: "attached".to_owned(),
+                namespace: namespace.to_owned(),
+            })
+        };
+        drop(attach(fixture, to, "team", of_team("shop"), None).await.unwrap());
+        within(fixture.hub.ended.notified()).await;
+        for namespace in ["", "bank"] {
+            let team = refusal(refused(attach(fixture, to, "team", of_team(namespace), None).await));
+            assert_eq!(team.0, Code::PermissionDenied, "{team:?}");
+        }
         // The attack: to answer in the name of a hook that belongs to somebody else.
         let creator = refusal(refused(attach(fixture, to, "creator", hello("attached"), None).await));
         assert!(creator.0 == Code::PermissionDenied && creator.1.contains("may not update"), "{creator:?}");

@@ -11,7 +11,7 @@ use clap::Parser;
 use futures::FutureExt;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -25,6 +25,7 @@ use podward_lifecycle_grpc::{AttachHub, DeletionRecorder, GrpcArgs, ServiceDepen
 use podward_proto::v1;
 use podward_proto::v1::hook_registry_client::HookRegistryClient;
 use podward_proto::v1::lifecycle_client::LifecycleClient;
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer};
 use podward_runtime::grpc_client::{BearerToken, Connect, Trust};
 use podward_runtime::tls::{CertificateSecret, CertificateSource, ServingCertificate, TlsMetrics};
@@ -148,8 +149,9 @@ impl Fixture {
         let server =
             GrpcServer::bind(any, Arc::new(certificates), GrpcLimits::default(), GrpcMetrics::default());
         let server = server.await.unwrap();
+        let dialer = GuardedDialer::new(AddressPolicy::new(&[], ApiServerAddresses::fixed([])));
         let dependencies = ServiceDependencies {
-            probe: HookProbe::new(HookArgs::default()),
+            probe: HookProbe::new(HookArgs::default(), dialer),
             client: client.clone(),
             hub: watch::channel(hub).1,
             leader: watch::channel(leader.map(|leader| leader.to_string())).1,
@@ -168,7 +170,7 @@ impl Fixture {
         }
         self.service_account("podward-system", "lifecycle-controller").await;
         self.service_account("podward-system", "validating-webhook").await;
-        for name in ["operator", "author", "creator", "outsider", "deleter"] {
+        for name in ["operator", "author", "creator", "team", "outsider", "deleter"] {
             self.service_account("shop", name).await;
         }
         let rule = |group: &str, resource: &str, verbs: &[&str]| {
@@ -195,6 +197,13 @@ impl Fixture {
         .await;
         self.bind("author", "shop", "author").await;
         self.bind("creator", "shop", "creator").await;
+        // The rights of a team: a Role in its namespace.
+        let role =
+            json!({"metadata": {"name": "team"}, "rules": [hooks(&["create", "update", "delete", "list"])]});
+        self.create::<Role>(Some("shop"), role).await;
+        let mut bound = binding("team", "shop", "team");
+        bound["roleRef"]["kind"] = "Role".into();
+        self.create::<RoleBinding>(Some("shop"), bound).await;
         self.bind("grpc", "podward-system", "lifecycle-controller").await;
         for name in ["operator", "deleter"] {
             let binding = binding(name, "shop", name);
@@ -360,7 +369,7 @@ pub(crate) struct TestHub {
 
 impl AttachHub for TestHub {
     fn attach(&self, hook: &str) -> Result<Attachment, Status> {
-        if hook != "attached" {
+        if hook != "attached" && hook != "shop.attached" {
             return Err(Status::not_found(format!("hook {hook:?} is not registered")));
         }
         let (calls, calls_out) = mpsc::channel(4);

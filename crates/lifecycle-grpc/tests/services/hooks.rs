@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{StreamExt, stream};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use podward_api::LifecycleHook;
 use podward_proto::v1;
@@ -34,24 +34,28 @@ fn request(hook: v1::Hook) -> v1::RegisterRequest {
     v1::RegisterRequest { hook: Some(hook) }
 }
 
+fn deregister(name: &str) -> v1::DeregisterRequest {
+    v1::DeregisterRequest { name: name.to_owned(), namespace: String::new() }
+}
+
 pub(crate) async fn untrusted_callers_are_refused_with_a_reason(fixture: &Fixture) {
     let plain = Connect::new(&format!("https://{}", fixture.other), Trust::file(fixture.ca()))
         .unwrap()
         .lazy()
         .unwrap();
-    let (code, words) = refusal(HookRegistryClient::new(plain).list(v1::ListRequest {}).await);
+    let (code, words) = refusal(HookRegistryClient::new(plain).list(v1::ListRequest::default()).await);
     assert!(code == Code::Unauthenticated && words.contains("authorization: Bearer"), "{words}");
 
     let wrong = fixture.file("wrong.token", "eyJhbGciOiJSUzI1NiJ9.e30.c2VjcmV0");
     let mut client = HookRegistryClient::new(fixture.channel(fixture.other, wrong));
-    let (code, words) = refusal(client.list(v1::ListRequest {}).await);
+    let (code, words) = refusal(client.list(v1::ListRequest::default()).await);
     assert!(code == Code::Unauthenticated && words.contains("doesn't accept the token"), "{words}");
     assert!(!words.contains("c2VjcmV0"), "the token must not be repeated: {words}");
 
     for audience in ["podward", "somebody-else"] {
         let token = fixture.token("shop", "author", &[audience]).await;
         let mut client = HookRegistryClient::new(fixture.channel(fixture.other, token));
-        let answer = client.list(v1::ListRequest {}).await;
+        let answer = client.list(v1::ListRequest::default()).await;
         assert_eq!(answer.is_ok(), audience == "podward", "{answer:?}");
     }
 
@@ -65,8 +69,8 @@ pub(crate) async fn untrusted_callers_are_refused_with_a_reason(fixture: &Fixtur
     );
     assert!(words.contains("ask for a ClusterRole"), "{words}");
     for (code, _) in [
-        refusal(outsider.deregister(v1::DeregisterRequest { name: "a".to_owned() }).await),
-        refusal(outsider.list(v1::ListRequest {}).await),
+        refusal(outsider.deregister(deregister("a")).await),
+        refusal(outsider.list(v1::ListRequest::default()).await),
     ] {
         assert_eq!(code, Code::PermissionDenied);
     }
@@ -96,15 +100,83 @@ pub(crate) async fn a_user_who_may_only_create_can_not_replace_a_hook(fixture: &
     let editor = "system:serviceaccount:shop:author";
     creator.register(request(attached("created"))).await.unwrap();
     author.register(request(v1::Hook { order: 7, ..attached("created") })).await.unwrap();
-    let listed = author.list(v1::ListRequest {}).await.unwrap().into_inner().hooks;
+    let listed = author.list(v1::ListRequest::default()).await.unwrap().into_inner().hooks;
     let state = listed.iter().find(|state| state.hook.as_ref().is_some_and(|hook| hook.name == "created"));
     let state = state.unwrap();
     let owner = "system:serviceaccount:shop:creator";
     assert_eq!((state.owner.as_str(), state.registered_by.as_str()), (owner, editor));
     assert_eq!(state.hook.as_ref().unwrap().order, 7);
     for name in [name, "created"] {
-        author.deregister(v1::DeregisterRequest { name: name.to_owned() }).await.unwrap();
+        author.deregister(deregister(name)).await.unwrap();
     }
+}
+
+/// The attack: a team with a Role in its namespace registers a hook for another namespace, or for all.
+pub(crate) async fn a_team_registers_hooks_for_its_own_namespace_only(fixture: &Fixture) {
+    let mut team = fixture.registry("team").await;
+    let hook = |namespace: &str| v1::Hook { namespace: namespace.to_owned(), ..attached("lb") };
+    for namespace in ["", "bank"] {
+        let (code, words) = refusal(team.register(request(hook(namespace))).await);
+        assert!(code == Code::PermissionDenied && words.contains("may not create"), "{namespace}: {words}");
+        let list = v1::ListRequest { namespace: namespace.to_owned() };
+        assert_eq!(refusal(team.list(list).await).0, Code::PermissionDenied);
+    }
+    let selecting = v1::Hook { namespace_selector: Some(v1::LabelSelector::default()), ..hook("shop") };
+    let (code, words) = refusal(team.register(request(selecting)).await);
+    assert!(code == Code::InvalidArgument && words.contains("namespaceSelector"), "{words}");
+    for (namespace, name) in [("shop", "a.lb"), ("shop.bank", "lb"), ("shop/../bank", "lb")] {
+        let hook = v1::Hook { name: name.to_owned(), ..hook(namespace) };
+        assert_eq!(
+            refusal(team.register(request(hook)).await).0,
+            Code::InvalidArgument,
+            "{namespace} {name}"
+        );
+    }
+
+    // For its own namespace, it needs no right in the cluster.
+    let registered = team.register(request(hook("shop"))).await.unwrap().into_inner().hook.unwrap();
+    assert_eq!((registered.namespace.as_str(), registered.name.as_str()), ("shop", "lb"));
+    let stored: Api<LifecycleHook> = Api::all(fixture.client.clone());
+    let object = stored.get("shop.lb").await.unwrap();
+    let compiled = object.to_hook().unwrap();
+    let labels = |namespace: &str| [("kubernetes.io/metadata.name".to_owned(), namespace.to_owned())].into();
+    let concerns = |namespace| compiled.concerns(&BTreeMap::new(), &labels(namespace));
+    assert!(concerns("shop") && !concerns("bank"));
+
+    // Names of hooks for several namespaces are others, and the team has no right to these.
+    let mut author = fixture.registry("author").await;
+    author.register(request(attached("lb"))).await.unwrap();
+    assert_eq!(refusal(team.deregister(deregister("lb")).await).0, Code::PermissionDenied);
+    let list = v1::ListRequest { namespace: "shop".to_owned() };
+    let listed = team.list(list).await.unwrap().into_inner().hooks;
+    let names: Vec<_> = listed.iter().map(|state| state.hook.clone().unwrap()).collect();
+    assert!(names.len() == 1 && names[0].namespace == "shop" && names[0].name == "lb", "{names:?}");
+
+    // Its endpoint must not lead to Podward's host. The error does not tell an open port from a closed one.
+    let stop = CancellationToken::new();
+    let server = hook_server(fixture, &stop).await;
+    let mut texts = Vec::new();
+    for address in [server, "127.0.0.1:1".parse().unwrap()] {
+        let hook = v1::Hook {
+            name: "inside".to_owned(),
+            namespace: "shop".to_owned(),
+            ..at(address, fixture.ca_pem())
+        };
+        let (code, words) = refusal(team.register(request(hook)).await);
+        assert!(
+            code == Code::FailedPrecondition && words.contains("no address that hooks of a namespace"),
+            "{words}"
+        );
+        texts.push(words.replace(&address.to_string(), ""));
+    }
+    assert_eq!(texts[0], texts[1]);
+
+    let own = v1::DeregisterRequest { name: "lb".to_owned(), namespace: "shop".to_owned() };
+    team.deregister(own).await.unwrap();
+    assert!(
+        stored.get_opt("shop.lb").await.unwrap().is_none() && stored.get_opt("lb").await.unwrap().is_some()
+    );
+    author.deregister(deregister("lb")).await.unwrap();
 }
 
 /// The API server checks the same rules for hooks that are created with kubectl.
@@ -114,6 +186,27 @@ pub(crate) async fn the_api_server_refuses_invalid_resources(fixture: &Fixture) 
     let endpoint = |url: &str| json!({"phases": ["Prepare"], "endpoint": {"url": url}});
     for (name, spec, words) in [
         ("a.b", good.clone(), "DNS label"),
+        (
+            "lb",
+            json!({"phases": ["Prepare"], "attachment": {}, "namespace": "shop"}),
+            "<spec.namespace>.<name>",
+        ),
+        (
+            "bank.lb",
+            json!({"phases": ["Prepare"], "attachment": {}, "namespace": "shop"}),
+            "<spec.namespace>.<name>",
+        ),
+        (
+            "shop.a.b",
+            json!({"phases": ["Prepare"], "attachment": {}, "namespace": "shop"}),
+            "<spec.namespace>.<name>",
+        ),
+        ("a.shop.lb", json!({"phases": ["Prepare"], "attachment": {}, "namespace": "a.shop"}), "namespace"),
+        (
+            "shop.lb",
+            json!({"phases": ["Prepare"], "attachment": {}, "namespace": "shop", "namespaceSelector": {}}),
+            "must not be set together",
+        ),
         ("a", json!({"phases": ["Prepare"]}), "exactly one of endpoint and attachment"),
         (
             "a",
@@ -135,6 +228,16 @@ pub(crate) async fn the_api_server_refuses_invalid_resources(fixture: &Fixture) 
     let made = hooks.create(&PostParams::default(), &serde_hook::Raw::new("a", good)).await.unwrap();
     assert_eq!(made.spec["deadlineSeconds"], 300, "defaults are filled in");
     hooks.delete("a", &Default::default()).await.unwrap();
+
+    // The namespace of a hook can't be changed.
+    let in_shop = json!({"phases": ["Prepare"], "attachment": {}, "namespace": "shop"});
+    hooks.create(&PostParams::default(), &serde_hook::Raw::new("shop.lb", in_shop)).await.unwrap();
+    for namespace in [json!(null), json!("bank")] {
+        let patch = Patch::Merge(json!({"spec": {"namespace": namespace}}));
+        let error = hooks.patch("shop.lb", &PatchParams::default(), &patch).await.unwrap_err().to_string();
+        assert!(error.contains("namespace can't be changed"), "{error}");
+    }
+    hooks.delete("shop.lb", &Default::default()).await.unwrap();
 }
 
 mod serde_hook {
@@ -279,7 +382,7 @@ pub(crate) async fn registering_is_idempotent_and_probes_the_endpoint(fixture: &
         assert_eq!(answer.hook, Some(changed));
         assert_eq!(!answer.warnings.is_empty(), has_warning, "{:?}", answer.warnings);
     }
-    let listed = author.list(v1::ListRequest {}).await.unwrap().into_inner().hooks;
+    let listed = author.list(v1::ListRequest::default()).await.unwrap().into_inner().hooks;
     assert_eq!(listed.len(), 1);
     let changed = listed[0].hook.as_ref().unwrap();
     assert!(changed.pod_selector.as_ref().unwrap().match_labels["app"] == "other" && !listed[0].reachable);
@@ -294,7 +397,7 @@ pub(crate) async fn registering_is_idempotent_and_probes_the_endpoint(fixture: &
     };
     assert!(code == Code::FailedPrecondition && words.contains("can't be reached"), "{words}");
     for _ in 0..2 {
-        author.deregister(v1::DeregisterRequest { name: "balancer".to_owned() }).await.unwrap();
+        author.deregister(deregister("balancer")).await.unwrap();
     }
     assert!(stored.get_opt("balancer").await.unwrap().is_none());
 }
@@ -335,7 +438,7 @@ pub(crate) async fn invalid_hooks_are_refused_with_a_reason(fixture: &Fixture) {
     }
     let (code, _) = refusal(author.register(v1::RegisterRequest { hook: None }).await);
     assert_eq!(code, Code::InvalidArgument);
-    let (code, _) = refusal(author.deregister(v1::DeregisterRequest { name: "a/../b".to_owned() }).await);
+    let (code, _) = refusal(author.deregister(deregister("a/../b")).await);
     assert_eq!(code, Code::InvalidArgument);
     // The message is too long.
     let types = vec!["x".repeat(1000); 1100];
@@ -365,7 +468,7 @@ pub(crate) async fn a_thousand_hooks(fixture: &Fixture) {
     let again = register_all().await;
     println!("{COUNT} registrations took {took:?}, and again {again:?}");
     assert_eq!(versions().await, first);
-    let listed = author.clone().list(v1::ListRequest {}).await.unwrap().into_inner().hooks;
+    let listed = author.clone().list(v1::ListRequest::default()).await.unwrap().into_inner().hooks;
     let names: Vec<_> = listed.into_iter().map(|state| state.hook.unwrap().name).collect();
     assert!(names.is_sorted() && names.iter().filter(|name| name.starts_with("hook-")).count() == COUNT);
 }

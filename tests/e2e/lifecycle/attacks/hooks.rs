@@ -101,7 +101,7 @@ async fn replace_the_endpoint_of_another_hook(fixture: Arc<Fixture>) -> Result<(
     let refused = client.register(request(&victim)).await.err().context("it was replaced")?;
     ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
     ensure!(refused.message().contains("may not update"), "{refused:?}");
-    let hello = Message::Hello(v1::AttachHello { hook_name: victim.clone() });
+    let hello = Message::Hello(v1::AttachHello { hook_name: victim.clone(), namespace: String::new() });
     let attach = client.attach(iter([v1::AttachRequest { message: Some(hello) }])).await;
     let refused = attach.err().context("it was attached")?;
     ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
@@ -150,7 +150,7 @@ async fn replay_the_token_that_a_hook_receives(fixture: Arc<Fixture>) -> Result<
 
     // At Podward.
     let mut client = registry.client_with(RegistryToken::new(&token)?, None)?;
-    let refused = client.list(v1::ListRequest {}).await.err().context("it was listed")?;
+    let refused = client.list(v1::ListRequest::default()).await.err().context("it was listed")?;
     ensure!(refused.code() == Code::Unauthenticated, "Podward: {refused:?}");
 
     // At the API server.
@@ -172,7 +172,11 @@ async fn replay_the_token_that_a_hook_receives(fixture: Arc<Fixture>) -> Result<
     let answer =
         accounts.create_token_request("lifecycle-controller", &PostParams::default(), &request).await?;
     let known = RegistryToken::new(&answer.status.context("an answer without a token")?.token)?;
-    registry.client_with(known, None)?.list(v1::ListRequest {}).await.context("with the right audience")?;
+    registry
+        .client_with(known, None)?
+        .list(v1::ListRequest::default())
+        .await
+        .context("with the right audience")?;
     mallory.delete().await?;
     registry.end().await
 }

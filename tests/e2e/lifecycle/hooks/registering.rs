@@ -84,7 +84,7 @@ async fn hook_by_kubectl_and_by_grpc(fixture: Arc<Fixture>) -> Result<()> {
         };
         hook.until_status("a question is open", is_asked).await?;
     }
-    let listed = registry.client()?.list(v1::ListRequest {}).await?.into_inner().hooks;
+    let listed = registry.client()?.list(v1::ListRequest::default()).await?.into_inner().hooks;
     for hook in both {
         let state =
             listed.iter().find(|state| state.hook.as_ref().is_some_and(|one| one.name == hook.name()));
@@ -123,7 +123,7 @@ async fn hook_that_cannot_work(fixture: Arc<Fixture>) -> Result<()> {
             && status.last_error.as_ref().is_some_and(|error| error.contains("refused"))
     };
     dead.until_status("it can't be reached", is_told).await?;
-    let listed = registry.client()?.list(v1::ListRequest {}).await?.into_inner().hooks;
+    let listed = registry.client()?.list(v1::ListRequest::default()).await?.into_inner().hooks;
     let state = listed.iter().find(|state| state.hook.as_ref().is_some_and(|one| one.name == dead.name()));
     ensure!(state.is_some_and(|state| !state.reachable && state.last_error.contains("refused")), "{state:?}");
     dead.delete().await?;

@@ -69,7 +69,7 @@ async fn removed(fixture: Arc<Fixture>, over_grpc: bool) -> Result<()> {
     if over_grpc {
         let name = hook.name().to_owned();
         let registry = Registry::of(&fixture).await?;
-        registry.client()?.deregister(DeregisterRequest { name }).await?;
+        registry.client()?.deregister(DeregisterRequest { name, namespace: String::new() }).await?;
         registry.end().await?;
     } else {
         hook.delete().await?;

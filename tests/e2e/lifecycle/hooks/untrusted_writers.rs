@@ -79,8 +79,12 @@ async fn hook_registered_by_untrusted_writers(fixture: Arc<Fixture>) -> Result<(
         let refused = client.register(request()).await.err();
         let code = refused.as_ref().map(tonic::Status::code);
         ensure!(code.is_some_and(|code| codes.contains(&code)), "register by {who}: {refused:?}");
-        let refused =
-            client.deregister(v1::DeregisterRequest { name: "traffic-controller".to_owned() }).await;
+        let refused = client
+            .deregister(v1::DeregisterRequest {
+                name: "traffic-controller".to_owned(),
+                namespace: String::new(),
+            })
+            .await;
         ensure!(refused.is_err(), "deregister by {who} was taken");
     }
     let hooks: Api<LifecycleHook> = Api::all(fixture.client());
@@ -88,7 +92,10 @@ async fn hook_registered_by_untrusted_writers(fixture: Arc<Fixture>) -> Result<(
     // The same request with the necessary rights is accepted.
     let mut client = registry.client_with(none(), certificate("admin", false)?)?;
     client.register(request()).await?;
-    registry.client()?.deregister(v1::DeregisterRequest { name: name.clone() }).await?;
+    registry
+        .client()?
+        .deregister(v1::DeregisterRequest { name: name.clone(), namespace: String::new() })
+        .await?;
     ensure!(hooks.get_opt(&name).await?.is_none(), "the hook is still registered");
     registry.end().await
 }

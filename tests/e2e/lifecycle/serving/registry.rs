@@ -36,7 +36,7 @@ pub(crate) async fn a_hook_comes_and_goes(fixture: &Fixture) -> Result<()> {
         client.register(RegisterRequest { hook }).await.context("register a hook")?;
     }
     let name = fixture.namespace().to_owned();
-    client.deregister(DeregisterRequest { name }).await.context("remove a hook")?;
+    client.deregister(DeregisterRequest { name, namespace: String::new() }).await.context("remove a hook")?;
     account.remove().await
 }
 

@@ -98,7 +98,7 @@ impl AttachedState {
                 // The replica may be down, or at another address than before.
                 let Ok(mut client) = callers.client_of(replica).await else { continue };
                 let (up, requests) = mpsc::channel(16);
-                let hello = v1::AttachHello { hook_name: self.hook.clone() };
+                let hello = v1::AttachHello { hook_name: self.hook.clone(), namespace: String::new() };
                 // The channel has room for it.
                 let _ = up.try_send(AttachRequest { message: Some(Up::Hello(hello)) });
                 if let Ok(down) = client.attach(ReceiverStream::new(requests)).await {
