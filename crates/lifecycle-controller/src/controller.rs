@@ -93,6 +93,7 @@ impl Leader {
         let (hooks, answers) = HookCalls::start(
             client.clone(),
             self.hooks.clone(),
+            self.dialer.clone(),
             store.clone(),
             metrics.callbacks.clone(),
             traces.clone(),

@@ -92,7 +92,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         leader: candidacy.holder_address.clone(),
         deletions: Arc::new(writer),
         secret,
-        probe: HookProbe::new(hooks.clone()),
+        probe: HookProbe::new(hooks.clone(), dialer.clone()),
     };
     let services =
         grpc::services(&grpc_args, dependencies).await.context("put the gRPC services together")?;

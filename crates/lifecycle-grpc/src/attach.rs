@@ -13,8 +13,8 @@ use tonic::{Request, Status, Streaming};
 
 use super::callers::Callers;
 use super::hub::{AttachHub, AttachResponses};
-use super::registry::hook_name;
 use super::relay::Relay;
+use super::status::hook_name;
 use super::stream_limit::StreamLimit;
 use super::waiting_streams::WaitingStreams;
 

@@ -11,12 +11,14 @@ use prost_types::Duration;
 use tonic::Status;
 
 use super::hook_store::{OWNER, REGISTERED_BY};
+use super::status::hook_name;
 
-/// Returns the resource for a message with this name, with default values. The resource still has to be validated.
+/// Returns the resource for a message, with default values. The resource still has to be validated.
 ///
 /// # Errors
-/// INVALID_ARGUMENT if the resource cannot represent a field.
-pub fn to_resource(name: &api::HookName, hook: v1::Hook) -> Result<api::LifecycleHook, Status> {
+/// INVALID_ARGUMENT if the name is invalid, or the resource cannot represent a field.
+pub fn to_resource(hook: v1::Hook) -> Result<api::LifecycleHook, Status> {
+    let name = hook_name(&hook.namespace, &hook.name)?;
     let (endpoint, attachment) = match hook.connection.clone() {
         Some(Connection::Endpoint(endpoint)) => (Some(to_endpoint(endpoint)), None),
         Some(Connection::Attachment(v1::Attachment {})) => (None, Some(api::Attachment {})),

@@ -1,7 +1,6 @@
 //! The service `HookRegistry`.
 
 use kube::Client;
-use podward_api::{HookName, InvalidHook};
 use podward_hooks::HookProbe;
 use podward_proto::v1;
 use podward_proto::v1::hook_registry_server::HookRegistry;
@@ -13,6 +12,7 @@ use super::convert::{from_resource, hook_state, to_resource};
 use super::hook_store::HookStore;
 use super::hub::AttachResponses;
 use super::object_name::is_object_name;
+use super::status::{hook_name, invalid_hook};
 use super::warnings::warnings;
 
 /// Implements the service `HookRegistry`.
@@ -37,8 +37,8 @@ impl HookRegistry for HookRegistryService {
         // later, so that unauthorized callers learn nothing else.
         let name = hook_name(&hook.namespace, &hook.name)?;
         let rights = self.callers.write_rights(&caller, &name).await?;
-        let wanted = to_resource(&name, hook)?;
-        wanted.to_hook().map_err(|error| invalid(&error))?;
+        let wanted = to_resource(hook)?;
+        wanted.to_hook().map_err(|error| invalid_hook(&error))?;
         self.store.check(&wanted, &rights).await?;
         if let Some(endpoint) = &wanted.spec.endpoint {
             self.probe
@@ -86,16 +86,6 @@ impl HookRegistry for HookRegistryService {
     ) -> Result<Response<AttachResponses>, Status> {
         self.attacher.attach(&self.callers, request).await.map(Response::new)
     }
-}
-
-/// Returns the name of a hook. It becomes part of a request path.
-pub(super) fn hook_name(namespace: &str, name: &str) -> Result<HookName, Status> {
-    HookName::new(namespace, name).map_err(|error| invalid(&error))
-}
-
-fn invalid(error: &InvalidHook) -> Status {
-    // The error names fields of the resource, which are similar to those of the message.
-    Status::invalid_argument(format!("the hook is not valid: {error}"))
 }
 
 fn unreachable(problem: &str) -> Status {

@@ -1,5 +1,6 @@
-//! Statuses for failed requests to the API server.
+//! Statuses for failed requests to the API server, and for invalid hooks.
 
+use podward_api::{HookName, InvalidHook};
 use podward_runtime::retry::{ApiCallError, api_call};
 use tonic::Status;
 
@@ -37,4 +38,19 @@ fn status_of(action: &str, error: &ApiCallError) -> Status {
         429 => Status::resource_exhausted(format!("{text}; try again")),
         _ => Status::unavailable(format!("{text}; try again")),
     }
+}
+
+/// Returns the name of a hook. It becomes part of a request path.
+///
+/// # Errors
+///
+/// INVALID_ARGUMENT if it is not valid.
+pub(super) fn hook_name(namespace: &str, name: &str) -> Result<HookName, Status> {
+    HookName::new(namespace, name).map_err(|error| invalid_hook(&error))
+}
+
+/// Returns the status for an invalid hook.
+pub(super) fn invalid_hook(error: &InvalidHook) -> Status {
+    // The error names fields of the resource, which are similar to those of the message.
+    Status::invalid_argument(format!("the hook is not valid: {error}"))
 }
