@@ -243,7 +243,8 @@ impl EndpointClient {
         let text = match dial_error(error) {
             Some(DialError::NotAllowed { .. }) => {
                 "its host has no address that hooks of a namespace may have (not that of the API server, of Podward's own \
-                 host, a link-local one or that of a metadata service); an administrator can allow networks"
+                 host, a link-local one or that of a metadata service); an administrator can allow networks with \
+                 global.allowedAddresses of the chart"
             }
             Some(DialError::ApiServerUnknown | DialError::ApiServerName { .. }) => {
                 "the addresses of the API server, which hooks must not have, are not known yet"

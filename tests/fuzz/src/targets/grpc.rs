@@ -184,7 +184,9 @@ fn seeds() -> Vec<Input> {
         max_concurrent_calls: 64,
         call_timeout: Some(Duration { seconds: 1, nanos: 500_000_000 }),
         post_check_rejection: 2,
+        namespace: String::new(),
     };
+    let of_team = v1::Hook { namespace: "shop".to_owned(), namespace_selector: None, ..hook.clone() };
     let attached = v1::Hook { connection: Some(Connection::Attachment(v1::Attachment {})), ..hook.clone() };
     let response = |outcome: v1::Outcome| v1::HandleResponse {
         outcome: outcome.into(),
@@ -208,6 +210,7 @@ fn seeds() -> Vec<Input> {
     vec![
         Input::new(0, v1::RegisterRequest { hook: Some(hook) }.encode_to_vec()),
         Input::new(0, v1::RegisterRequest { hook: Some(attached) }.encode_to_vec()),
+        Input::new(0, v1::RegisterRequest { hook: Some(of_team) }.encode_to_vec()),
         Input::new(1, response(v1::Outcome::Done).encode_to_vec()),
         Input::new(1, response(v1::Outcome::Pending).encode_to_vec()),
         Input::new(1, response(v1::Outcome::Rejected).encode_to_vec()),
