@@ -126,7 +126,10 @@ pub fn rendered_rights() -> Result<BTreeMap<AccessRight, String>> {
     for (namespace, binding) in bindings {
         let part = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, name) = (part(&binding["roleRef"]["kind"]), part(&binding["roleRef"]["name"]));
-        let Some((rules, source)) = roles.get(&(kind.clone(), namespace, name.clone())) else { continue };
+        // A RoleBinding may also bind a ClusterRole.
+        let place = if kind == "ClusterRole" { String::new() } else { namespace };
+        let role = roles.get(&(kind.clone(), place, name.clone()));
+        let (rules, source) = role.with_context(|| format!("find the rules of {kind} {name}"))?;
         for subject in binding["subjects"].as_array().into_iter().flatten() {
             let account = part(&subject["name"]);
             for right in rules.iter().flat_map(|rule| AccessRight::of_rule(&account, rule)) {

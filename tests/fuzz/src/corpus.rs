@@ -10,7 +10,7 @@ use crate::outcome::Outcome;
 use crate::target::Format;
 
 /// The largest number of found inputs. A further one replaces a random one.
-const MAX_FOUND: usize = 2000;
+const MAX_FOUND: usize = 600;
 /// The largest size of a found input, in bytes.
 const MAX_SIZE: usize = 8 * 1024;
 /// The largest number of outcomes that are remembered.

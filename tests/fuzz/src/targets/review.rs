@@ -100,12 +100,13 @@ impl Reviews {
             return Err(format!("{} bytes answer {} bytes", answer.len(), input.body.len()));
         }
         let mut outcome = Outcome::of((path, status.as_u16()));
-        if status == StatusCode::OK {
-            check(&answer, &mut outcome)?;
-        } else if status.is_client_error() {
-            outcome.text(&String::from_utf8_lossy(&answer));
-        } else {
-            return Err(format!("answered with {status}"));
+        match status {
+            StatusCode::OK => check(&answer, &mut outcome)?,
+            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
+                outcome.text(&String::from_utf8_lossy(&answer));
+            }
+            // The path, the method and the type of the content are right.
+            _ => return Err(format!("answered with {status}: {}", String::from_utf8_lossy(&answer))),
         }
         Ok(outcome)
     }

@@ -17,6 +17,7 @@ fn annotations() -> Value {
     }});
     let request = json!({
         "kind": "Evict", "requestedBy": "jane", "requestedAt": NOW, "gracePeriodSeconds": 5, "byWorkload": false,
+        "requesterGroups": ["team-a"],
         "reservedAt": NOW, "costBefore": "7", "notBefore": NOW, "timesPostponed": 1,
     });
     let asked = json!({
