@@ -30,13 +30,14 @@ use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer};
 use podward_runtime::grpc_client::{BearerToken, Connect, Trust};
 use podward_runtime::tls::{CertificateSecret, CertificateSource, ServingCertificate, TlsMetrics};
 use podward_testbed::{Shape, TestCluster};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
+
+use super::authority::Authority;
 
 const CONTROLLER: &str = "system:serviceaccount:podward-system:lifecycle-controller";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -337,27 +338,6 @@ fn with_kind<K: kube::Resource<DynamicType = ()>>(mut object: Value) -> Value {
     object["apiVersion"] = K::api_version(&()).into_owned().into();
     object["kind"] = K::kind(&()).into_owned().into();
     object
-}
-
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
-    }
-
-    fn issue(&self) -> (String, String) {
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
-        let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
-    }
 }
 
 /// A hub that sends one call on each stream and keeps the answers.

@@ -7,7 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod attaching;
+mod authority;
 mod fixture;
+mod hook_attacks;
 mod hooks;
 mod lifecycle;
 
@@ -34,8 +36,8 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let tests = tests![
         hooks::untrusted_callers_are_refused_with_a_reason,
-        hooks::a_user_who_may_only_create_can_not_replace_a_hook,
-        hooks::a_team_registers_hooks_for_its_own_namespace_only,
+        hook_attacks::a_user_who_may_only_create_can_not_replace_a_hook,
+        hook_attacks::a_team_registers_hooks_for_its_own_namespace_only,
         hooks::the_api_server_refuses_invalid_resources,
         hooks::registering_is_idempotent_and_probes_the_endpoint,
         hooks::invalid_hooks_are_refused_with_a_reason,

@@ -208,6 +208,17 @@ async fn a_server_of_another_authority_is_not_trusted() {
 }
 
 #[tokio::test]
+async fn a_self_signed_certificate_must_be_in_the_bundle() {
+    let server = WebhookServer::start_self_signed(|_, _| async { answer(json!({"success": true})) }).await;
+    WebhookFixture::new().passed(&rule(&server, json!({})), &waiting(&["a"])).await;
+    let calls = server.received().len();
+    let other = WebhookServer::start_self_signed(|_, _| async { answer(json!({"success": true})) }).await;
+    let bundle = BASE64_STANDARD.encode(&other.authority);
+    refusal(&server, json!({"clientConfig": {"caBundle": bundle}})).await;
+    assert_eq!(server.received().len(), calls);
+}
+
+#[tokio::test]
 async fn an_unreachable_server_is_reported() {
     let server = WebhookServer::start(false, |_, _| async { answer(json!({})) }).await;
     let rule = json!({"clientConfig": {"url": format!("http://{}/first", server.address)}});

@@ -12,7 +12,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
@@ -46,9 +46,29 @@ impl WebhookServer {
     where
         F: Future<Output = WebhookAnswer> + Send + 'static,
     {
+        Self::start_with(acceptor(), tls, answer).await
+    }
+
+    /// As [`start`](Self::start), with a certificate that is its own authority, as `openssl req -x509` creates it.
+    pub(super) async fn start_self_signed<F>(
+        answer: impl Fn(usize, ReceivedCall) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = WebhookAnswer> + Send + 'static,
+    {
+        Self::start_with(self_signed(), true, answer).await
+    }
+
+    async fn start_with<F>(
+        (acceptor, authority): (TlsAcceptor, String),
+        tls: bool,
+        answer: impl Fn(usize, ReceivedCall) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = WebhookAnswer> + Send + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (acceptor, authority) = acceptor();
         let received: Arc<Mutex<Vec<ReceivedCall>>> = Arc::default();
         let task = tokio::spawn(serve(listener, tls.then_some(acceptor), received.clone(), answer));
         Self { address, authority, received, _task: AbortOnDropHandle::new(task) }
@@ -66,12 +86,24 @@ fn acceptor() -> (TlsAcceptor, String) {
     let key = KeyPair::generate().unwrap();
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
     let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+    (acceptor_with(certificate.der().clone(), &key), authority.pem())
+}
+
+fn self_signed() -> (TlsAcceptor, String) {
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    (acceptor_with(certificate.der().clone(), &key), certificate.pem())
+}
+
+fn acceptor_with(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =
         rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
-    (TlsAcceptor::from(Arc::new(config)), authority.pem())
+    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    TlsAcceptor::from(Arc::new(config))
 }
 
 async fn serve<F>(
