@@ -16,6 +16,7 @@ use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now};
 use podward_runtime::retry::{ExponentialBuilder, delay_after, jittered, spread};
 
 use crate::budgets::{self, BudgetRoom};
+use crate::dry_runs::DryRuns;
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
 use crate::owners::{ReplicaCounts, Rollouts};
@@ -33,6 +34,7 @@ pub struct Deletions {
     rollouts: Rollouts,
     pub(crate) lost_nodes: LostNodes,
     pub(crate) requesters: Requesters,
+    dry_runs: Option<DryRuns>,
     pub(crate) waiting: WaitingPods,
     pub(crate) metrics: DeletionMetrics,
 }
@@ -48,7 +50,24 @@ impl Deletions {
         let (waiting, pods) = WaitingPods::new(client.clone());
         let (replica_counts, rollouts) = (ReplicaCounts::default(), Rollouts::default());
         let requesters = Requesters::new(client.clone());
-        (Deletions { client, replica_counts, rollouts, lost_nodes, requesters, waiting, metrics }, pods)
+        let deletions = Deletions {
+            client,
+            replica_counts,
+            rollouts,
+            lost_nodes,
+            requesters,
+            dry_runs: None,
+            waiting,
+            metrics,
+        };
+        (deletions, pods)
+    }
+
+    /// Tries each deletion as a dry run in the name of its requester, before the pod leaves service and again before the
+    /// deletion is executed. A denial delays the deletion. The client needs the right to impersonate users.
+    #[must_use]
+    pub fn with_dry_runs(self) -> Self {
+        Deletions { dry_runs: Some(DryRuns::new(self.client.clone())), ..self }
     }
 
     /// Returns what to do about the deletion of `pod` before it is executed. A pod that `is_busy` stays in its
@@ -73,6 +92,9 @@ impl Deletions {
             }
             (DeletionIntent::Underway, Some(request)) => {
                 let mut step = self.underway(pod, request, is_busy).await?;
+                if let Some(why) = self.denied_before_drain(pod, request, &step).await? {
+                    step = DeletionStep { wake: step.wake, ..DeletionStep::wait(why) };
+                }
                 // When its node is lost, the deletion is executed without further waiting.
                 step.wake = step.wake.into_iter().chain(self.lost_nodes.lost_in(pod)).min();
                 Ok(step)
@@ -97,12 +119,46 @@ impl Deletions {
     /// Discards the state for `pod`, which is gone.
     pub fn forget(&self, pod: &PodKey) {
         self.waiting.forget(pod);
+        if let Some(dry_runs) = &self.dry_runs {
+            dry_runs.forget(pod);
+        }
     }
 
     /// Discards the state for owners that have no pods.
     pub fn retain(&self, has_pods: impl Fn(&str) -> bool) {
         self.replica_counts.retain(has_pods);
         self.rollouts.retain();
+    }
+
+    /// Returns the reason for which a pod that may leave service by `step` stays, because its requester is denied the
+    /// deletion.
+    async fn denied_before_drain(
+        &self,
+        pod: &CachedPod,
+        request: &DeletionRequest,
+        step: &DeletionStep,
+    ) -> Result<Option<String>, ApiError> {
+        let passed = Operations::parse(pod.view().labels)
+            .get(DELETE_OPERATION)
+            .is_some_and(|operation| operation.has_any(&[Stage::PreChecked, Stage::Operate]));
+        match &self.dry_runs {
+            Some(dry_runs) if !passed && step.wait.is_none() && step.changes.is_empty() => {
+                dry_runs.recent_denial(pod, request).await
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the reason for which the API server denies the deletion to its requester now.
+    pub(crate) async fn denied_now(
+        &self,
+        pod: &CachedPod,
+        request: &DeletionRequest,
+    ) -> Result<Option<String>, ApiError> {
+        match &self.dry_runs {
+            Some(dry_runs) => dry_runs.denial(pod, request).await,
+            None => Ok(None),
+        }
     }
 
     /// Records the request of a pod on which only the label is set, if the user who set it may delete the pod.

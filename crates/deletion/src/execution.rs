@@ -67,6 +67,9 @@ impl Deletions {
                 return Ok(DeletionOutcome::Stays(Box::new(self.cancel(pod, &why))));
             }
         }
+        if let Some(why) = self.denied_now(pod, &request).await? {
+            return Ok(DeletionOutcome::Stays(Box::new(self.postpone(pod, &request, &why))));
+        }
         let result = match request.kind {
             DeletionKind::Delete => self.delete(pod, &request).await.map(|()| None),
             DeletionKind::Evict => self.evict(pod, &request).await,

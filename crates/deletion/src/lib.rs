@@ -34,6 +34,7 @@
 
 mod budgets;
 mod deletions;
+mod dry_runs;
 mod execution;
 mod lost_nodes;
 mod metrics;

@@ -31,6 +31,10 @@ pub struct Args {
     /// Seconds that an operation waits at most for a pod that says that it is busy, from when it was announced
     #[arg(long, env = "PODWARD_MAX_BUSY", default_value = "3600", value_parser = seconds)]
     pub(crate) max_busy: Duration,
+    /// Try each deletion as a dry run in the name of its requester before the pod leaves service, and again before it is
+    /// deleted, so that other admission webhooks can deny it. Needs the right to impersonate users
+    #[arg(long, env = "PODWARD_CHECK_DELETES_AS_REQUESTER")]
+    pub(crate) check_deletes_as_requester: bool,
     #[command(flatten)]
     pub(crate) certificates: AuthorityArgs,
     #[command(flatten)]

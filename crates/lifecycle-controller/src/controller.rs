@@ -47,6 +47,8 @@ pub(crate) struct Leader {
     pub(crate) node_unreachable_limit: Duration,
     /// How long operations wait for busy pods.
     pub(crate) max_busy: Duration,
+    /// True if deletions are tried as dry runs in the name of their requesters.
+    pub(crate) check_deletes_as_requester: bool,
     /// The metrics of the controller.
     pub(crate) metrics: Arc<Metrics>,
     /// The exporter of spans.
@@ -109,7 +111,10 @@ impl Leader {
         };
         let (lost_nodes, stranded) =
             LostNodes::follow(client.clone(), watch, self.node_unreachable_limit, store.clone());
-        let (deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
+        let (mut deletions, moved) = Deletions::new(client.clone(), lost_nodes, metrics.deletions.clone());
+        if self.check_deletes_as_requester {
+            deletions = deletions.with_dry_runs();
+        }
         self.hub.send_replace(Some(Arc::new(hooks.clone())));
         let deciders =
             Deciders { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };

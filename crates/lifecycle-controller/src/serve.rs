@@ -36,8 +36,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
-    let Args { process, kube, lease, grpc: grpc_args, hooks, node, addresses, max_busy, certificates, paths } =
-        args;
+    let Args {
+        process,
+        kube,
+        lease,
+        grpc: grpc_args,
+        hooks,
+        node,
+        addresses,
+        max_busy,
+        check_deletes_as_requester,
+        certificates,
+        paths,
+    } = args;
     let version = env!("CARGO_PKG_VERSION");
     let config = client::config(&kube, SERVICE, version).await?;
     let service_host = std::env::var("KUBERNETES_SERVICE_HOST").ok();
@@ -99,8 +110,18 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let calls = tokio::spawn(server.serve(services, stop.clone()));
     let node_unreachable_limit = node.node_unreachable_limit;
     let spans = traces.spans();
-    let leader =
-        Leader { client, identity, hooks, dialer, node_unreachable_limit, max_busy, metrics, spans, hub };
+    let leader = Leader {
+        client,
+        identity,
+        hooks,
+        dialer,
+        node_unreachable_limit,
+        max_busy,
+        check_deletes_as_requester,
+        metrics,
+        spans,
+        hub,
+    };
     lead_when_elected(candidacy.leading.clone(), &leader, &stop).await;
     candidacy.release().await;
     calls.await.context("the gRPC server ended badly")?;

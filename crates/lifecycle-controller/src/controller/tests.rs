@@ -38,6 +38,7 @@ impl Running {
             dialer: GuardedDialer::new(AddressPolicy::new(&[], ApiServerAddresses::fixed([]))),
             node_unreachable_limit: Duration::from_secs(60),
             max_busy: Duration::from_secs(60),
+            check_deletes_as_requester: false,
             metrics: Arc::new(Metrics::new()),
             spans: Spans::none(),
             hub: watch::channel(None).0,

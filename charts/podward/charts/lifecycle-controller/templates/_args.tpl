@@ -3,6 +3,9 @@
 - --lease-namespace={{ .Release.Namespace }}
 - --lease-duration={{ .Values.leaseDurationSeconds }}
 - --max-busy={{ int .Values.maxBusySeconds }}
+{{- if .Values.checkDeletesAsRequester }}
+- --check-deletes-as-requester
+{{- end }}
 - --advertise=$(POD_IP):9444
 - --relay-server-name=lifecycle-controller.{{ .Release.Namespace }}.svc
 - --token-file=/var/run/secrets/podward/token
