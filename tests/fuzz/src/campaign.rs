@@ -171,7 +171,7 @@ impl<'a> Running<'a> {
             if !self.handle(&input)? {
                 break;
             }
-            if self.report.inputs % CHECK_EVERY == 0 && !self.has_room(&input)? {
+            if self.report.inputs.is_multiple_of(CHECK_EVERY) && !self.has_room(&input)? {
                 break;
             }
         }

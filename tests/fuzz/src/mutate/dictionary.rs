@@ -86,9 +86,8 @@ impl Dictionary {
             Value::Array(items) => items.iter().for_each(|item| self.read(item)),
             Value::String(text) => {
                 self.add(text);
-                match serde_json::from_str::<Value>(text) {
-                    Ok(inner @ (Value::Object(_) | Value::Array(_))) => self.read(&inner),
-                    _ => {}
+                if let Ok(inner @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text) {
+                    self.read(&inner);
                 }
             }
             _ => {}

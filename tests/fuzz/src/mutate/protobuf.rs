@@ -159,8 +159,8 @@ fn raw(rng: &mut Rng) -> Vec<u8> {
     let depth = if rng.u8(..8) == 0 { EXTREME_DEPTH } else { rng.usize(1..200) };
     match rng.u8(..6) {
         // Groups in groups of an unknown field, which are skipped one by one.
-        0 => vec![0xa3, 0x06].repeat(depth),
-        1 => [vec![0xa3, 0x06].repeat(depth), vec![0xa4, 0x06].repeat(depth)].concat(),
+        0 => [0xa3, 0x06].repeat(depth),
+        1 => [[0xa3, 0x06].repeat(depth), [0xa4, 0x06].repeat(depth)].concat(),
         // A length that is much larger than the message.
         2 => vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         // A number with too many bytes.

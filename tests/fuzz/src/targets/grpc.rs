@@ -194,7 +194,6 @@ fn seeds() -> Vec<Input> {
         retry_after: Some(Duration { seconds: 2, nanos: 0 }),
         expected_end: Some(Timestamp { seconds: 1_767_261_600, nanos: 7 }),
         evidence: Some(v1::Evidence { level: 1, detail: "read back".to_owned() }),
-        ..v1::HandleResponse::default()
     };
     let answer =
         v1::AttachAnswer { response: Some(response(v1::Outcome::Done)), ..v1::AttachAnswer::default() };

@@ -132,11 +132,11 @@ impl Cluster {
             }
             outcome.size(request::postpone(&marks, request, NOW).labels.set.len());
         }
-        outcome.size(request::record(&marks, new, variant % 2 == 0).annotations.len());
+        outcome.size(request::record(&marks, new, variant.is_multiple_of(2)).annotations.len());
         outcome.size(request::cancel(&marks).labels.remove.len());
         outcome.size(request::begin(&marks, NOW).labels.set.len());
         outcome.add(holds_deletion(pod, MAX_BUSY, NOW));
-        outcome.size(deletion_cost_changes(pod, variant % 2 == 0, NOW).len());
+        outcome.size(deletion_cost_changes(pod, variant.is_multiple_of(2), NOW).len());
 
         for check in check_requests(view.labels) {
             outcome.add(check.since().signum());

@@ -72,7 +72,7 @@ fn failed(problem: &AnswerProblem, outcome: &mut Outcome) -> Result<(), String> 
 
 /// The id of a task is a part of the URL of the next call. It must not lead to another server or another path.
 fn poll_url(task: &str) -> Result<(), String> {
-    let url = WebhookUrl::parse("https://checks.example:8443/poll?kind=a").map_err(|error| error.clone())?;
+    let url = WebhookUrl::parse("https://checks.example:8443/poll?kind=a")?;
     let uri = url.for_task("trace", task);
     let is_same =
         uri.host() == Some("checks.example") && uri.port_u16() == Some(8443) && uri.path() == "/poll";
