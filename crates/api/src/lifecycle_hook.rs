@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)]
 
 mod convert;
+mod invalid;
 mod name;
 mod validate;
 
@@ -13,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::known_format;
 
+pub use invalid::InvalidHook;
 pub use name::{HookName, check_hook_name};
-pub use validate::{InvalidHook, is_label_value};
+pub use validate::is_label_value;
 
 /// The longest deadline, in seconds: 24 hours.
 pub const MAX_DEADLINE_SECONDS: u32 = 86_400;

@@ -2,17 +2,16 @@
 
 mod bytes;
 mod dictionary;
+mod document;
 mod json;
 mod protobuf;
 
 use fastrand::Rng;
-use serde_json::Value;
 
 use crate::corpus::Corpus;
 use crate::input::Input;
-use crate::target::Format;
 pub(crate) use dictionary::Dictionary;
-use protobuf::WireMessage;
+pub(crate) use document::Document;
 
 /// The largest number of changes of one input.
 const MAX_CHANGES: usize = 5;
@@ -22,35 +21,6 @@ const LARGE_EVERY: u32 = 4096;
 const LARGE: usize = 512 * 1024;
 /// Other inputs are cut here, so that their handling is fast.
 const USUAL: usize = 64 * 1024;
-
-/// The body of an input, parsed as far as its format allows.
-#[derive(Clone, Debug)]
-pub(crate) enum Document {
-    /// JSON.
-    Json(Value),
-    /// A message of Protocol Buffers.
-    Protobuf(WireMessage),
-    /// Neither of them.
-    Bytes(Vec<u8>),
-}
-
-impl Document {
-    pub(crate) fn read(format: Format, body: &[u8]) -> Self {
-        let parsed = match format {
-            Format::Json => serde_json::from_slice(body).ok().map(Document::Json),
-            Format::Protobuf => WireMessage::parse(body).map(Document::Protobuf),
-        };
-        parsed.unwrap_or_else(|| Document::Bytes(body.to_vec()))
-    }
-
-    fn write(&self) -> Vec<u8> {
-        match self {
-            Document::Json(value) => json::write(value),
-            Document::Protobuf(message) => message.write(),
-            Document::Bytes(bytes) => bytes.clone(),
-        }
-    }
-}
 
 /// Returns a new input: a random one of `corpus` with up to [`MAX_CHANGES`] changes. `last` may continue into others.
 pub(crate) fn mutate(corpus: &Corpus, dictionary: &Dictionary, rng: &mut Rng) -> Input {

@@ -2,8 +2,8 @@
 
 use crate::text::shortened;
 
-use super::validate::wrong;
-use super::{InvalidHook, LifecycleHook};
+use super::LifecycleHook;
+use super::invalid::{InvalidHook, wrong};
 
 /// The name of a hook. The namespace of a hook that selects the pods of one namespace only is part of it, so that teams
 /// choose names independently of each other, and of hooks for several namespaces.

@@ -1,13 +1,12 @@
 //! Validation of a `LifecycleHook`. The schema of the resource contains most of these checks too. Hooks that register
 //! over gRPC need all of them, and some cannot be expressed in a schema.
 
-use podward_core::hooks::InvalidSelector;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
-use thiserror::Error;
 
 use crate::text::shortened;
 
+use super::invalid::{InvalidHook, wrong};
 use super::{
     CALL_TIMEOUT_MILLISECONDS, Endpoint, FailurePolicy, HookName, LifecycleHook, LifecycleHookSpec,
     MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS, ORDER_LIMIT, Phase, PostCheckRejection,
@@ -15,31 +14,6 @@ use super::{
 
 const MAX_TYPES: usize = 64;
 const MAX_CERTIFICATES: usize = 262_144;
-
-/// The error in an invalid hook.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum InvalidHook {
-    /// A selector is invalid.
-    #[error("{field}: {error}")]
-    Selector {
-        /// The field.
-        field: &'static str,
-        /// The error in it.
-        error: InvalidSelector,
-    },
-    /// Another field is invalid.
-    #[error("{field}: {problem}")]
-    Field {
-        /// The field.
-        field: &'static str,
-        /// The error in it, and what is valid.
-        problem: String,
-    },
-}
-
-pub(super) fn wrong<T>(field: &'static str, problem: impl Into<String>) -> Result<T, InvalidHook> {
-    Err(InvalidHook::Field { field, problem: problem.into() })
-}
 
 impl LifecycleHook {
     /// Checks every field except the selectors, which [`to_hook`](Self::to_hook) compiles.

@@ -1,5 +1,7 @@
 //! The numbers of connections that a server accepts.
 
+use std::time::Duration;
+
 /// How many connections a server has at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionLimits {
@@ -23,6 +25,17 @@ impl ConnectionLimits {
         let share = |places: usize| (places * 3).div_ceil(4);
         Self { connections, unproven, per_peer: share(connections), unproven_per_peer: share(unproven) }
     }
+}
+
+/// How long a connection may be without a request in flight, and how many requests it gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdleLimits {
+    /// The time of a proven connection.
+    pub(crate) proven: Duration,
+    /// The time of an unproven connection.
+    pub(crate) unproven: Duration,
+    /// The requests of an unproven connection.
+    pub(crate) unproven_requests: u32,
 }
 
 #[cfg(test)]

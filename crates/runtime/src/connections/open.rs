@@ -1,25 +1,17 @@
 //! One connection: whether it is proven, and whether it is in use.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Connections;
+use super::limits::IdleLimits;
+use super::metrics::ClosedBy;
 use super::peer::Peer;
-
-/// How long a connection may be without a request in flight, and how many requests it gets.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IdleLimits {
-    /// The time of a proven connection.
-    pub(crate) proven: Duration,
-    /// The time of an unproven connection.
-    pub(crate) unproven: Duration,
-    /// The requests of an unproven connection.
-    pub(crate) unproven_requests: u32,
-}
+use super::shared::Connections;
+use super::table::Admission;
 
 /// Shows the server that the client of a connection may use it. It is in the extensions of each request.
 ///
@@ -66,8 +58,30 @@ struct Activity {
     idle_since: Instant,
 }
 
+impl Connections {
+    /// Takes a place for a connection from `address`, if need be that of another connection, which is then closed.
+    /// Returns `None` if all connections that could be replaced have requests in flight.
+    pub(crate) fn admit(&self, address: IpAddr) -> Option<OpenConnection> {
+        let peer = Peer::from(address);
+        let closed = CancellationToken::new();
+        let number = self.change(|table| match table.admit(peer, |_| closed.clone()) {
+            Admission::Accepted(number) => Some(number),
+            Admission::Replaces(number, replaced) => {
+                replaced.cancel();
+                self.shared.metrics.closed(ClosedBy::Replaced);
+                Some(number)
+            }
+            Admission::Refused => {
+                self.shared.metrics.closed(ClosedBy::Refused);
+                None
+            }
+        })?;
+        Some(OpenConnection::new(self.clone(), number, peer, closed, self.shared.idle))
+    }
+}
+
 impl OpenConnection {
-    pub(super) fn new(
+    fn new(
         connections: Connections,
         number: u64,
         peer: Peer,

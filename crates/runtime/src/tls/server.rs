@@ -3,6 +3,7 @@
 mod connection;
 mod counted;
 mod limits;
+mod peer;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +13,6 @@ use std::time::Duration;
 use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper::{Request, Response};
-use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -21,8 +21,8 @@ use super::ServingCertificate;
 use crate::connections::{ConnectionLimits, Connections, FairTurns, IdleLimits};
 use connection::ServerConnection;
 pub use limits::ServerLimits;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use peer::BoxError;
+pub use peer::TlsPeer;
 
 /// The server can't listen on an address.
 #[derive(Debug, thiserror::Error)]
@@ -34,16 +34,6 @@ pub struct BindError {
     pub address: SocketAddr,
     /// The reason.
     pub source: std::io::Error,
-}
-
-/// The client of a connection.
-#[derive(Clone, Debug)]
-pub struct TlsPeer {
-    /// Its address.
-    pub address: SocketAddr,
-    /// Its certificate, checked against the authorities of [`ServingCertificate::with_client_ca`]; `None` if it has
-    /// sent none.
-    pub certificate: Option<CertificateDer<'static>>,
 }
 
 /// The end of serving.

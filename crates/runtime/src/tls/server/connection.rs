@@ -22,7 +22,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::counted::CountedService;
-use super::{BoxError, ServerLimits, TlsPeer};
+use super::limits::ServerLimits;
+use super::peer::{BoxError, TlsPeer};
 use crate::connections::{
     ClosedBy, ConnectionMetrics, FairTurns, HandshakeOutcome, IdleCheck, OpenConnection, Peer,
 };
