@@ -8,6 +8,7 @@ pub mod request;
 mod rollout;
 mod rulings;
 mod workload;
+pub mod writes;
 
 pub use budget::{
     DisruptionBudget, EvictionPod, EvictionRoom, RENEW_AFTER, RESERVATION_LASTS, ReservedEviction,

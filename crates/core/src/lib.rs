@@ -121,4 +121,6 @@ pub use protocol::gate::{available, desired_gate, gate_to_write, may_operate};
 pub use protocol::objection::{Objection, PostCheckRejection};
 pub use protocol::plan_labels::plan_labels;
 pub use protocol::refusals::{self, RefusedResult};
-pub use review::{Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw};
+pub use review::{
+    Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw, untrusted_permissions,
+};

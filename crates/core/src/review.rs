@@ -247,6 +247,24 @@ pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Review
     review
 }
 
+/// Returns the labels `operate/<id>` that an untrusted writer sets or changes and that do not follow from the rest of
+/// the write. They are the permission to operate on the pod, which Podward gives after the drain. `old` is `None` on
+/// CREATE.
+#[must_use]
+pub fn untrusted_permissions(
+    old: Option<&Pod>,
+    new: &Pod,
+    writer: &Writer<'_>,
+    policy: &ReviewPolicy,
+) -> Vec<String> {
+    if !concerns(old, new) || policy.trusts(writer) {
+        return Vec::new();
+    }
+    let is_operate = |key: &str| matches!(Key::parse(key), Key::Stage(Stage::Operate, _));
+    let is_set = |key: &str| new.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
+    unearned_changes(old, new).into_iter().filter(|key| is_operate(key) && is_set(key)).collect()
+}
+
 fn concerns(old: Option<&Pod>, new: &Pod) -> bool {
     new.view().is_controlled() || old.is_some_and(|old| old.view().is_controlled())
 }

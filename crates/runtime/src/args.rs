@@ -203,7 +203,8 @@ impl PeerArgs {
 /// Arguments of the review of writes to pods, the same for both webhooks.
 #[derive(Clone, Debug, Args)]
 pub struct ReviewArgs {
-    /// Deny incomplete operations, and protected labels from untrusted writers, which otherwise only cause warnings
+    /// Deny incomplete operations, protected labels from untrusted writers, and the label to-delete from users who may
+    /// not delete the pod, which otherwise only cause warnings
     #[arg(long, env = "PODWARD_STRICT")]
     pub strict: bool,
     /// User name of the lifecycle-controller, which may always write protected labels

@@ -16,7 +16,6 @@ mod cluster_state;
 mod controller_client;
 mod delete_waiter;
 mod deletion_hold;
-mod events;
 mod incoming_deletion;
 mod judge;
 mod metrics;

@@ -21,6 +21,9 @@
 //! from what the writer may write. With `--strict` it denies them. It uses the same tables as the engine, so it never
 //! denies a step of Podward. An error that the pod had before the write does not deny the write.
 //!
+//! A write that leads to the deletion of the pod needs the right to delete it, and one that allows a delete without
+//! draining needs the verb `break-glass` on `pods.podward.io`. [`WriterRights`] asks the API server for them.
+//!
 //! # Held deletions
 //!
 //! The caller gets status 429 with the reason TooManyRequests and a message with the consumers that still use the pod.
@@ -40,14 +43,19 @@
 #![forbid(unsafe_code)]
 
 mod hold;
+mod pod_access;
+mod pod_events;
 mod pod_webhook;
 mod reviewed_object;
 mod rule_webhook;
+mod writer_rights;
 
 pub use hold::{ControllerArgs, ControllerClient, DeletionHold, HoldOptions, RequestRecorder};
+pub use pod_access::{BREAK_GLASS_GROUP, BREAK_GLASS_VERB};
 pub use pod_webhook::PodWebhook;
 pub use reviewed_object::ReviewedObject;
 pub use rule_webhook::{ParsedRule, RuleWebhook};
+pub use writer_rights::WriterRights;
 
 use std::time::Duration;
 
@@ -109,17 +117,20 @@ impl Args {
         let api_server = ApiServerAddresses::of_client("", service_host.as_deref());
         setup.also_serve(RuleWebhook::new(AddressPolicy::new(&self.addresses.allowed_addresses, api_server)));
         let webhook = PodWebhook::new(self.review.policy());
-        if !self.hold.hold {
-            return Ok(webhook);
-        }
         let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
+        if !self.hold.hold {
+            let rights = WriterRights::new(client, None, setup);
+            return Ok(webhook.with_rights(rights));
+        }
         let args = &self.hold.controller;
         let certificate = &self.webhook.tls.certificate;
         let authorities = certificate.authorities(args.controller_ca.as_deref(), &setup.secret);
         let controller = ControllerClient::new(args, authorities)?;
         let options =
             HoldOptions { unreachable_limit: self.hold.node.node_unreachable_limit, wait: self.hold.wait };
-        Ok(webhook.with_hold(DeletionHold::new(options, client, controller, setup)))
+        let hold = DeletionHold::new(options, client.clone(), controller, setup);
+        let rights = WriterRights::new(client, Some(&hold), setup);
+        Ok(webhook.with_hold(hold).with_rights(rights))
     }
 
     /// Serves until the process receives SIGTERM or SIGINT.

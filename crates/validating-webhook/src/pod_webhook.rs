@@ -8,6 +8,7 @@ use podward_runtime::admission::{
 
 use crate::hold::DeletionHold;
 use crate::reviewed_object::ReviewedObject;
+use crate::writer_rights::WriterRights;
 
 const DELETE: &str = "/delete";
 const EVICT: &str = "/evict";
@@ -38,13 +39,14 @@ static ROUTES: [WebhookRoute; 3] = [
 pub struct PodWebhook {
     policy: ReviewPolicy,
     hold: Option<DeletionHold>,
+    rights: Option<WriterRights>,
 }
 
 impl PodWebhook {
     /// Returns a webhook that reviews writes with `policy` and allows every delete and eviction.
     #[must_use]
     pub fn new(policy: ReviewPolicy) -> Self {
-        Self { policy, hold: None }
+        Self { policy, hold: None, rights: None }
     }
 
     /// Holds deletes and evictions with `hold`.
@@ -53,12 +55,19 @@ impl PodWebhook {
         Self { hold: Some(hold), ..self }
     }
 
-    fn validate(&self, request: &AdmissionRequest<'_, ReviewedObject>) -> AdmissionResponse {
+    /// Checks the rights of writers with `rights`. Without it, writes need no right but that to update pods.
+    #[must_use]
+    pub fn with_rights(self, rights: WriterRights) -> Self {
+        Self { rights: Some(rights), ..self }
+    }
+
+    fn validate<'a>(&'a self, request: &'a AdmissionRequest<'a, ReviewedObject>) -> AdmissionDecision<'a> {
         let Some(new) = &request.object else {
             return AdmissionResponse::bad_request(format!(
                 "the review of {} has no object",
                 request.operation
-            ));
+            ))
+            .into();
         };
         let old = request.old_object.as_ref().map(|old| &old.pod);
         let writer = Writer { username: &request.user_info.username, groups: &request.user_info.groups };
@@ -67,7 +76,21 @@ impl PodWebhook {
             true => AdmissionResponse::allow(),
             false => AdmissionResponse::forbid(found.denials.join("; ")),
         };
-        response.warn(found.warnings)
+        let response = response.warn(found.warnings);
+        let Some(rights) = self.rights.as_ref().filter(|_| response.allowed) else {
+            return response.into();
+        };
+        let Some(check) = rights.check(request, &new.pod, &self.policy) else {
+            rights.report(request, &new.pod, &self.policy);
+            return response.into();
+        };
+        AdmissionDecision::defer(move |deadline| async move {
+            let response = check.apply_to(response, deadline).await;
+            if response.allowed {
+                rights.report(request, &new.pod, &self.policy);
+            }
+            response
+        })
     }
 }
 
@@ -87,7 +110,7 @@ impl Webhook for PodWebhook {
             (DELETE, Some(hold)) => hold.delete(request),
             (EVICT, Some(hold)) => hold.evict(request),
             (DELETE | EVICT, None) => AdmissionResponse::allow().into(),
-            _ => self.validate(request).into(),
+            _ => self.validate(request),
         }
     }
 

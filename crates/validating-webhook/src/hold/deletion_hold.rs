@@ -12,6 +12,8 @@ use super::cluster_state::is_object_name;
 use super::incoming_deletion::IncomingDeletion;
 use super::judge::{DeletionJudge, HoldOptions};
 use super::request_recorder::RequestRecorder;
+use crate::pod_access::PodAccess;
+use crate::pod_events::PodEvents;
 use crate::reviewed_object::ReviewedObject;
 
 /// Holds deletes and evictions. Clones share the state.
@@ -37,6 +39,16 @@ impl DeletionHold {
         setup: &mut WebhookSetup,
     ) -> Self {
         Self { judge: Arc::new(DeletionJudge::new(options, client, Box::new(recorder), setup)) }
+    }
+
+    /// Returns the sender of events.
+    pub(crate) fn events(&self) -> &PodEvents {
+        self.judge.events()
+    }
+
+    /// Returns what asks about the rights of users.
+    pub(crate) fn access(&self) -> &PodAccess {
+        self.judge.access()
     }
 
     /// Reviews a DELETE of a pod. The review contains the stored pod.

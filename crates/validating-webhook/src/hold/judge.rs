@@ -1,21 +1,24 @@
 //! The decision about a delete or an eviction, and its side effects.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use kube::Client;
 use podward_core::Pod;
-use podward_core::deletion::hold::{HoldFacts, HoldVerdict, RecordOutcome, answer, hold};
+use podward_core::deletion::hold::{AllowReason, HoldFacts, HoldVerdict, RecordOutcome, answer, hold};
+use podward_core::keys::BREAK_GLASS;
 use podward_kube_util::now;
 use podward_runtime::WebhookSetup;
 use podward_runtime::admission::{AdmissionDecision, AdmissionResponse};
+use tonic::Code;
 
 use super::cluster_state::{ClusterState, NodeAndNamespace};
 use super::delete_waiter::{DeleteWaiter, WaitEnd};
-use super::events::HoldEvents;
 use super::incoming_deletion::IncomingDeletion;
 use super::metrics::{HoldMetrics, HoldResult};
 use super::request_recorder::{RecordingResult, RequestRecorder, record};
+use crate::pod_access::PodAccess;
+use crate::pod_events::{EventPod, PodEvents};
 
 /// This controller deletes the contents of a namespace only when the namespace is being deleted.
 const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
@@ -34,7 +37,8 @@ pub(super) struct DeletionJudge {
     options: HoldOptions,
     cluster: ClusterState,
     recorder: Box<dyn RequestRecorder>,
-    events: HoldEvents,
+    events: PodEvents,
+    access: PodAccess,
     metrics: HoldMetrics,
     waiter: DeleteWaiter,
 }
@@ -61,12 +65,23 @@ impl DeletionJudge {
         metrics.register(&mut setup.registry);
         Self {
             options,
-            events: HoldEvents::new(client.clone(), metrics.clone()),
+            events: PodEvents::new(client.clone(), &mut setup.registry),
+            access: PodAccess::new(client.clone()),
             cluster: ClusterState::follow(client, setup),
             recorder,
             metrics,
             waiter: DeleteWaiter::new(options.wait, setup.stop.clone()),
         }
+    }
+
+    /// Returns the sender of events.
+    pub(super) fn events(&self) -> &PodEvents {
+        &self.events
+    }
+
+    /// Returns what asks about the rights of users.
+    pub(super) fn access(&self) -> &PodAccess {
+        &self.access
     }
 
     /// Decides about the deletion of `pod`.
@@ -76,8 +91,14 @@ impl DeletionJudge {
             // The cache may be out of date, so the namespace must be read.
             known.namespace_terminating = None;
         }
-        if let Some(response) = self.allow(pod, deletion, known) {
-            return response.into();
+        match self.verdict(pod, deletion, known) {
+            HoldVerdict::Allow { reason: AllowReason::BreakGlass, words } => {
+                return AdmissionDecision::defer(move |deadline| {
+                    self.break_glass(pod, deletion, known, words, deadline)
+                });
+            }
+            HoldVerdict::Allow { reason, words } => return self.allowed(pod, deletion, reason, words).into(),
+            HoldVerdict::Hold => {}
         }
         if let NodeAndNamespace { node: Some(_), namespace_terminating: Some(_) } = known
             && !self.waiter.applies_to(deletion)
@@ -186,30 +207,86 @@ impl DeletionJudge {
         }
     }
 
-    /// Returns the response to a deletion that is allowed, and reports it. Returns `None` if the deletion is held.
-    fn allow(
+    /// Allows a deletion because of the annotation for break-glass, if the user has the right to use it. It is checked
+    /// here too, because the annotation may have been written while this webhook was down, or in the status of the pod.
+    /// For other users, the annotation does not count.
+    async fn break_glass(
         &self,
         pod: &Pod,
         deletion: IncomingDeletion<'_>,
         known: NodeAndNamespace,
-    ) -> Option<AdmissionResponse> {
+        words: String,
+        deadline: Instant,
+    ) -> AdmissionResponse {
+        let (user, name) = (deletion.requester.identity(), &pod.metadata.name);
+        match self.access.may_break_glass(&user, deletion.namespace, name, deadline).await {
+            Ok(()) => self.allowed(pod, deletion, AllowReason::BreakGlass, words),
+            Err(status) if status.code() == Code::PermissionDenied => {
+                let mut pod = pod.clone();
+                pod.metadata.annotations.break_glass = None;
+                let mut response = self.look_up_and_hold(&pod, deletion, known, deadline).await;
+                if !response.allowed {
+                    let _ = write!(response.message, "; {BREAK_GLASS} does not count: {}", status.message());
+                }
+                response
+            }
+            Err(status) => {
+                self.metrics.count_held(deletion.kind, HoldResult::Unseen);
+                AdmissionResponse::try_again(format!(
+                    "Podward could not check whether the {} of pod {}/{name} may use the annotation {BREAK_GLASS}: {}; \
+                     nothing was changed, try again",
+                    deletion.kind.noun(),
+                    deletion.namespace,
+                    status.message()
+                ))
+            }
+        }
+    }
+
+    fn verdict(&self, pod: &Pod, deletion: IncomingDeletion<'_>, known: NodeAndNamespace) -> HoldVerdict {
         let facts = HoldFacts {
             now: now(),
             node: known.node.unwrap_or_default(),
             unreachable_limit: self.options.unreachable_limit,
             namespace_terminating: known.namespace_terminating.unwrap_or_default(),
         };
-        let HoldVerdict::Allow { reason, words } = hold(pod, &deletion.attempt(), &facts) else {
-            return None;
-        };
+        hold(pod, &deletion.attempt(), &facts)
+    }
+
+    /// Returns the response to a deletion that is allowed without break-glass, and reports it. Returns `None` if the
+    /// deletion is held.
+    fn allow(
+        &self,
+        pod: &Pod,
+        deletion: IncomingDeletion<'_>,
+        known: NodeAndNamespace,
+    ) -> Option<AdmissionResponse> {
+        match self.verdict(pod, deletion, known) {
+            // The next attempt of the caller is checked for the right to it.
+            HoldVerdict::Allow { reason: AllowReason::BreakGlass, .. } | HoldVerdict::Hold => None,
+            HoldVerdict::Allow { reason, words } => Some(self.allowed(pod, deletion, reason, words)),
+        }
+    }
+
+    /// Returns the response to a deletion that is allowed for `reason`, and reports it.
+    fn allowed(
+        &self,
+        pod: &Pod,
+        deletion: IncomingDeletion<'_>,
+        reason: AllowReason,
+        words: String,
+    ) -> AdmissionResponse {
         self.metrics.count_allowed(deletion.kind, reason);
         if !reason.is_on_record() {
-            return Some(AdmissionResponse::allow());
+            return AdmissionResponse::allow();
         }
-        self.events.not_held(pod, deletion.namespace, reason, &words);
+        let metadata = &pod.metadata;
+        let subject = EventPod { namespace: deletion.namespace, name: &metadata.name, uid: &metadata.uid };
+        let event = if reason == AllowReason::BreakGlass { "BreakGlass" } else { "NotHeld" };
+        self.events.warn(subject, event, ("Delete", deletion.user), &words);
         let mut response = AdmissionResponse::allow();
         response.audit_annotations.insert("not-held", words.clone());
-        Some(response.warn([words]))
+        response.warn([words])
     }
 
     /// Returns the response to a deletion that is held.

@@ -72,7 +72,6 @@ pub(super) struct HoldMetrics {
     call: Histogram,
     call_failures: Family<CodeLabels, Counter>,
     wait: Histogram,
-    dropped_events: Counter,
 }
 
 impl Default for HoldMetrics {
@@ -85,7 +84,6 @@ impl Default for HoldMetrics {
             call_failures: Family::default(),
             // 0.1 to 26 s.
             wait: Histogram::new(exponential_buckets(0.1, 2.0, 9)),
-            dropped_events: Counter::default(),
         };
         // `increase` needs a value before the first event. For these reasons the first event matters.
         for kind in [DeletionKind::Delete, DeletionKind::Evict] {
@@ -126,11 +124,6 @@ impl HoldMetrics {
             Unit::Seconds,
             self.wait.clone(),
         );
-        registry.register(
-            "events_dropped",
-            "Events that were not sent, because too many were being sent or the API server refused them",
-            self.dropped_events.clone(),
-        );
     }
 
     pub(super) fn count_held(&self, kind: DeletionKind, result: HoldResult) {
@@ -154,10 +147,6 @@ impl HoldMetrics {
 
     pub(super) fn observe_wait(&self, took: Duration) {
         self.wait.observe(took.as_secs_f64());
-    }
-
-    pub(super) fn count_dropped_event(&self) {
-        self.dropped_events.inc();
     }
 }
 

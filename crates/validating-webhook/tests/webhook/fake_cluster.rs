@@ -16,6 +16,9 @@ use podward_support::api_answers::{Answer, failure, json_answer};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
+/// A user who has no right. All others have all rights.
+pub(crate) const WITHOUT_RIGHTS: &str = "mallory";
+
 /// The fake API server. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct FakeCluster {
@@ -104,7 +107,12 @@ impl FakeCluster {
             return refusal(status);
         }
         if head.method == Method::POST {
-            let event: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+            let mut event: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+            if path.ends_with("/subjectaccessreviews") {
+                let allowed = event["spec"]["user"] != WITHOUT_RIGHTS;
+                event["status"] = json!({"allowed": allowed});
+                return whole(StatusCode::CREATED, &event);
+            }
             self.events.send_modify(|events| events.push(event.clone()));
             return whole(StatusCode::CREATED, &event);
         }

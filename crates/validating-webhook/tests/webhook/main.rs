@@ -2,6 +2,7 @@
 // A helper of a test fails as a test does.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod attacks;
 mod fake_cluster;
 mod fake_controller;
 mod fixture;
