@@ -11,7 +11,7 @@ use kube::{Api, api::ListParams};
 use podward_e2e::{Fixture, Test};
 use serde_json::json;
 
-use crate::rules::objects::{patch, put, rule_for, rules_of, serving, told, until_refused};
+use crate::rules::objects::{finish_all, put, remove, rule_for, rules_of, serving, told, until_refused};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -31,6 +31,8 @@ async fn api_server_is_refused(fixture: Arc<Fixture>) -> Result<()> {
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(443));
     let cases = [
         ("endpoint", host.to_owned(), port),
+        // Nothing listens on this port. It has the same text.
+        ("closed", host.to_owned(), 1),
         ("service", cluster_ip.to_string(), 443),
         ("mapped", format!("[::ffff:{cluster_ip}]"), 443),
         ("metadata", "169.254.169.254".to_owned(), 80),
@@ -39,20 +41,17 @@ async fn api_server_is_refused(fixture: Arc<Fixture>) -> Result<()> {
 }
 
 async fn one_is_refused(fixture: &Fixture, name: &str, host: String, port: u16) -> Result<()> {
-    serving(fixture, &[name.to_owned()], json!({"app": name})).await?;
-    let rule = |port: u16| {
-        let client = json!({"url": format!("https://{host}:{port}/version")});
-        json!({"name": "probe", "webhook": {"clientConfig": client, "failurePolicy": "Fail"}})
-    };
-    let selector = json!({"matchLabels": {"app": name}});
-    put(&rules_of(fixture), rule_for(name, selector, json!([rule(port)]))).await?;
+    let pods = [name.to_owned()];
+    serving(fixture, &pods, json!({"app": name})).await?;
+    let client = json!({"url": format!("https://{host}:{port}/version")});
+    let probe = json!({"name": "probe", "webhook": {"clientConfig": client, "failurePolicy": "Fail"}});
+    put(&rules_of(fixture), rule_for(name, json!({"matchLabels": {"app": name}}), json!([probe]))).await?;
     let operator = fixture.operator("updater", "update");
     operator.begin(name).await?;
-    let refused = "its host has no address that rules may lead to";
-    until_refused(fixture, &operator, name, &[refused]).await?;
-    // A port that nothing listens on has the same text.
-    patch(fixture, name, json!({"spec": {"rules": [rule(1)]}})).await?;
-    until_refused(fixture, &operator, name, &[":1/version", refused]).await.map(drop)
+    let text = format!("POST https://{host}:{port}/version: its host has no address that rules may lead to");
+    until_refused(fixture, &operator, name, &[&text]).await?;
+    remove(fixture, name).await?;
+    finish_all(fixture, &operator, &pods).await
 }
 
 /// The API server itself, at an address that the allow-list of the test cluster contains. Its response is an error
@@ -65,7 +64,8 @@ async fn responses_are_not_repeated(fixture: Arc<Fixture>) -> Result<()> {
         "url": format!("https://127.0.0.1:{port}/api/v1/secrets"),
         "caBundle": BASE64_STANDARD.encode(test_cluster.ca_pem()),
     });
-    serving(&fixture, &["web".to_owned()], json!({})).await?;
+    let pods = ["web".to_owned()];
+    serving(&fixture, &pods, json!({})).await?;
     let probe = json!({"name": "probe", "webhook": {"clientConfig": client, "failurePolicy": "Fail"}});
     put(&rules_of(&fixture), rule_for("web", json!({}), json!([probe]))).await?;
     let operator = fixture.operator("updater", "update");
@@ -75,8 +75,11 @@ async fn responses_are_not_repeated(fixture: Arc<Fixture>) -> Result<()> {
     let events: Api<Event> = Api::namespaced(fixture.client(), fixture.namespace());
     let events = events.list(&ListParams::default()).await.context("list the events")?;
     let notes: Vec<String> = events.items.into_iter().filter_map(|event| event.note).collect();
-    for shown in [told(&pod), format!("{:?}", rule.status), notes.join("\n")] {
-        ensure!(!shown.contains("anonymous") && !shown.contains("Status"), "the response is in {shown}");
+    let event = fixture.until_event("web", "WebhookFailing").await?;
+    for shown in [told(&pod), format!("{:?}", rule.status), event, notes.join("\n")] {
+        let has_response = ["anonymous", "cannot", "Forbidden\""].iter().any(|text| shown.contains(text));
+        ensure!(!has_response, "the response is in {shown}");
     }
-    Ok(())
+    remove(&fixture, "web").await?;
+    finish_all(&fixture, &operator, &pods).await
 }

@@ -52,13 +52,13 @@ pub(crate) async fn put(rules: &Api<PodTransitionRule>, rule: Value) -> Result<(
 }
 
 /// Sends a JSON merge patch of a rule object.
-pub(crate) async fn patch(fixture: &Fixture, name: &str, change: Value) -> Result<()> {
+pub(super) async fn patch(fixture: &Fixture, name: &str, change: Value) -> Result<()> {
     let patched = rules_of(fixture).patch(name, &PatchParams::default(), &Patch::Merge(&change)).await;
     patched.map(drop).with_context(|| format!("patch rule {name} with {change}"))
 }
 
 /// Deletes a rule object.
-pub(super) async fn remove(fixture: &Fixture, name: &str) -> Result<()> {
+pub(crate) async fn remove(fixture: &Fixture, name: &str) -> Result<()> {
     let deleted = rules_of(fixture).delete(name, &DeleteParams::default()).await;
     deleted.map(drop).with_context(|| format!("delete rule {name}"))
 }
@@ -99,7 +99,7 @@ pub(super) async fn begin_all(operator: &Operator, pods: &[String]) -> Result<()
 }
 
 /// Ends the operation on each pod as soon as it has its permission, and waits until all are available again.
-pub(super) async fn finish_all(fixture: &Fixture, operator: &Operator, pods: &[String]) -> Result<()> {
+pub(crate) async fn finish_all(fixture: &Fixture, operator: &Operator, pods: &[String]) -> Result<()> {
     let work = async |pod: &String| {
         let may = |found: &Pod| operator.has(found, Stage::Operate);
         fixture.feed().until_within(LONG, pod, "it may be worked on", may).await?;
