@@ -41,7 +41,11 @@ async fn start(name: &str) -> TestCluster {
 fn run(test_cluster: &TestCluster, program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(test_cluster.tools().bin(program));
     command.current_dir(workspace_dir()).env("KUBECONFIG", test_cluster.kubeconfig());
-    command.args(["--namespace", NAMESPACE]).args(arguments).output().unwrap()
+    // As documented: the objects name their namespaces, and kubectl refuses another one.
+    if arguments[0] != "apply" {
+        command.args(["--namespace", NAMESPACE]);
+    }
+    command.args(arguments).output().unwrap()
 }
 
 /// Runs the command and returns its output. It must succeed.

@@ -11,7 +11,9 @@ pub(crate) const DOCTOR: &str = "podward-doctor";
 pub(crate) const GUARD: &str = "podward-uninstall-guard";
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 1] = [
+const OTHERWISE: [(&str, &str, &str); 2] = [
+    // If a Deployment is not scaled down at the first look.
+    (GUARD, "watch", "apps/deployments"),
     // To read a pod again that another writer has changed meanwhile.
     (GUARD, "get", "pods"),
 ];

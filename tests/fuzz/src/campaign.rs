@@ -18,8 +18,10 @@ use crate::target::{Format, Target};
 pub const SLOW: Duration = Duration::from_secs(10);
 /// The stack of the thread that handles inputs, in bytes: that of the threads of services.
 const STACK: usize = 2 * 1024 * 1024;
-/// Time and memory are checked after so many inputs.
+/// Time and memory are checked after so many inputs,
 const CHECK_EVERY: u64 = 512;
+/// and after each input with more bytes than this.
+const LARGE: usize = 16 * 1024;
 
 /// The extent of a campaign. It ends at the first limit that is reached.
 #[derive(Clone, Debug)]
@@ -171,7 +173,8 @@ impl<'a> Running<'a> {
             if !self.handle(&input)? {
                 break;
             }
-            if self.report.inputs.is_multiple_of(CHECK_EVERY) && !self.has_room(&input)? {
+            let is_due = self.report.inputs.is_multiple_of(CHECK_EVERY) || input.body.len() > LARGE;
+            if is_due && !self.has_room(&input)? {
                 break;
             }
         }

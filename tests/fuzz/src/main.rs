@@ -41,7 +41,7 @@ struct Options {
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     /// Largest resident memory of a target's process, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
     memory: u64,
     /// Folder of inputs that fail
     #[arg(long, value_name = "DIR", default_value = "target/fuzz")]

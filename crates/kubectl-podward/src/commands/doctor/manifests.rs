@@ -17,6 +17,9 @@ use super::configurations::WebhookConfiguration;
 /// The rendered chart. It is the doctor's only source for what an installation consists of.
 const RENDERED: &str = include_str!("../../../../../tests/charts/cases/default/rendered.yaml");
 
+/// Podward's namespace in [`RENDERED`].
+const RENDERED_NAMESPACE: &str = "podward-system";
+
 /// The objects of an installation that the doctor checks.
 #[derive(Debug)]
 pub(super) struct ExpectedManifests {
@@ -26,6 +29,35 @@ pub(super) struct ExpectedManifests {
     pub(super) grants: Vec<RoleGrant>,
 }
 
+/// The objects that a grant is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GrantScope {
+    /// All objects of the cluster.
+    Cluster,
+    /// Those in Podward's namespace.
+    Podward,
+    /// Those in another namespace.
+    Namespace(String),
+}
+
+impl GrantScope {
+    fn of_namespace(namespace: Option<String>) -> Self {
+        match namespace {
+            Some(other) if other != RENDERED_NAMESPACE => Self::Namespace(other),
+            _ => Self::Podward,
+        }
+    }
+
+    /// Returns the namespace, or `None` for the cluster. `podward` is Podward's namespace.
+    pub(super) fn namespace<'a>(&'a self, podward: &'a str) -> Option<&'a str> {
+        match self {
+            Self::Cluster => None,
+            Self::Podward => Some(podward),
+            Self::Namespace(other) => Some(other),
+        }
+    }
+}
+
 /// The rules of a role that is bound to a service.
 #[derive(Debug)]
 pub(super) struct RoleGrant {
@@ -33,8 +65,7 @@ pub(super) struct RoleGrant {
     pub(super) account: String,
     /// `ClusterRole x` or `Role x`.
     pub(super) role: String,
-    /// True if the rules are for Podward's namespace only.
-    pub(super) namespaced: bool,
+    pub(super) scope: GrantScope,
     pub(super) rules: Vec<PolicyRule>,
 }
 
@@ -72,10 +103,12 @@ impl ManifestDocuments {
     fn grants(&self, services: &BTreeSet<String>) -> Result<Vec<RoleGrant>> {
         let (clusterwide, local) = (self.all::<ClusterRole>("ClusterRole")?, self.all::<Role>("Role")?);
         let mut grants = Vec::new();
-        let mut bind = |subjects: Option<Vec<Subject>>, kind: &str, name: &str| {
-            let namespaced = kind == "Role";
-            let rules = if namespaced {
-                local.iter().find(|role| role.name_any() == name).map(|role| role.rules.clone())
+        // A binding grants in its own namespace, and in the whole cluster if it has none.
+        let mut bind = |subjects: Option<Vec<Subject>>, kind: &str, name: &str, scope: GrantScope| {
+            let is_it =
+                |role: &&Role| role.name_any() == name && GrantScope::of_namespace(role.namespace()) == scope;
+            let rules = if kind == "Role" {
+                local.iter().find(is_it).map(|role| role.rules.clone())
             } else {
                 clusterwide.iter().find(|role| role.name_any() == name).map(|role| role.rules.clone())
             };
@@ -83,16 +116,17 @@ impl ManifestDocuments {
             for Subject { name: account, .. } in subjects.into_iter().flatten() {
                 if services.contains(&account) {
                     let role = format!("{kind} {name}");
-                    grants.push(RoleGrant { account, role, namespaced, rules: rules.clone() });
+                    grants.push(RoleGrant { account, role, scope: scope.clone(), rules: rules.clone() });
                 }
             }
             anyhow::Ok(())
         };
         for binding in self.all::<ClusterRoleBinding>("ClusterRoleBinding")? {
-            bind(binding.subjects, &binding.role_ref.kind, &binding.role_ref.name)?;
+            bind(binding.subjects, &binding.role_ref.kind, &binding.role_ref.name, GrantScope::Cluster)?;
         }
         for binding in self.all::<RoleBinding>("RoleBinding")? {
-            bind(binding.subjects, &binding.role_ref.kind, &binding.role_ref.name)?;
+            let scope = GrantScope::of_namespace(binding.metadata.namespace);
+            bind(binding.subjects, &binding.role_ref.kind, &binding.role_ref.name, scope)?;
         }
         Ok(grants)
     }
@@ -114,7 +148,10 @@ mod tests {
             // Its own ClusterRole, and the Role for its certificate.
             assert!(of_service.iter().any(|grant| grant.role == format!("ClusterRole podward-{name}")));
             assert!(
-                of_service.iter().any(|grant| grant.role == format!("Role {name}-tls") && grant.namespaced)
+                of_service
+                    .iter()
+                    .any(|grant| grant.role == format!("Role {name}-tls")
+                        && grant.scope == GrantScope::Podward)
             );
             assert!(of_service.iter().all(|grant| !grant.rules.is_empty()));
         }

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 
 use super::configurations::{self, WebhookConfiguration};
 use super::finding::Finding;
-use super::manifests::{ExpectedManifests, RoleGrant};
+use super::manifests::{ExpectedManifests, GrantScope, RoleGrant};
 use super::target::DoctorTarget;
 
 /// The maximum number of concurrent access reviews. More would only load the API server.
@@ -31,8 +31,7 @@ struct NeededPermission {
     /// The resource, with a subresource after a slash.
     resource: String,
     name: Option<String>,
-    /// True if the permission is for Podward's namespace only.
-    namespaced: bool,
+    scope: GrantScope,
 }
 
 pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
@@ -86,7 +85,7 @@ fn each(grant: &RoleGrant, rule: &PolicyRule) -> Vec<NeededPermission> {
                     group: group.clone(),
                     resource: resource.clone(),
                     name: name.clone(),
-                    namespaced: grant.namespaced,
+                    scope: grant.scope.clone(),
                 });
             }
         }
@@ -105,7 +104,7 @@ fn review(need: &NeededPermission, namespace: &str) -> SubjectAccessReview {
         subresource,
         verb: Some(need.verb.clone()),
         name: need.name.clone(),
-        namespace: need.namespaced.then(|| namespace.to_owned()),
+        namespace: need.scope.namespace(namespace).map(str::to_owned),
         ..ResourceAttributes::default()
     };
     // The groups of a service account that authenticates by its token.
@@ -162,7 +161,8 @@ fn what(need: &NeededPermission, namespace: &str) -> String {
         (group, Some((resource, subresource))) => format!("{resource}.{group}/{subresource}"),
     };
     let name = need.name.as_ref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
-    let place = if need.namespaced { format!(" in namespace {namespace}") } else { String::new() };
+    let place = need.scope.namespace(namespace);
+    let place = place.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
     format!("{resource}{name}{place}")
 }
 
@@ -186,9 +186,12 @@ mod tests {
                 .find(|need| (&*need.account, &*need.verb, &*need.resource) == (account, verb, resource))
         };
         let slices = find("traffic-controller", "watch", "endpointslices").unwrap();
-        assert_eq!((slices.group.as_str(), slices.namespaced), ("discovery.k8s.io", false));
+        assert_eq!((slices.group.as_str(), &slices.scope), ("discovery.k8s.io", &GrantScope::Cluster));
         let lease = find("lifecycle-controller", "patch", "leases").unwrap();
-        assert_eq!((lease.name.as_deref(), lease.namespaced), (Some("lifecycle-controller"), true));
+        assert_eq!(
+            (lease.name.as_deref(), &lease.scope),
+            (Some("lifecycle-controller"), &GrantScope::Podward)
+        );
         assert_eq!(find("lifecycle-controller", "create", "leases").unwrap().name, None);
         assert!(find("validating-webhook", "delete", "pods").is_none());
         // There are no rules that reviews cannot express.
@@ -199,6 +202,15 @@ mod tests {
                 "{rule:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_role_in_another_namespace_is_reviewed_there() {
+        let needs = all(false);
+        let addresses = needs.iter().find(|need| need.name.as_deref() == Some("kubernetes")).unwrap();
+        let attributes = review(addresses, "ours").spec.resource_attributes.unwrap();
+        assert_eq!(attributes.namespace.as_deref(), Some("default"));
+        assert!(what(addresses, "ours").ends_with("\"kubernetes\" in namespace default"));
     }
 
     #[test]
