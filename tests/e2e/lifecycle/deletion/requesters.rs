@@ -42,6 +42,7 @@ async fn allow_to_patch(fixture: &Fixture) -> Result<()> {
 
 /// The label `to-delete` is accepted, because KusionStack's clients write it, but the pod stays.
 async fn a_user_who_may_only_patch_pods_deletes_none(fixture: Arc<Fixture>) -> Result<()> {
+    let _traffic = fixture.traffic();
     allow_to_patch(&fixture).await?;
     fixture.in_service(["web"]).await?;
     let label = format!("{}=1", keys::TO_DELETE);
@@ -59,6 +60,7 @@ async fn a_user_who_may_only_patch_pods_deletes_none(fixture: Arc<Fixture>) -> R
 }
 
 async fn a_user_forges_no_deletion_request(fixture: Arc<Fixture>) -> Result<()> {
+    let _traffic = fixture.traffic();
     allow_to_patch(&fixture).await?;
     fixture.in_service(["web"]).await?;
     let request = json!({"kind": "Delete", "requestedBy": "kubernetes-admin", "requestedAt": 1}).to_string();

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// The metrics without series, which are not exposed, while nothing fails and no traces are exported.
-const OF_TROUBLE: [&str; 16] = [
+const OF_TROUBLE: [&str; 17] = [
     "podward_trace_spans_sent_total",
     "podward_trace_spans_dropped_total",
     "podward_errors_total",
@@ -34,6 +34,8 @@ const OF_TROUBLE: [&str; 16] = [
     "podward_traffic_scrape_failures_total",
     "podward_delete_wait_seconds",
     "podward_busy_overruns_total",
+    // Only for writes that need a right of their own.
+    "podward_privileged_writes_total",
     "podward_results_refused_total",
     // Only while pods wait, and only for rules with webhooks.
     "podward_rule_waiting_since_timestamp_seconds",
