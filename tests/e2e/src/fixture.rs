@@ -55,12 +55,10 @@ impl Fixture {
     pub(crate) async fn open(environment: Arc<Environment>, test: &str) -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let client = environment.cluster.client();
-        let namespace = format!(
-            "{}-{}-{}",
-            test.replace('_', "-"),
-            std::process::id(),
-            NUMBER.fetch_add(1, Ordering::SeqCst)
-        );
+        let number = format!("-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::SeqCst));
+        // A name of a namespace has at most 63 characters.
+        let test_name: String = test.replace('_', "-").chars().take(63 - number.len()).collect();
+        let namespace = format!("{test_name}{number}");
         let object: Namespace =
             serde_json::from_value(json!({"metadata": {"name": namespace, "labels": {TEST_LABEL: test}}}))?;
         Api::all(client.clone())

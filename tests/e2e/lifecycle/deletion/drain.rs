@@ -60,7 +60,7 @@ async fn drain_of_a_real_node(fixture: Arc<Fixture>) -> Result<()> {
         ensure!(is_closed(&fixture, &node).await?, "the node is open");
         let seen = replay(&fixture, since, |_| true).await?;
         ensure!(before.is_subset(&seen.gone) && before.is_subset(&seen.left), "had {before:?}: {seen:?}");
-        ensure!(seen.fewest_ready == REPLICAS - DISRUPTIONS, "{} were Ready", seen.fewest_ready);
+        ensure!(seen.fewest_ready >= REPLICAS - DISRUPTIONS, "only {} were Ready", seen.fewest_ready);
         // The node is only cordoned for the earlier pods.
         until_serving(&fixture, app, REPLICAS).await
     };

@@ -61,7 +61,8 @@ fn too_much_memory_ends_a_campaign() {
     let campaign = Campaign { memory: 1024, ..campaign(folder.path()) };
     let report = run(target(|_| Ok(Outcome::default())), campaign).unwrap();
     assert!(report.failure.unwrap().what.contains("MiB"));
-    assert_eq!(report.inputs, CHECK_EVERY);
+    // Earlier if a large input came.
+    assert!(report.inputs <= CHECK_EVERY, "{} inputs", report.inputs);
 }
 
 #[test]
@@ -72,7 +73,8 @@ fn a_campaign_ends_at_its_number_of_inputs_and_at_its_time() {
     assert_eq!((report.inputs, report.failure, report.outcomes), (1000, None, 1));
     let time = Some(Duration::ZERO);
     let report = run(harmless(), Campaign { inputs: u64::MAX, time, ..campaign(folder.path()) }).unwrap();
-    assert_eq!((report.inputs, report.failure), (CHECK_EVERY, None));
+    assert_eq!(report.failure, None);
+    assert!(report.inputs <= CHECK_EVERY, "{} inputs", report.inputs);
 }
 
 #[test]
