@@ -47,4 +47,4 @@ pub use deletion_recorder::DeletionRecorder;
 pub use describe::describe;
 pub use hub::AttachHub;
 pub use operations::check_operation;
-pub use serve::{GrpcPortMetrics, ServiceDependencies, listen, services};
+pub use serve::{GrpcPortMetrics, MAX_REQUEST_BYTES, ServiceDependencies, listen, services};

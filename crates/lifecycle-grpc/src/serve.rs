@@ -8,9 +8,7 @@ use podward_hooks::HookProbe;
 use podward_proto::v1::hook_registry_server::HookRegistryServer;
 use podward_proto::v1::lifecycle_server::LifecycleServer;
 use podward_runtime::budget::ByteBudget;
-use podward_runtime::grpc::{
-    GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services, ServicesError,
-};
+use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, Services, ServicesError};
 use podward_runtime::tls::{CertificateSecret, ServerLimits, TlsMetrics};
 use tokio::sync::watch;
 
@@ -27,6 +25,9 @@ use super::relay::Relay;
 use super::stream_limit::StreamLimit;
 use super::waiting_streams::WaitingStreams;
 
+/// The maximum size of a message that is received, in bytes. A hook with its certificates is smaller. Decoded, a message
+/// of empty parts takes a hundred times as much memory.
+pub const MAX_REQUEST_BYTES: usize = 256 << 10;
 /// The maximum number of watches of a replica. Each of them is also a watch at the API server.
 const MAX_WATCHES: usize = 512;
 /// The maximum number of attached streams of a replica, relayed ones included.
@@ -108,9 +109,9 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
     let lifecycle = LifecycleService { callers, pods: Pods::new(client), deletions, watches };
     let services = Services::new(podward_proto::FILE_DESCRIPTOR_SET)?
         .authenticate(authenticator)
-        .add(HookRegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add(HookRegistryServer::new(registry).max_decoding_message_size(MAX_REQUEST_BYTES))
         .await
-        .add(LifecycleServer::new(lifecycle).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add(LifecycleServer::new(lifecycle).max_decoding_message_size(MAX_REQUEST_BYTES))
         .await;
     Ok(services)
 }

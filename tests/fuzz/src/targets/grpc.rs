@@ -1,7 +1,7 @@
 //! gRPC messages: those of hooks and operators, and the answers of hook servers.
 
 use podward_hooks::HookReply;
-use podward_lifecycle_grpc::{check_operation, from_resource, to_resource};
+use podward_lifecycle_grpc::{MAX_REQUEST_BYTES, check_operation, from_resource, to_resource};
 use podward_proto::v1;
 use podward_proto::v1::hook::Connection;
 use prost::Message;
@@ -22,6 +22,9 @@ type Kind = fn(&[u8], &mut Outcome) -> Result<(), String>;
 
 pub(super) fn target() -> Target {
     Target::new("grpc", Format::Protobuf, seeds(), |input| {
+        if input.body.len() > MAX_REQUEST_BYTES {
+            return Ok(Outcome::of("refused before it is decoded"));
+        }
         let mut outcome = Outcome::of(usize::from(input.variant) % KINDS.len());
         KINDS[usize::from(input.variant) % KINDS.len()](&input.body, &mut outcome)?;
         Ok(outcome)
