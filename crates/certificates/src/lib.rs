@@ -40,6 +40,7 @@ mod paths;
 mod pem;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 pub use args::AuthorityArgs;
 pub use lifetimes::Lifetimes;

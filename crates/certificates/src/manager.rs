@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::{FutureExt, StreamExt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -12,7 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
-use podward_runtime::retry::{API_SERVER, ApiCallError, api_call, delay_after, spread};
+use podward_runtime::retry::{ApiCallError, api_call, spread};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -23,9 +22,8 @@ use crate::changes::{CertificateChange, watch_all};
 use crate::lifetimes::Lifetimes;
 use crate::names::{AUTHORITY, MUTATING, SERVICES, VALIDATING, dns_names, secret_of, type_of};
 use crate::pem::{CertificatePair, facts_of};
+use crate::upkeep::{MAX_INTERVAL, Upkeep, keep_up};
 
-/// The longest time between two reconciliations, in case a watch missed a change.
-pub(crate) const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 pub(crate) const FIELD_MANAGER: &str = "lifecycle-controller";
 
 /// Returns the labels of the Secrets.
@@ -47,18 +45,11 @@ pub struct CertificateManager {
 
 /// The reason why an object could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
-enum CertificateError {
+pub(crate) enum CertificateError {
     #[error("could not {what}: {source}")]
     Api { what: String, source: ApiCallError },
     #[error("{0}")]
     Certificate(String),
-}
-
-impl CertificateError {
-    /// Returns true if the object was written by another client first. The watch delivers the change.
-    fn is_conflict(&self) -> bool {
-        matches!(self, CertificateError::Api { source, .. } if source.is_conflict())
-    }
 }
 
 impl CertificateManager {
@@ -70,73 +61,9 @@ impl CertificateManager {
     }
 
     /// Keeps the objects up to date until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let mut changes = watch_all(&self.client, &self.namespace);
-        let mut failures = 0;
-        loop {
-            let wake = if self.knows_all() {
-                match self.reconcile().await {
-                    Ok(wake) => {
-                        if std::mem::take(&mut failures) > 0 {
-                            tracing::info!("certificates: up to date again");
-                        }
-                        wake
-                    }
-                    Err(error) => {
-                        let wait = delay_after(API_SERVER, failures + 1);
-                        if error.is_conflict() {
-                            tracing::debug!("certificates: another replica was first: {error}");
-                        } else {
-                            failures += 1;
-                            tracing::warn!(
-                                "certificates: {error}; trying again in {wait:?}; services keep their certificates"
-                            );
-                        }
-                        wait
-                    }
-                }
-            } else {
-                MAX_INTERVAL
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                Some(change) = changes.next() => self.apply(change),
-                () = tokio::time::sleep(wake) => {}
-            }
-            // Changes that arrive together need one reconciliation.
-            while let Some(Some(change)) = changes.next().now_or_never() {
-                self.apply(change);
-            }
-        }
-    }
-
-    fn apply(&mut self, change: CertificateChange) {
-        match change {
-            CertificateChange::Secret(name, secret) => {
-                drop(self.secrets.insert(name, secret.map(|secret| *secret)))
-            }
-            CertificateChange::Configuration(name, bundles) => drop(self.bundles.insert(name, bundles)),
-        }
-    }
-
-    fn knows_all(&self) -> bool {
-        self.secrets.len() == SERVICES.len() + 1 && self.bundles.len() == 2
-    }
-
-    /// Brings all objects up to date. Returns the time until the next reconciliation. A write also updates the known
-    /// objects at once, so that the next reconciliation does not repeat it.
-    async fn reconcile(&mut self) -> Result<Duration, CertificateError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let authority = self.authority(now).await?;
-        let mut next = authority.next_change(self.lifetimes).map_err(CertificateError::Certificate)?;
-        // Before a service presents a certificate that it signs.
-        self.trust(&authority).await?;
-        for service in SERVICES {
-            next = next.min(self.service(service, &authority, now).await?);
-        }
-        let wait = Duration::from_secs(next.saturating_sub(now).max(1)).min(MAX_INTERVAL);
-        // Spread, so that one replica writes first and the others find the result.
-        Ok(spread(wait, 0.02))
+    pub async fn run(self, stop: CancellationToken) {
+        let changes = watch_all(&self.client, &self.namespace);
+        keep_up(self, changes, stop).await;
     }
 
     async fn authority(&mut self, now: u64) -> Result<Authority, CertificateError> {
@@ -286,6 +213,44 @@ impl CertificateManager {
 
     fn text(&self, secret: &str, key: &str) -> Option<String> {
         self.secrets.get(secret)?.as_ref().and_then(|secret| text(secret, key))
+    }
+}
+
+impl Upkeep for CertificateManager {
+    type Change = CertificateChange;
+    type Error = CertificateError;
+    const WHAT: &str = "certificates";
+    const MEANWHILE: &str = "services keep their certificates";
+
+    fn apply(&mut self, change: CertificateChange) {
+        match change {
+            CertificateChange::Secret(name, secret) => {
+                drop(self.secrets.insert(name, secret.map(|secret| *secret)))
+            }
+            CertificateChange::Configuration(name, bundles) => drop(self.bundles.insert(name, bundles)),
+        }
+    }
+
+    fn knows_all(&self) -> bool {
+        self.secrets.len() == SERVICES.len() + 1 && self.bundles.len() == 2
+    }
+
+    async fn reconcile(&mut self) -> Result<Duration, CertificateError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let authority = self.authority(now).await?;
+        let mut next = authority.next_change(self.lifetimes).map_err(CertificateError::Certificate)?;
+        // Before a service presents a certificate that it signs.
+        self.trust(&authority).await?;
+        for service in SERVICES {
+            next = next.min(self.service(service, &authority, now).await?);
+        }
+        let wait = Duration::from_secs(next.saturating_sub(now).max(1)).min(MAX_INTERVAL);
+        // Spread, so that one replica writes first and the others find the result.
+        Ok(spread(wait, 0.02))
+    }
+
+    fn is_conflict(error: &CertificateError) -> bool {
+        matches!(error, CertificateError::Api { source, .. } if source.is_conflict())
     }
 }
 

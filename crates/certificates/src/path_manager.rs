@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::{FutureExt, StreamExt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -12,14 +11,15 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use podward_core::webhook_path::{PathSecret, RotationTimes, WEBHOOK_PATH_SECRET, WebhookPathState, rotate};
-use podward_runtime::retry::{API_SERVER, ApiCallError, api_call, delay_after, spread};
+use podward_runtime::retry::{ApiCallError, api_call, spread};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::changes::{PathChange, watch_paths};
-use crate::manager::{FIELD_MANAGER, MAX_INTERVAL, labels};
+use crate::manager::{FIELD_MANAGER, labels};
 use crate::names::{MUTATING, VALIDATING};
 use crate::paths::EntryPaths;
+use crate::upkeep::{MAX_INTERVAL, Upkeep, keep_up};
 
 /// Creates and rotates the secret in the paths of the webhooks of a namespace. It works with any issuer of
 /// certificates.
@@ -37,20 +37,13 @@ pub struct WebhookPathManager {
 
 /// The reason why an object could not be brought up to date. No variant contains a secret.
 #[derive(Debug, thiserror::Error)]
-enum WebhookPathError {
+pub(crate) enum WebhookPathError {
     #[error("could not {what}: {source}")]
     Api { what: String, source: ApiCallError },
     #[error("could not generate a random secret; check the random generator of the machine")]
     Random,
     #[error("could not build Secret {WEBHOOK_PATH_SECRET}: {0}")]
     Build(serde_json::Error),
-}
-
-impl WebhookPathError {
-    /// Returns true if the object was written by another client first. The watch delivers the change.
-    fn is_conflict(&self) -> bool {
-        matches!(self, WebhookPathError::Api { source, .. } if source.is_conflict())
-    }
 }
 
 impl WebhookPathManager {
@@ -61,81 +54,9 @@ impl WebhookPathManager {
     }
 
     /// Keeps the objects up to date until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let mut changes = watch_paths(&self.client, &self.namespace);
-        let mut failures = 0;
-        loop {
-            let wake = if self.secret.is_some() && self.paths.len() == 2 {
-                match self.reconcile().await {
-                    Ok(wake) => {
-                        if std::mem::take(&mut failures) > 0 {
-                            tracing::info!("webhook paths: up to date again");
-                        }
-                        wake
-                    }
-                    Err(error) if error.is_conflict() => {
-                        tracing::debug!("webhook paths: another replica was first: {error}");
-                        delay_after(API_SERVER, failures + 1)
-                    }
-                    Err(error) => {
-                        failures += 1;
-                        let wait = delay_after(API_SERVER, failures);
-                        tracing::warn!(
-                            "webhook paths: {error}; trying again in {wait:?}; the paths stay as they are"
-                        );
-                        wait
-                    }
-                }
-            } else {
-                MAX_INTERVAL
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                Some(change) = changes.next() => self.apply(change),
-                () = tokio::time::sleep(wake) => {}
-            }
-            // Changes that arrive together need one reconciliation.
-            while let Some(Some(change)) = changes.next().now_or_never() {
-                self.apply(change);
-            }
-        }
-    }
-
-    fn apply(&mut self, change: PathChange) {
-        match change {
-            PathChange::Secret(secret) => self.secret = Some(secret.map(|secret| *secret)),
-            PathChange::Configuration(name, paths) => drop(self.paths.insert(name, paths)),
-        }
-    }
-
-    /// Brings all objects up to date. Returns the time until the next reconciliation. A write also updates the known
-    /// objects at once, so that the next reconciliation does not repeat it.
-    async fn reconcile(&mut self) -> Result<Duration, WebhookPathError> {
-        loop {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            let stored = self.stored();
-            let used: Vec<PathSecret> =
-                self.paths.values().flatten().flat_map(EntryPaths::used).cloned().collect();
-            // Before it is known that it is needed, because the generator can fail.
-            let random = random()?;
-            let turn = rotate(stored.as_ref(), &used, now, self.times, || random);
-            if let Some(why) = turn.change {
-                tracing::info!(
-                    secret = WEBHOOK_PATH_SECRET,
-                    "writing the secret of the webhook paths: {why}"
-                );
-                self.write(&turn.state).await?;
-            }
-            // Only now: webhooks accept what is in the Secret.
-            let has_changed = self.configure(&turn.state).await? || turn.change.is_some();
-            if !has_changed {
-                let due = turn.next_step.map_or(MAX_INTERVAL, |due| {
-                    Duration::from_secs(due.saturating_sub(now).max(1)).min(MAX_INTERVAL)
-                });
-                // Spread, so that one replica writes first and the others find the result.
-                return Ok(spread(due, 0.02));
-            }
-        }
+    pub async fn run(self, stop: CancellationToken) {
+        let changes = watch_paths(&self.client, &self.namespace);
+        keep_up(self, changes, stop).await;
     }
 
     fn stored(&self) -> Option<WebhookPathState> {
@@ -217,6 +138,56 @@ impl WebhookPathManager {
         let what = format!("write Secret {}/{WEBHOOK_PATH_SECRET}", self.namespace);
         self.secret = Some(Some(written.map_err(|source| WebhookPathError::Api { what, source })?));
         Ok(())
+    }
+}
+
+impl Upkeep for WebhookPathManager {
+    type Change = PathChange;
+    type Error = WebhookPathError;
+    const WHAT: &str = "webhook paths";
+    const MEANWHILE: &str = "the paths stay as they are";
+
+    fn apply(&mut self, change: PathChange) {
+        match change {
+            PathChange::Secret(secret) => self.secret = Some(secret.map(|secret| *secret)),
+            PathChange::Configuration(name, paths) => drop(self.paths.insert(name, paths)),
+        }
+    }
+
+    fn knows_all(&self) -> bool {
+        self.secret.is_some() && self.paths.len() == 2
+    }
+
+    async fn reconcile(&mut self) -> Result<Duration, WebhookPathError> {
+        loop {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let stored = self.stored();
+            let used: Vec<PathSecret> =
+                self.paths.values().flatten().flat_map(EntryPaths::used).cloned().collect();
+            // Before it is known that it is needed, because the generator can fail.
+            let random = random()?;
+            let turn = rotate(stored.as_ref(), &used, now, self.times, || random);
+            if let Some(why) = turn.change {
+                tracing::info!(
+                    secret = WEBHOOK_PATH_SECRET,
+                    "writing the secret of the webhook paths: {why}"
+                );
+                self.write(&turn.state).await?;
+            }
+            // Only now: webhooks accept what is in the Secret.
+            let has_changed = self.configure(&turn.state).await? || turn.change.is_some();
+            if !has_changed {
+                let due = turn.next_step.map_or(MAX_INTERVAL, |due| {
+                    Duration::from_secs(due.saturating_sub(now).max(1)).min(MAX_INTERVAL)
+                });
+                // Spread, so that one replica writes first and the others find the result.
+                return Ok(spread(due, 0.02));
+            }
+        }
+    }
+
+    fn is_conflict(error: &WebhookPathError) -> bool {
+        matches!(error, WebhookPathError::Api { source, .. } if source.is_conflict())
     }
 }
 
