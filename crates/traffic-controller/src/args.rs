@@ -102,6 +102,11 @@ fn metrics_url(text: &str) -> Result<String, String> {
             "{text:?} must have the form http://{{node_ip}}:10249/metrics, because kube-proxy serves plain HTTP"
         ));
     }
+    if !text.contains("{node_ip}") {
+        return Err(format!(
+            "{text:?} does not contain {{node_ip}}: the kube-proxy of one node would count for all nodes"
+        ));
+    }
     Ok(text.to_owned())
 }
 
@@ -123,7 +128,7 @@ mod tests {
         ]);
         assert_eq!(args.waits.wait_times().propagation, Duration::from_millis(500));
         assert_eq!(args.waits.wait_times().surge, Duration::from_secs(60));
-        for bad in ["https://{node_ip}:1", "10249", "http://"] {
+        for bad in ["https://{node_ip}:1", "10249", "http://", "http://10.0.0.1:10249/metrics"] {
             assert!(Args::try_parse_from(["x", "--kube-proxy-metrics-url", bad]).is_err(), "{bad}");
         }
         for bad in ["-1", "soon", "1e9", "NaN"] {

@@ -35,6 +35,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(4);
 const KEEP_READING: Duration = Duration::from_secs(1);
 /// The maximum number of concurrent reads.
 const MAX_CONCURRENT_READS: usize = 32;
+/// The same for nodes that are not Ready, most of which end with a timeout. They do not delay the others.
+const MAX_CONCURRENT_READS_OF_LOST_NODES: usize = 8;
 /// The maximum size of a response in bytes. On a node with 10,000 Services it has 0.2 MB.
 const MAX_RESPONSE: usize = 8 << 20;
 
@@ -44,6 +46,7 @@ pub(crate) struct ProxyScraper {
     client: Client<HttpConnector, Empty<Bytes>>,
     nodes: Mutex<HashMap<Arc<str>, ScrapedProxy>>,
     permits: Semaphore,
+    lost_permits: Semaphore,
     shared: Arc<SharedIndex>,
     metrics: Arc<TrafficMetrics>,
 }
@@ -51,6 +54,7 @@ pub(crate) struct ProxyScraper {
 struct ScrapedProxy {
     proxy: KubeProxyState,
     address: Option<IpAddr>,
+    is_ready: bool,
     /// The proxy is read until this time.
     read_until: UnixNanos,
     /// True while a task reads the proxy.
@@ -64,8 +68,9 @@ impl ProxyScraper {
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let client =
             Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(10)).build(connector);
-        let (nodes, permits) = (Mutex::default(), Semaphore::new(MAX_CONCURRENT_READS));
-        Self { url, client, nodes, permits, shared, metrics }
+        let permits = Semaphore::new(MAX_CONCURRENT_READS);
+        let lost_permits = Semaphore::new(MAX_CONCURRENT_READS_OF_LOST_NODES);
+        Self { url, client, nodes: Mutex::default(), permits, lost_permits, shared, metrics }
     }
 
     /// Returns for each node whether its kube-proxy has applied the changes `changed`, one for each address family.
@@ -86,43 +91,39 @@ impl ProxyScraper {
         }
         let mut all = Vec::with_capacity(nodes.len());
         for (name, node) in nodes {
-            let rules = if node.ready {
-                let entry = entries.entry(Arc::clone(&name)).or_insert_with(|| ScrapedProxy {
-                    proxy: KubeProxyState::default(),
-                    address: None,
-                    read_until: now,
-                    is_read: false,
-                });
-                entry.address = node.address;
-                let rules = entry.proxy.rules_state(changed);
-                if rules != RulesState::Written {
-                    entry.read_until = after(now, KEEP_READING);
-                    if !entry.is_read {
-                        entry.is_read = true;
-                        tokio::spawn(Arc::clone(self).read_while_needed(Arc::clone(&name)));
-                    }
+            let entry = entries.entry(Arc::clone(&name)).or_insert_with(|| ScrapedProxy {
+                proxy: KubeProxyState::default(),
+                address: None,
+                is_ready: true,
+                read_until: now,
+                is_read: false,
+            });
+            (entry.address, entry.is_ready) = (node.address, node.not_ready_since.is_none());
+            let rules = entry.proxy.rules_state(changed);
+            if rules != RulesState::Written {
+                entry.read_until = after(now, KEEP_READING);
+                if !entry.is_read {
+                    entry.is_read = true;
+                    tokio::spawn(Arc::clone(self).read_while_needed(Arc::clone(&name)));
                 }
-                rules
-            } else {
-                RulesState::Pending("the node is not Ready".to_owned())
-            };
-            all.push(NodeProxy { name, ready: node.ready, rules });
+            }
+            all.push(NodeProxy { name, not_ready_since: node.not_ready_since, rules });
         }
         all
     }
 
     async fn read_while_needed(self: Arc<Self>, node: Arc<str>) {
         loop {
-            let address = {
+            let (address, is_ready) = {
                 let mut entries = self.nodes.lock();
                 let Some(entry) = entries.get_mut(&node) else { return };
                 if entry.read_until < self.shared.clock.now() {
                     entry.is_read = false;
                     return;
                 }
-                entry.address
+                (entry.address, entry.is_ready)
             };
-            let read = self.read(address).await;
+            let read = self.read(address, is_ready).await;
             let failed = read.is_err();
             self.metrics.scraped(&node, failed);
             {
@@ -141,9 +142,9 @@ impl ProxyScraper {
         }
     }
 
-    async fn read(&self, address: Option<IpAddr>) -> Result<ProxyReading, ReadFailure> {
-        // The semaphore is never closed.
-        let _permit = self.permits.acquire().await;
+    async fn read(&self, address: Option<IpAddr>, is_ready: bool) -> Result<ProxyReading, ReadFailure> {
+        // The semaphores are never closed.
+        let _permit = if is_ready { &self.permits } else { &self.lost_permits }.acquire().await;
         let url = self.url_of(address).map_err(|why| ReadFailure { why, hangs: false })?;
         let asked = self.shared.clock.now();
         let answer = async {

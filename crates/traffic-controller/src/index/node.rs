@@ -1,13 +1,14 @@
-//! NodeProxies.
+//! Nodes.
 
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ClusterResourceScope;
+use podward_core::UnixNanos;
 use serde::Deserialize;
 
-use super::object::{kept_metadata, or_default, resource};
+use super::object::{kept_metadata, or_default, parse_time, resource};
 
 /// A Node object as the API server sends it.
 #[derive(Clone, Debug, Deserialize)]
@@ -35,6 +36,8 @@ struct TypedEntry {
     address: String,
     #[serde(default)]
     status: String,
+    #[serde(rename = "lastTransitionTime", default, deserialize_with = "or_default")]
+    last_transition_time: String,
 }
 
 resource!(NodeObject, corev1::Node, ClusterResourceScope);
@@ -44,18 +47,21 @@ resource!(NodeObject, corev1::Node, ClusterResourceScope);
 pub(crate) struct IndexedNode {
     /// The first address of type InternalIP.
     pub(crate) address: Option<IpAddr>,
-    /// True if the condition Ready is True.
-    pub(crate) ready: bool,
+    /// When the condition Ready stopped being True, by the clock of the API server. 0 if this is not known, `None` if
+    /// the condition is True.
+    pub(crate) not_ready_since: Option<UnixNanos>,
 }
 
 impl NodeObject {
     /// Returns the indexed fields.
     pub(crate) fn node(&self) -> IndexedNode {
+        let since = |ready: &TypedEntry| parse_time(&ready.last_transition_time).unwrap_or(UnixNanos(0));
         let internal = self.status.addresses.iter().filter(|typed| typed.type_ == "InternalIP");
-        let ready = |typed: &TypedEntry| typed.type_ == "Ready" && typed.status == "True";
+        let ready = self.status.conditions.iter().find(|typed| typed.type_ == "Ready");
+        let since = ready.map_or(UnixNanos(0), since);
         IndexedNode {
             address: internal.filter_map(|typed| typed.address.parse().ok()).next(),
-            ready: self.status.conditions.iter().any(ready),
+            not_ready_since: ready.is_none_or(|ready| ready.status != "True").then_some(since),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use podward_core::UnixNanos;
 use serde::{Deserialize, Deserializer};
 
 /// Namespace and name of an object. The namespace of a node is empty.
@@ -49,6 +50,12 @@ const KEPT_KEYS: [&str; 4] = [
     "service.kubernetes.io/service-proxy-name",
     "endpoints.kubernetes.io/last-change-trigger-time",
 ];
+
+/// Parses a time in RFC 3339. Returns `None` if `text` is something else.
+pub(super) fn parse_time(text: &str) -> Option<UnixNanos> {
+    let time = text.parse::<jiff::Timestamp>().ok()?;
+    i64::try_from(time.as_nanosecond()).ok().map(UnixNanos)
+}
 
 /// Deserializes metadata. Keeps the name, the namespace, the resource version, and the labels and annotations in
 /// [`KEPT_KEYS`].

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
-use podward_core::UnixNanos;
 use serde::Deserialize;
 
 use super::address_family::AddressFamily;
 use super::change::ChangeOrigin;
-use super::object::{kept_metadata, or_default, resource};
+use super::object::{kept_metadata, or_default, parse_time, resource};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
@@ -123,8 +122,7 @@ impl SliceObject {
     /// Returns the origin of the slice when it was received in a list.
     pub(crate) fn listed_origin(&self) -> ChangeOrigin {
         let text = self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(TRIGGER_TIME));
-        let time = text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-        ChangeOrigin::Listed(time.and_then(|time| i64::try_from(time.as_nanosecond()).ok()).map(UnixNanos))
+        ChangeOrigin::Listed(text.and_then(|text| parse_time(text)))
     }
 }
 

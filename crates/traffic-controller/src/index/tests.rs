@@ -231,13 +231,18 @@ fn objects_are_parsed() {
         "metadata": {"name": "n1"},
         "status": {
             "addresses": [{"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "fd00::1"}],
-            "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": "Unknown"}],
+            "conditions": [{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": "Unknown",
+                 "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ],
         },
     }))
     .unwrap();
     assert_eq!(
         node.node(),
-        IndexedNode { address: Some("fd00::1".parse::<IpAddr>().unwrap()), ready: false }
+        IndexedNode {
+            address: Some("fd00::1".parse::<IpAddr>().unwrap()),
+            not_ready_since: Some(UnixNanos(1_767_225_600_000_000_000))
+        }
     );
 }
 

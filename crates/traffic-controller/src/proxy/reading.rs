@@ -23,7 +23,8 @@ pub(crate) struct ProxyReading {
     pub(crate) started: f64,
     /// The number of changes of EndpointSlices and Services that no sync has begun to write.
     pub(crate) pending: u64,
-    /// The metrics of each address family. `None` for a family that kube-proxy does not handle.
+    /// The metrics of each address family. `None` if the response has none of the family: kube-proxy does not handle it,
+    /// or is older than 1.33 and does not tell the families apart.
     pub(crate) families: [Option<FamilyReading>; AddressFamily::COUNT],
 }
 

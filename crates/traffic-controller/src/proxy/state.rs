@@ -142,8 +142,10 @@ impl KubeProxyState {
             return RulesState::Pending("its metrics were not read since the change".to_owned());
         }
         if last.families[family.index()].is_none() {
-            // A kube-proxy without this family forwards none of its traffic.
-            return RulesState::Written;
+            return RulesState::Unreadable(format!(
+                "its metrics have no syncs with ip_family {}, as those of kube-proxy before 1.33",
+                family.as_str()
+            ));
         }
         let why = self.check_idle(family).err().unwrap_or_else(|| "its rules are being written".to_owned());
         RulesState::Pending(why)

@@ -186,10 +186,16 @@ fn a_proxy_that_cannot_be_read_is_unreadable_unless_it_was_reachable() {
 }
 
 #[test]
-fn a_family_that_the_proxy_does_not_handle_needs_no_wait() {
-    let proxy = proxy([reading(1500, 0, 1060, 1000, 8, 240)]);
+fn a_family_without_metrics_is_unreadable() {
+    let mut proxy = proxy([reading(1500, 0, 1060, 1000, 8, 240)]);
     let v6 = [None, Some(EndpointChange { seen: at(1000), not_before: Some(at(0)) })];
-    assert_eq!(proxy.rules_state(&v6), RulesState::Written);
+    assert!(matches!(proxy.rules_state(&v6), RulesState::Unreadable(why) if why.contains("IPv6")));
+    // Before 1.33 the metrics have no label.
+    let text = include_str!("tests/kube-proxy-1.36.txt").replace("ip_family=\"IPv4\"", "").replace("{}", "");
+    let old = ProxyReading::parse(&text.replace("ip_family=\"IPv6\"", ""), None, at(9000), at(9001)).unwrap();
+    assert_eq!(old.families, [None, None]);
+    proxy.add_reading(ProxyReading { started: 1.0, ..old });
+    assert!(matches!(proxy.rules_state(&changed(8000)), RulesState::Unreadable(why) if why.contains("1.33")));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use podward_core::UnixNanos;
+
 use crate::proxy::RulesState;
 
 /// The progress of a change at the kube-proxies of all nodes.
@@ -18,8 +20,8 @@ pub(crate) enum NodeProxies {
 pub(crate) struct NodeProxy {
     /// The name of the node.
     pub(crate) name: Arc<str>,
-    /// True if the node is Ready.
-    pub(crate) ready: bool,
+    /// When the node stopped being Ready. `None` if it is Ready.
+    pub(crate) not_ready_since: Option<UnixNanos>,
     /// The progress of the change in the rules of the node.
     pub(crate) rules: RulesState,
 }

@@ -14,6 +14,9 @@ use crate::clock::{after, between};
 use crate::index::{DataPath, EndpointChange};
 use crate::proxy::RulesState;
 
+/// The maximum wait for a kube-proxy that responds and has not written a change: two of its sync periods, after each of
+/// which it repeats a sync that failed.
+const PENDING_PROXY_WAIT: Duration = Duration::from_secs(60);
 /// The minimum wait for a kube-proxy that responds but has received nothing since a change, and for one that hangs or
 /// has exited. The first may be cut off from the API server; the others forward traffic by the rules that they wrote
 /// before. So the wait is longer than for a kube-proxy that could never be read. It is bounded, because these signs are
@@ -84,64 +87,63 @@ fn bounded_wait(change: &EndpointChange, wait: Duration, now: UnixNanos, whom: &
     VerdictPart::Wait(format!("waiting for {whom} ({waited:.1} of {seconds} s)"), Some(end))
 }
 
-/// Checks that the kube-proxy of every node that is Ready has applied a change.
+/// Checks that the kube-proxy of every node has applied a change. Pods of a node that is not Ready may still send
+/// traffic, so its kube-proxy counts too.
 fn kube_proxies(
     change: &EndpointChange,
     nodes: &[NodeProxy],
     wait_times: &WaitTimes,
     now: UnixNanos,
 ) -> VerdictPart {
-    let (mut written, mut not_ready, mut unknown, mut waiting, mut until) =
-        (0, Vec::new(), Vec::new(), Vec::new(), None);
+    if nodes.is_empty() {
+        return bounded_wait(change, wait_times.propagation, now, "the proxies, because no node is known");
+    }
+    let (mut written, mut unknown, mut waiting, mut until) = (0, Vec::new(), Vec::new(), None);
     let mut shortest_wait: Option<Duration> = None;
     for node in nodes {
-        if !node.ready {
-            not_ready.push(node.name.to_string());
+        let Some((why, end)) = limit_of(node, change, wait_times) else {
+            written += 1;
             continue;
-        }
-        let (why, wait) = match &node.rules {
-            RulesState::Written => {
-                written += 1;
-                continue;
-            }
-            RulesState::Pending(why) => {
-                waiting.push(format!("{} ({why})", node.name));
-                continue;
-            }
-            RulesState::Stale(why) | RulesState::Unresponsive(why) => {
-                (why, wait_times.propagation.max(STALE_PROXY_WAIT))
-            }
-            RulesState::Unreadable(why) => (why, wait_times.propagation),
         };
-        let end = after(change.seen, wait);
+        let state = if node.not_ready_since.is_some() { "not Ready; " } else { "" };
+        let name = format!("{} ({state}{why})", node.name);
         if now >= end {
+            let wait = between(change.seen, end);
             shortest_wait = Some(shortest_wait.map_or(wait, |shortest| shortest.min(wait)));
-            unknown.push(format!("{} ({why})", node.name));
+            unknown.push(name);
         } else {
             until = until.max(Some(end));
-            waiting.push(format!("{} ({why})", node.name));
+            waiting.push(name);
         }
     }
     if !waiting.is_empty() {
         return VerdictPart::Wait(format!("waiting for kube-proxy of {}", join_names(&waiting)), until);
     }
     let mut words = format!("kube-proxy of {} has applied the change", count(written, "node"));
-    let mut level = Proven;
-    if let Some(wait) = shortest_wait {
-        level = Bounded;
-        let seconds = wait.as_secs_f64();
-        words += &format!(", waited at least {seconds} s for that of {}", join_names(&unknown));
+    let Some(wait) = shortest_wait else { return VerdictPart::Done(Proven, words) };
+    let seconds = wait.as_secs_f64();
+    words += &format!(", waited at least {seconds} s for that of {}", join_names(&unknown));
+    VerdictPart::Done(Bounded, words)
+}
+
+/// Returns why the kube-proxy of `node` is not known to have applied a change, and until when to wait for it. `None` if
+/// it has applied the change.
+fn limit_of<'a>(
+    node: &'a NodeProxy,
+    change: &EndpointChange,
+    wait_times: &WaitTimes,
+) -> Option<(&'a str, UnixNanos)> {
+    let shortest = after(change.seen, wait_times.propagation);
+    let longest = after(change.seen, wait_times.propagation.max(STALE_PROXY_WAIT));
+    match (&node.rules, node.not_ready_since) {
+        (RulesState::Written, _) => None,
+        (RulesState::Pending(why), _) => Some((why, after(change.seen, PENDING_PROXY_WAIT))),
+        // A node that has been lost for long is not expected back, and its pods with it.
+        (
+            RulesState::Stale(why) | RulesState::Unresponsive(why) | RulesState::Unreadable(why),
+            Some(since),
+        ) => Some((why, after(since, STALE_PROXY_WAIT).clamp(shortest, longest))),
+        (RulesState::Stale(why) | RulesState::Unresponsive(why), None) => Some((why, longest)),
+        (RulesState::Unreadable(why), None) => Some((why, shortest)),
     }
-    if !not_ready.is_empty() {
-        words += &format!(", ignored nodes that are not Ready: {}", join_names(&not_ready));
-    }
-    if written + unknown.len() == 0 {
-        // Nothing was observed.
-        let whom = "the proxies, because no node is Ready";
-        return match bounded_wait(change, wait_times.propagation, now, whom) {
-            VerdictPart::Done(level, waited) => VerdictPart::Done(level, format!("{waited}; {words}")),
-            wait => wait,
-        };
-    }
-    VerdictPart::Done(level, words)
 }

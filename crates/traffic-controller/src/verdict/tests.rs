@@ -51,7 +51,7 @@ fn endpoints(services: impl IntoIterator<Item = ServiceMembership>) -> PodEndpoi
 }
 
 fn node(name: &str, rules: RulesState) -> NodeProxy {
-    NodeProxy { name: name.into(), ready: true, rules }
+    NodeProxy { name: name.into(), not_ready_since: None, rules }
 }
 
 fn all_written() -> NodeProxies {
@@ -199,10 +199,15 @@ fn proxies_that_cannot_be_read_are_waited_for() {
 }
 
 #[test]
-fn a_proxy_that_has_not_applied_the_change_is_waited_for_without_limit() {
-    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("3 changes are pending".to_owned()))]);
-    let (reason, until) = waits(prepared(&endpoints([out("web")]), &behind, 3_600_000));
-    assert!(reason.contains("n1 (3 changes are pending)") && until.is_none(), "{reason}");
+fn a_proxy_that_has_not_applied_the_change_is_waited_for_and_named() {
+    let behind = NodeProxies::Read(vec![
+        node("n1", RulesState::Pending("3 changes are pending".to_owned())),
+        node("n2", RulesState::Written),
+    ]);
+    let (reason, until) = waits(prepared(&endpoints([out("web")]), &behind, 60_999));
+    assert!(reason.contains("n1 (3 changes are pending)") && until == Some(at(61_000)), "{reason}");
+    let (bounded, words) = done(prepared(&endpoints([out("web")]), &behind, 61_000));
+    assert!(bounded == Bounded && words.contains("60 s for that of n1 (3 changes are pending)"), "{words}");
     let stale = NodeProxies::Read(vec![node("n1", RulesState::Stale("stale".to_owned()))]);
     assert_eq!(waits(prepared(&endpoints([out("web")]), &stale, 20_000)).1, Some(at(31_000)));
     assert_eq!(done(prepared(&endpoints([out("web")]), &stale, 31_000)).0, Bounded);
@@ -214,21 +219,36 @@ fn a_proxy_that_has_not_applied_the_change_is_waited_for_without_limit() {
 }
 
 #[test]
-fn nodes_that_are_not_ready_are_ignored_and_named() {
-    let lost = NodeProxy { ready: false, ..node("lost", RulesState::Pending(String::new())) };
-    let nodes = NodeProxies::Read(vec![node("n1", RulesState::Written), lost.clone()]);
+fn nodes_that_are_not_ready_are_waited_for_and_named() {
+    let lost = |since, rules| NodeProxy { not_ready_since: Some(at(since)), ..node("lost", rules) };
+    let nodes = |lost: NodeProxy| NodeProxies::Read(vec![node("n1", RulesState::Written), lost]);
+    let silent = || RulesState::Unreadable("refused".to_owned());
+    // Lost at 900 ms: it may be back within 30 s.
+    let recent = nodes(lost(900, silent()));
+    let (reason, until) = waits(prepared(&endpoints([out("web")]), &recent, 30_000));
+    assert!(reason.contains("lost (not Ready; refused)") && until == Some(at(30_900)), "{reason}");
+    let (bounded, words) = done(prepared(&endpoints([out("web")]), &recent, 30_900));
+    assert!(bounded == Bounded && words.contains("lost (not Ready; refused)"), "{words}");
+    // Lost for long, and lost after the change.
+    let lost_for_long = nodes(lost(-600_000, silent()));
+    assert_eq!(waits(prepared(&endpoints([out("web")]), &lost_for_long, 2000)).1, Some(at(6000)));
+    assert_eq!(done(prepared(&endpoints([out("web")]), &lost_for_long, 6000)).0, Bounded);
+    let lost_later = nodes(lost(20_000, RulesState::Unresponsive("no response".to_owned())));
+    assert_eq!(waits(prepared(&endpoints([out("web")]), &lost_later, 25_000)).1, Some(at(31_000)));
+    // Its kube-proxy can still be read.
     let idle = InFlightCount::Count(0, at(5000));
     let mut progress = PrepareProgress {
         propagated_since: Some(at(2000)),
         idle_since: Some(at(4000)),
         ..PrepareProgress::default()
     };
+    let works = nodes(lost(900, RulesState::Written));
     let (proven, words) =
-        done(prepare(&endpoints([out("web")]), &nodes, &idle, &mut progress, &WAIT_TIMES, at(5000)));
-    assert!(proven == Proven && words.contains("ignored nodes that are not Ready: lost"), "{words}");
-    let alone = NodeProxies::Read(vec![lost]);
-    assert_eq!(waits(prepared(&endpoints([out("web")]), &alone, 2000)).1, Some(at(6000)));
-    assert_eq!(done(prepared(&endpoints([out("web")]), &alone, 6000)).0, Bounded, "nothing was observed");
+        done(prepare(&endpoints([out("web")]), &works, &idle, &mut progress, &WAIT_TIMES, at(5000)));
+    assert!(proven == Proven && words.contains("kube-proxy of 2 nodes"), "{words}");
+    let none = NodeProxies::Read(vec![]);
+    assert_eq!(waits(prepared(&endpoints([out("web")]), &none, 2000)).1, Some(at(6000)));
+    assert_eq!(done(prepared(&endpoints([out("web")]), &none, 6000)).0, Bounded, "nothing was observed");
 }
 
 #[test]
@@ -380,7 +400,7 @@ proptest! {
     #[test]
     fn proven_is_only_what_was_observed(
         services in prop::collection::vec(any_service(), 0..4),
-        nodes in prop::collection::vec((any::<bool>(), any_rules()), 0..4),
+        nodes in prop::collection::vec((prop::option::of(-100_000_i64..100_000), any_rules()), 0..4),
         readable in any::<bool>(),
         flight in prop_oneof![
             Just(InFlightCount::NotReported), Just(InFlightCount::Unknown), Just(InFlightCount::Failed("x".to_owned())),
@@ -388,7 +408,10 @@ proptest! {
         ],
         times in prop::collection::vec(0_i64..100_000, 1..6),
     ) {
-        let nodes: Vec<_> = nodes.into_iter().map(|(ready, rules)| NodeProxy { ready, ..node("n", rules) }).collect();
+        let nodes: Vec<_> = nodes
+            .into_iter()
+            .map(|(lost, rules)| NodeProxy { not_ready_since: lost.map(at), ..node("n", rules) })
+            .collect();
         let known = if readable { NodeProxies::Read(nodes.clone()) } else { NodeProxies::NotConfigured };
         let endpoints = endpoints(services.clone());
         let (mut progress, mut times) = (PrepareProgress::default(), times);
@@ -405,8 +428,8 @@ proptest! {
                         prop_assert!(matches!(flight, InFlightCount::Count(0, _)));
                         let proxied = services.iter().filter(counts).any(|s| s.kind == ServiceKind::Proxied);
                         prop_assert!(!proxied || readable);
-                        let has_change = |node: &NodeProxy| !node.ready || node.rules == RulesState::Written;
-                        prop_assert!(!proxied || nodes.iter().all(has_change));
+                        let has_change = |node: &NodeProxy| node.rules == RulesState::Written;
+                        prop_assert!(!proxied || !nodes.is_empty() && nodes.iter().all(has_change));
                     }
                 }
                 TrafficVerdict::Pending { reason, until } => {

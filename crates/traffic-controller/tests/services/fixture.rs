@@ -328,7 +328,7 @@ async fn spawn(cluster: &TestCluster, ca: &std::path::Path) -> SocketAddr {
         .args(["--bind".to_owned(), address.to_string(), "--admin-bind".to_owned(), admin.to_string()])
         .args(["--kubeconfig".to_owned(), text(file("kubeconfig"))])
         .args(["--tls-cert".to_owned(), text(file("crt")), "--tls-key".to_owned(), text(file("key"))])
-        .args(["--kube-proxy-metrics-url", "http://127.0.0.1:10249/metrics", "--quiet-period", "0"])
+        .args(["--kube-proxy-metrics-url", "http://{node_ip}:10249/metrics", "--quiet-period", "0"])
         .args(["--controller-url", "https://127.0.0.1:1", "--threads", "1"]);
     cluster.spawn(command).await.unwrap();
     address
