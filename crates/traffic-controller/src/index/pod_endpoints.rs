@@ -56,6 +56,8 @@ pub(crate) struct ServiceMembership {
     pub(crate) slices: usize,
     /// The name of a slice that shows the pod as ready.
     pub(crate) ready: Option<Arc<str>>,
+    /// The address families that the Service and the pod have in common, and in which no slice shows the pod as ready.
+    pub(crate) missing: [bool; AddressFamily::COUNT],
     /// The name of a slice that shows the pod as serving.
     pub(crate) serving: Option<Arc<str>>,
 }
@@ -77,6 +79,11 @@ impl EndpointIndex {
         for (name, service) in
             services.into_iter().flatten().filter(|(_, service)| service.selects(&pod.labels))
         {
+            let mut missing = [false; AddressFamily::COUNT];
+            for address in &pod.addresses {
+                let family = AddressFamily::of(*address).index();
+                missing[family] = service.families[family];
+            }
             found.insert(
                 Arc::clone(name),
                 ServiceMembership {
@@ -88,6 +95,7 @@ impl EndpointIndex {
                     publishes_not_ready: service.publishes_not_ready,
                     slices: 0,
                     ready: None,
+                    missing,
                     serving: None,
                 },
             );
@@ -143,6 +151,7 @@ impl EndpointIndex {
                 publishes_not_ready: service.is_some_and(|service| service.publishes_not_ready),
                 slices: 0,
                 ready: None,
+                missing: [false; AddressFamily::COUNT],
                 serving: None,
             }
         });
@@ -150,6 +159,7 @@ impl EndpointIndex {
         for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.owner == *owner) {
             if endpoint.ready {
                 membership.ready = Some(Arc::clone(&id.name));
+                membership.missing[slice.family.index()] = false;
             }
             if endpoint.serving {
                 membership.serving = Some(Arc::clone(&id.name));

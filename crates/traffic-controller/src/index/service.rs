@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 
+use super::address_family::AddressFamily;
 use super::object::{kept_metadata, or_default, resource};
 
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
@@ -32,6 +33,8 @@ struct ServiceSpecObject {
     selector: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "or_default")]
     publish_not_ready_addresses: bool,
+    #[serde(default, deserialize_with = "or_default")]
+    ip_families: Vec<String>,
 }
 
 resource!(ServiceObject, corev1::Service, NamespaceResourceScope);
@@ -56,6 +59,8 @@ pub(crate) struct IndexedService {
     pub(crate) selector: BTreeMap<String, String>,
     /// True if its endpoints are ready regardless of the readiness of the pods.
     pub(crate) publishes_not_ready: bool,
+    /// The address families in which it has endpoints.
+    pub(crate) families: [bool; AddressFamily::COUNT],
 }
 
 impl IndexedService {
@@ -81,6 +86,8 @@ impl ServiceObject {
             kind,
             selector: self.spec.selector.clone(),
             publishes_not_ready: self.spec.publish_not_ready_addresses,
+            families: AddressFamily::ALL
+                .map(|family| self.spec.ip_families.iter().any(|name| name == family.as_str())),
         }
     }
 }

@@ -125,6 +125,26 @@ fn all_services_of_a_pod_are_found() {
 }
 
 #[test]
+fn the_missing_address_family_of_a_service_is_known() {
+    let mut index = EndpointIndex::default();
+    let spec = json!({"selector": {"app": "web"}, "ipFamilies": ["IPv6", "IPv4"]});
+    index.put_service(&ObjectKey::new("shop", "web"), service(spec));
+    put(&mut index, "web-4", slice("web", &[("a", true, true, false)]), 1);
+    let missing = |index: &EndpointIndex, addresses: &[&str]| {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        index.pod_endpoints(&TargetPod { addresses, ..pod("a") }).services[0].missing
+    };
+    assert_eq!(missing(&index, &["10.0.0.9"]), [false, false], "the pod has no other address");
+    let both = ["10.0.0.9", "fd00::9"];
+    assert_eq!(missing(&index, &both), [false, true]);
+    for (ready, expected) in [(false, [false, true]), (true, [false, false])] {
+        let six = IndexedSlice { family: AddressFamily::V6, ..slice("web", &[("a", ready, ready, false)]) };
+        put(&mut index, "web-6", six, 2);
+        assert_eq!(missing(&index, &both), expected);
+    }
+}
+
+#[test]
 fn a_deleted_service_is_a_change_though_its_slices_remain() {
     let mut index = EndpointIndex::default();
     let key = ObjectKey::new("shop", "web");

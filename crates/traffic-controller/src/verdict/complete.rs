@@ -9,7 +9,7 @@ use super::propagation::propagation;
 use super::text::join_names;
 use super::traffic_verdict::{TrafficVerdict, VerdictPart};
 use super::wait_times::WaitTimes;
-use crate::index::{PodEndpoints, ServiceKind, ServiceMembership};
+use crate::index::{AddressFamily, PodEndpoints, ServiceKind, ServiceMembership};
 
 /// Returns `Done` when all Services that select the pod send traffic to it.
 pub(crate) fn complete(
@@ -27,6 +27,16 @@ pub(crate) fn complete(
         let missing = if service.slices == 0 { "lists the pod yet" } else { "shows the pod as ready yet" };
         let reason = format!("no EndpointSlice of Service {} {missing}", service.key);
         return TrafficVerdict::pending(reason, None);
+    }
+    let missing = |service: &ServiceMembership| {
+        AddressFamily::ALL.into_iter().find(|family| service.missing[family.index()])
+    };
+    if let Some((service, family)) = selecting.iter().find_map(|service| Some((service, missing(service)?))) {
+        let (key, family) = (&service.key, family.as_str());
+        return TrafficVerdict::pending(
+            format!("no EndpointSlice of Service {key} shows the pod as ready by {family} yet"),
+            None,
+        );
     }
     let ready: Vec<String> = selecting.iter().map(|service| service.key.to_string()).collect();
     let ready = format!("ready in the slices of {}", join_names(&ready));

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::index::{
-    DataPath, EndpointChange, ObjectKey, OtherEndpoints, PodEndpoints, ServiceKind, ServiceMembership,
+    AddressFamily, DataPath, EndpointChange, ObjectKey, OtherEndpoints, PodEndpoints, ServiceKind,
+    ServiceMembership,
 };
 use crate::proxy::RulesState;
 
@@ -32,6 +33,7 @@ fn out(name: &str) -> ServiceMembership {
         publishes_not_ready: false,
         slices: 1,
         ready: None,
+        missing: [false; AddressFamily::COUNT],
         serving: None,
     }
 }
@@ -305,6 +307,13 @@ fn a_pod_that_is_ready_again_starts_the_wait_again() {
     let (_, until) = waits(look(&endpoints([out("web")]), 4500));
     assert_eq!(until, Some(at(6500)));
     done(look(&endpoints([out("web")]), 6500));
+}
+
+#[test]
+fn complete_waits_for_both_address_families() {
+    let web = ServiceMembership { missing: [false, true], ..ready("web") };
+    let (reason, _) = waits(complete(&endpoints([web]), &all_written(), &WAIT_TIMES, at(2000)));
+    assert_eq!(reason, "no EndpointSlice of Service shop/web shows the pod as ready by IPv6 yet");
 }
 
 #[test]
