@@ -24,14 +24,22 @@ pub fn follow(
     Watched::keep(watch, begin, |node: SlimNode| Some(node.state()), changed)
 }
 
-/// The name of a node and its Ready condition. A complete node is about a hundred times larger, mainly because of its
+/// The name of a node, its Ready condition, and whether it is cordoned. A complete node is about a hundred times larger, mainly because of its
 /// list of images.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SlimNode {
     #[serde(default, deserialize_with = "slim_metadata")]
     metadata: ObjectMeta,
     #[serde(default)]
+    spec: NodeSpec,
+    #[serde(default)]
     status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    unschedulable: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -51,6 +59,12 @@ struct NodeCondition {
 }
 
 impl SlimNode {
+    /// Returns whether the node is cordoned, as by `kubectl drain`.
+    #[must_use]
+    pub fn is_cordoned(&self) -> bool {
+        self.spec.unschedulable == Some(true)
+    }
+
     /// Returns whether the node is Ready, and since when it is not.
     #[must_use]
     pub fn state(&self) -> NodeState {

@@ -28,7 +28,9 @@ mod webhook;
 mod webhooks;
 
 pub use decision::{AdmissionDecision, DeferredDecision};
-pub use decode::{AdmissionOperation, AdmissionRequest, AdmissionResource, AdmissionUser, DeleteOptions};
+pub use decode::{
+    AdmissionOperation, AdmissionRequest, AdmissionResource, AdmissionUser, DeleteOptions, Preconditions,
+};
 pub use limits::AdmissionLimits;
 pub use metrics::AdmissionMetrics;
 pub use response::AdmissionResponse;

@@ -1,6 +1,7 @@
 //! The decision whether a delete or an eviction of a pod is allowed, or held until all consumers have released the pod.
 
 mod answer;
+mod eviction_target;
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
 
 pub use answer::{BUDGET_REFUSAL, RecordOutcome, answer};
+pub use eviction_target::{EvictionCaller, EvictionTarget, HeldEvictions, REPEATED_WITHIN, eviction_target};
 
 /// A delete or an eviction at the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,6 +41,9 @@ pub struct PodMetadata {
     /// `uid`.
     #[serde(default)]
     pub uid: String,
+    /// `resourceVersion`.
+    #[serde(default)]
+    pub resource_version: String,
     /// `labels`; `None` when the object has no such map.
     #[serde(default)]
     pub labels: Option<BTreeMap<String, String>>,

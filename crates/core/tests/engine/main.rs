@@ -9,6 +9,7 @@ mod clients;
 mod controller;
 mod deletion_requests;
 mod endings;
+mod eviction_targets;
 mod explanations;
 mod faults;
 mod holding;

@@ -64,6 +64,21 @@ pub struct DeleteOptions {
     /// `["All"]` if nothing is to be stored.
     #[serde(default)]
     pub dry_run: Option<Vec<String>>,
+    /// What must be true of the stored object.
+    #[serde(default)]
+    pub preconditions: Option<Preconditions>,
+}
+
+/// `metav1.Preconditions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preconditions {
+    /// The UID of the object.
+    #[serde(default)]
+    pub uid: Option<String>,
+    /// The resource version of the object.
+    #[serde(default)]
+    pub resource_version: Option<String>,
 }
 
 fn none<T>() -> Option<T> {

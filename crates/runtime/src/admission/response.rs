@@ -66,6 +66,18 @@ impl AdmissionResponse {
         Self { code: 429, reason: "TooManyRequests", message, ..Self::default() }
     }
 
+    /// Denies the write with 404: the object that the caller means does not exist.
+    #[must_use]
+    pub fn not_found(message: String) -> Self {
+        Self { code: 404, reason: "NotFound", message, ..Self::default() }
+    }
+
+    /// Denies the write with 409: the stored object is not the version that the caller means.
+    #[must_use]
+    pub fn conflict(message: String) -> Self {
+        Self { code: 409, reason: "Conflict", message, ..Self::default() }
+    }
+
     /// Denies the write with 400, because the review is invalid.
     #[must_use]
     pub fn bad_request(message: String) -> Self {

@@ -114,6 +114,13 @@ impl ClusterState {
         }
     }
 
+    /// Reads whether the node of `pod` is cordoned or does not exist. Returns false for a pod without a node.
+    pub(crate) async fn is_on_cordoned_node(&self, pod: &Pod, deadline: Instant) -> Result<bool, String> {
+        let Some(name) = pod.node_name() else { return Ok(false) };
+        let node = self.get::<SlimNode>("/api/v1/nodes", name, deadline).await?;
+        Ok(node.is_none_or(|node| node.is_cordoned()))
+    }
+
     async fn is_namespace_terminating(&self, name: &str, deadline: Instant) -> bool {
         match self.get::<PartialObjectMeta<Namespace>>("/api/v1/namespaces", name, deadline).await {
             Ok(namespace) => {

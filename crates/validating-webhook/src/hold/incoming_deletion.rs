@@ -1,9 +1,10 @@
 //! A delete or an eviction that the API server asks about.
 
-use podward_core::deletion::hold::DeletionAttempt;
+use podward_core::Pod;
+use podward_core::deletion::hold::{DeletionAttempt, EvictionCaller, EvictionTarget, eviction_target};
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_kube_util::now;
-use podward_runtime::admission::{AdmissionRequest, AdmissionUser, DeleteOptions};
+use podward_runtime::admission::{AdmissionRequest, AdmissionUser, DeleteOptions, Preconditions};
 
 use crate::reviewed_object::ReviewedObject;
 
@@ -17,6 +18,7 @@ pub(super) struct IncomingDeletion<'a> {
     pub(super) namespace: &'a str,
     dry_run: bool,
     grace_period_seconds: Option<u32>,
+    preconditions: Option<&'a Preconditions>,
 }
 
 impl<'a> IncomingDeletion<'a> {
@@ -25,7 +27,7 @@ impl<'a> IncomingDeletion<'a> {
         kind: DeletionKind,
         request: &'a AdmissionRequest<'a, ReviewedObject>,
         dry_run: bool,
-        options: &DeleteOptions,
+        options: &'a DeleteOptions,
     ) -> Self {
         Self {
             kind,
@@ -37,7 +39,27 @@ impl<'a> IncomingDeletion<'a> {
             grace_period_seconds: options
                 .grace_period_seconds
                 .map(|seconds| u32::try_from(seconds).unwrap_or(1)),
+            preconditions: options.preconditions.as_ref(),
         }
+    }
+
+    /// Returns whether the preconditions mean the stored `pod`.
+    pub(super) fn target(&self, pod: &Pod) -> EvictionTarget {
+        eviction_target(pod, self.uid(), self.preconditions.and_then(|of| of.resource_version.as_deref()))
+    }
+
+    /// Returns who evicts the pod `name`. `None` for an eviction that names the UID of the pod.
+    pub(super) fn caller_by_name(&self, name: &str) -> Option<EvictionCaller> {
+        let is_by_name = self.kind == DeletionKind::Evict && self.uid().is_none_or(str::is_empty);
+        is_by_name.then(|| EvictionCaller {
+            namespace: self.namespace.to_owned(),
+            name: name.to_owned(),
+            user: self.user.to_owned(),
+        })
+    }
+
+    fn uid(&self) -> Option<&'a str> {
+        self.preconditions.and_then(|of| of.uid.as_deref())
     }
 
     /// Returns the deletion as [`podward_core::deletion::hold`] needs it.

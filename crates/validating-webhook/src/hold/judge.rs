@@ -4,8 +4,12 @@ use std::fmt::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use parking_lot::Mutex;
 use podward_core::Pod;
-use podward_core::deletion::hold::{AllowReason, HoldFacts, HoldVerdict, RecordOutcome, answer, hold};
+use podward_core::deletion::hold::{
+    AllowReason, EvictionTarget, HeldEvictions, HoldFacts, HoldVerdict, REPEATED_WITHIN, RecordOutcome,
+    answer, hold,
+};
 use podward_core::keys::BREAK_GLASS;
 use podward_kube_util::now;
 use podward_runtime::WebhookSetup;
@@ -41,6 +45,10 @@ pub(super) struct DeletionJudge {
     access: PodAccess,
     metrics: HoldMetrics,
     waiter: DeleteWaiter,
+    /// Best effort: another replica of this webhook does not know them. An API server sends its reviews over one
+    /// connection, so that callers who repeat a request reach the same replica. The lifecycle-controller does not see
+    /// repeated requests.
+    held_evictions: Mutex<HeldEvictions>,
 }
 
 impl fmt::Debug for DeletionJudge {
@@ -71,6 +79,7 @@ impl DeletionJudge {
             recorder,
             metrics,
             waiter: DeleteWaiter::new(options.wait, setup.stop.clone()),
+            held_evictions: Mutex::default(),
         }
     }
 
@@ -117,10 +126,15 @@ impl DeletionJudge {
         deadline: Instant,
     ) -> AdmissionResponse {
         match self.cluster.pod(deletion.namespace, name, deadline).await {
-            Ok(Some(pod)) => match self.judge(&pod, deletion) {
-                AdmissionDecision::Now(response) => response,
-                AdmissionDecision::Deferred(decision) => decision.make(deadline).await,
-            },
+            Ok(Some(pod)) => {
+                if let Some(response) = self.other_target(&pod, deletion, deadline).await {
+                    return response;
+                }
+                match self.judge(&pod, deletion) {
+                    AdmissionDecision::Now(response) => response,
+                    AdmissionDecision::Deferred(decision) => decision.make(deadline).await,
+                }
+            }
             Ok(None) => self.gone(deletion),
             Err(error) => {
                 self.metrics.count_held(deletion.kind, HoldResult::Unseen);
@@ -129,6 +143,51 @@ impl DeletionJudge {
                      changed, try again",
                     deletion.namespace
                 ))
+            }
+        }
+    }
+
+    /// Returns the response to an eviction that does not mean `pod`: by its preconditions, or because it repeats the
+    /// eviction of an earlier pod with the same name. Returns `None` for an eviction of `pod`.
+    async fn other_target(
+        &self,
+        pod: &Pod,
+        deletion: IncomingDeletion<'_>,
+        deadline: Instant,
+    ) -> Option<AdmissionResponse> {
+        let (namespace, name) = (deletion.namespace, &pod.metadata.name);
+        match deletion.target(pod) {
+            EvictionTarget::ThisPod => {}
+            // The API server compares again, and answers with 409.
+            EvictionTarget::Other => return Some(self.gone(deletion)),
+            EvictionTarget::LaterVersion => {
+                return Some(AdmissionResponse::conflict(format!(
+                    "the eviction has a precondition on the resource version of pod {namespace}/{name}, and the pod has \
+                     resource version {}; nothing was changed, read the pod and try again",
+                    pod.metadata.resource_version
+                )));
+            }
+        }
+        let caller = deletion.caller_by_name(name)?;
+        let uid = &pod.metadata.uid;
+        let meant = self.held_evictions.lock().meant(&caller, uid, now()).map(ToOwned::to_owned)?;
+        match self.cluster.is_on_cordoned_node(pod, deadline).await {
+            Ok(true) => None,
+            Ok(false) => {
+                self.metrics.count_held(deletion.kind, HoldResult::Replaced);
+                Some(AdmissionResponse::not_found(format!(
+                    "pod {namespace}/{name} with UID {meant}, which was to be evicted, is gone; the pod with this name \
+                     has UID {uid} and is not evicted; to evict it, set its UID in deleteOptions.preconditions, or try \
+                     again in {} s",
+                    REPEATED_WITHIN.as_secs()
+                )))
+            }
+            Err(error) => {
+                self.metrics.count_held(deletion.kind, HoldResult::Unseen);
+                Some(AdmissionResponse::try_again(format!(
+                    "Podward could not read the node of pod {namespace}/{name} to decide whether it may be evicted: \
+                     {error}; nothing was changed, try again"
+                )))
             }
         }
     }
@@ -298,6 +357,11 @@ impl DeletionJudge {
         outcome: RecordOutcome<'_>,
     ) -> AdmissionResponse {
         self.metrics.count_held(deletion.kind, result);
+        if let RecordOutcome::Recorded(_) = outcome
+            && let Some(caller) = deletion.caller_by_name(&pod.metadata.name)
+        {
+            self.held_evictions.lock().remember(caller, &pod.metadata.uid, now());
+        }
         // Callers retry every few seconds. The log already contains the first attempt.
         let is_repeated = result == HoldResult::Known;
         AdmissionResponse { is_repeated, ..AdmissionResponse::try_again(answer(pod, deletion.kind, outcome)) }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tonic::Code;
 
-/// The reason why a delete or an eviction was answered with 429 or 403.
+/// The reason why a delete or an eviction was answered with 429, 403 or 404.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldResult {
     /// The request was already recorded on the pod.
@@ -25,8 +25,10 @@ pub(super) enum HoldResult {
     Forbidden,
     /// The request could not be recorded.
     Unrecorded,
-    /// The pod could not be read.
+    /// The pod, or what is needed to know whether it is meant, could not be read.
     Unseen,
+    /// The pod that the caller means is gone, and another one has its name.
+    Replaced,
 }
 
 impl HoldResult {
@@ -38,6 +40,7 @@ impl HoldResult {
             HoldResult::Forbidden => "forbidden",
             HoldResult::Unrecorded => "unrecorded",
             HoldResult::Unseen => "unseen",
+            HoldResult::Replaced => "replaced",
         }
     }
 }

@@ -125,9 +125,20 @@ impl GuardedCluster {
     }
 
     pub(crate) async fn evict(&self, namespace: &str, name: &str, version: &str) -> kube::Result<Value> {
+        self.evict_with(namespace, name, version, json!({})).await
+    }
+
+    pub(crate) async fn evict_with(
+        &self,
+        namespace: &str,
+        name: &str,
+        version: &str,
+        preconditions: Value,
+    ) -> kube::Result<Value> {
         let eviction = json!({
             "apiVersion": format!("policy/{version}"), "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": preconditions},
         });
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
         let request = hyper::Request::post(path).header("content-type", "application/json");

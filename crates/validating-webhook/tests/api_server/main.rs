@@ -63,6 +63,18 @@ async fn evictions(guarded: &GuardedCluster) {
         assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"), "{status:?}");
         assert!(status.message.contains("eviction") || status.message.contains(HELD), "{status:?}");
     }
+    // The API server compares the preconditions of what the webhook allows.
+    let uid = guarded.pods("default").get("web-1").await.unwrap().metadata.uid.unwrap();
+    for (preconditions, code) in [
+        (json!({"uid": "00000000-0000-0000-0000-000000000000"}), 409),
+        (json!({"resourceVersion": "1"}), 409),
+        (json!({"uid": uid}), 429),
+        (json!({"uid": "", "resourceVersion": ""}), 429),
+    ] {
+        let status = refused(guarded.evict_with("default", "web-1", "v1", preconditions.clone()).await);
+        assert_eq!(status.code, code, "{preconditions}: {status:?}");
+    }
+    assert!(guarded.pods("default").get("web-1").await.unwrap().metadata.deletion_timestamp.is_none());
     // kubectl drain retries until its timeout.
     let start = Instant::now();
     let output = guarded.kubectl(&["drain", "n1", "--force", "--ignore-daemonsets", "--timeout=7s"]);

@@ -1,0 +1,85 @@
+//! The pod that an eviction means: preconditions, and repeated evictions by name.
+
+use podward_support::metrics_text;
+use serde_json::{Value, json};
+
+use crate::fake_cluster::node;
+use crate::fixture::{Fixture, POD, evict_review, pod};
+
+const ALLOWED: Value = Value::Bool(true);
+
+async fn evict_with(fixture: &Fixture, preconditions: Value) -> Value {
+    let options = json!({ "preconditions": preconditions });
+    fixture.ask("/evict", &evict_review("policy/v1", options)).await
+}
+
+/// Returns the pod with the same name that replaces [`pod`], on the node n2.
+fn successor() -> Value {
+    let mut pod = pod();
+    pod["metadata"]["uid"] = json!("8");
+    pod["spec"]["nodeName"] = json!("n2");
+    pod
+}
+
+#[tokio::test]
+async fn the_api_server_answers_evictions_of_another_pod_or_version() {
+    let fixture = Fixture::new().await;
+    fixture.cluster.put(POD, pod());
+    // The stored pod has the UID 7 and the resource version 2.
+    for other in
+        [json!({"uid": "6"}), json!({"resourceVersion": "1"}), json!({"uid": "7", "resourceVersion": "1"})]
+    {
+        assert_eq!(evict_with(&fixture, other.clone()).await["allowed"], ALLOWED, "{other}");
+    }
+    assert!(fixture.controller.requests().is_empty(), "nothing may be recorded");
+    // The pod could have this version when the API server looks at it.
+    for later in ["3", "x"] {
+        let response = evict_with(&fixture, json!({"resourceVersion": later})).await;
+        let status = &response["status"];
+        assert_eq!((&status["code"], &status["reason"]), (&json!(409), &json!("Conflict")), "{response}");
+    }
+    assert!(fixture.controller.requests().is_empty(), "nothing may be recorded");
+    // The API server ignores empty preconditions.
+    for same in
+        [json!({"uid": "7", "resourceVersion": "2"}), json!({"uid": "", "resourceVersion": ""}), json!(null)]
+    {
+        assert_eq!(evict_with(&fixture, same.clone()).await["status"]["code"], 429, "{same}");
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_eviction_does_not_evict_the_successor() {
+    let fixture = Fixture::new().await;
+    fixture.cluster.put("/api/v1/nodes/n2", node("True", "2020-01-01T00:00:00Z"));
+    fixture.cluster.put(POD, pod());
+    assert_eq!(fixture.evict().await["status"]["code"], 429);
+    fixture.cluster.put(POD, successor());
+    let recorded = fixture.controller.requests().len();
+
+    let repeated = fixture.evict().await;
+    let status = &repeated["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(404), &json!("NotFound")), "{repeated}");
+    assert!(status["message"].as_str().unwrap().contains("pod shop/web-0 with UID 7"), "{repeated}");
+    assert_eq!(fixture.controller.requests().len(), recorded, "nothing may be recorded");
+    let metrics = metrics_text(&fixture.setup.registry);
+    assert!(metrics.contains(r#"podward_held_total{kind="eviction",outcome="replaced"} 1"#), "{metrics}");
+
+    // Another user means the pod that there is, and so does who names its UID.
+    let mut other = evict_review("policy/v1", json!({}));
+    other["request"]["userInfo"]["username"] = json!("jane");
+    assert_eq!(fixture.ask("/evict", &other).await["status"]["code"], 429);
+    assert_eq!(evict_with(&fixture, json!({"uid": "8"})).await["status"]["code"], 429);
+}
+
+#[tokio::test]
+async fn a_drain_evicts_a_successor_on_a_cordoned_node() {
+    let fixture = Fixture::new().await;
+    fixture.cluster.put(POD, pod());
+    assert_eq!(fixture.evict().await["status"]["code"], 429);
+    fixture.cluster.put(POD, successor());
+    let mut cordoned = node("True", "2020-01-01T00:00:00Z");
+    cordoned["spec"] = json!({"unschedulable": true});
+    fixture.cluster.put("/api/v1/nodes/n2", cordoned);
+    assert_eq!(fixture.evict().await["status"]["code"], 429);
+    assert_eq!(fixture.controller.requests().last().unwrap().pod.as_ref().unwrap().uid, "8");
+}
