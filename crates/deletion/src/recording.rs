@@ -10,9 +10,7 @@ use kube::{Api, Client};
 use podward_core::UnixNanos;
 use podward_core::busy::{BusyClaim, IdleCost};
 use podward_core::deletion::is_by_workload;
-use podward_core::deletion::request::{
-    DeletionIntent, DeletionKind, DeletionRequest, intent, record, replace,
-};
+use podward_core::deletion::request::{DeletionIntent, DeletionKind, DeletionRequest, intent, join, record};
 use podward_kube_util::{ApiError, CachedPod, PodKey, now, pod_call};
 use podward_runtime::retry::{CONFLICT, Retryable};
 
@@ -82,7 +80,7 @@ impl DeletionRequestWriter {
         match (intent(&carried), &present) {
             (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
                 match present.joined_by(&request) {
-                    Some(joined) => Ok(write(&self.client, &pod, &replace(&joined)).await?),
+                    Some(joined) => Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?),
                     None => Ok(pod),
                 }
             }

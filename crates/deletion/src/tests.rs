@@ -18,7 +18,8 @@ use podward_core::UnixNanos;
 use podward_core::deletion::hold::BUDGET_REFUSAL;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_core::keys::{
-    BUSY_UNTIL, DELETION_REQUEST, POD_DELETION_COST, SERVICE_READY_GATE, Stage, TO_DELETE, TO_DELETE_BY,
+    BUSY_UNTIL, DELETION_REQUEST, POD_DELETION_COST, PREPARING_TO_DELETE, SERVICE_READY_GATE, Stage,
+    TO_DELETE, TO_DELETE_BY,
 };
 use podward_testbed::{Shape, TestCluster};
 use serde_json::json;
@@ -44,6 +45,7 @@ async fn deletions_with_a_real_api_server() {
         a_scale_in_deletes_only_pods_in_excess(Fixture::new(&client, "scale-in").await),
         scaling_up_again_cancels_the_newest_request(Fixture::new(&client, "scale-up").await),
         a_rollout_keeps_enough_pods_in_service(Fixture::new(&client, "rollout").await),
+        a_delete_begins_a_postponed_eviction_again(Fixture::new(&client, "joins").await),
         busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),
         a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await),
         a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await),
@@ -76,6 +78,25 @@ async fn requests_are_idempotent(fixture: Fixture) {
     fixture.label("web-0", json!({"kusionstack.io/control": null})).await;
     let out = fixture.writer.request(&pod, None, &evict).await;
     assert!(matches!(out, Err(DeletionRefusal::NotOptedIn(_))), "{out:?}");
+}
+
+async fn a_delete_begins_a_postponed_eviction_again(fixture: Fixture) {
+    fixture.pods(1).await;
+    fixture.until_in_service().await;
+    let (pod, evict) = (fixture.key("web-0"), deletion_request(DeletionKind::Evict, "drain"));
+    let recorded = fixture.writer.request(&pod, None, &evict).await.unwrap().deletion_request().unwrap();
+    let until = i64::MAX;
+    let postponed = DeletionRequest { not_before: Some(until), times_postponed: 9, ..recorded };
+    let operation = [Stage::Operating, Stage::OperationType].map(|stage| stage.key("pod-delete"));
+    let labels = json!({&operation[0]: null, &operation[1]: null, PREPARING_TO_DELETE: null});
+    let metadata = json!({"labels": labels, "annotations": {DELETION_REQUEST: postponed.to_text()}});
+    fixture.merge("web-0", metadata).await;
+    for _ in 0..3 {
+        assert!(fixture.reconcile_all().await.is_ready("web-0"), "the eviction is postponed");
+    }
+    fixture.writer.request(&pod, None, &deletion_request(DeletionKind::Delete, "joe")).await.unwrap();
+    fixture.until("the pod is deleted", |pods| pods.is_gone("web-0")).await;
+    assert_eq!(fixture.events(), ["PodDeletion"], "the request of joe is not cancelled");
 }
 
 async fn the_label_begins_a_deletion_and_its_removal_cancels_it(fixture: Fixture) {

@@ -12,5 +12,5 @@ mod intent;
 
 pub use crate::model::deletion_request::{DeletionKind, DeletionRequest};
 pub use carried::DeletionMarks;
-pub use changes::{DeletionRequestChanges, begin, cancel, postpone, record, replace};
+pub use changes::{DeletionRequestChanges, begin, cancel, join, postpone, record, replace};
 pub use intent::{CancelledBy, DeletionIntent, intent};

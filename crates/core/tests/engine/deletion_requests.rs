@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use podward_core::deletion::request::{
     CancelledBy, DeletionIntent, DeletionKind, DeletionMarks, DeletionRequest, DeletionRequestChanges,
-    cancel, intent, postpone, record, replace,
+    cancel, intent, join, postpone, record, replace,
 };
 use podward_core::keys::{self, Stage};
 use podward_core::{ConditionStatus, NoRules, Operations, PodFacts, PodHooks, PodView, UnixNanos, plan};
@@ -170,6 +170,24 @@ fn a_request_that_is_put_off_stays_and_the_operation_goes() {
     assert_eq!(pod.deletion_request().unwrap().times_postponed, 1);
     pod.labels.remove(keys::TO_DELETE);
     assert_eq!(pod.intent(), DeletionIntent::Cancelled(CancelledBy::Label));
+}
+
+#[test]
+fn a_delete_that_joins_a_postponed_eviction_begins_at_once() {
+    let delete = DeletionRequest::new(DeletionKind::Delete, "joe", NOW);
+    let mut pod = Marked::recorded(false);
+    let joined = pod.deletion_request().unwrap().joined_by(&delete).unwrap();
+    assert!(pod.with(|pod| join(pod, &joined, NOW)).labels.is_empty(), "the operation has begun");
+
+    let request = pod.deletion_request().unwrap();
+    let changes = pod.with(|pod| postpone(pod, &request, UnixNanos(99)));
+    pod.write(&changes);
+    assert_eq!(pod.intent(), DeletionIntent::Postponed(UnixNanos(99)));
+    let joined = pod.deletion_request().unwrap().joined_by(&delete).unwrap();
+    let changes = pod.with(|pod| join(pod, &joined, NOW));
+    pod.write(&changes);
+    assert_eq!(pod.intent(), DeletionIntent::Underway);
+    assert_eq!(pod.deletion_request().unwrap().requested_by, "joe");
 }
 
 #[test]

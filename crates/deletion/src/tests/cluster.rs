@@ -281,7 +281,7 @@ impl Fixture {
         budgets.get("web").await.unwrap().status.unwrap_or_default()
     }
 
-    async fn merge(&self, name: &str, metadata: Value) {
+    pub(super) async fn merge(&self, name: &str, metadata: Value) {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         self.api().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }

@@ -13,6 +13,7 @@ use crate::model::time::UnixNanos;
 use crate::model::deletion_request::{DeletionRequest, LOWEST_COST};
 
 use super::carried::DeletionMarks;
+use super::intent::{DeletionIntent, intent};
 
 /// The labels and annotations of one write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,6 +80,17 @@ pub fn record(pod: &DeletionMarks<'_>, mut request: DeletionRequest, prefer: boo
 pub fn replace(request: &DeletionRequest) -> DeletionRequestChanges {
     let annotations = BTreeMap::from([(DELETION_REQUEST, Some(request.to_text()))]);
     DeletionRequestChanges { labels: LabelChanges::default(), annotations }
+}
+
+/// Replaces the request on the pod by `joined`, the result of [`DeletionRequest::joined_by`]. An operation that was
+/// undone because the request is postponed begins again in the same write.
+#[must_use]
+pub fn join(pod: &DeletionMarks<'_>, joined: &DeletionRequest, now: UnixNanos) -> DeletionRequestChanges {
+    let mut changes = replace(joined);
+    if let (DeletionIntent::Postponed(_), None) = (intent(pod), joined.not_before) {
+        changes.labels = begin(pod, now).labels;
+    }
+    changes
 }
 
 /// Begins the operation of a request.
