@@ -196,7 +196,7 @@ impl Deletions {
                 Ruling::Go if is_busy => Ok(DeletionStep::default()),
                 Ruling::Go if !passed => self.leave(pod, owner).await,
                 Ruling::Go => Ok(DeletionStep::default()),
-                Ruling::Keep(why) => Ok(self.cancel(pod, &why)),
+                Ruling::Keep(why) => Ok(self.withdraw(pod, request, &why)),
             };
         }
         if is_busy {
@@ -303,6 +303,21 @@ impl Deletions {
             release_room: kind == DeletionKind::Evict,
             outcome: Some((kind, request.is_some_and(|request| request.by_workload), "cancelled")),
             ..DeletionStep::default()
+        }
+    }
+
+    /// Withdraws `request` of the workload's controller because of `why`. An eviction that it took over continues.
+    pub(crate) fn withdraw(&self, pod: &CachedPod, request: &DeletionRequest, why: &str) -> DeletionStep {
+        let Some(eviction) = &request.replaced_eviction else { return self.cancel(pod, why) };
+        self.waiting.forget(&pod.key());
+        let note = format!(
+            "deletion requested by {} was cancelled: {why}; the eviction requested by {} continues",
+            request.requested_by, eviction.requested_by
+        );
+        DeletionStep {
+            event: Some(EventDraft { reason: "DeletionCancelled", note }),
+            outcome: Some((request.kind, request.by_workload, "cancelled")),
+            ..DeletionStep::change(replace(eviction))
         }
     }
 

@@ -64,7 +64,7 @@ impl Deletions {
             } else if let Ruling::Keep(why) =
                 self.replica_counts.final_ruling(&self.client, pod, owner).await?
             {
-                return Ok(DeletionOutcome::Stays(Box::new(self.cancel(pod, &why))));
+                return Ok(DeletionOutcome::Stays(Box::new(self.withdraw(pod, &request, &why))));
             }
         }
         if let Some(why) = self.denied_now(pod, &request).await? {

@@ -80,8 +80,10 @@ impl DeletionRequestWriter {
         match (intent(&carried), &present) {
             (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
                 match present.joined_by(&request) {
-                    Some(joined) => Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?),
-                    None => Ok(pod),
+                    Some(joined) if self.is_in_excess(&pod, &joined).await? => {
+                        Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?)
+                    }
+                    _ => Ok(pod),
                 }
             }
             (DeletionIntent::Cancelled(by), _) => Err(DeletionRefusal::NoRoom(format!(
@@ -141,6 +143,17 @@ impl DeletionRequestWriter {
                 Err(error.into())
             }
         }
+    }
+
+    /// Returns whether the workload has `pod` in excess, which has another request, if its controller made `request`.
+    /// Returns true for a request of another user.
+    async fn is_in_excess(&self, pod: &CachedPod, request: &DeletionRequest) -> Result<bool, ApiError> {
+        let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(true) };
+        let mut counts = read_counts(&self.client, pod, owner).await?;
+        for member in counts.members.iter_mut().filter(|member| member.uid == pod.uid()) {
+            member.request = None;
+        }
+        Ok(counts.workload.may_go(&counts.members, pod.uid(), now().0).is_ok())
     }
 
     /// Returns true if the deletion cost that protects the busy `pod` is so new that the workload's controller may not

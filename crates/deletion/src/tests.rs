@@ -46,6 +46,7 @@ async fn deletions_with_a_real_api_server() {
         scaling_up_again_cancels_the_newest_request(Fixture::new(&client, "scale-up").await),
         a_rollout_keeps_enough_pods_in_service(Fixture::new(&client, "rollout").await),
         a_delete_begins_a_postponed_eviction_again(Fixture::new(&client, "joins").await),
+        a_scale_in_takes_over_an_eviction_that_waits(Fixture::new(&client, "takes-over").await),
         busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),
         a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await),
         a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await),
@@ -307,6 +308,44 @@ async fn scaling_up_again_cancels_the_newest_request(fixture: Fixture) {
     assert!(!fixture.get(&pods[1]).await.annotations().contains_key(POD_DELETION_COST));
     fixture.release(&pods[0], CONSUMER).await;
     fixture.until("the other pod is deleted", |seen| seen.is_terminating(&pods[0])).await;
+    assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
+}
+
+async fn a_scale_in_takes_over_an_eviction_that_waits(fixture: Fixture) {
+    let pods = fixture.replica_set(2).await;
+    fixture.until_in_service().await;
+    let first = fixture.key(&pods[0]);
+    fixture.hold(&pods[0], CONSUMER).await;
+    // A busy pod reserves no room, so that its eviction waits for the budget later.
+    fixture.busy(&pods[0], true).await;
+    fixture.writer.request(&first, None, &deletion_request(DeletionKind::Evict, "drain")).await.unwrap();
+    fixture.budget(json!({"minAvailable": 2}), 0).await;
+    fixture.busy(&pods[0], false).await;
+    let delete = deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER);
+    let ask =
+        async || fixture.writer.request(&first, None, &delete).await.unwrap().deletion_request().unwrap();
+    assert_eq!(ask().await.requested_by, "drain", "the ReplicaSet wants the pod");
+    for _ in 0..5 {
+        assert!(fixture.reconcile_all().await.is_ready(&pods[0]), "the eviction waits for the budget");
+    }
+    fixture.scale(1).await;
+    assert_eq!(ask().await.requested_by, REPLICA_SET_CONTROLLER);
+    fixture.until("the pod leaves service", |seen| !seen.is_ready(&pods[0])).await;
+
+    // The eviction is not lost when the ReplicaSet wants the pod again.
+    fixture.scale(2).await;
+    let present = async || {
+        fixture.reconcile_all().await;
+        let request = DeletionRequest::parse(&fixture.get(&pods[0]).await.annotations()[DELETION_REQUEST]);
+        request.map(|request| (request.kind, request.requested_by))
+    };
+    let evicted_by_drain = Some((DeletionKind::Evict, "drain".to_owned()));
+    eventually("the eviction is back", present, |request| *request == evicted_by_drain).await;
+
+    fixture.scale(1).await;
+    assert_eq!(ask().await.requested_by, REPLICA_SET_CONTROLLER);
+    fixture.release(&pods[0], CONSUMER).await;
+    fixture.until("the pod is deleted", |seen| seen.is_terminating(&pods[0])).await;
     assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
 }
 

@@ -61,6 +61,10 @@ pub struct DeletionRequest {
     /// The number of times that the request was postponed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub times_postponed: u32,
+    /// The eviction that this request of the workload's controller took over. It continues if the workload wants the pod
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_eviction: Option<Box<DeletionRequest>>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the shape that serde asks for
@@ -93,6 +97,7 @@ impl DeletionRequest {
             cost_before: None,
             not_before: None,
             times_postponed: 0,
+            replaced_eviction: None,
         }
     }
 
@@ -127,15 +132,18 @@ impl DeletionRequest {
     /// stays as it is.
     ///
     /// A delete replaces an eviction, and a request of another user replaces a request of the workload's controller. A
-    /// request of the workload's controller never changes an existing request.
+    /// delete of the workload's controller changes only an eviction, and keeps it for the case that the workload wants the
+    /// pod again. The caller checks first that the workload has the pod in excess.
     #[must_use]
     pub fn joined_by(&self, new: &DeletionRequest) -> Option<DeletionRequest> {
         let raises = self.kind == DeletionKind::Evict && new.kind == DeletionKind::Delete;
         let takes_over = self.by_workload && new.kind == DeletionKind::Delete;
-        if new.by_workload || !(raises || takes_over) {
+        if !(raises || takes_over) || (new.by_workload && self.by_workload) {
             return None;
         }
+        let eviction = || Box::new(DeletionRequest { not_before: None, ..self.clone() });
         Some(DeletionRequest {
+            replaced_eviction: new.by_workload.then(eviction),
             cost_before: self.cost_before.clone(),
             reserved_at: self.reserved_at,
             requested_at: self.requested_at,

@@ -201,7 +201,7 @@ fn the_stronger_request_counts() {
         (request(Delete, true), request(Delete, false), true),
         (request(Delete, true), request(Delete, true), false),
         (request(Delete, true), request(Evict, false), false),
-        (request(Evict, false), request(Delete, true), false),
+        (request(Evict, false), request(Delete, true), true),
     ];
     for (present, new, changes) in rows {
         assert_eq!(present.joined_by(&new).is_some(), changes, "{present:?} joined by {new:?}");
@@ -215,7 +215,14 @@ fn the_stronger_request_counts() {
         (joined.kind, joined.grace_period_seconds, joined.cost_before.as_deref()),
         (Delete, Some(0), Some("5"))
     );
-    assert!(replace(&joined).labels.is_empty());
+    assert!(replace(&joined).labels.is_empty() && joined.replaced_eviction.is_none());
+    // The eviction is not lost when the workload takes it over.
+    let postponed = DeletionRequest { not_before: Some(9), ..evict.clone() };
+    let joined = postponed.joined_by(&request(Delete, true)).unwrap();
+    assert_eq!((joined.by_workload, joined.cost_before.as_deref()), (true, Some("5")));
+    assert_eq!(DeletionRequest::parse(&joined.to_text()), Some(joined.clone()));
+    assert_eq!(joined.replaced_eviction.as_deref(), Some(&evict));
+    assert_eq!(joined.joined_by(&request(Delete, false)).unwrap().replaced_eviction, None);
 }
 
 proptest! {
