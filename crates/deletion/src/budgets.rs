@@ -28,7 +28,20 @@ pub(crate) enum BudgetRoom {
     Room,
     /// There is no room: the text that the API server returns in this case, and the budget to wait for if exactly one
     /// budget selects the pod.
-    NoRoom { text: String, budget: Option<String> },
+    NoRoom { text: String, budget: Option<BudgetVersion> },
+}
+
+/// A budget as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BudgetVersion {
+    pub(crate) name: String,
+    pub(crate) resource_version: Option<String>,
+}
+
+impl From<&PodDisruptionBudget> for BudgetVersion {
+    fn from(budget: &PodDisruptionBudget) -> Self {
+        BudgetVersion { name: budget.name_any(), resource_version: budget.resource_version() }
+    }
 }
 
 /// Reserves room for `pod` in the budget that selects it.
@@ -43,8 +56,8 @@ async fn try_reserve(client: &Client, pod: &CachedPod) -> Result<BudgetRoom, Api
     let reservation = match eviction_room(&budgets, &evictee(pod, &pod.key().name), now) {
         EvictionRoom::NotNeeded | EvictionRoom::Held => return Ok(BudgetRoom::Room),
         EvictionRoom::None(text) => {
-            let budget = match budgets.as_slice() {
-                [only] => Some(only.name.clone()),
+            let budget = match found.as_slice() {
+                [only] => Some(only.into()),
                 _ => None,
             };
             return Ok(BudgetRoom::NoRoom { text, budget });
@@ -177,7 +190,9 @@ fn reservation_status(
     status
 }
 
-async fn write(
+/// Writes the `status` of `budget`. Fails with a conflict, so that the budgets are read again, if the budget has changed
+/// or is gone.
+pub(crate) async fn write(
     client: &Client,
     pod: &CachedPod,
     budget: &PodDisruptionBudget,
@@ -190,11 +205,11 @@ async fn write(
     });
     let (name, params) = (budget.name_any(), PatchParams::default());
     let patch = Patch::Strategic(&body);
-    pod_call(
-        "reserve or release room in the disruption budget of",
-        &pod.key(),
-        api.patch_status(&name, &params, &patch),
-    )
-    .await
-    .map(|_| ())
+    let call = api.patch_status(&name, &params, &patch);
+    match pod_call("reserve or release room in the disruption budget of", &pod.key(), call).await {
+        Ok(_) => Ok(()),
+        // The budget is gone, and not the pod.
+        Err(ApiError::Gone { what, pod }) => Err(ApiError::Conflict { what, pod }),
+        Err(error) => Err(error),
+    }
 }

@@ -7,12 +7,13 @@
 mod cluster;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use podward_core::UnixNanos;
 use podward_core::deletion::hold::BUDGET_REFUSAL;
@@ -21,6 +22,7 @@ use podward_core::keys::{
     BUSY_UNTIL, DELETION_REQUEST, POD_DELETION_COST, PREPARING_TO_DELETE, SERVICE_READY_GATE, Stage,
     TO_DELETE, TO_DELETE_BY,
 };
+use podward_kube_util::{ApiError, CachedPod};
 use podward_testbed::{Shape, TestCluster};
 use serde_json::json;
 
@@ -47,6 +49,7 @@ async fn deletions_with_a_real_api_server() {
         a_rollout_keeps_enough_pods_in_service(Fixture::new(&client, "rollout").await),
         a_delete_begins_a_postponed_eviction_again(Fixture::new(&client, "joins").await),
         a_scale_in_takes_over_an_eviction_that_waits(Fixture::new(&client, "takes-over").await),
+        a_deleted_budget_is_not_a_deleted_pod(Fixture::new(&client, "no-budget").await),
         busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),
         a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await),
         a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await),
@@ -232,6 +235,25 @@ async fn a_budget_with_min_available_zero_allows_every_eviction(fixture: Fixture
         .unwrap();
     fixture.until("the pod is gone", |pods| pods.is_gone("web-0")).await;
     assert_eq!(fixture.events(), ["PodEvicted"]);
+}
+
+/// A budget can be deleted between its list and the write of its status, and before its watch begins.
+async fn a_deleted_budget_is_not_a_deleted_pod(fixture: Fixture) {
+    fixture.pods(1).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 0}), 1).await;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(fixture.client.clone(), "no-budget");
+    let budget = budgets.get("web").await.unwrap();
+    budgets.delete("web", &DeleteParams::default()).await.unwrap();
+    let pods: Api<CachedPod> = Api::namespaced(fixture.client.clone(), "no-budget");
+    let pod = pods.get("web-0").await.unwrap();
+    let written = crate::budgets::write(&fixture.client, &pod, &budget, json!({})).await;
+    assert!(written.as_ref().is_err_and(ApiError::is_conflict), "the budgets are read again: {written:?}");
+
+    fixture.waiting().wait_for_budget(&pod.key(), &(&budget).into());
+    let mut wakeups = fixture.wakeups.lock().await;
+    let woken = tokio::time::timeout(Duration::from_secs(20), wakeups.next()).await;
+    assert_eq!(woken.unwrap().unwrap().name, "web-0");
 }
 
 async fn a_scale_in_deletes_only_pods_in_excess(fixture: Fixture) {

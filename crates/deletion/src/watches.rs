@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use podward_core::deletion::Workload;
 use tokio::sync::mpsc;
@@ -19,6 +19,8 @@ use tokio::task::AbortHandle;
 
 use podward_kube_util::owners::{Owner, resource_of, wants};
 use podward_kube_util::{CachedPod, PodKey};
+
+use crate::budgets::BudgetVersion;
 
 /// The maximum number of watches. Each is an open request. Objects beyond this number are not watched: pods that wait
 /// for them are reconciled at their next wake-up, and decisions still read the object.
@@ -141,15 +143,37 @@ impl WaitingPods {
         let _ = self.wakeups.try_send(ObjectRef::new(&pod.name).within(&pod.namespace));
     }
 
-    /// Reports `pod` again when the budget `name` has changed.
-    pub(crate) fn wait_for_budget(&self, pod: &PodKey, name: &str) {
-        let key = WatchedObject::Budget { namespace: pod.namespace.clone(), name: name.to_owned() };
+    /// Reports `pod` again when the budget differs from `read`, or is gone.
+    pub(crate) fn wait_for_budget(&self, pod: &PodKey, read: &BudgetVersion) {
+        let BudgetVersion { name, resource_version } = read.clone();
+        let key = WatchedObject::Budget { namespace: pod.namespace.clone(), name: name.clone() };
         let api: Api<PartialObjectMeta<PodDisruptionBudget>> =
             Api::namespaced(self.client.clone(), &pod.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let _ = self.add(key, pod, || {
-            watcher(api, config).default_backoff().filter_map(|event| {
-                let changed = matches!(event, Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)));
+            let (mut last, mut is_listed) = (resource_version, false);
+            watcher(api, config).default_backoff().filter_map(move |event| {
+                let changed = match event {
+                    Ok(watcher::Event::Init) => {
+                        is_listed = false;
+                        false
+                    }
+                    Ok(watcher::Event::InitApply(budget)) => {
+                        is_listed = true;
+                        let version = budget.resource_version();
+                        let is_new = version != last;
+                        last = version;
+                        is_new
+                    }
+                    // It was deleted before the watch began.
+                    Ok(watcher::Event::InitDone) => !is_listed,
+                    Ok(watcher::Event::Apply(budget)) => {
+                        last = budget.resource_version();
+                        true
+                    }
+                    Ok(watcher::Event::Delete(_)) => true,
+                    Err(_) => false,
+                };
                 std::future::ready(changed.then_some(()))
             })
         });

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::Stream;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -27,9 +27,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use podward_kube_util::{ApiError, CachedPod, PodKey, deletion_cost_changes, holds_deletion, now};
+use podward_kube_util::{PodKey, deletion_cost_changes, holds_deletion, now};
 
 use super::*;
+use crate::watches::WaitingPods;
 use crate::{DeletionMetrics, DeletionOutcome, DeletionStep, Deletions, LostNodes};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -159,6 +160,10 @@ impl Fixture {
 
     pub(super) fn key(&self, name: &str) -> PodKey {
         PodKey { namespace: self.namespace.clone(), name: name.to_owned() }
+    }
+
+    pub(super) fn waiting(&self) -> &WaitingPods {
+        &self.deletions.waiting
     }
 
     pub(super) fn api(&self) -> Api<Pod> {
