@@ -80,10 +80,11 @@ impl DeletionRequestWriter {
         match (intent(&carried), &present) {
             (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
                 match present.joined_by(&request) {
-                    Some(joined) if self.is_in_excess(&pod, &joined).await? => {
-                        Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?)
-                    }
-                    _ => Ok(pod),
+                    Some(joined) => match self.counted(&pod, joined).await? {
+                        Some(joined) => Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?),
+                        None => Ok(pod),
+                    },
+                    None => Ok(pod),
                 }
             }
             (DeletionIntent::Cancelled(by), _) => Err(DeletionRefusal::NoRoom(format!(
@@ -112,6 +113,7 @@ impl DeletionRequestWriter {
                     work.words()
                 )
             });
+            request.ends_workload = counts.workload.ends_by_request(&counts.members);
             let may_go = counts.workload.may_go(&counts.members, pod.uid(), request.requested_at);
             may_go.and(overlooked.map_or(Ok(()), Err)).map_err(|why| {
                 DeletionRefusal::NoRoom(format!(
@@ -145,15 +147,20 @@ impl DeletionRequestWriter {
         }
     }
 
-    /// Returns whether the workload has `pod` in excess, which has another request, if its controller made `request`.
-    /// Returns true for a request of another user.
-    async fn is_in_excess(&self, pod: &CachedPod, request: &DeletionRequest) -> Result<bool, ApiError> {
-        let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(true) };
+    /// Returns `request`, which replaces another request on `pod`. Returns `None` if the workload's controller made it and
+    /// the workload wants the pod.
+    async fn counted(
+        &self,
+        pod: &CachedPod,
+        mut request: DeletionRequest,
+    ) -> Result<Option<DeletionRequest>, ApiError> {
+        let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(Some(request)) };
         let mut counts = read_counts(&self.client, pod, owner).await?;
         for member in counts.members.iter_mut().filter(|member| member.uid == pod.uid()) {
             member.request = None;
         }
-        Ok(counts.workload.may_go(&counts.members, pod.uid(), now().0).is_ok())
+        request.ends_workload = counts.workload.ends_by_request(&counts.members);
+        Ok(counts.workload.may_go(&counts.members, pod.uid(), now().0).is_ok().then_some(request))
     }
 
     /// Returns true if the deletion cost that protects the busy `pod` is so new that the workload's controller may not

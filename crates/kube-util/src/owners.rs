@@ -154,6 +154,7 @@ pub fn desired(found: &Owner, owner: &OwnerReference, now: Timestamp) -> u32 {
     let is_known = resource_of(owner).is_some();
     match wants(found, owner, now) {
         Workload::Count { wanted }
+        | Workload::Job { wanted }
         | Workload::StatefulSet { wanted, .. }
         | Workload::DaemonSet { wanted, .. } => wanted,
         // Other kinds with `spec.replicas`.
@@ -180,7 +181,7 @@ fn job_wants(spec: &OwnerSpec, status: &OwnerStatus, now: Timestamp) -> Workload
     }
     let parallelism = spec.parallelism.unwrap_or(1);
     let left = spec.completions.map(|all| all.saturating_sub(status.succeeded.unwrap_or_default()));
-    Workload::Count { wanted: left.map_or(parallelism, |left| left.min(parallelism)) }
+    Workload::Job { wanted: left.map_or(parallelism, |left| left.min(parallelism)) }
 }
 
 #[derive(Clone, Copy)]

@@ -10,9 +10,15 @@ use std::collections::BTreeMap;
 pub enum Workload {
     /// The workload is gone, is being deleted, or has failed: its controller may delete any pod.
     Ending,
-    /// A ReplicaSet, a ReplicationController, or a Job with its active pods: any pods up to this count.
+    /// A ReplicaSet or a ReplicationController: any pods up to this count.
     Count {
         /// The wanted number of pods.
+        wanted: u32,
+    },
+    /// A Job that does not say that it ends. Its controller deletes surplus pods, and all pods when the Job ends by a
+    /// policy: it reports the end only after the pods are deleted.
+    Job {
+        /// The wanted number of active pods.
         wanted: u32,
     },
     /// A StatefulSet.
@@ -55,6 +61,8 @@ pub struct WorkloadPodRequest {
     pub by_workload: bool,
     /// The progress.
     pub progress: DeletionProgress,
+    /// True if the request means that the workload ends, see [`Workload::ends_by_request`].
+    pub ends_workload: bool,
 }
 
 /// An active pod of a workload: neither terminating nor finished.
@@ -112,7 +120,7 @@ impl Workload {
     ///     uid: name.to_owned(),
     ///     revision: None,
     ///     in_service: true,
-    ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested }),
+    ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested, ends_workload: false }),
     /// };
     /// let members = [pod("a", Some(3)), pod("b", Some(1)), pod("c", Some(2)), pod("d", None)];
     /// let rulings = Workload::Count { wanted: 2 }.rule(&members);
@@ -124,8 +132,11 @@ impl Workload {
     pub fn rule<'m>(&self, members: &'m [WorkloadPod]) -> BTreeMap<&'m str, Ruling> {
         let mut requests: Vec<(&WorkloadPod, WorkloadPodRequest)> =
             members.iter().filter_map(|member| Some((member, member.request?))).collect();
-        let of_others = requests.iter().filter(|(_, request)| !request.by_workload).count();
-        requests.retain(|(_, request)| request.by_workload);
+        let ends = |request: &WorkloadPodRequest| request.by_workload && request.ends_workload;
+        let ending: Vec<&str> =
+            requests.iter().filter(|(_, of)| ends(of)).map(|(member, _)| member.uid.as_str()).collect();
+        let of_others = requests.iter().filter(|(_, of)| !of.by_workload || ends(of)).count();
+        requests.retain(|(_, request)| request.by_workload && !ends(request));
         requests.sort_by(|(one, a), (other, b)| {
             (a.progress, a.at, &one.name).cmp(&(b.progress, b.at, &other.name))
         });
@@ -142,7 +153,15 @@ impl Workload {
             };
             (member.uid.as_str(), ruling)
         });
-        rulings.collect()
+        rulings.chain(ending.iter().map(|uid| (*uid, Ruling::Go))).collect()
+    }
+
+    /// Returns whether a request of the workload's controller means that the workload ends: a Job has no surplus pods, so
+    /// its controller deletes pods because of a success policy, a failure policy or a limit, or because two pods have one
+    /// index.
+    #[must_use]
+    pub fn ends_by_request(&self, members: &[WorkloadPod]) -> bool {
+        matches!(self, Workload::Job { wanted } if members.len() <= *wanted as usize)
     }
 
     /// Returns whether `uid` may be deleted if its workload requests it at `at`, the latest of all requests.
@@ -150,10 +169,15 @@ impl Workload {
     /// # Errors
     /// Fails with the reason for which the pod stays.
     pub fn may_go(&self, members: &[WorkloadPod], uid: &str, at: i64) -> Result<(), String> {
+        let request = WorkloadPodRequest {
+            at,
+            by_workload: true,
+            progress: DeletionProgress::Requested,
+            ends_workload: self.ends_by_request(members),
+        };
         let mut members = members.to_vec();
         for member in members.iter_mut().filter(|member| member.uid == uid && member.request.is_none()) {
-            member.request =
-                Some(WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested });
+            member.request = Some(request);
         }
         match self.rule(&members).remove(uid) {
             Some(Ruling::Keep(why)) => Err(why),
@@ -164,7 +188,9 @@ impl Workload {
     /// Returns how many of `active` pods may be deleted; `None` when each pod is decided by itself.
     fn room(&self, active: usize) -> Option<usize> {
         match self {
-            Workload::Count { wanted } => Some(active.saturating_sub(*wanted as usize)),
+            Workload::Count { wanted } | Workload::Job { wanted } => {
+                Some(active.saturating_sub(*wanted as usize))
+            }
             Workload::DaemonSet { at_once, .. } => Some((*at_once).max(1) as usize),
             Workload::Ending | Workload::StatefulSet { .. } => None,
         }
@@ -205,7 +231,7 @@ impl Workload {
                 "its DaemonSet may replace {} pods at a time, and that many are already being deleted or not in service",
                 (*at_once).max(1)
             ),
-            Workload::Count { wanted } => format!(
+            Workload::Count { wanted } | Workload::Job { wanted } => format!(
                 "its workload has {active} active pods{others} and wants {wanted}; all surplus pods are already being deleted"
             ),
             Workload::Ending | Workload::StatefulSet { .. } => String::new(),

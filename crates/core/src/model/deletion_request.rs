@@ -48,6 +48,10 @@ pub struct DeletionRequest {
     /// the workload then decide.
     #[serde(default)]
     pub by_workload: bool,
+    /// True if the request means that the workload ends
+    /// ([`Workload::ends_by_request`](crate::deletion::Workload::ends_by_request)). The replica counts do not withdraw it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends_workload: bool,
     /// The time of the last reservation in the disruption budget, in nanoseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_at: Option<i64>,
@@ -93,6 +97,7 @@ impl DeletionRequest {
             requested_at: at.0,
             grace_period_seconds: None,
             by_workload: false,
+            ends_workload: false,
             reserved_at: None,
             cost_before: None,
             not_before: None,

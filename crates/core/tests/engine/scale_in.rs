@@ -138,6 +138,7 @@ impl Model {
                             at,
                             by_workload: true,
                             progress: DeletionProgress::Requested,
+                            ends_workload: false,
                         }),
                     );
                 }
@@ -150,6 +151,7 @@ impl Model {
                         at,
                         by_workload: false,
                         progress: DeletionProgress::Requested,
+                        ends_workload: false,
                     }),
                 );
             }
@@ -298,7 +300,7 @@ fn member(name: &str, request: Option<WorkloadPodRequest>) -> WorkloadPod {
 }
 
 fn requested(at: i64, by_workload: bool, progress: DeletionProgress) -> Option<WorkloadPodRequest> {
-    Some(WorkloadPodRequest { at, by_workload, progress })
+    Some(WorkloadPodRequest { at, by_workload, progress, ends_workload: false })
 }
 
 fn go(rulings: &BTreeMap<&str, Ruling>) -> Vec<String> {
@@ -348,6 +350,27 @@ fn stateful_sets_daemon_sets_and_what_ends() {
     assert_eq!(go(&Workload::DaemonSet { at_once: 0, wanted: 5 }.rule(&members)), ["db-0"]);
     assert_eq!(go(&Workload::Ending.rule(&members)).len(), 5);
     assert!(Workload::Count { wanted: 5 }.may_go(&[], "nobody", 1).is_ok(), "a pod that is gone may go");
+}
+
+/// A Job that ends by a policy says so only after its pods are deleted.
+#[test]
+fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
+    use DeletionProgress::{Passed, Requested};
+    let ends = |at| requested(at, true, Requested).map(|of| WorkloadPodRequest { ends_workload: true, ..of });
+    let job = Workload::Job { wanted: 2 };
+    let active = [member("a", None), member("b", None)];
+    assert!(job.ends_by_request(&active) && !Workload::Count { wanted: 2 }.ends_by_request(&active));
+    assert_eq!(job.may_go(&active, "a", 1), Ok(()));
+    let ending = [member("a", ends(1)), member("b", None)];
+    assert_eq!(job.may_go(&ending, "b", 2), Ok(()));
+    assert_eq!(go(&job.rule(&[member("a", ends(1)), member("b", ends(2))])), ["a", "b"]);
+
+    // Surplus pods are counted, also when the parallelism rises again.
+    let surplus = [member("a", requested(1, true, Passed)), member("b", None), member("c", None)];
+    assert!(!job.ends_by_request(&surplus));
+    assert!(job.may_go(&surplus, "b", 2).is_err());
+    assert_eq!(go(&job.rule(&surplus)), ["a"]);
+    assert_eq!(go(&Workload::Job { wanted: 3 }.rule(&surplus)), Vec::<String>::new());
 }
 
 /// The DaemonSet controller reads pods from a cache. It may request the delete of the next pod when the previous one is

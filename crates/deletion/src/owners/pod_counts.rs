@@ -106,11 +106,17 @@ pub(super) fn request_of(pod: &PartialObjectMeta<Pod>) -> Option<WorkloadPodRequ
     match pod.annotations().get(DELETION_REQUEST).and_then(|text| DeletionRequest::parse(text)) {
         // A postponed deletion: the pod stays for now.
         Some(request) if request.not_before.is_some() && progress == DeletionProgress::Requested => None,
-        Some(request) => {
-            Some(WorkloadPodRequest { at: request.requested_at, by_workload: request.by_workload, progress })
-        }
-        None => {
-            Some(WorkloadPodRequest { at: label.parse().unwrap_or_default(), by_workload: false, progress })
-        }
+        Some(request) => Some(WorkloadPodRequest {
+            at: request.requested_at,
+            by_workload: request.by_workload,
+            progress,
+            ends_workload: request.ends_workload,
+        }),
+        None => Some(WorkloadPodRequest {
+            at: label.parse().unwrap_or_default(),
+            by_workload: false,
+            progress,
+            ends_workload: false,
+        }),
     }
 }

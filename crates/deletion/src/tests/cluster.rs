@@ -62,8 +62,8 @@ pub(super) async fn eventually<T: Debug, F: Future<Output = T>>(
     }
 }
 
-/// Denies all deletes of the ReplicaSet controller, as the validating webhook does.
-pub(super) async fn deny_deletes_of_replica_set_controller(client: &Client) {
+/// Denies all deletes of the ReplicaSet and the Job controller, as the validating webhook does.
+pub(super) async fn deny_deletes_of_workload_controllers(client: &Client) {
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     let policy = json!({
@@ -72,7 +72,7 @@ pub(super) async fn deny_deletes_of_replica_set_controller(client: &Client) {
             "matchConstraints": {"resourceRules": [
                 {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["DELETE"]},
             ]},
-            "validations": [{"expression": format!("request.userInfo.username != '{REPLICA_SET_CONTROLLER}'")}],
+            "validations": [{"expression": format!("!(request.userInfo.username in ['{REPLICA_SET_CONTROLLER}', '{JOB_CONTROLLER}'])")}],
         },
     });
     let binding =
@@ -180,7 +180,7 @@ impl Fixture {
         events.into_iter().collect()
     }
 
-    fn template() -> Value {
+    pub(super) fn template() -> Value {
         json!({
             "metadata": {"labels": {"app": "web", CONTROL_LABEL: "true"}},
             "spec": {

@@ -1,0 +1,79 @@
+//! Evictions that other requests join, and budgets that are deleted.
+
+use super::*;
+
+pub(super) async fn a_delete_begins_a_postponed_eviction_again(fixture: Fixture) {
+    fixture.pods(1).await;
+    fixture.until_in_service().await;
+    let (pod, evict) = (fixture.key("web-0"), deletion_request(DeletionKind::Evict, "drain"));
+    let recorded = fixture.writer.request(&pod, None, &evict).await.unwrap().deletion_request().unwrap();
+    let until = i64::MAX;
+    let postponed = DeletionRequest { not_before: Some(until), times_postponed: 9, ..recorded };
+    let operation = [Stage::Operating, Stage::OperationType].map(|stage| stage.key("pod-delete"));
+    let labels = json!({&operation[0]: null, &operation[1]: null, PREPARING_TO_DELETE: null});
+    let metadata = json!({"labels": labels, "annotations": {DELETION_REQUEST: postponed.to_text()}});
+    fixture.merge("web-0", metadata).await;
+    for _ in 0..3 {
+        assert!(fixture.reconcile_all().await.is_ready("web-0"), "the eviction is postponed");
+    }
+    fixture.writer.request(&pod, None, &deletion_request(DeletionKind::Delete, "joe")).await.unwrap();
+    fixture.until("the pod is deleted", |pods| pods.is_gone("web-0")).await;
+    assert_eq!(fixture.events(), ["PodDeletion"], "the request of joe is not cancelled");
+}
+
+/// A budget can be deleted between its list and the write of its status, and before its watch begins.
+pub(super) async fn a_deleted_budget_is_not_a_deleted_pod(fixture: Fixture) {
+    fixture.pods(1).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 0}), 1).await;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(fixture.client.clone(), "no-budget");
+    let budget = budgets.get("web").await.unwrap();
+    budgets.delete("web", &DeleteParams::default()).await.unwrap();
+    let pods: Api<CachedPod> = Api::namespaced(fixture.client.clone(), "no-budget");
+    let pod = pods.get("web-0").await.unwrap();
+    let written = crate::budgets::write(&fixture.client, &pod, &budget, json!({})).await;
+    assert!(written.as_ref().is_err_and(ApiError::is_conflict), "the budgets are read again: {written:?}");
+
+    fixture.waiting().wait_for_budget(&pod.key(), &(&budget).into());
+    let mut wakeups = fixture.wakeups.lock().await;
+    let woken = tokio::time::timeout(Duration::from_secs(20), wakeups.next()).await;
+    assert_eq!(woken.unwrap().unwrap().name, "web-0");
+}
+
+pub(super) async fn a_scale_in_takes_over_an_eviction_that_waits(fixture: Fixture) {
+    let pods = fixture.replica_set(2).await;
+    fixture.until_in_service().await;
+    let first = fixture.key(&pods[0]);
+    fixture.hold(&pods[0], CONSUMER).await;
+    // A busy pod reserves no room, so that its eviction waits for the budget later.
+    fixture.busy(&pods[0], true).await;
+    fixture.writer.request(&first, None, &deletion_request(DeletionKind::Evict, "drain")).await.unwrap();
+    fixture.budget(json!({"minAvailable": 2}), 0).await;
+    fixture.busy(&pods[0], false).await;
+    let delete = deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER);
+    let ask =
+        async || fixture.writer.request(&first, None, &delete).await.unwrap().deletion_request().unwrap();
+    assert_eq!(ask().await.requested_by, "drain", "the ReplicaSet wants the pod");
+    for _ in 0..5 {
+        assert!(fixture.reconcile_all().await.is_ready(&pods[0]), "the eviction waits for the budget");
+    }
+    fixture.scale(1).await;
+    assert_eq!(ask().await.requested_by, REPLICA_SET_CONTROLLER);
+    fixture.until("the pod leaves service", |seen| !seen.is_ready(&pods[0])).await;
+
+    // The eviction is not lost when the ReplicaSet wants the pod again.
+    fixture.scale(2).await;
+    let present = async || {
+        fixture.reconcile_all().await;
+        let request = DeletionRequest::parse(&fixture.get(&pods[0]).await.annotations()[DELETION_REQUEST]);
+        request.map(|request| (request.kind, request.requested_by))
+    };
+    let evicted_by_drain = Some((DeletionKind::Evict, "drain".to_owned()));
+    eventually("the eviction is back", present, |request| *request == evicted_by_drain).await;
+
+    fixture.scale(1).await;
+    assert_eq!(ask().await.requested_by, REPLICA_SET_CONTROLLER);
+    fixture.release(&pods[0], CONSUMER).await;
+    fixture.until("the pod is deleted", |seen| seen.is_terminating(&pods[0])).await;
+    assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
+}
