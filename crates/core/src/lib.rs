@@ -115,7 +115,7 @@ pub use model::phase::OperationPhase;
 pub use model::pod::Pod;
 pub use model::time::UnixNanos;
 pub use model::view::{ConditionStatus, PodFacts, PodView};
-pub use protocol::advance::advance;
+pub use protocol::advance::{advance, with_next_steps};
 pub use protocol::checks::{CheckResult, Checks, NoRules};
 pub use protocol::gate::{available, desired_gate, gate_to_write, may_operate};
 pub use protocol::objection::{Objection, PostCheckRejection};

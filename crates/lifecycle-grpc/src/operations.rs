@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use podward_api::is_label_value;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, DELETE_OPERATION, Stage, TO_DELETE};
 use podward_core::{
-    LabelChanges, Operation, OperationPhase, Operations, PodView, UNKNOWN_TYPE, UnixNanos, advance,
+    LabelChanges, Operation, OperationPhase, Operations, PodView, UNKNOWN_TYPE, UnixNanos, with_next_steps,
 };
 use podward_kube_util::CachedPod;
 use tonic::Status;
@@ -83,7 +83,7 @@ pub(super) fn begin(
             return Ok(PodChange::None);
         }
     }
-    Ok(with_next_steps(&view, now, |labels| {
+    Ok(changed(&view, now, |labels| {
         labels.remove(&Stage::UndoOperationType.key(id));
         labels.insert(Stage::Operating.key(id), now.to_string());
         labels.insert(Stage::OperationType.key(id), operation_type.to_owned());
@@ -99,7 +99,7 @@ pub(super) fn finish(pod: &CachedPod, id: &str, now: UnixNanos) -> Result<PodCha
     let operations = Operations::parse(view.labels);
     let phase = operations.get(id).and_then(OperationPhase::of);
     match phase {
-        Some(OperationPhase::Operating) => Ok(with_next_steps(&view, now, |labels| {
+        Some(OperationPhase::Operating) => Ok(changed(&view, now, |labels| {
             labels.remove(&Stage::Operating.key(id));
             labels.remove(&Stage::OperationType.key(id));
         })),
@@ -135,14 +135,14 @@ pub(super) fn cancel(pod: &CachedPod, id: &str, now: UnixNanos) -> Result<PodCha
         }
         if view.labels.contains_key(TO_DELETE) {
             // The leader does the rest: it also gives back the disruption that it has taken from a budget.
-            return Ok(with_next_steps(&view, now, |labels| {
+            return Ok(changed(&view, now, |labels| {
                 labels.remove(TO_DELETE);
             }));
         }
     }
     let Some(operation) = operation else { return Ok(PodChange::None) };
     let known = type_of(&operations, id, operation);
-    Ok(with_next_steps(&view, now, |labels| {
+    Ok(changed(&view, now, |labels| {
         labels.insert(Stage::UndoOperationType.key(id), known);
     }))
 }
@@ -155,17 +155,14 @@ fn type_of(operations: &Operations<'_>, id: &str, operation: &Operation<'_>) -> 
 
 /// Applies `change` and the steps of the protocol that follow from it, so that one write is enough. The mutating
 /// webhook would add the same steps.
-fn with_next_steps(
+fn changed(
     pod: &PodView<'_>,
     now: UnixNanos,
     change: impl FnOnce(&mut BTreeMap<String, String>),
 ) -> PodChange {
     let mut labels = pod.labels.clone();
     change(&mut labels);
-    let written = PodView { labels: &labels, ..*pod };
-    let more = advance(Some(pod), &written, now);
-    more.apply(&mut labels);
-    let changes = LabelChanges::between(pod.labels, &labels);
+    let changes = with_next_steps(pod, &LabelChanges::between(pod.labels, &labels), now);
     if changes.is_empty() { PodChange::None } else { PodChange::Labels(changes) }
 }
 

@@ -11,6 +11,7 @@ mod examples;
 mod hooks;
 mod lifecycle_api;
 mod operations;
+mod outages;
 mod phases;
 mod releases;
 mod rules;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         scale::tests(),
         strict::tests(),
         webhooks::tests(),
+        outages::tests(),
         releases::tests(),
         controllers::tests(),
         examples::tests(),

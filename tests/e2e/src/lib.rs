@@ -33,5 +33,5 @@ pub use fixture::{CONSUMER, Fixture, NAMESPACE_NAME};
 pub use forged_review::{ReachableWebhook, forged_delete, forged_eviction};
 pub use kubectl::Kubectl;
 pub use podward::{Podward, ServiceInstance, Trust};
-pub use raw::{RawResponse, raw_patch};
+pub use raw::{RawResponse, raw_patch, raw_status_patch};
 pub use suite::{Test, run};

@@ -70,6 +70,19 @@ pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> 
     before.changes_to(&operations, now)
 }
 
+/// Returns the label changes of one write to `stored`: `written`, and the steps of [`advance`] that follow from it. The
+/// stored result is a fixpoint of [`advance`], so that no later write of another client, such as a kubelet, is extended
+/// by the mutating webhook. `now` is the value of new timestamps.
+#[must_use]
+pub fn with_next_steps(stored: &PodView<'_>, written: &LabelChanges, now: UnixNanos) -> LabelChanges {
+    let mut labels = stored.labels.clone();
+    written.apply(&mut labels);
+    let new = PodView { labels: &labels, ..*stored };
+    let steps = advance(Some(stored), &new, now);
+    steps.apply(&mut labels);
+    LabelChanges::between(stored.labels, &labels)
+}
+
 /// Applies the steps to `operations`, the parsed labels of `pod`, until nothing changes.
 pub(crate) fn settle<'a>(operations: &mut Operations<'a>, stored: &Operations<'_>, pod: &PodView<'_>) {
     let may_operate = may_operate(pod);
