@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cleanup;
 use crate::context::Context;
 use crate::deciders::Deciders;
+use crate::opted_out;
 use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
 use crate::service_check::missing_services;
@@ -122,6 +123,10 @@ impl Leader {
         let context = Arc::new(Context::new(client.clone(), deciders, report));
         let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
         let cleanup = tokio::spawn(cleanup::run(store.clone(), context.clone(), stop.clone()));
+        let opted_out = tokio::spawn({
+            let (client, context, stop) = (client.clone(), context.clone(), stop.clone());
+            async move { opted_out::release_all(client, &context, &stop).await }
+        });
         let waiting = (store, context.clone());
         let work = controller
             .watches(services, watcher::Config::default(), move |service| {
@@ -149,6 +154,7 @@ impl Leader {
         }
         self.hub.send_replace(None);
         cleanup.abort();
+        opted_out.abort();
         hooks.stopped().await;
         rules.stopped().await;
         metrics.forget_operations();

@@ -26,6 +26,7 @@ mod controller;
 mod decide;
 mod deciders;
 mod observation;
+mod opted_out;
 mod reconcile;
 mod report;
 mod retries;

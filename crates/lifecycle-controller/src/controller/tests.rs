@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use podward_core::hooks::hook_finalizer;
 use podward_core::keys::{
     BUSY_LIMITS, BUSY_UNTIL, CONTROL_LABEL, LIFECYCLE_CONDITION, SERVICE_AVAILABLE, SERVICE_READY_GATE, Stage,
 };
@@ -193,4 +194,22 @@ async fn a_leader_stops_before_it_has_the_first_list() {
     server.put(operated("web-0"));
     Running::start(&server).stop().await;
     assert_eq!(server.writes("web-0"), 0);
+}
+
+/// In an outage, somebody removes the opt-in label and deletes the pod. Nothing of Podward observes it.
+#[tokio::test]
+async fn a_new_leader_releases_a_pod_that_left_in_an_outage() {
+    let server = ApiServer::new();
+    let other = "prot.podopslifecycle.kusionstack.io/other";
+    let mut left = pod("web-0");
+    left["metadata"]["labels"].as_object_mut().unwrap().remove(CONTROL_LABEL);
+    left["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
+    left["metadata"]["finalizers"] = json!([hook_finalizer("balancer"), other]);
+    server.put(left);
+    server.put(operated("web-1"));
+    let leader = Running::start(&server);
+    let released = server.until("web-0", |pod| pod["metadata"]["finalizers"] == json!([other])).await;
+    assert!(!label(&released, CONTROL_LABEL));
+    server.until("web-1", is_granted).await;
+    leader.stop().await;
 }

@@ -13,7 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use podward_core::keys::SERVICE_READY_GATE;
+use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE};
 use podward_support::api_answers::{Answer, failure, json_answer};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -139,7 +139,7 @@ impl ApiServer {
                 if self.state.lock().holds_lists {
                     std::future::pending::<()>().await;
                 }
-                self.list()
+                self.list(query)
             }
             (Method::GET, ["api", "v1", "namespaces", _, "pods", name]) => {
                 self.state.lock().reads += 1;
@@ -169,13 +169,16 @@ impl ApiServer {
         }
     }
 
-    fn list(&self) -> Answer {
+    /// Lists the pods that are opted in, or with a selector with `!=` the others.
+    fn list(&self, query: &str) -> Answer {
         let versions = self.versions.borrow();
         let mut items: Vec<Value> = Vec::new();
         for pod in versions.iter() {
             items.retain(|other| other["metadata"]["name"] != pod["metadata"]["name"]);
             items.push(pod.clone());
         }
+        let wanted = !query.contains("%21%3D");
+        items.retain(|pod| (pod["metadata"]["labels"][CONTROL_LABEL] == "true") == wanted);
         json_answer(&json!({
             "apiVersion": "v1", "kind": "PodList",
             "metadata": {"resourceVersion": versions.len().to_string()}, "items": items,
@@ -216,6 +219,7 @@ impl ApiServer {
                 json_patch::merge(&mut pod, &changes);
             }
         }
+        patch_finalizers(&mut pod, &patch["metadata"]);
         let mut gate = None;
         for condition in patch["status"]["conditions"].as_array().into_iter().flatten() {
             if condition["type"] == SERVICE_READY_GATE {
@@ -232,6 +236,15 @@ impl ApiServer {
         }
         json_answer(&stored)
     }
+}
+
+fn patch_finalizers(pod: &mut Value, patch: &Value) {
+    let names = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let removed = names(&patch["$deleteFromPrimitiveList/finalizers"]);
+    let mut finalizers = names(&pod["metadata"]["finalizers"]);
+    finalizers.retain(|name| !removed.contains(name));
+    finalizers.extend(names(&patch["finalizers"]));
+    pod["metadata"]["finalizers"] = finalizers.into();
 }
 
 fn set_condition(pod: &mut Value, condition: Value) {
