@@ -119,6 +119,7 @@ impl CachedPod {
         let nanos = |time: Option<Timestamp>| time.map(unix_nanos);
         PodFacts {
             containers_ready: conditions.containers_ready,
+            finished: self.is_terminal(),
             evidence: self.evidence(),
             hook_requests: self.annotation(HOOK_REQUESTS),
             result_refused: self.annotation(RESULT_REFUSED),

@@ -136,6 +136,14 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenHookQuestion], mut sentences: Vec<Stri
         sentences.insert(0, text);
         std::mem::take(&mut sentences)
     };
+    if pod.facts.finished {
+        let holders = holders(pod);
+        let text = match holders.is_empty() {
+            true => "the pod has finished: it does not go back into service".to_owned(),
+            false => format!("the pod has finished: waits for {holders} to release it"),
+        };
+        return conclude(ConditionStatus::False, "Finished", rest(text));
+    }
     let gate_is_on = !pod.has_gate || pod.gate == Some(ConditionStatus::True);
     if pod.stays_offline() {
         if gate_is_on && pod.ready && Operations::parse(pod.labels).is_service_available() {

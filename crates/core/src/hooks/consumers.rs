@@ -9,7 +9,7 @@
 //! | leaves service and has the hook's finalizer | [`Prepare`](HookPhase::Prepare) | the finalizer is removed |
 //! | has an operation that is done | [`PostCheck`](HookPhase::PostCheck) | its result is accepted |
 //! | enters or is in service without the finalizer | [`Complete`](HookPhase::Complete) | the finalizer is added |
-//! | terminates or is not selected, with the finalizer | [`Release`](HookPhase::Release) | the finalizer is removed |
+//! | terminates, has finished or is not selected, with the finalizer | [`Release`](HookPhase::Release) | the finalizer is removed |
 //!
 //! A hook without a phase counts as done with it: without `Prepare` its finalizer is removed when the gate is off,
 //! without `Complete` it is added when the gate turns on, without `Release` it is removed at once. The finalizer of an

@@ -171,6 +171,7 @@ impl Pod {
             ready: self.condition("Ready") == Some(ConditionStatus::True),
             terminating: self.metadata.deletion_timestamp.is_some(),
             facts: PodFacts {
+                finished: self.is_terminal(),
                 busy_until: self.metadata.annotations.busy_until.as_deref(),
                 busy_reason: self.metadata.annotations.busy_reason.as_deref(),
                 busy_limits: self.metadata.annotations.busy_limits.as_deref(),

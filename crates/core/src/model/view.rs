@@ -67,6 +67,9 @@ pub struct PodView<'a> {
 pub struct PodFacts<'a> {
     /// True if the condition `ContainersReady` is `True`.
     pub containers_ready: bool,
+    /// True if the phase is `Succeeded` or `Failed`: the containers never run again, and the address of the pod may
+    /// belong to another pod.
+    pub finished: bool,
     /// The text of the annotation [`EVIDENCE`](crate::keys::EVIDENCE).
     pub evidence: Option<&'a str>,
     /// The text of the annotation [`HOOK_REQUESTS`](crate::keys::HOOK_REQUESTS).

@@ -23,6 +23,7 @@ pub(crate) struct Stored {
     pub(crate) has_gate: bool,
     pub(crate) gate: Option<ConditionStatus>,
     pub(crate) containers_ready: bool,
+    pub(crate) finished: bool,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
     pub(crate) expected: Option<String>,
@@ -58,6 +59,7 @@ impl Stored {
             terminating: self.terminating,
             facts: PodFacts {
                 containers_ready: self.containers_ready,
+                finished: self.finished,
                 evidence: self.evidence.as_deref(),
                 hook_requests: self.asked.as_deref(),
                 result_refused: self.refused.as_deref(),
@@ -142,6 +144,7 @@ impl Model {
             has_gate,
             gate: None,
             containers_ready: true,
+            finished: false,
             ready: false,
             terminating: false,
             expected: expects_consumer.then(|| EXPECTED.to_owned()),

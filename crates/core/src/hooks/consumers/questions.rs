@@ -18,7 +18,7 @@ use super::round::{HookRound, QuestionVerdict};
 use crate::hooks::report::HookEvent;
 
 impl HookRound<'_> {
-    /// Asks hooks to forget the pod when it terminates or no longer matches them. Removes the finalizers of
+    /// Asks hooks to forget the pod when it terminates, has finished or no longer matches them. Removes the finalizers of
     /// unregistered hooks.
     pub(crate) fn release(&mut self) {
         let finalizers: Vec<String> =
@@ -31,11 +31,11 @@ impl HookRound<'_> {
                 self.draft.remove(&finalizer);
                 continue;
             };
-            if !self.pod.terminating && self.is_holder(&hook.name) {
+            if !self.has_ended() && self.is_holder(&hook.name) {
                 continue;
             }
             if !hook.takes_part_in(HookPhase::Release) {
-                if !self.pod.terminating {
+                if !self.has_ended() {
                     self.note_of(&hook.name, HookPhase::Release, UnixNanos::default(), HookEvent::Released);
                 }
                 self.draft.remove(&finalizer);
@@ -130,6 +130,10 @@ impl HookRound<'_> {
 
     /// Asks the hooks that use the pod to release it for the operations that take it out of service.
     pub(crate) fn prepare(&mut self) {
+        if self.has_ended() {
+            // They are asked to forget it.
+            return;
+        }
         let mut operations = self.operations_with(&[Stage::Preparing]);
         if operations.is_empty() {
             // A hook that begins to use the pod while an operator works must release it, too.
@@ -176,7 +180,7 @@ impl HookRound<'_> {
     /// Asks the hooks that do not use the pod to add it to traffic, if it is to be in service.
     pub(crate) fn complete(&mut self) {
         let view = self.draft.view(&self.pod);
-        if desired_gate(&view, &self.draft.operations()) != Some(true) {
+        if self.has_ended() || desired_gate(&view, &self.draft.operations()) != Some(true) {
             return;
         }
         let is_in = |hook: &Hook, round: &Self| {

@@ -73,6 +73,11 @@ impl<'a> HookRound<'a> {
         self.consumers.hooks.iter().filter(|hook| hook.is_consumer())
     }
 
+    /// Returns whether the pod never serves again: it is being deleted, or it has finished.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.pod.terminating || self.pod.facts.finished
+    }
+
     pub(crate) fn is_holder(&self, hook: &str) -> bool {
         self.holders().any(|holder| holder.name == hook)
     }

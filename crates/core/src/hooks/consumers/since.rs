@@ -68,8 +68,10 @@ impl HookRound<'_> {
 
     /// Returns since when the hook is asked to forget the pod.
     pub(crate) fn release_since(&mut self, hook: &Hook) -> UnixNanos {
+        // A pod that has finished and is then deleted is not asked about again.
+        let is_asked = self.pod.facts.finished && self.draft.marks.is(&hook.name, HookRequestState::Release);
         match self.pod.facts.terminating_since {
-            Some(since) if self.pod.terminating => since,
+            Some(since) if self.pod.terminating && !is_asked => since,
             _ => self.draft.marks.since(&hook.name, HookRequestState::Release, self.now),
         }
     }

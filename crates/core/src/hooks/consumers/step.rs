@@ -156,6 +156,9 @@ impl HookRound<'_> {
 
     /// Adds the finalizers of hooks if the pod is or was in service. Returns whether any was added.
     fn hold(&mut self) -> bool {
+        if self.has_ended() {
+            return false;
+        }
         let is_granted = self.draft.operations().iter().any(|(_, op)| op.has(Stage::Operate));
         let starts = !is_out(&Operations::parse(self.pod.labels)) && !is_out(&self.draft.operations());
         let keeps_serving = !gate_is_off(&self.draft.view(&self.pod)) && !is_granted;

@@ -24,7 +24,8 @@ impl Model {
         for hook in registered.values() {
             let finalizer = hook_finalizer(&hook.name);
             let asked_in = |phase| hook.takes_part_in(phase);
-            let is_holder = holders.iter().any(|holder| holder.name == hook.name) && !new.terminating;
+            let is_holder =
+                holders.iter().any(|holder| holder.name == hook.name) && !new.terminating && !new.finished;
             if plan.finalizers.remove.contains(&finalizer) {
                 let gone = [HookPhase::Prepare, HookPhase::Release];
                 let why = self.hooks.has_done(&hook.name, &gone)

@@ -116,3 +116,26 @@ fn a_hook_that_was_made_to_hold_a_pod_and_is_asked_from_now_on_is_asked_for_it()
     model.answers("mesh");
     assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
 }
+
+/// A pod that has finished never serves again, and its address may already belong to another pod.
+#[test]
+fn a_finished_pod_is_released() {
+    let mut model = in_service([hook("mesh"), with("silent", &[HookPhase::Prepare])]);
+    model.containers(false);
+    model.pod.finished = true;
+    assert_eq!(model.work(), 1, "what is not asked is removed at once");
+    assert_eq!(model.asked(), [("mesh", HookPhase::Release)]);
+    assert!(!model.is_held_by("silent"));
+    let since = model.question("mesh").since;
+    model.sleep(60);
+    model.work();
+    assert_eq!(model.question("mesh").since, since, "the deadline does not start again");
+    assert!(model.reported().contains("the pod has finished"), "{}", model.reported());
+    assert_eq!(model.answers("mesh"), 1);
+    assert!(!model.is_held_by("mesh") && model.asked().is_empty(), "and not added again");
+
+    // An operation neither asks nor holds it.
+    model.begin("x", "update");
+    model.work();
+    assert!(model.asked().is_empty() && model.pod.has(Stage::Operate, "x"), "{:?}", model.pod);
+}
