@@ -1,5 +1,7 @@
 //! Admission: the patches of the mutating webhook, and the reviews of both webhooks.
 
+mod cancels;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::{Patch, PatchOperation};
@@ -18,6 +20,7 @@ use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
 use crate::model::view::PodView;
 use crate::protocol::advance::{advance, settle};
+use cancels::wrong_cancels;
 
 /// Returns the patch for a new pod. It adds the readiness gate, the hooks `consumers` (names, see
 /// [`Hook::is_consumer`](crate::hooks::Hook::is_consumer)) among the expected finalizers and, with `inject`, the opt-in
@@ -195,6 +198,7 @@ pub fn review_raw(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Re
         return review;
     }
     half_announcements(old, new, policy, &mut review);
+    review.denials.extend(wrong_cancels(old, new));
     if !policy.trusts(writer) {
         let changed = changed_keys(&protected_labels(old), &protected_labels(Some(new)));
         object_to(&mut review, policy, writer, changed.iter().map(String::as_str));
@@ -210,7 +214,7 @@ pub fn review_raw(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Re
 /// Reviews the result of a write in the validating webhook: the rules of the protocol, incomplete operations, and
 /// labels that only Podward may write and that do not follow from the rest of the write. `old` is `None` on CREATE.
 ///
-/// An error that the stored pod already has does not deny the write.
+/// An error that the stored pod already has does not deny the write, if the stored pod has opted in.
 ///
 /// ```
 /// use podward_core::{Pod, ReviewPolicy, Writer, review};
@@ -234,12 +238,15 @@ pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Review
     if !concerns(old, new) {
         return review;
     }
-    let before: Vec<String> = old.map(violations).unwrap_or_default();
+    // A write that opts a pod in is reviewed as the creation of an opted-in pod.
+    let reviewed = old.filter(|old| old.view().is_controlled());
+    let before: Vec<String> = reviewed.map(violations).unwrap_or_default();
     let fresh = violations(new).into_iter().filter(|violation| !before.contains(violation));
     review
         .denials
         .extend(fresh.map(|violation| format!("failed to validate PodOpsLifecycleWebhook, {violation}")));
     half_announcements(old, new, policy, &mut review);
+    review.denials.extend(wrong_cancels(old, new));
     if !policy.trusts(writer) {
         let unearned = unearned_changes(old, new);
         object_to(&mut review, policy, writer, unearned.iter().map(String::as_str));

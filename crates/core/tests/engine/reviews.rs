@@ -268,3 +268,49 @@ fn pods_that_did_not_opt_in_are_not_judged() {
     assert_silent(&[review_raw(None, &stranger.pod(), &OPERATOR, &policy(true))], "raw");
     assert_silent(&[review(None, &stranger.pod(), &OPERATOR, &policy(true))], "result");
 }
+
+#[test]
+fn a_cancel_with_another_type_is_denied() {
+    let rows = [
+        ("in pre-check", on(BEGUN), "+undo-operation-type/x=wrong", true),
+        ("with operate", off(OPERATING), "+undo-operation-type/x=wrong", true),
+        ("empty", off(OPERATING), "+undo-operation-type/x=", true),
+        ("after the result", off(OPERATED), "+undo-operation-type/x=wrong", true),
+        (
+            "the type changes too",
+            off(OPERATING),
+            "+undo-operation-type/x=wrong +operation-type/x=wrong",
+            true,
+        ),
+        ("the right type", off(OPERATING), "+undo-operation-type/x=T", false),
+        ("no operation", on("SA"), "+undo-operation-type/x=T", false),
+        ("no type", on("SA operating/x"), "+undo-operation-type/x=T", false),
+        (
+            "it was there before",
+            off("operating/x operation-type/x=T undo-operation-type/x=wrong"),
+            "+stay-offline",
+            false,
+        ),
+    ];
+    for (name, stored, write, is_denied) in rows {
+        let (old, new) = (stored.pod(), stored.after(write).pod());
+        // The mutating webhook removes the label, so the validating webhook only sees it if that one is down.
+        let found = [
+            review_raw(Some(&old), &new, &OPERATOR, &policy(false)),
+            review(Some(&old), &new, &OPERATOR, &policy(false)),
+        ];
+        for review in found {
+            let denied = review.denials.iter().any(|text| text.contains("set the label to T to cancel"));
+            assert_eq!(denied, is_denied, "{name}: {review:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_opts_in_is_reviewed_as_a_new_one() {
+    let mut plain = on("").annotated("no JSON");
+    plain.labels.remove(keys::CONTROL_LABEL);
+    let opted_in = on("").annotated("no JSON");
+    let found = review(Some(&plain.pod()), &opted_in.pod(), &OPERATOR, &policy(false));
+    assert!(found.denials.len() == 1 && found.denials[0].contains(keys::AVAILABLE_CONDITIONS), "{found:?}");
+}
