@@ -72,6 +72,10 @@ impl Context {
             let limits = decision.busy_limits.change(&observation.stored);
             write.annotations.extend(limits.map(|(key, text)| (key.into(), text)));
         }
-        self.writer.write(pod, write).await.map(|stored| self.observed(stored))
+        let stored = self.writer.write(pod, write).await?;
+        if let Some(explanation) = explanation {
+            self.report.condition_stored(&pod.key(), explanation);
+        }
+        Ok(self.observed(stored))
     }
 }

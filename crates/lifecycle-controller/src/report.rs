@@ -83,6 +83,11 @@ impl Report {
         self.tracker.condition_written(pod);
     }
 
+    /// Records that the lifecycle condition was stored with `explanation`.
+    pub(crate) fn condition_stored(&self, pod: &PodKey, explanation: &Explanation) {
+        self.tracker.condition_stored(pod, explanation);
+    }
+
     /// Reports that `pod` was deleted or evicted.
     pub(crate) fn deleted(&self, pod: &CachedPod, event: EventDraft) {
         self.events.normal(pod, event);

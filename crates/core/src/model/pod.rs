@@ -149,6 +149,9 @@ pub struct PodCondition {
     pub type_: String,
     /// `status`.
     pub status: String,
+    /// `reason`.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// `lastTransitionTime`.
     #[serde(default)]
     pub last_transition_time: Option<String>,
@@ -220,6 +223,13 @@ impl Pod {
     #[must_use]
     pub fn lifecycle_message(&self) -> Option<&str> {
         self.find_condition(LIFECYCLE_CONDITION)?.message.as_deref()
+    }
+
+    /// Returns the status and the reason of the condition [`LIFECYCLE_CONDITION`].
+    #[must_use]
+    pub fn lifecycle_state(&self) -> Option<(ConditionStatus, &str)> {
+        let condition = self.find_condition(LIFECYCLE_CONDITION)?;
+        Some((ConditionStatus::parse(&condition.status), condition.reason.as_deref().unwrap_or_default()))
     }
 
     fn condition(&self, name: &str) -> Option<ConditionStatus> {

@@ -18,7 +18,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
 use podward_api::PodTransitionRule;
-use podward_core::{NoRules, Operations, Pod, UnixNanos, explain};
+use podward_core::{ConditionStatus, NoRules, Operations, Pod, UnixNanos, explain};
 
 use report::WhyReport;
 use rules::RuleWithStatus;
@@ -104,10 +104,8 @@ fn inspect(
     let json = serde_json::to_value(object).context("convert the pod")?;
     let pod: Pod = serde_json::from_value(json).context("parse the pod")?;
     let view = pod.view();
-    // The condition is written only after a wait of some seconds. Before that, the message comes from the labels.
-    let message =
-        pod.lifecycle_message().map_or_else(|| explain(&view, &NoRules, &[]).message, ToOwned::to_owned);
     let operations = Operations::parse(view.labels);
+    let message = message(&pod, &operations);
     let mut report = WhyReport::new(&pod.metadata.namespace, &pod.metadata.name, message);
     if view.is_controlled() && !view.terminating {
         let annotations = object.annotations();
@@ -120,6 +118,24 @@ fn inspect(
         busy::add_waits(&mut report, &pod, &operations, now);
     }
     Ok(report)
+}
+
+/// Returns what the pod waits for. The condition says more than the labels, but it is written only after a wait of some
+/// seconds, or with the next write. Until then it may be about an earlier state.
+fn message(pod: &Pod, operations: &Operations<'_>) -> String {
+    let present = explain(&pod.view(), &NoRules, &[]);
+    let Some((stored, state)) = pod.lifecycle_message().zip(pod.lifecycle_state()) else {
+        return present.message;
+    };
+    let names_all = operations
+        .iter()
+        .filter(|(_, operation)| operation.is_live())
+        .all(|(id, _)| stored.contains(&format!("operation {id} ")) || pod.view().terminating);
+    // Only the controller knows whether a pod without an operation is in service.
+    let is_current = names_all
+        && (state == (present.status, present.reason)
+            || (present.status == ConditionStatus::True && state.0 == ConditionStatus::False));
+    if is_current { stored.to_owned() } else { present.message }
 }
 
 #[cfg(test)]
@@ -145,7 +161,14 @@ mod tests {
 
     fn pod(annotations: Value, message: Option<&str>) -> DynamicObject {
         let conditions: Vec<Value> = message
-            .map(|text| json!({"type": "podward.io/lifecycle", "status": "False", "message": text}))
+            .map(|text| {
+                let state = if text.contains("in service") {
+                    ("True", "InService")
+                } else {
+                    ("False", "PreChecking")
+                };
+                json!({"type": "podward.io/lifecycle", "status": state.0, "reason": state.1, "message": text})
+            })
             .into_iter()
             .collect();
         serde_json::from_value(json!({
@@ -202,7 +225,9 @@ mod tests {
                 {"ruleName": "a-quarter", "reason": "full"}, {"ruleName": "backed-up", "reason": "old text"},
              ]},
         ]});
-        let report = inspect(&pod(json!({}), Some("it waits")), Ok(vec![rule(details)]), NOW).unwrap();
+        let report =
+            inspect(&pod(json!({}), Some("operation upgrade (update) waits")), Ok(vec![rule(details)]), NOW)
+                .unwrap();
         let labels = "block by label check policy, pod shop/web-0 labels not match ";
         let waits = found(&report);
         assert_eq!(waits.len(), 2, "{waits:?}");
@@ -210,7 +235,7 @@ mod tests {
         assert!(waits[1].0 == "rule web/backed-up" && waits[1].2.starts_with(labels), "{waits:?}");
         let text = report.text(NOW);
         for line in [
-            "pod shop/web-0: it waits\n",
+            "pod shop/web-0: operation upgrade (update) waits\n",
             "rule web/a-quarter (availablePolicy) blocks the PreCheck of operation upgrade (update) \
              since 2026-01-01T10:00:00Z (3 min)\n",
             "  why:  full\n",
@@ -218,6 +243,14 @@ mod tests {
              podtransitionrule.kusionstack.io/skip-rule-conditions='{\"skipRules\":[\"a-quarter\",\"backed-up\"]}'",
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn an_old_condition_is_not_shown() {
+        for old in ["the pod is in service", "operation before (update) waits for its pre-checks: full"] {
+            let report = inspect(&pod(json!({}), Some(old)), Ok(Vec::new()), NOW).unwrap();
+            assert!(report.message.starts_with("operation upgrade (update) "), "{old}: {}", report.message);
         }
     }
 

@@ -7,6 +7,10 @@ use podward_core::ConditionStatus;
 /// A shorter wait is not written for its own sake. The next write that changes the gate includes it.
 pub(super) const CONDITION_DELAY: Duration = Duration::from_secs(5);
 
+/// As [`CONDITION_DELAY`], if the stored condition says that the pod is in service, which is wrong from the start of the
+/// wait.
+const LEAVING_DELAY: Duration = Duration::from_secs(1);
+
 /// The longest delay between two messages for the same wait. The delay starts at [`CONDITION_DELAY`] and doubles,
 /// because a hook may report a countdown, and each of its messages would cause a write.
 const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(30);
@@ -14,9 +18,22 @@ const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(30);
 /// Identifies a wait: the status and the reason of the condition, without its message.
 pub(super) type ConditionWait = (ConditionStatus, &'static str);
 
+/// What the stored condition of a pod reports, if it is out of date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoredWait {
+    /// The pod is in service, and it is not.
+    InService,
+    /// The present wait, with another message.
+    OtherMessage,
+    /// Anything else.
+    Other,
+}
+
 /// The wait that the condition of a pod does not report yet, and the one that was written last.
 #[derive(Debug, Default)]
 pub(super) struct ConditionThrottle {
+    /// The present wait, and since when the stored condition is out of date. Other waits in between do not change the
+    /// time: otherwise a pod whose waits change often would keep an old condition.
     pending: Option<(ConditionWait, Instant)>,
     written: Option<WrittenWait>,
 }
@@ -32,16 +49,19 @@ struct WrittenWait {
 impl ConditionThrottle {
     /// Records that the condition is stored with all of `wait`.
     pub(super) fn stored(&mut self, wait: ConditionWait) {
-        self.switch_to(wait);
+        self.forget_others(wait);
         self.pending = None;
     }
 
-    /// Returns how long `wait` has to last until it is written, zero if it is due. `is_new_message` is true if the
-    /// stored condition has another message for the same wait.
-    pub(super) fn due(&mut self, wait: ConditionWait, is_new_message: bool, now: Instant) -> Duration {
-        self.switch_to(wait);
-        let (_, since) = *self.pending.get_or_insert((wait, now));
-        let delay = CONDITION_DELAY.saturating_sub(now.saturating_duration_since(since));
+    /// Returns how long the stored condition may be out of date until `wait` is written, zero if it is due. `stored` is
+    /// what the stored condition reports; with the same status and reason, it has another message.
+    pub(super) fn due(&mut self, wait: ConditionWait, stored: StoredWait, now: Instant) -> Duration {
+        self.forget_others(wait);
+        let since = self.pending.map_or(now, |(_, since)| since);
+        self.pending = Some((wait, since));
+        let delay = if stored == StoredWait::InService { LEAVING_DELAY } else { CONDITION_DELAY };
+        let delay = delay.saturating_sub(now.saturating_duration_since(since));
+        let is_new_message = stored == StoredWait::OtherMessage;
         let pause = self.written.as_ref().filter(|_| is_new_message).map_or(Duration::ZERO, |written| {
             let pause = CONDITION_DELAY.saturating_mul(1 << written.before.min(10)).min(MAX_MESSAGE_DELAY);
             pause.saturating_sub(now.saturating_duration_since(written.at))
@@ -57,15 +77,15 @@ impl ConditionThrottle {
         }
     }
 
-    /// Discards the state of other waits.
-    fn switch_to(&mut self, wait: ConditionWait) {
-        self.pending = self.pending.take().filter(|(pending, _)| *pending == wait);
+    /// Discards what was written of other waits.
+    fn forget_others(&mut self, wait: ConditionWait) {
         self.written = self.written.take().filter(|written| written.wait == wait);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::StoredWait::{InService, Other, OtherMessage};
     use super::*;
 
     const HOOKS: ConditionWait = (ConditionStatus::False, "Hooks");
@@ -75,31 +95,47 @@ mod tests {
     fn a_short_wait_is_not_written() {
         let (mut throttle, start) = (ConditionThrottle::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(throttle.due(HOOKS, false, at(0)), CONDITION_DELAY);
-        assert_eq!(throttle.due(HOOKS, false, at(3)), Duration::from_secs(2));
-        assert_eq!(throttle.due(RULES, false, at(4)), CONDITION_DELAY, "another wait");
+        assert_eq!(throttle.due(HOOKS, Other, at(0)), CONDITION_DELAY);
+        assert_eq!(throttle.due(HOOKS, Other, at(3)), Duration::from_secs(2));
         throttle.stored(RULES);
-        assert_eq!(throttle.due(RULES, false, at(20)), CONDITION_DELAY, "a new wait");
-        assert_eq!(throttle.due(RULES, false, at(30)), Duration::ZERO);
+        assert_eq!(throttle.due(RULES, Other, at(20)), CONDITION_DELAY, "a new wait");
+        assert_eq!(throttle.due(RULES, Other, at(30)), Duration::ZERO);
+    }
+
+    #[test]
+    fn waits_that_change_often_do_not_keep_an_old_condition() {
+        let (mut throttle, start) = (ConditionThrottle::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (second, wait) in [(0, HOOKS), (2, RULES), (4, HOOKS)] {
+            assert!(!throttle.due(wait, Other, at(second)).is_zero());
+        }
+        assert_eq!(throttle.due(RULES, Other, at(5)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_condition_that_claims_service_is_corrected_soon() {
+        let (mut throttle, start) = (ConditionThrottle::default(), Instant::now());
+        assert_eq!(throttle.due(RULES, InService, start), LEAVING_DELAY);
+        assert_eq!(throttle.due(RULES, InService, start + LEAVING_DELAY), Duration::ZERO);
     }
 
     #[test]
     fn delays_between_messages_grow() {
         let (mut throttle, mut now) = (ConditionThrottle::default(), Instant::now());
-        throttle.due(HOOKS, false, now);
+        throttle.due(HOOKS, Other, now);
         let mut pauses = Vec::new();
         for _ in 0..6 {
             throttle.written(now);
-            let pause = throttle.due(HOOKS, true, now);
+            let pause = throttle.due(HOOKS, OtherMessage, now);
             pauses.push(pause.as_secs());
             now += pause;
-            assert_eq!(throttle.due(HOOKS, true, now), Duration::ZERO);
+            assert_eq!(throttle.due(HOOKS, OtherMessage, now), Duration::ZERO);
         }
         assert_eq!(pauses, [5, 10, 20, 30, 30, 30]);
         throttle.written(now);
-        throttle.due(RULES, false, now);
+        throttle.due(RULES, Other, now);
         assert_eq!(
-            throttle.due(HOOKS, true, now),
+            throttle.due(HOOKS, OtherMessage, now),
             CONDITION_DELAY,
             "the delay starts again after another wait"
         );

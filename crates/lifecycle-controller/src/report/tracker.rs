@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use podward_core::hooks::HookPhase;
-use podward_core::{Explanation, HookReport, Operations, UnixNanos};
+use podward_core::{ConditionStatus, Explanation, HookReport, Operations, UnixNanos};
 use podward_kube_util::{CachedPod, PodKey, now};
 use podward_traces::OperationTraces;
 
-use super::condition_throttle::ConditionThrottle;
+use super::condition_throttle::{ConditionThrottle, StoredWait};
 use super::metrics::Metrics;
 use super::operation_state::OperationState;
 use super::phase_history::{HistoryEvent, PhaseHistory};
@@ -110,7 +110,20 @@ impl Tracker {
             tracked.condition.stored(wait);
             return None;
         }
-        Some(tracked.condition.due(wait, pod.has_condition_reason(explanation), Instant::now()))
+        let stored = match pod.lifecycle_condition() {
+            _ if pod.has_condition_reason(explanation) => StoredWait::OtherMessage,
+            // A condition that does not exist claims nothing: few pods in service have one.
+            Some(told) if told.status == ConditionStatus::True => StoredWait::InService,
+            _ => StoredWait::Other,
+        };
+        Some(tracked.condition.due(wait, stored, Instant::now()))
+    }
+
+    /// Records that the condition of the pod is stored with `explanation`.
+    pub(super) fn condition_stored(&self, key: &PodKey, explanation: &Explanation) {
+        if let Some(tracked) = self.pods.lock().get_mut(key) {
+            tracked.condition.stored((explanation.status, explanation.reason));
+        }
     }
 
     /// Records that the condition is written for its own sake.
