@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::Client;
 use podward_kube_util::{ApiError, CachedPod};
+use podward_runtime::progress::Progress;
 
 use crate::decide::Decision;
 use crate::deciders::Deciders;
@@ -19,6 +20,8 @@ use crate::write_through_cache::WriteThroughCache;
 pub(crate) struct Context {
     pub(crate) cache: WriteThroughCache,
     pub(crate) deciders: Deciders,
+    /// The reconciliations in progress.
+    pub(crate) progress: Progress,
     pub(crate) report: Report,
     pub(crate) retries: Retries,
     pub(crate) services: ServiceChecks,
@@ -27,10 +30,11 @@ pub(crate) struct Context {
 
 impl Context {
     /// Returns the context of a new leader.
-    pub(crate) fn new(client: Client, deciders: Deciders, report: Report) -> Self {
+    pub(crate) fn new(client: Client, deciders: Deciders, report: Report, progress: Progress) -> Self {
         Context {
             cache: WriteThroughCache::default(),
             deciders,
+            progress,
             retries: Retries::default(),
             services: ServiceChecks::new(client.clone()),
             writer: Writer::new(client, report.metrics()),

@@ -14,6 +14,7 @@ use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_kube_util::watched::Watch;
 use podward_runtime::address_policy::GuardedDialer;
 use podward_runtime::admin::ReadinessCondition;
+use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Spans;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,8 @@ pub(crate) struct Leader {
     pub(crate) check_deletes_as_requester: bool,
     /// The metrics of the controller.
     pub(crate) metrics: Arc<Metrics>,
+    /// The work in progress. If it does not end, this replica does not lead.
+    pub(crate) progress: Progress,
     /// The exporter of spans.
     pub(crate) spans: Spans,
     /// The hub that hook systems attach to. `Some` while this replica leads.
@@ -120,7 +123,7 @@ impl Leader {
         let deciders =
             Deciders { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };
         let report = Report::new(events, metrics.clone(), traces);
-        let context = Arc::new(Context::new(client.clone(), deciders, report));
+        let context = Arc::new(Context::new(client.clone(), deciders, report, self.progress.clone()));
         let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
         let cleanup = tokio::spawn(cleanup::run(store.clone(), context.clone(), stop.clone()));
         let opted_out = tokio::spawn({

@@ -23,6 +23,7 @@ const CONDITION_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// # Errors
 /// If a request to the API server fails. The pod is unchanged then, or the write was a conflict.
 pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) -> Result<Action, ApiError> {
+    let _work = context.progress.begin();
     let pod = context.cache.newest(watched);
     match reconcile_pod(pod.clone(), &context).await {
         Err(conflict @ ApiError::Conflict { .. }) => match newer_version(&pod, &context).await? {

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::lease::{LeaseParams, stand};
+use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::CertificateSecret;
 use podward_runtime::{client, shutdown, telemetry};
@@ -68,6 +69,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     // A standby is ready too: it does what a standby is for, and takes calls as the leader does.
     let running = readiness.condition("running");
+    let progress = Progress::default();
+    readiness.depend_on(progress.clone());
     let end = CancellationToken::new();
     let _ends_with_us = end.clone().drop_guard();
     // Before the certificate, which may be long in coming: probes are to say so.
@@ -94,7 +97,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let address = grpc_args.address(server.address());
     let params = LeaseParams { address, ..lease.params(SERVICE) };
     let identity = params.identity.clone();
-    let candidacy = stand(client.clone(), params);
+    let candidacy = stand(client.clone(), params, progress.clone());
     let (hub, attached) = watch::channel(None);
     let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone());
     let dependencies = grpc::ServiceDependencies {
@@ -119,6 +122,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         max_busy,
         check_deletes_as_requester,
         metrics,
+        progress,
         spans,
         hub,
     };
@@ -144,10 +148,14 @@ async fn lead_when_elected(mut leading: watch::Receiver<bool>, leader: &Leader, 
         let work = stop.child_token();
         let lost = work.clone();
         let mut leadership = leading.clone();
+        let progress = leader.progress.clone();
         let watchdog = tokio::spawn(async move {
             // A task that ended can't renew: that too is the end of leadership.
             leadership.wait_for(|leads| !*leads).await.map(|_| ()).unwrap_or_default();
             lost.cancel();
+            // The end of the work is work, too: it must not last.
+            let _ending = progress.begin();
+            std::future::pending::<()>().await;
         });
         leader.metrics.leader.set(1);
         leader.lead(work).await;

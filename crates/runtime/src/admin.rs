@@ -148,10 +148,21 @@ async fn serve_connection(
 /// Returns the routes of the admin port.
 pub fn router(readiness: Readiness, registry: Registry) -> Router {
     Router::new()
-        // Alive as long as the runtime polls. Other faults make the process unready: a restart would not fix them.
-        .route("/livez", get(|| async { "ok\n" }))
+        // Alive as long as the runtime polls and work in progress ends. Other faults make the process unready: a restart
+        // would not fix them.
+        .route("/livez", get(livez).with_state(readiness.clone()))
         .route("/readyz", get(readyz).with_state(readiness))
         .route("/metrics", get(metrics).with_state(Arc::new(registry)))
+}
+
+async fn livez(State(readiness): State<Readiness>) -> Response {
+    match readiness.stalled_for() {
+        None => "ok\n".into_response(),
+        Some(since) => {
+            let text = format!("stalled: no work has ended for {} s\n", since.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+    }
 }
 
 async fn readyz(State(readiness): State<Readiness>) -> Response {
@@ -180,6 +191,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::progress::Progress;
 
     async fn get_text(router: &Router, path: &str) -> (StatusCode, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
@@ -203,6 +215,20 @@ mod tests {
         tls.set(false);
         assert_eq!(get_text(&router, "/readyz").await.0, unready);
         assert_eq!(get_text(&router, "/livez").await, (StatusCode::OK, "ok\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn not_alive_while_work_does_not_end() {
+        let (readiness, progress) = (Readiness::default(), Progress::new(Duration::ZERO));
+        readiness.depend_on(Progress::default());
+        readiness.depend_on(progress.clone());
+        let router = router(readiness, Registry::default());
+        assert_eq!(get_text(&router, "/livez").await.0, StatusCode::OK);
+        let work = progress.begin();
+        let stalled = "stalled: no work has ended for 0 s\n".to_owned();
+        assert_eq!(get_text(&router, "/livez").await, (StatusCode::SERVICE_UNAVAILABLE, stalled));
+        drop(work);
+        assert_eq!(get_text(&router, "/livez").await.0, StatusCode::OK);
     }
 
     #[tokio::test]

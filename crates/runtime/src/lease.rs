@@ -9,6 +9,7 @@
 //! - Every write carries the resource version that it was decided on, so at most one of two replicas succeeds.
 //! - A Lease expires when it was not renewed for its duration. Each standby measures that with its own clock, from the
 //!   moment when it saw the last change. The clocks of other machines never count (as in client-go).
+//! - A leader whose work does not end steps down, see [`Progress`](crate::progress::Progress).
 //! - A leader whose renewals fail steps down after two thirds of the duration, counted from when it *began* its last
 //!   successful write. That is before any other replica may acquire the Lease.
 //!
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::progress::Progress;
 use candidate::Candidate;
 
 pub use params::{GRPC_ADDRESS, LeaseParams};
@@ -56,13 +58,13 @@ impl Candidacy {
 }
 
 /// Takes part in the election until [`Candidacy::release`]. Errors of the API server are logged, and the request is
-/// tried again.
+/// tried again. While `progress` is stalled, this replica does not lead.
 #[must_use = "a candidacy that is dropped ends"]
-pub fn stand(client: Client, params: LeaseParams) -> Candidacy {
+pub fn stand(client: Client, params: LeaseParams, progress: Progress) -> Candidacy {
     let (leads, leading) = watch::channel(false);
     let (address, holder_address) = watch::channel(None);
     let stop = CancellationToken::new();
     let leases = Api::namespaced(client, &params.namespace);
-    let task = tokio::spawn(Candidate::new(leases, params, leads, address).run(stop.clone()));
+    let task = tokio::spawn(Candidate::new(leases, params, leads, address, progress).run(stop.clone()));
     Candidacy { leading, holder_address, stop: stop.drop_guard(), task }
 }

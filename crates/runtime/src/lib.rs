@@ -35,6 +35,7 @@ mod file_limit;
 pub mod grpc;
 pub mod grpc_client;
 pub mod lease;
+pub mod progress;
 pub mod retry;
 pub mod secret_path;
 pub mod shutdown;

@@ -12,6 +12,7 @@ use podward_core::keys::{
 };
 use podward_hooks::HookArgs;
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
+use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Spans;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -41,6 +42,7 @@ impl Running {
             max_busy: Duration::from_secs(60),
             check_deletes_as_requester: false,
             metrics: Arc::new(Metrics::new()),
+            progress: Progress::default(),
             spans: Spans::none(),
             hub: watch::channel(None).0,
         };

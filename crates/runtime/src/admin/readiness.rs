@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+
+use crate::progress::Progress;
 
 /// The conditions of a process. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     conditions: Arc<Mutex<Vec<ReadinessCondition>>>,
+    progress: Arc<Mutex<Vec<Progress>>>,
 }
 
 impl Readiness {
@@ -17,6 +21,17 @@ impl Readiness {
         let condition = ReadinessCondition { name, holds: Arc::default() };
         self.conditions.lock().push(condition.clone());
         condition
+    }
+
+    /// Makes the liveness of the process depend on `progress`.
+    pub fn depend_on(&self, progress: Progress) {
+        self.progress.lock().push(progress);
+    }
+
+    /// Returns for how long the process has made no progress, if it is stalled.
+    #[must_use]
+    pub fn stalled_for(&self) -> Option<Duration> {
+        self.progress.lock().iter().filter_map(Progress::stalled_for).max()
     }
 
     /// Returns the names of the conditions that are false.

@@ -15,11 +15,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::{LeaseAction, LeaseWrite, ObservedLease, decide};
 use super::params::{GRPC_ADDRESS, LeaseParams};
+use crate::progress::Progress;
 
 /// The delay after a write that failed. The watch may end it sooner.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The release of the Lease may take this much of the time that a process has to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where a version of the Lease comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeaseSource {
+    /// The watch, or the answer to a write. The watch also reports this replica's own writes, maybe late.
+    Watch,
+    /// A read of the stored Lease after a conflict. It counts even if its version is lower: a restored backup of etcd
+    /// has lower resource versions.
+    Read,
+}
 
 pub(super) struct Candidate {
     leases: Api<Lease>,
@@ -33,6 +44,7 @@ pub(super) struct Candidate {
     listed: bool,
     renewed: Option<Instant>,
     retry_at: Option<Instant>,
+    progress: Progress,
 }
 
 impl Candidate {
@@ -41,6 +53,7 @@ impl Candidate {
         params: LeaseParams,
         leads: watch::Sender<bool>,
         holder_address: watch::Sender<Option<String>>,
+        progress: Progress,
     ) -> Self {
         Self {
             leases,
@@ -52,6 +65,7 @@ impl Candidate {
             listed: false,
             renewed: None,
             retry_at: None,
+            progress,
         }
     }
 
@@ -61,7 +75,11 @@ impl Candidate {
         while !stop.is_cancelled() {
             let wake = match self.next() {
                 LeaseAction::StepDown => {
-                    self.step_down("the Lease was not renewed in time, or has another holder");
+                    let why = match self.progress.stalled_for() {
+                        Some(_) => "its work does not end",
+                        None => "the Lease was not renewed in time, or has another holder",
+                    };
+                    self.step_down(why);
                     continue;
                 }
                 LeaseAction::LeaseWrite(write) => {
@@ -90,6 +108,13 @@ impl Candidate {
         if !self.synced {
             return LeaseAction::Wait(now + self.params.duration);
         }
+        if self.progress.stalled_for().is_some() {
+            // The Lease expires, and a replica that works acquires it.
+            return match self.renewed {
+                Some(_) => LeaseAction::StepDown,
+                None => LeaseAction::Wait(now + self.params.renew_every()),
+            };
+        }
         let action = decide(self.observed.as_ref(), self.renewed, now, &self.params);
         match (action, self.retry_at) {
             // A write is delayed after a failure; stepping down never is.
@@ -103,7 +128,7 @@ impl Candidate {
             watcher::Event::Init => self.listed = false,
             watcher::Event::InitApply(lease) => {
                 self.listed = true;
-                self.observe(&lease);
+                self.observe(&lease, LeaseSource::Watch);
             }
             watcher::Event::InitDone => {
                 if !self.listed {
@@ -111,12 +136,12 @@ impl Candidate {
                 }
                 self.synced = true;
             }
-            watcher::Event::Apply(lease) => self.observe(&lease),
+            watcher::Event::Apply(lease) => self.observe(&lease, LeaseSource::Watch),
             watcher::Event::Delete(_) => self.observe_none(),
         }
     }
 
-    fn observe(&mut self, lease: &Lease) {
+    fn observe(&mut self, lease: &Lease, source: LeaseSource) {
         let spec = lease.spec.as_ref();
         let seconds =
             spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
@@ -127,9 +152,9 @@ impl Candidate {
             transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or_default(),
             at: Instant::now(),
         };
-        // The watch also reports this replica's own writes, maybe late.
         let known = self.observed.as_ref();
-        if known.is_some_and(|known| seen.is_older_than(known) || seen.version == known.version) {
+        let is_late = |known: &ObservedLease| source == LeaseSource::Watch && seen.is_older_than(known);
+        if known.is_some_and(|known| is_late(known) || seen.version == known.version) {
             return;
         }
         if known.is_none_or(|known| known.holder != seen.holder) {
@@ -166,7 +191,7 @@ impl Candidate {
         self.retry_at = Some(Instant::now() + RETRY_DELAY.min(self.params.renew_every() / 4));
         match result {
             Ok(Ok(lease)) => {
-                self.observe(&lease);
+                self.observe(&lease, LeaseSource::Watch);
                 self.retry_at = None;
                 self.renewed = Some(started);
                 if !self.leads.send_replace(true) {
@@ -188,7 +213,7 @@ impl Candidate {
 
     async fn read_again(&mut self) {
         match timeout(self.params.renew_every() / 2, self.leases.get_opt(&self.params.name)).await {
-            Ok(Ok(Some(lease))) => self.observe(&lease),
+            Ok(Ok(Some(lease))) => self.observe(&lease, LeaseSource::Read),
             Ok(Ok(None)) => self.observe_none(),
             Ok(Err(error)) => tracing::warn!(lease = self.params.name, "could not read the Lease: {error}"),
             Err(_) => tracing::warn!(lease = self.params.name, "no answer to a read of the Lease"),

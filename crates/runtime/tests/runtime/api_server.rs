@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
@@ -22,6 +22,8 @@ pub(crate) struct ApiServer {
     /// Every version of the Lease so far.
     history: Arc<watch::Sender<Vec<Value>>>,
     writes: Arc<Mutex<HashMap<String, usize>>>,
+    /// The resource version before the first version.
+    base: Arc<AtomicUsize>,
 }
 
 /// The connection of one client to the server.
@@ -39,7 +41,8 @@ impl Link {
 
 impl ApiServer {
     pub(crate) fn new() -> Self {
-        Self { history: Arc::new(watch::channel(Vec::new()).0), writes: Arc::default() }
+        let base = Arc::new(AtomicUsize::new(1000));
+        Self { history: Arc::new(watch::channel(Vec::new()).0), writes: Arc::default(), base }
     }
 
     pub(crate) fn link(&self) -> Link {
@@ -68,13 +71,29 @@ impl ApiServer {
         self.store(lease);
     }
 
+    /// Restores a backup: all versions, also those of later writes, are lower than before. Watches show nothing until
+    /// they begin anew.
+    pub(crate) fn restore(&self) {
+        self.base.store(0, Ordering::SeqCst);
+        self.history.send_modify(|history| {
+            let version = history.len().to_string();
+            if let Some(lease) = history.last_mut() {
+                lease["metadata"]["resourceVersion"] = json!(version);
+            }
+        });
+    }
+
+    fn version_of(&self, length: usize) -> String {
+        (self.base.load(Ordering::SeqCst) + length).to_string()
+    }
+
     pub(crate) fn writes(&self, method: &Method) -> usize {
         self.writes.lock().get(method.as_str()).copied().unwrap_or_default()
     }
 
     fn store(&self, mut lease: Value) -> Value {
         self.history.send_modify(|history| {
-            lease["metadata"]["resourceVersion"] = json!((history.len() + 1).to_string());
+            lease["metadata"]["resourceVersion"] = json!(self.version_of(history.len() + 1));
             history.push(lease.clone());
         });
         lease
@@ -90,7 +109,7 @@ impl ApiServer {
         match head.method {
             Method::GET if query.contains("watch=true") => self.watch(query),
             Method::GET if is_list => {
-                let version = self.history.borrow().len().to_string();
+                let version = self.version_of(self.history.borrow().len());
                 let items: Vec<Value> = self.lease().into_iter().collect();
                 json_answer(&json!({
                     "apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList",
@@ -122,6 +141,9 @@ impl ApiServer {
     fn watch(&self, query: &str) -> Answer {
         let version = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).unwrap();
         let seen: usize = version.parse().unwrap();
+        let Some(seen) = seen.checked_sub(self.base.load(Ordering::SeqCst)) else {
+            return failure(StatusCode::GONE, "Expired");
+        };
         let events = stream::unfold((self.history.subscribe(), seen), |(mut history, seen)| async move {
             let lease = history.wait_for(|history| history.len() > seen).await.ok()?[seen].clone();
             let kind = if seen == 0 { "ADDED" } else { "MODIFIED" };

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use hyper::Method;
 use podward_runtime::lease::{Candidacy, LeaseParams, stand};
+use podward_runtime::progress::Progress;
 use serde_json::json;
 
 use crate::api_server::{ApiServer, Link};
@@ -12,11 +13,15 @@ use crate::support::within;
 const DURATION: Duration = Duration::from_secs(3);
 
 fn candidate(server: &ApiServer, identity: &str) -> (Link, Candidacy) {
+    candidate_with(server, identity, Progress::default())
+}
+
+fn candidate_with(server: &ApiServer, identity: &str, progress: Progress) -> (Link, Candidacy) {
     let link = server.link();
     let [namespace, name, identity] = ["n", "l", identity].map(str::to_owned);
     let address = Some(format!("{identity}:9444"));
     let params = LeaseParams { namespace, name, identity, duration: DURATION, address };
-    let candidacy = stand(link.client.clone(), params);
+    let candidacy = stand(link.client.clone(), params, progress);
     (link, candidacy)
 }
 
@@ -160,4 +165,48 @@ async fn all_replicas_know_the_address_of_the_leader() {
 async fn is_at(candidacy: &mut Candidacy, address: Option<&str>) {
     let known = candidacy.holder_address.wait_for(|known| known.as_deref() == address);
     within(Duration::from_secs(10), known).await.unwrap();
+}
+
+/// A restored backup of etcd has lower resource versions than the replicas have observed.
+#[tokio::test]
+async fn one_leads_after_a_restore() {
+    let server = ApiServer::new();
+    let (a, mut first) = candidate(&server, "a");
+    leads(&mut first, true).await;
+    let (_b, mut second) = candidate(&server, "b");
+    within(DURATION, async {
+        while second.holder_address.borrow().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    server.restore();
+    let renewals = server.writes(&Method::PATCH);
+    within(Duration::from_secs(10), async {
+        // More than one, because the first fails with a conflict.
+        while server.writes(&Method::PATCH) < renewals + 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    leads(&mut first, true).await;
+    a.cut();
+    leads(&mut second, true).await;
+}
+
+#[tokio::test]
+async fn a_leader_without_progress_steps_down() {
+    let server = ApiServer::new();
+    let progress = Progress::new(Duration::from_millis(200));
+    let (_a, mut first) = candidate_with(&server, "a", progress.clone());
+    leads(&mut first, true).await;
+    let (_b, mut second) = candidate(&server, "b");
+    let stuck = progress.begin();
+    leads(&mut first, false).await;
+    leads(&mut second, true).await;
+    second.release().await;
+    tokio::time::sleep(DURATION / 2).await;
+    assert!(!*first.leading.borrow(), "it leads again while its work does not end");
+    drop(stuck);
+    leads(&mut first, true).await;
 }
