@@ -211,9 +211,7 @@ impl Deletions {
 
     /// Lets a pod in excess leave service when enough other pods are in service.
     async fn leave(&self, pod: &CachedPod, owner: &OwnerReference) -> Result<DeletionStep, ApiError> {
-        // Before the count, so that a pod that becomes available in between is not missed.
-        self.waiting.wait_for_others(&pod.key());
-        match self.rollouts.leave(&self.client, pod, owner).await? {
+        match self.rollouts.leave(&self.client, &self.waiting, pod, owner).await? {
             Ok(()) => {
                 self.waiting.stop_waiting_for_others(&pod.key());
                 Ok(DeletionStep::default())
@@ -222,9 +220,9 @@ impl Deletions {
         }
     }
 
-    /// Reports that `pod` is in service now. Pods that wait for this may leave service.
+    /// Reports that `pod` is in service now. Pods of its Deployment that wait for this may leave service.
     pub fn pod_in_service(&self, pod: &CachedPod) {
-        self.waiting.wake_for_others(&pod.key().namespace);
+        self.waiting.wake_for_others(pod);
     }
 
     async fn keep_reservation(

@@ -28,7 +28,7 @@
 //! # What is read
 //! Owners and budgets are read live when a decision depends on them, with requests for metadata only. A cache of all of
 //! them would cost memory and events for many objects without deletion requests, and could be out of date when it
-//! matters. A single owner or budget is *watched* only while a pod waits for it (`watches.rs`), so that the pod does
+//! matters. Requests and pods that wait while an owner is read share the next read. A single owner or budget is *watched* only while a pod waits for it (`watches.rs`), so that the pod does
 //! not miss the change that it waits for.
 #![forbid(unsafe_code)]
 
@@ -44,6 +44,7 @@ mod requesters;
 mod step;
 #[cfg(test)]
 mod tests;
+mod waiting_rollouts;
 mod watches;
 
 pub use deletions::Deletions;

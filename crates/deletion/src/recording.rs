@@ -18,7 +18,7 @@ use self::patch::write;
 pub use self::refusal::DeletionRefusal;
 use crate::budgets::{self, BudgetRoom};
 use crate::metrics::DeletionMetrics;
-use crate::owners::read_counts;
+use crate::owners::{OwnerCounts, SharedCounts};
 
 /// After this time, the controller of a workload has observed a change of its pod. Its watch is delayed less than that,
 /// unless the API server has a problem.
@@ -28,6 +28,7 @@ const OBSERVED_BY_CONTROLLERS: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct DeletionRequestWriter {
     client: Client,
+    counts: SharedCounts,
     metrics: DeletionMetrics,
 }
 
@@ -35,7 +36,7 @@ impl DeletionRequestWriter {
     /// Returns a writer of deletion requests.
     #[must_use]
     pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
-        DeletionRequestWriter { client, metrics }
+        DeletionRequestWriter { client, counts: SharedCounts::default(), metrics }
     }
 
     /// Records a deletion request on `pod` and begins the operation in the same write. Of `wanted`, the kind, the user
@@ -105,17 +106,16 @@ impl DeletionRequestWriter {
         if request.by_workload
             && let Some(owner) = pod.controller()
         {
-            let counts = read_counts(&self.client, pod, owner).await?;
-            let overlooked = busy.filter(|_| counts.has_idle && self.became_busy_just_now(pod));
-            let overlooked = overlooked.map(|work| {
-                format!(
+            let new_work = busy.filter(|_| self.became_busy_just_now(pod));
+            let decide = |counts: &mut OwnerCounts| match new_work.filter(|_| counts.has_idle) {
+                Some(work) => Err(format!(
                     "it became busy a moment ago ({}), and other pods of its workload are idle",
                     work.words()
-                )
-            });
-            request.ends_workload = counts.workload.ends_by_request(&counts.members);
-            let may_go = counts.workload.may_go(&counts.members, pod.uid(), request.requested_at);
-            may_go.and(overlooked.map_or(Ok(()), Err)).map_err(|why| {
+                )),
+                None => counts.admit(pod.uid(), now()),
+            };
+            let admitted = self.counts.decide(&self.client, pod, owner, decide).await?;
+            request.ends_workload = admitted.map_err(|why| {
                 DeletionRefusal::NoRoom(format!(
                     "pod {} is not deleted: {why}; no deletion request was recorded, and the pod continues to serve",
                     pod.key()
@@ -155,12 +155,12 @@ impl DeletionRequestWriter {
         mut request: DeletionRequest,
     ) -> Result<Option<DeletionRequest>, ApiError> {
         let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(Some(request)) };
-        let mut counts = read_counts(&self.client, pod, owner).await?;
-        for member in counts.members.iter_mut().filter(|member| member.uid == pod.uid()) {
-            member.request = None;
-        }
-        request.ends_workload = counts.workload.ends_by_request(&counts.members);
-        Ok(counts.workload.may_go(&counts.members, pod.uid(), now().0).is_ok().then_some(request))
+        let decide = |counts: &mut OwnerCounts| counts.admit(pod.uid(), now());
+        let Ok(ends_workload) = self.counts.decide(&self.client, pod, owner, decide).await? else {
+            return Ok(None);
+        };
+        request.ends_workload = ends_workload;
+        Ok(Some(request))
     }
 
     /// Returns true if the deletion cost that protects the busy `pod` is so new that the workload's controller may not

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cluster;
+mod counts;
 mod evictions;
 mod jobs;
 

@@ -21,6 +21,7 @@ use podward_kube_util::owners::{Owner, resource_of, wants};
 use podward_kube_util::{CachedPod, PodKey};
 
 use crate::budgets::BudgetVersion;
+use crate::waiting_rollouts::{WaitingRollout, WaitingRollouts};
 
 /// The maximum number of watches. Each is an open request. Objects beyond this number are not watched: pods that wait
 /// for them are reconciled at their next wake-up, and decisions still read the object.
@@ -55,7 +56,7 @@ pub(crate) struct WaitingPods {
     client: Client,
     watches: Watches,
     /// The pods that wait until other pods are in service, see [`WaitingPods::wait_for_others`].
-    for_others: Mutex<HashSet<PodKey>>,
+    for_others: Mutex<WaitingRollouts>,
     wakeups: mpsc::Sender<ObjectRef<CachedPod>>,
 }
 
@@ -121,9 +122,9 @@ impl WaitingPods {
         }
     }
 
-    /// Reports `pod` again when another pod of its namespace comes into service.
-    pub(crate) fn wait_for_others(&self, pod: &PodKey) {
-        self.for_others.lock().insert(pod.clone());
+    /// Reports `pod` again when other pods of `rollout`, its Deployment, come into service.
+    pub(crate) fn wait_for_others(&self, pod: &PodKey, rollout: &WaitingRollout) {
+        self.for_others.lock().add(pod, rollout);
     }
 
     /// `pod` no longer waits for other pods.
@@ -131,10 +132,11 @@ impl WaitingPods {
         self.for_others.lock().remove(pod);
     }
 
-    /// Reports all pods of `namespace` that wait for other pods, because a pod has come into service.
-    pub(crate) fn wake_for_others(&self, namespace: &str) {
-        for pod in self.for_others.lock().iter().filter(|pod| pod.namespace == namespace) {
-            self.wake(pod);
+    /// Reports some of the pods that wait for other pods, because `pod` of the same Deployment has come into service.
+    pub(crate) fn wake_for_others(&self, pod: &CachedPod) {
+        let woken = self.for_others.lock().next(&pod.key().namespace, pod.view().labels);
+        for pod in woken {
+            self.wake(&pod);
         }
     }
 

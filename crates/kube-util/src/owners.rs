@@ -206,17 +206,22 @@ fn scaled(value: &IntOrString, total: u32, rounded: Rounded) -> u32 {
     }
 }
 
-/// Returns the label selector of `owner`, or `None` if it is invalid.
+/// Returns the label selector of `owner` as the text of a list parameter, or `None` if it is invalid.
 #[must_use]
 pub fn selector(owner: &Owner) -> Option<String> {
+    label_selector(owner).map(|selector| selector.to_string())
+}
+
+/// Returns the label selector of `owner`, or `None` if it is invalid.
+#[must_use]
+pub fn label_selector(owner: &Owner) -> Option<Selector> {
     let value = owner.spec.selector.clone();
     let is_plain = !["matchLabels", "matchExpressions"].iter().any(|key| value.get(key).is_some());
-    let selector: Selector = if is_plain {
-        serde_json::from_value::<BTreeMap<String, String>>(value).ok()?.into_iter().collect()
+    if is_plain {
+        Some(serde_json::from_value::<BTreeMap<String, String>>(value).ok()?.into_iter().collect())
     } else {
-        serde_json::from_value::<LabelSelector>(value).ok()?.try_into().ok()?
-    };
-    Some(selector.to_string())
+        serde_json::from_value::<LabelSelector>(value).ok()?.try_into().ok()
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! Reads from the API server how many pods an owner wants, and which pods it has.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
-use kube::core::PartialObjectMeta;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use podward_core::busy::{BusyClaim, HIGHEST_COST};
 use podward_core::deletion::request::DeletionRequest;
 use podward_core::deletion::{DeletionProgress, Workload, WorkloadPod, WorkloadPodRequest};
@@ -17,6 +15,8 @@ use podward_core::{Operations, UnixNanos};
 use podward_kube_util::owners::{Owner, resource_of, selector, wants};
 use podward_kube_util::{ApiError, CachedPod, now, pod_call};
 
+use super::pod_list::{self, PodMetadata};
+
 /// The label with the revision of a pod of a StatefulSet.
 const REVISION: &str = "controller-revision-hash";
 
@@ -27,6 +27,26 @@ pub(crate) struct OwnerCounts {
     pub(crate) members: Vec<WorkloadPod>,
     /// True if a pod in service without a deletion request is not busy.
     pub(crate) has_idle: bool,
+}
+
+impl OwnerCounts {
+    /// Decides at `now` about a request of the workload's controller for the pod `uid`, instead of any other request on
+    /// the pod. A request that is accepted counts from now on. Returns whether it means that the workload ends.
+    ///
+    /// # Errors
+    /// Fails with the reason for which the pod stays.
+    pub(crate) fn admit(&mut self, uid: &str, now: UnixNanos) -> Result<bool, String> {
+        let ends_workload = self.workload.ends_by_request(&self.members);
+        let place = self.members.iter().position(|member| member.uid == uid);
+        let before = place.and_then(|place| self.members[place].request.take());
+        let may_go = self.workload.may_go(&self.members, uid, now.0);
+        if let Some(place) = place {
+            let progress = DeletionProgress::Requested;
+            let request = WorkloadPodRequest { at: now.0, by_workload: true, progress, ends_workload };
+            self.members[place].request = if may_go.is_ok() { Some(request) } else { before };
+        }
+        may_go.map(|()| ends_workload)
+    }
 }
 
 /// Reads `owner` and its pods. Nothing comes from a cache.
@@ -48,62 +68,57 @@ pub(crate) async fn read(
     // Finished pods do not count as replicas.
     let params = ListParams { label_selector: selector(&found), ..ListParams::default() }
         .fields("status.phase!=Succeeded,status.phase!=Failed");
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let list =
-        pod_call("list the pods with the same owner as", &pod.key(), pods.list_metadata(&params)).await?;
-    let members: Vec<WorkloadPod> = list.items.iter().filter_map(|member| member_of(member, owner)).collect();
+    let mut list = pod_list::list(client, &pod.key(), "list the pods with the same owner as", params).await?;
+    list.retain(|pod| is_active_member(pod, owner));
     let now = now();
-    let is_member = |uid: &Option<String>| members.iter().any(|member| uid.as_ref() == Some(&member.uid));
-    let has_idle = list.items.iter().any(|pod| is_member(&pod.metadata.uid) && is_idle(pod, now));
+    let has_idle = list.iter().any(|pod| is_idle(pod, now));
+    let members: Vec<WorkloadPod> = list.into_iter().map(member_of).collect();
     Ok(OwnerCounts { workload, members, has_idle })
 }
 
-fn member_of(pod: &PartialObjectMeta<Pod>, owner: &OwnerReference) -> Option<WorkloadPod> {
-    let meta = &pod.metadata;
-    let is_of_owner = meta
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|reference| reference.controller == Some(true) && reference.uid == owner.uid);
-    if !is_of_owner || meta.deletion_timestamp.is_some() {
-        return None;
+fn is_active_member(pod: &PodMetadata, owner: &OwnerReference) -> bool {
+    let is_owner =
+        |reference: &OwnerReference| reference.controller == Some(true) && reference.uid == owner.uid;
+    pod.owner_references.iter().any(is_owner) && !pod.is_terminating()
+}
+
+fn member_of(pod: PodMetadata) -> WorkloadPod {
+    WorkloadPod {
+        revision: pod.labels.get(REVISION).cloned(),
+        in_service: is_in_service(&pod),
+        request: request_of(&pod),
+        name: pod.name,
+        uid: pod.uid,
     }
-    Some(WorkloadPod {
-        name: meta.name.clone()?,
-        uid: meta.uid.clone()?,
-        revision: pod.labels().get(REVISION).cloned(),
-        in_service: is_in_service(pod),
-        request: request_of(pod),
-    })
 }
 
 /// Returns true if the workload may choose `pod` before a busy pod.
-fn is_idle(pod: &PartialObjectMeta<Pod>, now: UnixNanos) -> bool {
-    let text = |key: &str| pod.annotations().get(key).map(String::as_str);
-    let is_in_service = pod.labels().contains_key(SERVICE_AVAILABLE);
+fn is_idle(pod: &PodMetadata, now: UnixNanos) -> bool {
+    let text = |key: &str| pod.annotations.get(key).map(String::as_str);
+    let is_in_service = pod.labels.contains_key(SERVICE_AVAILABLE);
     let is_busy = BusyClaim::parse(text(BUSY_UNTIL), None).at(now).is_some();
     is_in_service && !is_busy && request_of(pod).is_none() && text(POD_DELETION_COST) != Some(HIGHEST_COST)
 }
 
 /// Returns true if `pod` is in service. The labels of a pod that has not opted in carry no state: its workload's
 /// controller is responsible for it.
-pub(super) fn is_in_service(pod: &PartialObjectMeta<Pod>) -> bool {
-    let labels = pod.labels();
+pub(super) fn is_in_service(pod: &PodMetadata) -> bool {
+    let labels = &pod.labels;
     labels.contains_key(SERVICE_AVAILABLE)
         || labels.get(CONTROL_LABEL).is_none_or(|value| value != CONTROL_VALUE)
 }
 
 /// Returns the deletion request of `pod`. `None` if there is none or it is postponed.
-pub(super) fn request_of(pod: &PartialObjectMeta<Pod>) -> Option<WorkloadPodRequest> {
-    let label = pod.labels().get(TO_DELETE)?;
-    let operations = Operations::parse(pod.labels());
+pub(super) fn request_of(pod: &PodMetadata) -> Option<WorkloadPodRequest> {
+    let label = pod.labels.get(TO_DELETE)?;
+    let operations = Operations::parse(&pod.labels);
     let has = |stage| operations.get(DELETE_OPERATION).is_some_and(|operation| operation.has(stage));
     let progress = match () {
         () if has(Stage::Operate) => DeletionProgress::Granted,
         () if has(Stage::PreChecked) => DeletionProgress::Passed,
         () => DeletionProgress::Requested,
     };
-    match pod.annotations().get(DELETION_REQUEST).and_then(|text| DeletionRequest::parse(text)) {
+    match pod.annotations.get(DELETION_REQUEST).and_then(|text| DeletionRequest::parse(text)) {
         // A postponed deletion: the pod stays for now.
         Some(request) if request.not_before.is_some() && progress == DeletionProgress::Requested => None,
         Some(request) => Some(WorkloadPodRequest {

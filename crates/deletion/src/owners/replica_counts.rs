@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
@@ -10,12 +10,9 @@ use parking_lot::Mutex;
 use podward_core::deletion::{Ruling, WorkloadRulings};
 use podward_kube_util::{ApiError, CachedPod};
 
+use super::count_time::CountTime;
 use super::pod_counts;
 use crate::watches::WaitingPods;
-
-/// The time for which a count is used for other pods of the same owner. A scale-in of many pods arrives as one burst:
-/// otherwise each pod would cause a list of all pods. The result of one count is consistent for all pods together.
-const COUNT_VALID_FOR: Duration = Duration::from_secs(1);
 
 /// One entry per owner. The lock of an entry is held from the count to the decision, so that two pods cannot both be
 /// the last one in excess.
@@ -33,7 +30,7 @@ struct PerOwnerCount {
 }
 
 struct CountedRulings {
-    at: Instant,
+    time: CountTime,
     /// The result of [`WaitingPods::version`]. While it is unchanged, the owner wants the same number of pods.
     version: Option<u64>,
     rulings: BTreeMap<String, Ruling>,
@@ -50,13 +47,13 @@ impl ReplicaCounts {
         owner: &OwnerReference,
         passed: bool,
     ) -> Result<Ruling, ApiError> {
+        let asked = Instant::now();
         let entry = self.entry(&owner.uid);
         let mut entry = entry.lock().await;
-        let at = Instant::now();
         let version = waiting.version(&owner.uid);
         let is_valid = |count: &&CountedRulings| {
             let is_watched = passed && version.is_some();
-            count.version == version && (is_watched || at.duration_since(count.at) < COUNT_VALID_FOR)
+            count.version == version && (is_watched || count.time.is_recent(asked))
         };
         let known = entry.count.as_ref().filter(is_valid).and_then(|count| count.rulings.get(pod.uid()));
         if let Some(ruling) = known.cloned() {
@@ -66,11 +63,13 @@ impl ReplicaCounts {
             }
             return Ok(ruling);
         }
+        let began = Instant::now();
         let counts = pod_counts::read(client, pod, owner).await?;
+        let time = CountTime::since(began);
         let rulings = entry.workload.rule(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         let started = waiting.wait_for_owner(&pod.key(), owner, &counts.workload);
-        entry.count = Some(CountedRulings { at, version: started.or(version), rulings });
+        entry.count = Some(CountedRulings { time, version: started.or(version), rulings });
         Ok(ruling)
     }
 
@@ -81,17 +80,19 @@ impl ReplicaCounts {
         pod: &CachedPod,
         owner: &OwnerReference,
     ) -> Result<Ruling, ApiError> {
+        let asked = Instant::now();
         let entry = self.entry(&owner.uid);
         let mut entry = entry.lock().await;
-        let at = Instant::now();
-        let known = entry.final_count.as_ref().filter(|count| at.duration_since(count.at) < COUNT_VALID_FOR);
+        let known = entry.final_count.as_ref().filter(|count| count.time.is_current(asked));
         if let Some(ruling) = known.and_then(|count| count.rulings.get(pod.uid())) {
             return Ok(ruling.clone());
         }
+        let began = Instant::now();
         let counts = pod_counts::read(client, pod, owner).await?;
+        let time = CountTime::since(began);
         let rulings = entry.workload.final_ruling(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
-        entry.final_count = Some(CountedRulings { at, version: None, rulings });
+        entry.final_count = Some(CountedRulings { time, version: None, rulings });
         Ok(ruling)
     }
 

@@ -5,21 +5,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, GroupVersionKind, ListParams};
-use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use podward_core::deletion::{DeletionProgress, Rollout, RolloutPod, WorkloadPodRequest};
 
-use podward_kube_util::owners::{Owner, selector};
+use podward_kube_util::owners::{Owner, label_selector, selector};
 use podward_kube_util::{ApiError, CachedPod, pod_call};
 
+use super::count_time::CountTime;
 use super::pod_counts::{is_in_service, request_of};
+use super::pod_list::{self, PodMetadata};
+use crate::waiting_rollouts::WaitingRollout;
+use crate::watches::WaitingPods;
 
-/// The time for which a count lets further pods leave. A pod only waits after a new count.
-const COUNT_VALID_FOR: Duration = Duration::from_secs(1);
+/// The time for which a ReplicaSet counts as one without a rollout.
+const AT_REST_FOR: Duration = Duration::from_secs(1);
 /// A Deployment that was not counted for this time is discarded: the pods that left service are gone by then, or their
 /// labels show it.
 const ROLLOUT_MEMORY: Duration = Duration::from_secs(600);
@@ -36,19 +38,20 @@ pub(crate) struct Rollouts {
 #[derive(Default)]
 struct RolloutCount {
     rollout: Rollout,
-    counted: Option<Instant>,
+    counted: Option<CountTime>,
 }
 
 impl Rollouts {
     /// Decides whether `pod`, which its ReplicaSet `owner` has in excess, may leave service now. The inner error is the
-    /// reason for which the pod waits.
+    /// reason for which the pod waits: `waiting` reports it again when other pods come into service.
     pub(crate) async fn leave(
         &self,
         client: &Client,
+        waiting: &WaitingPods,
         pod: &CachedPod,
         owner: &OwnerReference,
     ) -> Result<Result<(), String>, ApiError> {
-        if self.at_rest.lock().get(&owner.uid).is_some_and(|seen| seen.elapsed() < COUNT_VALID_FOR) {
+        if self.at_rest.lock().get(&owner.uid).is_some_and(|seen| seen.elapsed() < AT_REST_FOR) {
             return Ok(Ok(()));
         }
         let observed_at = Instant::now();
@@ -57,27 +60,29 @@ impl Rollouts {
             return Ok(Ok(()));
         };
         let count = self.rollouts.lock().entry(deployment.uid().unwrap_or_default()).or_default().clone();
+        // Before the count, so that a pod that becomes available in between is not missed.
+        waiting.wait_for_others(&pod.key(), &waiting_rollout(&deployment, &pod.key().namespace));
+        let asked = Instant::now();
         let mut count = count.lock().await;
-        let serves = count.counted.is_some_and(|at| at.elapsed() < COUNT_VALID_FOR);
-        if serves && count.rollout.leave(pod.uid()).is_ok() {
-            return Ok(Ok(()));
+        if let Some(counted) = count.counted.filter(|counted| counted.is_current(asked)) {
+            let left = count.rollout.leave(pod.uid());
+            if left.is_ok() || counted.answers(asked) {
+                return Ok(left);
+            }
         }
         let at = Instant::now();
         let params = ListParams { label_selector: selector(&deployment), ..ListParams::default() };
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.key().namespace);
-        let list =
-            pod_call("list the pods of the Deployment of", &pod.key(), pods.list_metadata(&params)).await?;
-        let serving: Vec<RolloutPod> = list.items.iter().filter_map(serving).collect();
+        let list = pod_list::list(client, &pod.key(), "list the pods of the Deployment of", params).await?;
+        let serving: Vec<RolloutPod> = list.iter().filter_map(serving).collect();
         count.rollout.count(at_least, &serving);
-        count.counted = Some(at);
+        count.counted = Some(CountTime::since(at));
         Ok(count.rollout.leave(pod.uid()))
     }
 
     /// Discards entries that have not been used for some time.
     pub(crate) fn retain(&self) {
-        self.at_rest.lock().retain(|_, seen| seen.elapsed() < COUNT_VALID_FOR);
-        let is_remembered =
-            |count: &RolloutCount| count.counted.is_some_and(|at| at.elapsed() < ROLLOUT_MEMORY);
+        self.at_rest.lock().retain(|_, seen| seen.elapsed() < AT_REST_FOR);
+        let is_remembered = |count: &RolloutCount| count.counted.is_some_and(|at| at.age() < ROLLOUT_MEMORY);
         self.rollouts.lock().retain(|_, count| count.try_lock().is_ok_and(|count| is_remembered(&count)));
     }
 }
@@ -121,16 +126,24 @@ async fn rolling(
     Ok(at_least.map(|at_least| (deployment, at_least)))
 }
 
+fn waiting_rollout(deployment: &Owner, namespace: &str) -> WaitingRollout {
+    WaitingRollout {
+        namespace: namespace.to_owned(),
+        uid: deployment.uid().unwrap_or_default(),
+        selector: label_selector(deployment).unwrap_or_default(),
+    }
+}
+
 /// Returns how `pod` counts. `None` if it is terminating.
-fn serving(pod: &PartialObjectMeta<Pod>) -> Option<RolloutPod> {
-    if pod.metadata.deletion_timestamp.is_some() {
+fn serving(pod: &PodMetadata) -> Option<RolloutPod> {
+    if pod.is_terminating() {
         return None;
     }
     let request = request_of(pod);
     let leaves =
         request.is_some_and(|WorkloadPodRequest { progress, .. }| progress <= DeletionProgress::Passed);
     Some(RolloutPod {
-        uid: pod.metadata.uid.clone()?,
+        uid: pod.uid.clone(),
         in_service: is_in_service(pod) && !leaves,
         requested: request.is_some(),
     })

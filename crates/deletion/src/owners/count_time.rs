@@ -1,0 +1,43 @@
+//! The time of a count, and which questions it answers.
+
+use std::time::{Duration, Instant};
+
+/// The time for which a count is used for other pods of the same owner. A scale-in of many pods arrives as one burst:
+/// otherwise each pod would cause a list of all pods. The result of one count is consistent for all pods together.
+const COUNT_VALID_FOR: Duration = Duration::from_secs(1);
+
+/// The time of a count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountTime {
+    began: Instant,
+    ended: Instant,
+}
+
+impl CountTime {
+    /// Returns the time of a count that ends now.
+    pub(super) fn since(began: Instant) -> Self {
+        CountTime { began, ended: Instant::now() }
+    }
+
+    /// Returns the time since the count began.
+    pub(super) fn age(self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Returns whether the count began after `asked`, so that it is as good as a new one. Pods that wait for a slow count
+    /// of another pod share the next count, and do not count one after the other.
+    pub(super) fn answers(self, asked: Instant) -> bool {
+        self.began >= asked
+    }
+
+    /// Returns whether the count answers a question of the time `asked`, or began a moment ago.
+    pub(super) fn is_current(self, asked: Instant) -> bool {
+        self.answers(asked) || self.began.elapsed() < COUNT_VALID_FOR
+    }
+
+    /// As [`is_current`](Self::is_current), for a count whose result is checked again later: it may also have ended a
+    /// moment ago.
+    pub(super) fn is_recent(self, asked: Instant) -> bool {
+        self.is_current(asked) || self.ended.elapsed() < COUNT_VALID_FOR
+    }
+}

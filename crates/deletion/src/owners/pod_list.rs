@@ -1,0 +1,77 @@
+//! Lists of pods in pages. Only what is counted is decoded: most of the metadata of a pod are managed fields, which the
+//! API server always sends.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ListParams;
+use kube::core::Request;
+use kube::{Client, Error, Resource};
+use podward_kube_util::{ApiError, PodKey, pod_call};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// The number of pods in a page.
+const PAGE_SIZE: u32 = 500;
+
+/// A pod in a list.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodMetadata {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) owner_references: Vec<OwnerReference>,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+impl PodMetadata {
+    pub(super) fn is_terminating(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    items: Vec<Listed>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    #[serde(rename = "continue", default)]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    metadata: PodMetadata,
+}
+
+/// Lists the pods that `params` select in the namespace of `pod`, all in one version. `what` is the attempted action for
+/// errors, a verb phrase such as `list the pods with the same owner as`.
+pub(super) async fn list(
+    client: &Client,
+    pod: &PodKey,
+    what: &'static str,
+    params: ListParams,
+) -> Result<Vec<PodMetadata>, ApiError> {
+    let requests = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
+    let mut params = params.limit(PAGE_SIZE);
+    let mut pods = Vec::new();
+    loop {
+        let page = async {
+            let request = requests.list_metadata(&params).map_err(Error::BuildRequest)?;
+            client.request::<Page>(request).await
+        };
+        let page = pod_call(what, pod, page).await?;
+        pods.extend(page.items.into_iter().map(|listed| listed.metadata));
+        match page.metadata.next.filter(|next| !next.is_empty()) {
+            Some(next) => params = params.continue_token(&next),
+            None => return Ok(pods),
+        }
+    }
+}

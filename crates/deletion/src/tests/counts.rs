@@ -1,0 +1,147 @@
+//! How often owners are read. A stand-in for the API server counts the reads, each of which takes over a second.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
+use kube::client::Body;
+use podward_core::deletion::Ruling;
+use podward_core::keys::CONTROL_LABEL;
+use podward_kube_util::PodKey;
+use serde_json::Value;
+
+use super::*;
+use crate::owners::ReplicaCounts;
+use crate::watches::WaitingPods;
+
+const PODS: usize = 8;
+const SLOW: Duration = Duration::from_millis(1100);
+
+/// An API server with a ReplicaSet that wants `wanted` of its pods.
+#[derive(Clone)]
+struct SlowApiServer {
+    wanted: usize,
+    pods: Arc<Vec<Value>>,
+    lists: Arc<AtomicUsize>,
+}
+
+impl SlowApiServer {
+    fn new(wanted: usize, requested: bool) -> Self {
+        let pod = |number: usize| {
+            let request = DeletionRequest {
+                by_workload: true,
+                ..DeletionRequest::new(DeletionKind::Delete, REPLICA_SET_CONTROLLER, UnixNanos(1))
+            };
+            let mut pod = json!({
+                "metadata": {
+                    "name": format!("web-{number}"), "namespace": "shop", "uid": format!("u{number}"),
+                    "resourceVersion": "1", "labels": {CONTROL_LABEL: "true"}, "annotations": {},
+                    "managedFields": [{"manager": "x", "operation": "Update", "fieldsV1": {"f:metadata": {}}}],
+                    "ownerReferences": [
+                        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true},
+                    ],
+                },
+                "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"},
+            });
+            if requested {
+                for key in [TO_DELETE.to_owned(), Stage::Operate.key("pod-delete")] {
+                    pod["metadata"]["labels"][key] = json!("1");
+                }
+                pod["metadata"]["annotations"][DELETION_REQUEST] = json!(request.to_text());
+            }
+            pod
+        };
+        let pods = Arc::new((0..PODS).map(pod).collect());
+        SlowApiServer { wanted, pods, lists: Arc::default() }
+    }
+
+    fn client(&self) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            let (head, _) = request.into_parts();
+            async move { Ok::<_, Infallible>(server.answer(&head).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn answer(&self, request: &Parts) -> Response<Body> {
+        let (path, query) = (request.uri.path(), request.uri.query().unwrap_or_default());
+        let name = path.trim_end_matches("/status").rsplit('/').next().unwrap_or_default();
+        let pod = self.pods.iter().find(|pod| pod["metadata"]["name"] == name);
+        let answer = match (path, pod) {
+            (_, Some(pod)) => pod.clone(),
+            ("/apis/apps/v1/namespaces/shop/replicasets/web", _) if request.method == Method::GET => {
+                tokio::time::sleep(SLOW).await;
+                json!({
+                    "metadata": {"name": "web", "namespace": "shop", "uid": "rs"},
+                    "spec": {"replicas": self.wanted, "selector": {"matchLabels": {CONTROL_LABEL: "true"}}},
+                })
+            }
+            ("/api/v1/namespaces/shop/pods", _) => {
+                assert!(query.contains("limit="), "{query}");
+                // Two pages.
+                let half = self.pods.len() / 2;
+                if query.contains("continue=next") {
+                    json!({"metadata": {"resourceVersion": "1"}, "items": self.pods[half..]})
+                } else {
+                    self.lists.fetch_add(1, Ordering::Relaxed);
+                    json!({"metadata": {"resourceVersion": "1", "continue": "next"}, "items": self.pods[..half]})
+                }
+            }
+            _ => {
+                let mut failure = Response::new(Body::from(b"{}".to_vec()));
+                *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                return failure;
+            }
+        };
+        Response::new(Body::from(answer.to_string().into_bytes()))
+    }
+
+    fn cached(&self) -> Vec<CachedPod> {
+        self.pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect()
+    }
+}
+
+/// The first read may have begun before the others asked, so that there is a second one.
+const READS: usize = 2;
+
+#[tokio::test]
+async fn pods_that_wait_for_a_slow_count_share_the_next_one() {
+    for is_final in [false, true] {
+        let server = SlowApiServer::new(PODS - 3, true);
+        let (client, counts) = (server.client(), ReplicaCounts::default());
+        let (waiting, _wakeups) = WaitingPods::new(client.clone());
+        let pods = server.cached();
+        let owner: &OwnerReference = pods[0].controller().unwrap();
+        let rulings = join_all(pods.iter().map(async |pod| match is_final {
+            false => counts.rule(&client, &waiting, pod, owner, false).await.unwrap(),
+            true => counts.final_ruling(&client, pod, owner).await.unwrap(),
+        }));
+        let going = rulings.await.into_iter().filter(|ruling| *ruling == Ruling::Go).count();
+        assert_eq!(going, 3);
+        let reads = server.lists.load(Ordering::Relaxed);
+        assert!(reads <= READS, "{reads} reads for {PODS} pods");
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_a_slow_count_share_the_next_one() {
+    let server = SlowApiServer::new(PODS - 3, false);
+    let writer = DeletionRequestWriter::new(server.client(), DeletionMetrics::new());
+    let delete = deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER);
+    let asked = (0..PODS).map(async |number| {
+        let pod = PodKey { namespace: "shop".to_owned(), name: format!("web-{number}") };
+        writer.request(&pod, None, &delete).await
+    });
+    let answers = join_all(asked).await;
+    let recorded = answers.iter().filter(|answer| answer.is_ok()).count();
+    let reads = server.lists.load(Ordering::Relaxed);
+    assert!(reads <= READS, "{reads} reads for {PODS} requests");
+    // Without a shared count, each request would find all three places.
+    assert!((3..=4).contains(&recorded), "{answers:?}");
+}
