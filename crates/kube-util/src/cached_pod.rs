@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as corev1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use podward_core::busy::{DeletionCost, is_chosen_by_cost};
@@ -80,6 +80,8 @@ pub struct CachedPort {
 struct CachedStatus {
     #[serde(default)]
     phase: Option<String>,
+    #[serde(default, rename = "startTime")]
+    start_time: Option<Time>,
     #[serde(default, rename = "podIPs", deserialize_with = "null_is_empty")]
     pod_ips: Vec<CachedIp>,
     #[serde(default, deserialize_with = "slim_conditions")]
@@ -217,6 +219,19 @@ impl CachedPod {
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
     }
+    /// Returns true if the pod was never Ready. The kubelet sets Ready to False in the write that sets the start time of
+    /// the pod, and the time of the condition changes when its status does.
+    #[must_use]
+    pub fn was_never_ready(&self) -> bool {
+        let Conditions { ready, ready_since, .. } = self.status.conditions;
+        match (ready_since, &self.status.start_time) {
+            (Some(since), Some(start)) => !ready && since <= start.0,
+            // No kubelet has begun to run it.
+            (None, None) => !ready,
+            _ => false,
+        }
+    }
+
     /// Returns `metadata.creationTimestamp`.
     #[must_use]
     pub fn created_at(&self) -> Option<Timestamp> {

@@ -44,6 +44,7 @@ fn about(pod: &CachedPod) -> v1::Pod {
             .collect(),
         labels: pod.view().labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
         node_name: pod.node_name().unwrap_or_default().to_owned(),
+        never_ready: pod.was_never_ready(),
     }
 }
 

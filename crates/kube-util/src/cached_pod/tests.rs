@@ -64,3 +64,18 @@ fn the_later_version_is_newer() {
     assert!(!at("99").is_newer_than(&at("100")));
     assert!(at("1").is_newer_than(&at("")));
 }
+
+#[test]
+fn a_pod_was_never_ready_if_its_first_condition_is_the_last() {
+    let pod =
+        |status| serde_json::from_value::<CachedPod>(json!({"metadata": {}, "status": status})).unwrap();
+    let with = |ready: &str, since: &str| {
+        let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since});
+        pod(json!({"startTime": "2026-01-01T10:00:05Z", "conditions": [condition]}))
+    };
+    assert!(with("False", "2026-01-01T10:00:05Z").was_never_ready());
+    assert!(!with("True", "2026-01-01T10:00:05Z").was_never_ready());
+    assert!(!with("False", "2026-01-01T10:00:06Z").was_never_ready(), "it was Ready in between");
+    assert!(pod(json!({})).was_never_ready(), "no kubelet runs it");
+    assert!(!pod(json!({"startTime": "2026-01-01T10:00:05Z"})).was_never_ready(), "unknown");
+}

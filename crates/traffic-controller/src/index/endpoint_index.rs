@@ -20,6 +20,8 @@ const RETENTION: Duration = Duration::from_secs(600);
 /// The endpoints of one pod.
 #[derive(Debug, Default)]
 pub(super) struct OwnerEntry {
+    /// True if a slice has shown the pod as ready or serving, or may have done so before this process listed it.
+    pub(super) may_have_been_sent: bool,
     pub(super) slices: Vec<Arc<ObjectKey>>,
     /// The last change in each address family.
     pub(super) changed: [Option<EndpointChange>; AddressFamily::COUNT],
@@ -62,7 +64,7 @@ impl EndpointIndex {
         };
         let change = origin.change(now);
         let old = self.slices.remove(&id);
-        self.update_owners(&id, old.as_ref(), Some(&slice), change);
+        self.update_owners(&id, old.as_ref(), Some(&slice), origin, change);
         let service = |slice: &IndexedSlice| Some(ObjectKey::new(&id.namespace, slice.service.as_deref()?));
         if old.as_ref().and_then(service) != service(&slice) {
             old.as_ref().and_then(service).inspect(|service| self.unlink(service, &id));
@@ -77,7 +79,7 @@ impl EndpointIndex {
     /// Removes a slice.
     pub(crate) fn remove_slice(&mut self, key: &ObjectKey, origin: ChangeOrigin, now: UnixNanos) {
         let Some((id, slice)) = self.slices.remove_entry(key) else { return };
-        self.update_owners(&id, Some(&slice), None, origin.change(now));
+        self.update_owners(&id, Some(&slice), None, origin, origin.change(now));
         if let Some(service) = slice.service.as_deref() {
             self.unlink(&ObjectKey::new(&id.namespace, service), &id);
         }
@@ -108,6 +110,7 @@ impl EndpointIndex {
         id: &Arc<ObjectKey>,
         old: Option<&IndexedSlice>,
         new: Option<&IndexedSlice>,
+        origin: ChangeOrigin,
         change: EndpointChange,
     ) {
         fn states(slice: Option<&IndexedSlice>) -> HashMap<&EndpointOwner, (bool, bool)> {
@@ -122,7 +125,11 @@ impl EndpointIndex {
         let (before, now) = (states(old), states(new));
         let Some(family) = new.or(old).map(|slice| slice.family) else { return };
         for (owner, state) in &now {
-            let entry = self.owners.entry((*owner).clone()).or_default();
+            let entry = self.owners.entry((*owner).clone()).or_insert_with(|| OwnerEntry {
+                may_have_been_sent: matches!(origin, ChangeOrigin::Listed(_)),
+                ..OwnerEntry::default()
+            });
+            entry.may_have_been_sent |= *state != (false, false);
             if !entry.slices.contains(id) {
                 entry.slices.push(Arc::clone(id));
             }

@@ -21,6 +21,8 @@ pub(crate) struct TargetPod {
     pub(crate) uid: Arc<str>,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// True if the pod was never Ready.
+    pub(crate) never_ready: bool,
 }
 
 /// The Services and the endpoint changes of a pod.
@@ -36,6 +38,8 @@ pub(crate) struct PodEndpoints {
     /// When all slices were listed for the first time, if no slice has listed the pod since. The pod may have left a
     /// slice just before.
     pub(crate) never_listed_since: Option<UnixNanos>,
+    /// True if the pod was never Ready, and no slice has shown it as ready or serving since it was first listed.
+    pub(crate) never_sent: bool,
 }
 
 /// The relation of a Service to a pod.
@@ -101,10 +105,12 @@ impl EndpointIndex {
             );
         }
         let (mut changed, mut left) = ([None; AddressFamily::COUNT], [None; DataPath::COUNT]);
+        let mut never_sent = pod.never_ready;
         let by_address =
             pod.addresses.iter().map(|address| EndpointOwner::Address(Arc::clone(&pod.namespace), *address));
         for owner in std::iter::once(EndpointOwner::Pod(Arc::clone(&pod.uid))).chain(by_address) {
             let Some(entry) = self.owners.get(&owner) else { continue };
+            never_sent &= !entry.may_have_been_sent;
             for (ours, theirs) in changed.iter_mut().zip(entry.changed) {
                 *ours = later_change(*ours, theirs);
             }
@@ -123,7 +129,13 @@ impl EndpointIndex {
                     self.slices_listed_at.map(|seen| EndpointChange { seen, not_before: None });
             }
         }
-        PodEndpoints { services: found.into_values().collect(), changed, left, never_listed_since }
+        PodEndpoints {
+            services: found.into_values().collect(),
+            changed,
+            left,
+            never_listed_since,
+            never_sent,
+        }
     }
 
     fn add_slice(

@@ -50,7 +50,27 @@ fn pod(uid: &str) -> TargetPod {
         uid: uid.into(),
         addresses: vec!["10.0.0.9".parse().unwrap()],
         labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        never_ready: false,
     }
+}
+
+#[test]
+fn a_pod_that_no_slice_has_shown_as_ready_was_never_sent_traffic() {
+    let mut index = EndpointIndex::default();
+    let never_ready = |uid: &str| TargetPod { never_ready: true, ..pod(uid) };
+    index.put_slice(
+        ObjectKey::new("shop", "s1"),
+        slice("web", &[("listed", false, false, false)]),
+        ChangeOrigin::Listed(None),
+        at(1),
+    );
+    put(&mut index, "s2", slice("web", &[("new", false, false, false), ("sent", false, true, false)]), 2);
+    put(&mut index, "s2", slice("web", &[("new", false, false, false), ("sent", false, false, false)]), 3);
+    assert!(index.pod_endpoints(&never_ready("new")).never_sent);
+    assert!(index.pod_endpoints(&never_ready("unlisted")).never_sent);
+    assert!(!index.pod_endpoints(&pod("new")).never_sent, "it was Ready");
+    assert!(!index.pod_endpoints(&never_ready("sent")).never_sent, "somebody else's slice has shown it");
+    assert!(!index.pod_endpoints(&never_ready("listed")).never_sent, "unknown before the first list");
 }
 
 fn put(index: &mut EndpointIndex, name: &str, slice: IndexedSlice, time: i64) {

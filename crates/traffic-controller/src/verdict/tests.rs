@@ -1,3 +1,5 @@
+mod never_ready;
+
 use std::time::Duration;
 
 use podward_core::UnixNanos;
