@@ -81,7 +81,7 @@ fn step(
     if let Some(RetiringSecret { until: Some(until), .. }) = state.previous.as_mut()
         && *until > now.saturating_add(2 * overlap)
     {
-        (*until, is_wrong) = (now.saturating_add(overlap), true);
+        (*until, is_wrong) = (end_of_previous(state.since, now, overlap), true);
     }
     if is_wrong {
         return (state, Some("a time in it was too far in the future"));
@@ -93,7 +93,7 @@ fn step(
                 (state, Some("the previous secret is not accepted any more"))
             }
             (false, None) => {
-                previous.until = Some(now.saturating_add(overlap));
+                previous.until = Some(end_of_previous(state.since, now, overlap));
                 (state, Some("no entry uses the previous secret any more"))
             }
             (true, Some(_)) => {
@@ -119,6 +119,13 @@ fn step(
             (state, None)
         }
     }
+}
+
+/// Returns until when the previous secret is accepted, if no entry uses it at the time `now` and the current one is used
+/// since `since`. For an overlap after `since`, a replica that does not know the current secret yet may write the
+/// previous one to an entry that has lost its path. This has to be known before the previous secret ends.
+fn end_of_previous(since: u64, now: u64, overlap: u64) -> u64 {
+    now.saturating_add(overlap).max(since.saturating_add(2 * overlap))
 }
 
 fn next_step(state: &WebhookPathState, times: RotationTimes) -> Option<u64> {
