@@ -17,11 +17,13 @@ use podward_testbed::{Command, Process, Shape, TestCluster};
 use serde_json::{Value, json};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-const PORT: u16 = 18_999;
+pub(crate) const PORT: u16 = 18_999;
+const SERVICE: &str = "validating-webhook.podward-system.svc";
 const USER: &str = "system:serviceaccount:podward-system:validating-webhook";
 
 pub(crate) struct GuardedCluster {
-    cluster: TestCluster,
+    pub(crate) cluster: TestCluster,
+    program: String,
     webhook: Process,
 }
 
@@ -57,9 +59,10 @@ impl GuardedCluster {
             let applied = kubectl(&cluster, &["apply", "-f", path.to_str().unwrap()]);
             assert!(applied.status.success(), "{applied:?}");
         }
-        let webhook = run(&cluster, program.to_str().unwrap()).await;
+        let program = program.to_str().unwrap().to_owned();
+        let webhook = run(&cluster, &program, &[]).await;
         register(&cluster).await;
-        let guarded = Self { cluster, webhook };
+        let guarded = Self { cluster, program, webhook };
         let nodes: Api<Node> = Api::all(client.clone());
         nodes.create(&PostParams::default(), &from(json!({"metadata": {"name": "n1"}}))).await.unwrap();
         let ready = json!({"status": {"conditions": [{
@@ -153,6 +156,12 @@ impl GuardedCluster {
         self.webhook.kill().await.unwrap();
     }
 
+    /// Starts the webhook again with more `flags`.
+    pub(crate) async fn restart_the_webhook(&mut self, flags: &[String]) {
+        self.kill_the_webhook().await;
+        self.webhook = run(&self.cluster, &self.program, flags).await;
+    }
+
     pub(crate) async fn down(self) {
         self.cluster.down().await.unwrap();
     }
@@ -179,15 +188,15 @@ fn documents(file: &str) -> Vec<Value> {
 }
 
 /// Returns the secret in the paths of the webhook.
-fn secret() -> PathSecret {
+pub(crate) fn secret() -> PathSecret {
     PathSecret::of_random([7; 32])
 }
 
 /// Starts the webhook with the permissions of its service account.
-async fn run(cluster: &TestCluster, program: &str) -> Process {
+async fn run(cluster: &TestCluster, program: &str, flags: &[String]) -> Process {
     let kubeconfig =
         cluster.client_kubeconfig(USER, &["system:serviceaccounts", "system:authenticated"]).unwrap();
-    let pem = cluster.server_certificate(&[&cluster.node_ip().to_string()]).unwrap();
+    let pem = cluster.server_certificate(&[&cluster.node_ip().to_string(), SERVICE]).unwrap();
     let (cert, key) = (cluster.dir().join("webhook.crt"), cluster.dir().join("webhook.key"));
     let path = cluster.dir().join("webhook-path");
     std::fs::write(&path, secret().reveal()).unwrap();
@@ -205,6 +214,7 @@ async fn run(cluster: &TestCluster, program: &str) -> Process {
         format!("--controller-url=https://{}", SocketAddr::new(cluster.node_ip(), 1)),
         format!("--controller-ca={}", cert.display()),
     ]);
+    let command = command.args(flags);
     let process = cluster.spawn(command).await.unwrap();
     let ready = async || {
         assert!(process.is_running(), "{}", process.log_tail(20));
@@ -246,6 +256,6 @@ async fn register(cluster: &TestCluster) {
     Api::all(cluster.client()).create(&PostParams::default(), &configuration).await.unwrap();
 }
 
-fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
+pub(crate) fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }

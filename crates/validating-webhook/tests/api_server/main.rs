@@ -3,6 +3,7 @@
 // A helper of a test fails as a test does.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod client_certificate;
 mod guarded_cluster;
 
 use std::time::{Duration, Instant};
