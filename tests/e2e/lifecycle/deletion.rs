@@ -9,6 +9,7 @@ mod held_and_allowed;
 mod kinds;
 mod lost_node;
 pub(crate) mod objects;
+mod other_admission;
 mod own_nodes;
 mod owners;
 mod queue_worker;
@@ -37,6 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
         queue_worker::tests(),
         replicas::tests(),
         requesters::tests(),
+        other_admission::tests(),
     ];
     modules.into_iter().flatten().collect()
 }

@@ -65,7 +65,7 @@ impl RunningPodward {
 pub(crate) enum TestPlace {
     /// A real node with Podward installed with Helm, without the traffic-controller; or an existing cluster.
     Node,
-    /// Simulated nodes, and Podward with `--strict`.
+    /// Simulated nodes, and Podward with `--strict`, which tries deletions in the name of their requesters.
     Simulated,
     /// A real node with all services of Podward installed with Helm. Services hold pods.
     Serving,
@@ -184,6 +184,7 @@ impl Environment {
         ));
         let options = PodwardOptions {
             strict: true,
+            check_deletes_as_requester: true,
             controllers: 2,
             // A usual setting. On the real node deletes are answered at once.
             wait_seconds: 3,

@@ -55,7 +55,10 @@ impl Podward {
     /// Fails if a step fails. The message contains the end of the log of a service that is not ready.
     pub async fn start(cluster: &Cluster, options: PodwardOptions) -> Result<Self> {
         let programs = build_workspace(&options.profile).await.context("build Podward's services")?;
-        let manifests = PodwardManifests::read().context("read Podward's manifests")?;
+        let mut manifests = PodwardManifests::read().context("read Podward's manifests")?;
+        if options.check_deletes_as_requester {
+            manifests = manifests.with_requesters().context("read the role of the chart")?;
+        }
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
         let path = webhook_path::store(&client).await?;

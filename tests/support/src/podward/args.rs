@@ -61,6 +61,9 @@ pub(super) async fn of(
             args.file("--token-file", &account.token);
             args.add("--hook-token-account", format!("{NAMESPACE}/{}", kind.as_str()));
             args.add("--node-unreachable-limit", options.node_unreachable_seconds);
+            if options.check_deletes_as_requester {
+                args.flag("--check-deletes-as-requester");
+            }
             for network in &options.allowed_addresses {
                 args.add("--allow-address", network);
             }

@@ -1,8 +1,11 @@
 //! Applies the manifests in `deploy`, changed for services that run as processes.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
@@ -14,13 +17,17 @@ use podward_core::webhook_path::{PathSecret, route_of};
 use podward_images::workspace_dir;
 use serde_json::{Value, json};
 
-use super::kind::ServiceKind;
+use super::{kind::ServiceKind, options::NAMESPACE};
 use crate::wait::{WAIT, within};
 
 const FIELD_MANAGER: &str = "podward-support";
 /// The folders of the manifests. All files in them are applied.
 const FOLDERS: [&str; 2] = ["deploy/crds", "deploy/podward"];
 const CRD: &str = "CustomResourceDefinition";
+/// The output of the chart with many values. A test keeps it up to date.
+const RENDERED: &str = "tests/charts/cases/settings/rendered.yaml";
+/// The role, and its binding, of a lifecycle-controller that tries deletions in the name of their requesters.
+const REQUESTERS: &str = "podward-lifecycle-controller-requesters";
 
 /// All objects, in the order of their creation.
 #[derive(Debug)]
@@ -33,9 +40,7 @@ impl PodwardManifests {
     pub(super) fn read() -> Result<Self> {
         let mut objects = Vec::new();
         for file in FOLDERS.iter().map(|folder| files(folder)).collect::<Result<Vec<_>>>()?.iter().flatten() {
-            let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-            let documents = serde_saphyr::from_multiple::<Value>(&text);
-            objects.extend(documents.with_context(|| format!("understand {}", file.display()))?);
+            objects.extend(documents(file)?);
         }
         objects.retain(Value::is_object);
         let is_webhook = |object: &Value| kind_of(object).ends_with("WebhookConfiguration");
@@ -52,6 +57,21 @@ impl PodwardManifests {
             !leads_to_pods && kind_of(object) != "Kustomization"
         });
         Ok(Self { objects, webhooks })
+    }
+
+    /// Adds the role of the chart with which the lifecycle-controller tries deletions in the name of their requesters.
+    pub(super) fn with_requesters(mut self) -> Result<Self> {
+        let mut found = documents(&workspace_dir().join(RENDERED))?;
+        found.retain(|object| object["metadata"]["name"] == REQUESTERS);
+        ensure!(found.len() == 2, "{RENDERED} has {} objects with the name {REQUESTERS}", found.len());
+        // The case is installed in another namespace.
+        for subject in
+            found.iter_mut().filter_map(|object| object.get_mut("subjects")?.as_array_mut()).flatten()
+        {
+            subject["namespace"] = NAMESPACE.into();
+        }
+        self.objects.extend(found);
+        Ok(self)
     }
 
     /// Creates everything except the webhook configurations, and waits until the API server serves the custom
@@ -104,6 +124,12 @@ fn files(folder: &str) -> Result<Vec<PathBuf>> {
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
     Ok(files)
+}
+
+/// Returns the documents of a file.
+fn documents(file: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    serde_saphyr::from_multiple(&text).with_context(|| format!("understand {}", file.display()))
 }
 
 /// Waits until the API server serves the resource that `object` defines.

@@ -18,6 +18,8 @@ pub struct PodwardOptions {
     pub lease_seconds: u32,
     /// True if deletes and evictions are held.
     pub hold: bool,
+    /// True if deletions are tried as dry runs in the name of their requesters, with the role of the chart for it.
+    pub check_deletes_as_requester: bool,
     /// The time that a delete waits for its pod before it is answered, in seconds.
     pub wait_seconds: u32,
     /// The time after which the pods of an unreachable node may be deleted, in seconds.
@@ -47,6 +49,7 @@ impl Default for PodwardOptions {
             traffic_controllers: 1,
             lease_seconds: 5,
             hold: true,
+            check_deletes_as_requester: false,
             wait_seconds: 0,
             node_unreachable_seconds: 60,
             kube_proxy_metrics_url: Some("http://127.0.0.1:10249/metrics".to_owned()),
