@@ -10,8 +10,9 @@ use super::service_fixture::{
     crowd, in_service, lost_nothing, of_app, operate, proves, serve, until_message_contains,
 };
 
-/// An address where nothing listens.
-const NOBODY: &str = "http://127.0.0.1:9/metrics";
+/// A port of the node where nothing listens, and the URL with it.
+const NOBODY: &str = ":9/metrics";
+const URL_OF_NOBODY: &str = "http://{node_ip}:9/metrics";
 /// Longer than the wait for a proxy that was never read, including requests in flight.
 const LONGER: Duration = Duration::from_secs(10);
 
@@ -25,8 +26,12 @@ pub(crate) fn tests() -> Vec<Test> {
 /// The wait is bounded, and recorded.
 async fn a_proxy_that_cannot_be_read(fixture: Arc<Fixture>) -> Result<()> {
     let installation = fixture.installation()?;
-    installation.upgrade(&[&format!("traffic-controller.kubeProxyMetricsUrl={NOBODY}")]).await?;
-    let bounded = bounded(&fixture).await;
+    let bounded = async {
+        installation.upgrade(&[&format!("traffic-controller.kubeProxyMetricsUrl={URL_OF_NOBODY}")]).await?;
+        bounded(&fixture).await
+    };
+    let bounded = bounded.await;
+    // Also after a failure, so that it does not break the tests that follow.
     installation.upgrade(&[]).await?;
     bounded?;
     proves(&*operate(&fixture, "web-0").await?, "BOUNDED", &["kube-proxy of 1 node has applied the change"])
