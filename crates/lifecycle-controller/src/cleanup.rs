@@ -25,6 +25,7 @@ pub(crate) async fn run(store: Store<CachedPod>, context: Arc<Context>, stop: Ca
         context.cache.retain(exists);
         context.retries.retain(exists);
         context.services.retain(exists);
+        context.gone_services.retain(exists);
         for (key, uid) in context.report.retain(exists) {
             context.deciders.hooks.forget(&uid);
             context.deciders.rules.forget_pod(&uid);

@@ -9,6 +9,7 @@ use podward_runtime::progress::Progress;
 
 use crate::decide::Decision;
 use crate::deciders::Deciders;
+use crate::gone_services::GoneServiceChecks;
 use crate::observation::Observation;
 use crate::report::Report;
 use crate::retries::Retries;
@@ -20,6 +21,7 @@ use crate::write_through_cache::WriteThroughCache;
 pub(crate) struct Context {
     pub(crate) cache: WriteThroughCache,
     pub(crate) deciders: Deciders,
+    pub(crate) gone_services: GoneServiceChecks,
     /// The reconciliations in progress.
     pub(crate) progress: Progress,
     pub(crate) report: Report,
@@ -34,6 +36,7 @@ impl Context {
         Context {
             cache: WriteThroughCache::default(),
             deciders,
+            gone_services: GoneServiceChecks::new(client.clone()),
             progress,
             retries: Retries::default(),
             services: ServiceChecks::new(client.clone()),

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cleanup;
 use crate::context::Context;
 use crate::deciders::Deciders;
+use crate::gone_services::is_held_by;
 use crate::opted_out;
 use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
@@ -173,7 +174,7 @@ async fn stopped_before_first_list(store: Store<CachedPod>, stop: CancellationTo
     }
 }
 
-/// Returns the pods that expect a finalizer of `service` and do not have it.
+/// Returns the pods that expect a finalizer of `service` and do not have it, and those that it holds.
 fn pods_waiting_for(
     service: &PartialObjectMeta<Service>,
     store: &Store<CachedPod>,
@@ -181,17 +182,18 @@ fn pods_waiting_for(
 ) -> Vec<ObjectRef<CachedPod>> {
     let wanted = (service.namespace().unwrap_or_default(), service.name_any());
     let waits = |pod: &CachedPod| {
-        pod.view().available_conditions.is_some() && missing_services(pod).contains(&wanted)
+        if pod.view().available_conditions.is_none() {
+            return false;
+        }
+        if missing_services(pod).contains(&wanted) {
+            context.services.renew(pod);
+            return true;
+        }
+        let is_held = pod.namespace() == wanted.0 && is_held_by(pod, &wanted.1);
+        is_held && context.gone_services.renew(pod)
     };
-    store
-        .state()
-        .into_iter()
-        .filter(|pod| waits(pod))
-        .map(|pod| {
-            context.services.renew(&pod);
-            ObjectRef::from_obj(&*pod)
-        })
-        .collect()
+    let pods = store.state().into_iter().filter(|pod| waits(pod));
+    pods.map(|pod| ObjectRef::from_obj(&*pod)).collect()
 }
 
 fn log(error: &ControllerError<ApiError, watcher::Error>) {

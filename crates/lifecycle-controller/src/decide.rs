@@ -8,6 +8,7 @@ use podward_core::keys::{AVAILABLE_CONDITIONS, POD_DELETION_COST};
 use podward_core::{Explanation, LabelChanges, PodHooks, PodPlan, PodView, plan, without_consumers};
 use podward_kube_util::{CachedPod, deletion_cost_changes, now};
 
+use crate::gone_services::GoneService;
 use crate::observation::Observation;
 
 /// A deadline is checked this much after it has passed. A check before the deadline would have no effect.
@@ -23,6 +24,8 @@ pub(crate) struct Decision {
     pub(crate) overruns: Vec<BusyOverrun>,
     /// The ends of the waits for the busy pod, which are written with the condition.
     pub(crate) busy_limits: BusyLimits,
+    /// The Services that are gone for good, whose finalizers are removed.
+    pub(crate) released: Vec<GoneService>,
 }
 
 impl Decision {
@@ -39,14 +42,24 @@ pub(crate) fn decide(observation: &Observation<'_>) -> Decision {
     let effective = observation.effective();
     let mut labels = effective.labels.clone();
     deletion.changes.labels.apply(&mut labels);
-    let view = PodView { labels: &labels, ..effective };
+    // A released finalizer counts as removed, so that its removal and what follows from it are one write.
+    let (released, gone): (Vec<_>, Vec<_>) =
+        observation.gone_services.iter().cloned().partition(|service| service.is_released);
+    let is_left = |finalizer: &&String| !released.iter().any(|service| service.finalizer == **finalizer);
+    let finalizers: Vec<String> = effective.finalizers.iter().filter(is_left).cloned().collect();
+    let view = PodView { labels: &labels, finalizers: &finalizers, ..effective };
 
     let busy = BusyChecks::new(&view, observation.max_busy, *now, rules);
     let checks = deletion.checks(&busy);
     let answers = &*observation.answers;
     let consumers = PodHooks { hooks: &observation.hooks, known: &observation.known, answers };
     let mut plan = plan(&view, &consumers, &checks, *now);
-    let explanation = plan.explain(&view, &checks);
+    let mut explanation = plan.explain(&view, &checks);
+    for service in gone {
+        explanation.message.push_str(". ");
+        explanation.message.push_str(&service.sentence(&observation.pod.key()));
+    }
+    plan.finalizers.remove.extend(released.iter().map(|service| service.finalizer.clone()));
     let overruns = busy.record(&view, &mut plan);
     let busy_limits = busy.limits();
     plan.wake = plan.wake.into_iter().chain(busy.wake()).min();
@@ -62,7 +75,7 @@ pub(crate) fn decide(observation: &Observation<'_>) -> Decision {
         update_deletion_cost(observation.pod, &mut plan);
     }
     remove_expectations(&view, &observation.dead_services, &mut plan);
-    Decision { plan, explanation, overruns, busy_limits }
+    Decision { plan, explanation, overruns, busy_limits, released }
 }
 
 /// Adds the change of the deletion cost of `pod` to `plan`, unless a deletion request changes it there.

@@ -82,6 +82,7 @@ impl Deciders {
             answers: Box::new(self.hooks.answers(pod.uid())),
             max_busy: self.max_busy,
             dead_services: Vec::new(),
+            gone_services: Vec::new(),
         })
     }
 

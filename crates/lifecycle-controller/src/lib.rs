@@ -25,6 +25,7 @@ mod context;
 mod controller;
 mod decide;
 mod deciders;
+mod gone_services;
 mod observation;
 mod opted_out;
 mod reconcile;

@@ -11,6 +11,8 @@ use podward_deletion::DeletionStep;
 use podward_kube_util::CachedPod;
 use podward_rules::PodRules;
 
+use crate::gone_services::GoneService;
+
 /// Everything that a decision about one pod depends on.
 pub(crate) struct Observation<'a> {
     pub(crate) pod: &'a CachedPod,
@@ -34,6 +36,8 @@ pub(crate) struct Observation<'a> {
     pub(crate) max_busy: Duration,
     /// The consumers among the expected finalizers whose Service will never hold the pod.
     pub(crate) dead_services: Vec<String>,
+    /// The Services that hold the pod and do not exist any more.
+    pub(crate) gone_services: Vec<GoneService>,
 }
 
 impl<'a> Observation<'a> {

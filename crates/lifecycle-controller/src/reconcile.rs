@@ -1,7 +1,7 @@
 //! The reconciliation of one pod: observe, decide, write, report.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
@@ -50,6 +50,8 @@ async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action,
     };
     let services = context.services.check(&pod).await?;
     observation.dead_services = services.dead;
+    let gone = context.gone_services.check(&pod, Instant::now()).await?;
+    observation.gone_services = gone.services;
 
     let decision = decide(&observation);
     report.hooks_reported(&pod, &decision.plan);
@@ -82,6 +84,7 @@ async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action,
         deletion.step.wake,
         observation.ready_in_doubt.map(jiff::SignedDuration::unsigned_abs),
         services.next_check,
+        gone.next_check,
         decision.wake(),
         condition_wait,
         next_report,

@@ -104,6 +104,9 @@ impl Report {
         hook_reports::report(&self.events, &self.metrics, pod, &new, plan.now);
         hook_reports::report_refused(&self.events, &self.metrics, pod, &plan.refused);
         busy::report(&self.events, &self.metrics, &self.tracker, pod, &decision.overruns);
+        for service in &decision.released {
+            self.events.normal(pod, service.event());
+        }
         let mut next = self.waits(pod, rules, deciders);
         if !pod.view().terminating {
             match self.tracker.due_history(pod) {

@@ -1,0 +1,127 @@
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use hyper::{Request, StatusCode};
+use kube::client::Body;
+use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL};
+use podward_support::api_answers::{failure, json_answer};
+use serde_json::json;
+
+use super::*;
+
+const FINALIZER: &str = "prot.podopslifecycle.kusionstack.io/web";
+
+/// What the API server returns.
+#[derive(Clone, Copy, Default)]
+struct Stored {
+    service: bool,
+    is_namespace_terminating: bool,
+    fails: bool,
+}
+
+fn checks(stored: &Arc<Mutex<Stored>>) -> GoneServiceChecks {
+    let stored = stored.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let stored = *stored.lock();
+        let metadata = |name: &str| json!({"name": name, "namespace": "shop"});
+        let meta = |kind: &str| json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
+        let answer = match request.uri().path() {
+            _ if stored.fails => failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+            "/api/v1/namespaces/shop/services/web" if stored.service => {
+                let mut found = meta("PartialObjectMetadata");
+                found["metadata"] = metadata("web");
+                json_answer(&found)
+            }
+            "/api/v1/namespaces/shop/services/web" => failure(StatusCode::NOT_FOUND, "NotFound"),
+            "/api/v1/namespaces" => {
+                assert!(request.uri().query().unwrap().contains("metadata.name%3Dshop"));
+                let mut namespace = json!({"name": "shop"});
+                if stored.is_namespace_terminating {
+                    namespace["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                }
+                let mut list = meta("PartialObjectMetadataList");
+                list["metadata"] = json!({"resourceVersion": "1"});
+                list["items"] = json!([{"metadata": namespace}]);
+                json_answer(&list)
+            }
+            other => panic!("{other} was not expected"),
+        };
+        async { Ok::<_, Infallible>(answer) }
+    });
+    GoneServiceChecks::new(Client::new(service, "shop"))
+}
+
+/// A pod that the Service `web` holds, terminating or in service.
+fn pod(is_terminating: bool) -> CachedPod {
+    let expected = json!({"expectedFinalizers": {"Service/shop/web": FINALIZER}}).to_string();
+    let mut pod = json!({"metadata": {
+        "name": "web-0", "namespace": "shop", "uid": "u", "finalizers": [FINALIZER, "example.com/other"],
+        "labels": {CONTROL_LABEL: "true"}, "annotations": {AVAILABLE_CONDITIONS: expected},
+    }});
+    if is_terminating {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+    serde_json::from_value(pod).unwrap()
+}
+
+/// The consumers that are gone, whether each is released, and the seconds until the next check.
+async fn check(checks: &GoneServiceChecks, pod: &CachedPod, at: Instant) -> (Vec<bool>, Option<u64>) {
+    let found = checks.check(pod, at).await.unwrap();
+    for service in &found.services {
+        assert_eq!((service.consumer.as_str(), service.finalizer.as_str()), ("Service/shop/web", FINALIZER));
+    }
+    let released = found.services.iter().map(|service| service.is_released).collect();
+    (released, found.next_check.map(|next| next.as_secs()))
+}
+
+#[tokio::test]
+async fn in_a_terminating_namespace_the_finalizer_of_a_missing_service_is_removed_after_a_time() {
+    let stored = Arc::new(Mutex::new(Stored { is_namespace_terminating: true, ..Stored::default() }));
+    let (checks, pod, start) = (checks(&stored), pod(true), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(check(&checks, &pod, start).await, (vec![], Some(5)));
+    assert_eq!(check(&checks, &pod, after(5)).await, (vec![false], Some(20)));
+    assert_eq!(check(&checks, &pod, after(15)).await, (vec![false], Some(10)));
+    assert_eq!(check(&checks, &pod, after(25)).await, (vec![true], Some(0)));
+}
+
+#[tokio::test]
+async fn in_other_namespaces_the_finalizer_is_named_and_stays() {
+    let stored = Arc::new(Mutex::new(Stored::default()));
+    let (checks, pod, start) = (checks(&stored), pod(true), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    check(&checks, &pod, start).await;
+    assert_eq!(check(&checks, &pod, after(5)).await, (vec![false], Some(60)));
+    assert_eq!(check(&checks, &pod, after(65)).await, (vec![false], Some(60)));
+    let found = checks.check(&pod, after(66)).await.unwrap();
+    let sentence = found.services[0].sentence(&pod.key());
+    assert!(sentence.contains("Service/shop/web does not exist") && sentence.contains(FINALIZER), "{sentence}");
+    // Somebody creates the Service again. Its traffic controller releases the pod.
+    stored.lock().service = true;
+    assert!(checks.renew(&pod));
+    assert_eq!(check(&checks, &pod, Instant::now()).await, (vec![], None));
+    stored.lock().service = false;
+    stored.lock().is_namespace_terminating = true;
+    assert!(checks.renew(&pod));
+    let renewed = Instant::now();
+    assert_eq!(check(&checks, &pod, renewed).await, (vec![false], Some(20)));
+}
+
+#[tokio::test]
+async fn a_failure_is_not_a_missing_service() {
+    let stored = Arc::new(Mutex::new(Stored { fails: true, is_namespace_terminating: true, service: false }));
+    let (checks, pod, start) = (checks(&stored), pod(true), Instant::now());
+    checks.check(&pod, start).await.unwrap();
+    checks.check(&pod, start + Duration::from_secs(60)).await.unwrap_err();
+    stored.lock().fails = false;
+    assert_eq!(check(&checks, &pod, start + Duration::from_secs(61)).await, (vec![false], Some(20)));
+}
+
+#[tokio::test]
+async fn a_pod_in_service_is_not_checked() {
+    let stored = Arc::new(Mutex::new(Stored::default()));
+    let (checks, pod, start) = (checks(&stored), pod(false), Instant::now());
+    assert_eq!(check(&checks, &pod, start).await, (vec![], None));
+    assert_eq!(check(&checks, &pod, start + Duration::from_secs(60)).await, (vec![], None));
+    assert!(!checks.renew(&pod));
+}
