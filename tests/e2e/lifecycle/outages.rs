@@ -1,21 +1,28 @@
-//! Writes of others while no lifecycle-controller runs.
+//! Requests of others while a service of Podward does not run or hangs.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use anyhow::{Context, Result, ensure};
+use kube::api::{EvictParams, PostParams};
 use podward_core::keys::Stage;
 use podward_e2e::{Fixture, Test, raw_status_patch};
-use podward_support::ServiceKind;
+use podward_support::{ServiceKind, pods};
 use serde_json::{Value, json};
 
 /// The account of the lifecycle-controller. The webhook for status writes does not extend its writes.
 const CONTROLLER: &str = "system:serviceaccount:podward-system:lifecycle-controller";
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test::simulated_alone(
-        "a_kubelet_writes_status_while_no_controller_runs",
-        a_kubelet_writes_status_while_no_controller_runs,
-    )]
+    vec![
+        Test::simulated_alone(
+            "a_kubelet_writes_status_while_no_controller_runs",
+            a_kubelet_writes_status_while_no_controller_runs,
+        ),
+        Test::simulated_alone(
+            "a_webhook_that_hangs_blocks_no_eviction_of_other_pods",
+            a_webhook_that_hangs_blocks_no_eviction_of_other_pods,
+        ),
+    ]
 }
 
 /// A controller of another version has stored a state that the webhook would advance. NodeRestriction would reject the
@@ -58,4 +65,31 @@ async fn write_without_controller(fixture: &Fixture, node: &str) -> Result<()> {
         json!({"status": {"conditions": [{"type": "PodScheduled", "status": "True", "message": "kubelet"}]}});
     let kubelet = format!("system:node:{node}");
     write(&kubelet, &["system:nodes", "system:authenticated"], &status).await
+}
+
+/// The webhook sees the evictions of all pods. It fails open for pods in namespaces that do not opt in all pods.
+async fn a_webhook_that_hangs_blocks_no_eviction_of_other_pods(fixture: Arc<Fixture>) -> Result<()> {
+    let names = ["other-0", "other-1"];
+    for name in names {
+        let pod = fixture.pod(name, &json!({}), &json!({}))?;
+        fixture.api().create(&PostParams::default(), &pod).await.context("make a pod")?;
+        fixture.feed().until(name, "it is Ready", pods::is_ready).await?;
+    }
+    let webhooks = fixture.podward()?.services(ServiceKind::ValidatingWebhook);
+    for webhook in &webhooks {
+        webhook.freeze().await?;
+    }
+    let began = Instant::now();
+    let mut evicted = Ok(());
+    for name in names {
+        let outcome = fixture.api().evict(name, &EvictParams::default()).await;
+        evicted = evicted.and(outcome.map(drop).with_context(|| format!("evict {name}")));
+    }
+    let took = began.elapsed();
+    for webhook in &webhooks {
+        webhook.thaw().await?;
+    }
+    evicted?;
+    println!("{} evictions while the webhook hangs: {took:.1?}", names.len());
+    fixture.feed().until_pods("the pods are gone", |pods| pods.is_empty()).await.map(drop)
 }

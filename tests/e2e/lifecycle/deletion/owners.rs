@@ -23,6 +23,10 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("owner_is_deleted", owner_is_deleted),
         Test::node("owner_is_deleted_and_leaves_orphans", owner_is_deleted_and_leaves_orphans),
         Test::node("namespace_is_deleted", namespace_is_deleted),
+        Test::node(
+            "namespace_is_deleted_and_a_service_leaves_its_finalizer",
+            namespace_is_deleted_and_a_service_leaves_its_finalizer,
+        ),
     ]
 }
 
@@ -87,8 +91,37 @@ async fn namespace_is_deleted(fixture: Arc<Fixture>) -> Result<()> {
     ensure!(pods::holders(&ended).count() == 1 && !is_delete_requested(&ended), "{}", pods::describe(&ended));
     traffic.set_behaviour(TrafficBehaviour::PROMPT);
     feed.until_pods("the pod is gone", |pods| pods.is_empty()).await?;
+    until_namespace_is_gone(&namespaces, &name).await
+}
+
+/// A traffic controller that finds its Service no more does not remove its finalizer. The namespace is deleted all the
+/// same, after the time that Podward gives to that controller.
+async fn namespace_is_deleted_and_a_service_leaves_its_finalizer(fixture: Arc<Fixture>) -> Result<()> {
+    let name = format!("{}-doomed", fixture.namespace());
+    let namespaces: Api<Namespace> = Api::all(fixture.client());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await.context("make a namespace")?;
+    let feed = PodFeed::start(fixture.client(), &name, "").await?;
+    let finalizer = TrafficLoop::finalizer_of(CONSUMER);
+    let expected = pods::expecting(&format!("Service/{name}/gone"), &finalizer);
+    let labels = json!({keys::CONTROL_LABEL: keys::CONTROL_VALUE});
+    let mut pod = fixture.pod("web", &labels, &json!({keys::AVAILABLE_CONDITIONS: expected}))?;
+    pod.finalizers_mut().push(finalizer.clone());
+    feed.api().create(&PostParams::default(), &pod).await.context("make a pod")?;
+    feed.until("web", "it is available", pods::is_available).await?;
+    namespaces.delete(&name, &DeleteParams::default()).await.context("delete the namespace")?;
+    let is_explained = |pod: &Pod| {
+        let text = pods::describe(pod);
+        text.contains("does not exist") && text.contains(&finalizer)
+    };
+    feed.until("web", "the condition names the finalizer", is_explained).await?;
+    feed.until_pods("the pod is gone", |pods| pods.is_empty()).await?;
+    until_namespace_is_gone(&namespaces, &name).await
+}
+
+async fn until_namespace_is_gone(namespaces: &Api<Namespace>, name: &str) -> Result<()> {
     let gone = async {
-        while namespaces.get_opt(&name).await?.is_some() {
+        while namespaces.get_opt(name).await?.is_some() {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
         Ok(())
