@@ -22,11 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cleanup;
 use crate::context::Context;
 use crate::deciders::Deciders;
-use crate::gone_services::is_held_by;
 use crate::opted_out;
 use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
-use crate::service_check::missing_services;
 use podward_deletion::{Deletions, LostNodes};
 use podward_hooks::{HookArgs, HookCalls};
 use podward_kube_util::ApiError;
@@ -126,15 +124,15 @@ impl Leader {
         let report = Report::new(events, metrics.clone(), traces);
         let context = Arc::new(Context::new(client.clone(), deciders, report, self.progress.clone()));
         let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
-        let cleanup = tokio::spawn(cleanup::run(store.clone(), context.clone(), stop.clone()));
+        let cleanup = tokio::spawn(cleanup::run(store, context.clone(), stop.clone()));
         let opted_out = tokio::spawn({
             let (client, context, stop) = (client.clone(), context.clone(), stop.clone());
             async move { opted_out::release_all(client, &context, &stop).await }
         });
-        let waiting = (store, context.clone());
+        let waiting = context.clone();
         let work = controller
             .watches(services, watcher::Config::default(), move |service| {
-                pods_waiting_for(&service, &waiting.0, &waiting.1)
+                pods_waiting_for(&service, &waiting)
             })
             .reconcile_on(answers)
             .reconcile_on(moved)
@@ -174,26 +172,12 @@ async fn stopped_before_first_list(store: Store<CachedPod>, stop: CancellationTo
     }
 }
 
-/// Returns the pods that expect a finalizer of `service` and do not have it, and those that it holds.
-fn pods_waiting_for(
-    service: &PartialObjectMeta<Service>,
-    store: &Store<CachedPod>,
-    context: &Context,
-) -> Vec<ObjectRef<CachedPod>> {
-    let wanted = (service.namespace().unwrap_or_default(), service.name_any());
-    let waits = |pod: &CachedPod| {
-        if pod.view().available_conditions.is_none() {
-            return false;
-        }
-        if missing_services(pod).contains(&wanted) {
-            context.services.renew(pod);
-            return true;
-        }
-        let is_held = pod.namespace() == wanted.0 && is_held_by(pod, &wanted.1);
-        is_held && context.gone_services.renew(pod)
-    };
-    let pods = store.state().into_iter().filter(|pod| waits(pod));
-    pods.map(|pod| ObjectRef::from_obj(&*pod)).collect()
+/// Returns the pods that wait for `service`: to get its finalizer, or to lose it.
+fn pods_waiting_for(service: &PartialObjectMeta<Service>, context: &Context) -> Vec<ObjectRef<CachedPod>> {
+    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+    let waiting = context.services.renew(&namespace, &name).into_iter();
+    let held = context.gone_services.renew(&namespace, &name);
+    waiting.chain(held).map(|pod| ObjectRef::new(&pod.name).within(&pod.namespace)).collect()
 }
 
 fn log(error: &ControllerError<ApiError, watcher::Error>) {

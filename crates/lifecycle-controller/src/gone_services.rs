@@ -76,6 +76,8 @@ pub(crate) struct GoneServiceChecks {
 #[derive(Debug)]
 struct PodCheck {
     uid: String,
+    /// The names of the Services that hold the pod.
+    services: Vec<String>,
     /// `None` once every Service was found.
     due: Option<Instant>,
     missing_since: Option<Instant>,
@@ -98,7 +100,7 @@ impl GoneServiceChecks {
             true => holding_services(pod),
             false => Vec::new(),
         };
-        let Some(due) = self.due(pod, holding.is_empty(), now) else { return Ok(GoneServices::default()) };
+        let Some(due) = self.due(pod, &holding, now) else { return Ok(GoneServices::default()) };
         if due > now {
             return Ok(GoneServices { services: self.known(pod, &holding), next_check: Some(due - now) });
         }
@@ -112,12 +114,19 @@ impl GoneServiceChecks {
         Ok(self.checked(pod, missing, is_final, now))
     }
 
-    /// Makes the check of the pod due, because a Service that holds it has changed. Returns false if the pod does not wait
-    /// to be released.
-    pub(crate) fn renew(&self, pod: &CachedPod) -> bool {
+    /// Makes the checks of the pods due that the Service `name` holds and is to release, because it has changed. Returns
+    /// these pods.
+    pub(crate) fn renew(&self, namespace: &str, name: &str) -> Vec<PodKey> {
         let mut pods = self.pods.lock();
-        let check = pods.get_mut(&pod.key());
-        check.map(|check| check.due = Some(Instant::now())).is_some()
+        let is_held = |pod: &PodKey, check: &PodCheck| {
+            pod.namespace == namespace && check.services.iter().any(|held| held == name)
+        };
+        let waiting = pods.iter_mut().filter(|(pod, check)| is_held(pod, check));
+        let renewed = waiting.map(|(pod, check)| {
+            check.due = Some(Instant::now());
+            pod.clone()
+        });
+        renewed.collect()
     }
 
     /// Forgets the pods that do not exist any more.
@@ -125,16 +134,16 @@ impl GoneServiceChecks {
         self.pods.lock().retain(|pod, _| exists(pod));
     }
 
-    /// Returns when the check of `pod` is due, or `None` if no check is due. A pod that is free (no Service holds it, or it
-    /// is not to be released) needs none.
-    fn due(&self, pod: &CachedPod, is_free: bool, now: Instant) -> Option<Instant> {
+    /// Returns when the check of `pod` is due, or `None` if no check is due.
+    fn due(&self, pod: &CachedPod, holding: &[HoldingService], now: Instant) -> Option<Instant> {
         let mut pods = self.pods.lock();
-        if is_free {
+        if holding.is_empty() {
             pods.remove(&pod.key());
             return None;
         }
         let new = || PodCheck {
             uid: pod.uid().to_owned(),
+            services: Vec::new(),
             due: Some(now + CHECK_DELAY),
             missing_since: None,
             missing: Vec::new(),
@@ -143,6 +152,7 @@ impl GoneServiceChecks {
         if check.uid != pod.uid() {
             *check = new();
         }
+        check.services = holding.iter().map(|held| held.name.clone()).collect();
         check.due
     }
 
@@ -211,12 +221,8 @@ impl HoldingService {
 
 /// Returns whether consumers are to release the pod: it is being deleted, or an operation prepares.
 fn is_to_be_released(pod: &PodView<'_>) -> bool {
-    pod.terminating || Operations::parse(pod.labels).iter().any(|(_, operation)| operation.has(Stage::Preparing))
-}
-
-/// Returns whether the Service `name` in the namespace of `pod` holds the pod by a finalizer.
-pub(crate) fn is_held_by(pod: &CachedPod, name: &str) -> bool {
-    holding_services(pod).iter().any(|held| held.name == name)
+    pod.terminating
+        || Operations::parse(pod.labels).iter().any(|(_, operation)| operation.has(Stage::Preparing))
 }
 
 /// Returns the Services in the namespace of `pod` that hold it by a finalizer.

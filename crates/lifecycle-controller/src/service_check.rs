@@ -34,6 +34,8 @@ pub(crate) struct ServiceChecks {
 #[derive(Debug)]
 struct PodCheck {
     uid: String,
+    /// The Services that the pod waits for: namespace and name.
+    services: Vec<(String, String)>,
     /// `None` once the check is done.
     due: Option<Instant>,
 }
@@ -62,10 +64,17 @@ impl ServiceChecks {
         Ok(CheckedServices { dead, next_check: None })
     }
 
-    /// Makes the check of the pod due, because a Service that it waits for has changed.
-    pub(crate) fn renew(&self, pod: &CachedPod) {
-        let check = PodCheck { uid: pod.uid().to_owned(), due: Some(Instant::now()) };
-        self.pods.lock().insert(pod.key(), check);
+    /// Makes the checks of the pods due that wait for the Service `name`, because it has changed. Returns these pods.
+    pub(crate) fn renew(&self, namespace: &str, name: &str) -> Vec<PodKey> {
+        let mut pods = self.pods.lock();
+        let waits =
+            |check: &PodCheck| check.services.iter().any(|(of, service)| of == namespace && service == name);
+        let waiting = pods.iter_mut().filter(|(_, check)| waits(check));
+        let renewed = waiting.map(|(pod, check)| {
+            check.due = Some(Instant::now());
+            pod.clone()
+        });
+        renewed.collect()
     }
 
     /// Forgets the pods that do not exist any more.
@@ -76,17 +85,23 @@ impl ServiceChecks {
     /// Returns when the check of `pod` is due, or `None` if it waits for no Service or the check is done.
     fn due(&self, pod: &CachedPod) -> Option<Instant> {
         let view = pod.view();
-        let waits = view.ready && !view.terminating && !missing_services(pod).is_empty();
+        let waits = view.ready && !view.terminating;
+        let services = if waits { missing_services(pod) } else { Vec::new() };
         let mut pods = self.pods.lock();
-        if !waits {
+        if services.is_empty() {
             pods.remove(&pod.key());
             return None;
         }
-        let new = || PodCheck { uid: pod.uid().to_owned(), due: Some(Instant::now() + CHECK_DELAY) };
+        let new = || PodCheck {
+            uid: pod.uid().to_owned(),
+            services: Vec::new(),
+            due: Some(Instant::now() + CHECK_DELAY),
+        };
         let check = pods.entry(pod.key()).or_insert_with(new);
         if check.uid != pod.uid() {
             *check = new();
         }
+        check.services = services;
         check.due
     }
 
@@ -99,7 +114,7 @@ impl ServiceChecks {
 }
 
 /// Returns the Services (namespace, name) whose finalizer `pod` expects and does not have.
-pub(crate) fn missing_services(pod: &CachedPod) -> Vec<(String, String)> {
+fn missing_services(pod: &CachedPod) -> Vec<(String, String)> {
     let view = pod.view();
     let Ok(expected) = view.expected_finalizers() else { return Vec::new() };
     expected

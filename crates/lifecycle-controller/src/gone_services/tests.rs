@@ -95,14 +95,18 @@ async fn in_other_namespaces_the_finalizer_is_named_and_stays() {
     assert_eq!(check(&checks, &pod, after(65)).await, (vec![false], Some(60)));
     let found = checks.check(&pod, after(66)).await.unwrap();
     let sentence = found.services[0].sentence(&pod.key());
-    assert!(sentence.contains("Service/shop/web does not exist") && sentence.contains(FINALIZER), "{sentence}");
+    assert!(
+        sentence.contains("Service/shop/web does not exist") && sentence.contains(FINALIZER),
+        "{sentence}"
+    );
+    assert_eq!(checks.renew("shop", "other"), []);
     // Somebody creates the Service again. Its traffic controller releases the pod.
     stored.lock().service = true;
-    assert!(checks.renew(&pod));
+    assert_eq!(checks.renew("shop", "web"), [pod.key()]);
     assert_eq!(check(&checks, &pod, Instant::now()).await, (vec![], None));
     stored.lock().service = false;
     stored.lock().is_namespace_terminating = true;
-    assert!(checks.renew(&pod));
+    assert_eq!(checks.renew("shop", "web"), [pod.key()]);
     let renewed = Instant::now();
     assert_eq!(check(&checks, &pod, renewed).await, (vec![false], Some(20)));
 }
@@ -123,5 +127,5 @@ async fn a_pod_in_service_is_not_checked() {
     let (checks, pod, start) = (checks(&stored), pod(false), Instant::now());
     assert_eq!(check(&checks, &pod, start).await, (vec![], None));
     assert_eq!(check(&checks, &pod, start + Duration::from_secs(60)).await, (vec![], None));
-    assert!(!checks.renew(&pod));
+    assert_eq!(checks.renew("shop", "web"), []);
 }
