@@ -23,10 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("owner_is_deleted", owner_is_deleted),
         Test::node("owner_is_deleted_and_leaves_orphans", owner_is_deleted_and_leaves_orphans),
         Test::node("namespace_is_deleted", namespace_is_deleted),
-        Test::node(
-            "namespace_is_deleted_and_a_service_leaves_its_finalizer",
-            namespace_is_deleted_and_a_service_leaves_its_finalizer,
-        ),
+        Test::node("a_gone_service_holds_no_namespace", a_gone_service_holds_no_namespace),
     ]
 }
 
@@ -96,7 +93,7 @@ async fn namespace_is_deleted(fixture: Arc<Fixture>) -> Result<()> {
 
 /// A traffic controller that finds its Service no more does not remove its finalizer. The namespace is deleted all the
 /// same, after the time that Podward gives to that controller.
-async fn namespace_is_deleted_and_a_service_leaves_its_finalizer(fixture: Arc<Fixture>) -> Result<()> {
+async fn a_gone_service_holds_no_namespace(fixture: Arc<Fixture>) -> Result<()> {
     let name = format!("{}-doomed", fixture.namespace());
     let namespaces: Api<Namespace> = Api::all(fixture.client());
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
