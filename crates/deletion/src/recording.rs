@@ -199,7 +199,7 @@ fn complete(pod: &CachedPod, wanted: &DeletionRequest, now: UnixNanos) -> Deleti
     let owner_kind = pod.controller().map(|owner| owner.kind.as_str());
     DeletionRequest {
         grace_period_seconds: wanted.grace_period_seconds,
-        by_workload: is_by_workload(&wanted.requested_by, owner_kind),
+        by_workload: is_by_workload(&wanted.requested_by, owner_kind, pod.is_taint_eviction()),
         requester_groups: wanted.requester_groups.clone(),
         ..DeletionRequest::new(wanted.kind, &wanted.requested_by, now)
     }

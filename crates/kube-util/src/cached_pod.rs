@@ -136,6 +136,12 @@ impl CachedPod {
         }
     }
 
+    /// Returns true if kube-controller-manager deletes the pod because of a NoExecute taint of its node.
+    #[must_use]
+    pub fn is_taint_eviction(&self) -> bool {
+        self.status.conditions.taint_eviction
+    }
+
     /// Returns a pod of which only the key is known, for messages and events.
     #[must_use]
     pub fn named(key: &PodKey) -> CachedPod {

@@ -90,9 +90,10 @@ pub enum Ruling {
 }
 
 /// Returns whether `user` is the controller of the pod's owner: a service account of kube-controller-manager for each
-/// controller, or one for all without `--use-service-account-credentials`.
+/// controller, or one user for all without `--use-service-account-credentials`. That user also deletes pods because of
+/// taints: `is_taint_eviction` is true if the pod says that it is such a delete.
 #[must_use]
-pub fn is_by_workload(user: &str, owner_kind: Option<&str>) -> bool {
+pub fn is_by_workload(user: &str, owner_kind: Option<&str>, is_taint_eviction: bool) -> bool {
     let account = match owner_kind {
         Some("ReplicaSet") => "replicaset-controller",
         Some("ReplicationController") => "replication-controller",
@@ -101,7 +102,7 @@ pub fn is_by_workload(user: &str, owner_kind: Option<&str>) -> bool {
         Some("Job") => "job-controller",
         _ => return false,
     };
-    user == "system:kube-controller-manager"
+    (user == "system:kube-controller-manager" && !is_taint_eviction)
         || user.strip_prefix("system:serviceaccount:kube-system:").is_some_and(|name| name == account)
 }
 

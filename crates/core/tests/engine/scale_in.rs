@@ -423,8 +423,11 @@ fn the_users_that_count_as_the_workload() {
         ("jane".to_owned(), Some("ReplicaSet"), false),
     ];
     for (user, kind, expected) in rows {
-        assert_eq!(is_by_workload(&user, kind), expected, "{user} of {kind:?}");
+        assert_eq!(is_by_workload(&user, kind, false), expected, "{user} of {kind:?}");
     }
+    // The condition can be older than a delete by the workload, whose own account cannot be mistaken.
+    assert!(is_by_workload(&account("replicaset-controller"), Some("ReplicaSet"), true));
+    assert!(!is_by_workload("system:kube-controller-manager", Some("ReplicaSet"), true));
 }
 
 /// Requests are timed by the replica that records them, and its clock may be behind: a request may come late and still

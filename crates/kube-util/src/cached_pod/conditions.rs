@@ -13,6 +13,7 @@ pub(super) struct Conditions {
     pub(super) containers_ready: bool,
     pub(super) containers_ready_since: Option<Timestamp>,
     pub(super) lifecycle: Option<LifecycleCondition>,
+    pub(super) taint_eviction: bool,
 }
 
 /// The condition `podward.io/lifecycle` as it is stored on the pod.

@@ -129,6 +129,11 @@ pub(super) fn slim_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Res
                     message: condition.message.unwrap_or_default(),
                 });
             }
+            // pkg/controller/tainteviction in kubernetes writes it before it deletes the pod.
+            "DisruptionTarget" => {
+                conditions.taint_eviction = status == ConditionStatus::True
+                    && condition.reason.as_deref() == Some("DeletionByTaintManager");
+            }
             _ => {}
         }
     }

@@ -30,6 +30,20 @@ fn keeps_what_the_engine_reads_and_nothing_else() {
 }
 
 #[test]
+fn a_taint_eviction_is_recognized_by_its_condition() {
+    let is_taint_eviction = |status: &str, reason: &str| {
+        let conditions = json!([{"type": "DisruptionTarget", "status": status, "reason": reason}]);
+        let pod: CachedPod =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "status": {"conditions": conditions}}))
+                .unwrap();
+        pod.is_taint_eviction()
+    };
+    assert!(is_taint_eviction("True", "DeletionByTaintManager"));
+    assert!(!is_taint_eviction("False", "DeletionByTaintManager"));
+    assert!(!is_taint_eviction("True", "PreemptionByScheduler"));
+}
+
+#[test]
 fn a_ready_from_before_the_gate_is_doubted_for_a_while() {
     let pod = |ready: &str, gate: &str| -> CachedPod {
         serde_json::from_value(json!({"metadata": {"name": "a"}, "status": {"conditions": [
