@@ -83,6 +83,7 @@ pub struct OwnerStatus {
     observed_generation: Option<i64>,
     update_revision: Option<String>,
     desired_number_scheduled: Option<u32>,
+    number_misscheduled: Option<u32>,
     succeeded: Option<u32>,
     failed: Option<i32>,
     start_time: Option<Time>,
@@ -138,7 +139,10 @@ pub fn wants(found: &Owner, owner: &OwnerReference, now: Timestamp) -> Workload 
             let at_once = rolling.map_or(1, |rolling| {
                 of_total(rolling.max_unavailable.as_ref()).max(of_total(rolling.max_surge.as_ref()))
             });
-            Workload::DaemonSet { at_once: at_once.max(1), wanted: total }
+            // After a change of its node selector, the controller deletes the pods of all nodes that it does not select
+            // any more, without a limit.
+            let misscheduled = status.number_misscheduled.unwrap_or_default();
+            Workload::DaemonSet { at_once: at_once.max(1).saturating_add(misscheduled), wanted: total }
         }
         "Job" => job_wants(spec, &status, now),
         _ => Workload::Ending,
@@ -246,5 +250,26 @@ mod tests {
         assert_eq!(keeps(rolling(json!("10%"), json!(0))), Some(4), "with no surge one is unavailable");
         assert_eq!(keeps(rolling(json!(7), json!(1))), Some(0));
         assert_eq!(keeps(json!({"type": "Recreate"})), None);
+    }
+
+    #[test]
+    fn a_daemon_set_deletes_the_pods_of_nodes_that_it_does_not_select_any_more() {
+        let owner: OwnerReference = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u",
+        }))
+        .unwrap();
+        let at_once = |status: Value| {
+            let found: Owner = serde_json::from_value(json!({
+                "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "uid": "u"},
+                "spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}}, "status": status,
+            }))
+            .unwrap();
+            match wants(&found, &owner, Timestamp::UNIX_EPOCH) {
+                Workload::DaemonSet { at_once, .. } => at_once,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(at_once(json!({"desiredNumberScheduled": 9})), 2);
+        assert_eq!(at_once(json!({"desiredNumberScheduled": 4, "numberMisscheduled": 5})), 7);
     }
 }
