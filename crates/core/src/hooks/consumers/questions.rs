@@ -21,6 +21,7 @@ impl HookRound<'_> {
     /// Asks hooks to forget the pod when it terminates, has finished or no longer matches them. Removes the finalizers of
     /// unregistered hooks.
     pub(crate) fn release(&mut self) {
+        self.hold_for_former_hooks();
         let finalizers: Vec<String> =
             self.draft.finalizers.iter().filter(|name| is_hook_finalizer(name)).cloned().collect();
         let known: &HookSet = self.consumers.known;
@@ -47,6 +48,26 @@ impl HookRound<'_> {
                 self.draft.remove(&finalizer);
             }
         }
+    }
+
+    /// Adds the finalizers of hooks that no longer match the pod while they may be adding it to traffic, so that they are
+    /// asked to forget it. From then on the pod does not wait for them to add it.
+    fn hold_for_former_hooks(&mut self) {
+        let view = self.draft.view(&self.pod);
+        if self.has_ended() || desired_gate(&view, &self.draft.operations()) != Some(true) {
+            return;
+        }
+        let known: &HookSet = self.consumers.known;
+        let is_former = |name: &String| {
+            let is_asked = |phase| known.get(name).is_some_and(|hook| hook.takes_part_in(phase));
+            !self.is_holder(name)
+                && !self.draft.is_held_by(name)
+                && is_asked(HookPhase::Complete)
+                && is_asked(HookPhase::Release)
+        };
+        let (former, named): (Vec<String>, _) = self.named.iter().cloned().partition(is_former);
+        self.named = named;
+        former.iter().for_each(|name| self.draft.add(name));
     }
 
     /// Reports unregistered hooks that were expected to add the pod to traffic.

@@ -46,6 +46,14 @@ impl Model {
                 self.hooks.sides.insert(hook.name.clone(), Side::In);
             }
             if plan.finalizers.add.contains(&finalizer) {
+                let is_asked_to_forget = plan
+                    .open
+                    .iter()
+                    .any(|open| open.question.hook == hook.name && open.question.phase == HookPhase::Release);
+                if is_asked_to_forget && !is_holder {
+                    // It may be adding a pod that is not its own any more.
+                    continue;
+                }
                 assert!(is_holder, "{} doesn't hold pods like this one", hook.name);
                 let is_in = self.hooks.has_done(&hook.name, &[HookPhase::Complete])
                     || self.hooks.may_proceed(hook, &[HookPhase::Complete], now)

@@ -82,6 +82,31 @@ fn a_pod_that_is_no_more_a_hooks_is_released() {
     assert!(model.pod.labels.contains_key(keys::SERVICE_AVAILABLE), "it served all the time");
 }
 
+/// The hook was asked to add the pod, and may have done so although its answer is not known.
+#[test]
+fn a_hook_whose_pod_is_not_its_own_any_more_is_asked_to_forget_it_while_it_adds_it() {
+    use podward_core::hooks::Selector;
+    let pod_selector = Selector::new([("tier".to_owned(), "front".to_owned())].into(), []).unwrap();
+    let mut model = created([Hook { pod_selector, ..hook("mesh") }]);
+    model.relabel(Some("front"));
+    // As the mutating-webhook writes it.
+    let expected =
+        serde_json::json!({"expectedFinalizers": {consumer_key_of("mesh"): hook_finalizer("mesh")}});
+    model.pod.expected = Some(expected.to_string());
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    model.relabel(None);
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Release)]);
+    assert!(model.is_held_by("mesh"), "the pod stays until the hook has answered");
+    assert_eq!(model.pod.expected, None, "nothing waits for the hook");
+    model.restart();
+    assert_eq!(model.work(), 0);
+    model.answers("mesh");
+    assert!(!model.is_held_by("mesh") && model.asked().is_empty(), "{:?}", model.pod);
+    assert_eq!((&model.pod.expected, &model.pod.asked), (&None, &None));
+}
+
 #[test]
 fn terminating_pods_are_released() {
     let mut model = in_service([hook("mesh"), with("quiet", &[HookPhase::Prepare, HookPhase::Complete])]);
