@@ -252,6 +252,7 @@ impl Model {
         });
         let new = self.pod.clone();
         assert_advanced(&new);
+        assert_granted(&new, plan);
         self.check_hooks(&old, &new, plan);
         self.check_refusals(&old, &new, plan.now);
         self.hooks.ask(plan.questions());
@@ -297,6 +298,16 @@ fn assert_stable(one: &PodPlan, other: &PodPlan, pod: &Stored) {
             assert_eq!(same.question, question, "asked anew: {pod:?}");
         }
     }
+}
+
+/// An operation whose pod is out of service and used by nobody has its permission in the same write.
+fn assert_granted(pod: &Stored, plan: &PodPlan) {
+    let is_out = pod.gate == Some(ConditionStatus::False)
+        && !pod.finalizers.iter().any(|name| name.starts_with(keys::PROT_FINALIZER_PREFIX));
+    let waits = Operations::parse(&pod.labels)
+        .iter()
+        .any(|(_, operation)| operation.has(Stage::Preparing) && operation.has(Stage::PreChecked));
+    assert!(pod.terminating || !is_out || !waits || !plan.open.is_empty(), "{pod:?}");
 }
 
 /// What the controller stores is a fixpoint of `advance`: the webhook adds nothing to a later write of anybody. While a
