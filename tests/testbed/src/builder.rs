@@ -1,6 +1,6 @@
 //! Describes a test cluster and starts it.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use podward_images::Image;
 
@@ -8,13 +8,16 @@ use crate::{
     client::Clients,
     components::{API, NODE_IP, SERVICE_IP},
     error::TestClusterError,
-    kubeconfig, launch, on_panic,
+    kubeconfig, launch,
+    node_number::{MOST_NODES, NodeNumber},
+    on_panic,
     pki::{self, Authority, name},
     proxy_mode::ProxyMode,
-    settings::ClusterSettings,
+    settings::{ClusterSettings, NodeSettings},
     shape::Shape,
     start,
     state::{ClusterRecord, Layout, RunningCluster, base},
+    taint::Taint,
     test_cluster::{TestCluster, blocking},
     tools::{Part, Progress, Tools, ToolsError, preflight},
 };
@@ -36,6 +39,8 @@ impl TestClusterBuilder {
             images: Vec::new(),
             audit_log: false,
             simulated_nodes: 3,
+            nodes: 1,
+            node_settings: BTreeMap::new(),
             dns: false,
             proxy_mode: ProxyMode::default(),
         };
@@ -55,7 +60,7 @@ impl TestClusterBuilder {
         self
     }
 
-    /// Adds an image that the node has from the start.
+    /// Adds an image that every node has from the start.
     pub fn image(mut self, image: Image) -> Self {
         self.settings.images.push(image);
         self
@@ -73,6 +78,31 @@ impl TestClusterBuilder {
     pub fn simulated_nodes(mut self, count: usize) -> Self {
         self.settings.simulated_nodes = count;
         self
+    }
+
+    /// Sets the number of real nodes of a cluster of shape [`Shape::Node`]: 1 to 3, called `node1` to `node3`. Each has
+    /// a network, a kubelet, a containerd and a kube-proxy of its own. The control plane runs on `node1`. A cluster
+    /// with several nodes notices after 20 s that a node is gone (with one node after 50 s, as by default). The default
+    /// is 1.
+    pub fn nodes(mut self, count: usize) -> Self {
+        self.settings.nodes = count;
+        self
+    }
+
+    /// Sets the zone of a real node: the value of its label `topology.kubernetes.io/zone`. By default a node has none.
+    pub fn zone(mut self, node: impl Into<String>, zone: impl Into<String>) -> Self {
+        self.settings_of(node).zone = Some(zone.into());
+        self
+    }
+
+    /// Adds a taint to a real node, which it has from the start.
+    pub fn taint(mut self, node: impl Into<String>, taint: Taint) -> Self {
+        self.settings_of(node).taints.push(taint);
+        self
+    }
+
+    fn settings_of(&mut self, node: impl Into<String>) -> &mut NodeSettings {
+        self.settings.node_settings.entry(node.into()).or_default()
     }
 
     /// Installs a cluster DNS, so that pods find Services by name: CoreDNS runs in the namespace `kube-system` behind
@@ -95,6 +125,7 @@ impl TestClusterBuilder {
     pub async fn start(self) -> Result<TestCluster, TestClusterError> {
         self.check_name()?;
         self.check_dns()?;
+        self.check_nodes()?;
         let tools = match self.tools.clone() {
             Some(tools) => tools,
             None => self.ensure_tools().await?,
@@ -137,6 +168,21 @@ impl TestClusterBuilder {
         Ok(())
     }
 
+    fn check_nodes(&self) -> Result<(), TestClusterError> {
+        let ClusterSettings { nodes, node_settings, shape, .. } = &self.settings;
+        let message = if !(1..=MOST_NODES).contains(nodes) {
+            format!("a cluster has 1 to {MOST_NODES} real nodes, not {nodes}")
+        } else if *shape != Shape::Node && (*nodes > 1 || !node_settings.is_empty()) {
+            format!("a cluster of shape {shape} has no real nodes: use the shape node")
+        } else if let Some(name) = node_settings.keys().find(|name| NodeNumber::named(name, *nodes).is_none())
+        {
+            format!("a cluster of {nodes} real nodes has no {name:?}: they are called node1, node2, ...")
+        } else {
+            return Ok(());
+        };
+        Err(TestClusterError::Unsupported(message))
+    }
+
     fn check_name(&self) -> Result<(), TestClusterError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(plain) {
@@ -163,6 +209,7 @@ impl TestClusterBuilder {
             id,
             name: self.name.clone(),
             shape: self.settings.shape,
+            nodes: self.settings.nodes,
             detached: self.detached,
             user_namespace: !nix::unistd::geteuid().is_root(),
             node_ip: NODE_IP,
@@ -171,7 +218,7 @@ impl TestClusterBuilder {
             logs: logs.clone(),
             live: None,
         };
-        let started = write_pki(&layout).and_then(|authority| {
+        let started = write_pki(&layout, record.nodes).and_then(|authority| {
             let (owned, live) = launch::launch(&base, &layout, &record)?;
             Ok((authority, owned, live))
         });
@@ -239,12 +286,13 @@ impl Drop for StartGuard {
 }
 
 /// Certificates of all components, and the kubeconfigs of those inside.
-fn write_pki(layout: &Layout) -> Result<Authority, TestClusterError> {
+fn write_pki(layout: &Layout, nodes: usize) -> Result<Authority, TestClusterError> {
     let dir: PathBuf = layout.pki();
-    let authority = pki::create(&dir, NODE_IP, SERVICE_IP)?;
-    let users = [name::ADMIN, name::CONTROLLER_MANAGER, name::SCHEDULER, name::PROXY, name::NODE, name::KWOK];
-    for user in users {
-        kubeconfig::write(&dir, &dir.join(format!("{user}.kubeconfig")), &format!("https://{API}"), user)?;
+    let authority = pki::create(&dir, NODE_IP, SERVICE_IP, nodes)?;
+    let users = [name::ADMIN, name::CONTROLLER_MANAGER, name::SCHEDULER, name::PROXY, name::KWOK];
+    let users = users.into_iter().map(str::to_owned);
+    for user in users.chain(NodeNumber::all(nodes).map(NodeNumber::name)) {
+        kubeconfig::write(&dir, &dir.join(format!("{user}.kubeconfig")), &format!("https://{API}"), &user)?;
     }
     Ok(authority)
 }

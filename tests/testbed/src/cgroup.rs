@@ -1,6 +1,5 @@
-//! The cgroup of a cluster's node. The kubelet creates the cgroups of its pods below it. With cgroup v1 there is one
-//! in every hierarchy.
-//! hierarchy.
+//! The cgroups of a cluster's nodes. A kubelet creates the cgroups of its pods below that of its node. With cgroup v1
+//! there is one in every hierarchy.
 
 use std::{
     fs,
@@ -9,13 +8,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::error::{During, TestClusterError};
+use crate::{
+    error::{During, TestClusterError},
+    node_number::NodeNumber,
+};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Returns the cgroup's path, as kubelet's `cgroupRoot` wants it.
-pub(crate) fn path(id: &str) -> String {
+/// Returns the path of the cluster's cgroup.
+fn path(id: &str) -> String {
     format!("/podward-testbed-{id}")
+}
+
+/// Returns the path of a node's cgroup, as kubelet's `cgroupRoot` wants it: that of the cluster for the first node,
+/// and one below it for each other node.
+pub(crate) fn path_of(id: &str, node: NodeNumber) -> String {
+    node.folder(Path::new(&path(id))).display().to_string()
 }
 
 fn unified() -> bool {
@@ -33,13 +41,13 @@ fn hierarchies() -> Vec<PathBuf> {
     real.map(|entry| entry.path()).filter(|path| path.join("cgroup.procs").exists()).collect()
 }
 
-fn folders(id: &str) -> Vec<PathBuf> {
-    hierarchies().into_iter().map(|hierarchy| hierarchy.join(&path(id)[1..])).collect()
+fn folders(path: &str) -> Vec<PathBuf> {
+    hierarchies().into_iter().map(|hierarchy| hierarchy.join(&path[1..])).collect()
 }
 
-/// Makes the cgroup, in every hierarchy.
-pub(crate) fn create(id: &str) -> Result<(), TestClusterError> {
-    for folder in folders(id) {
+/// Makes the cgroups of the first `nodes` nodes, in every hierarchy.
+pub(crate) fn create(id: &str, nodes: usize) -> Result<(), TestClusterError> {
+    for folder in NodeNumber::all(nodes).flat_map(|node| folders(&path_of(id, node))) {
         make(&folder).during(|| format!("make the cgroup {}", folder.display()))?;
     }
     Ok(())
@@ -60,10 +68,10 @@ fn make(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the cgroup and everything below it. It waits for processes that are about to end.
+/// Removes the cgroups of all nodes and everything below them. It waits for processes that are about to end.
 pub(crate) fn remove(id: &str) -> Result<(), TestClusterError> {
     let deadline = Instant::now() + Duration::from_secs(10);
-    for folder in folders(id) {
+    for folder in folders(&path(id)) {
         loop {
             match remove_tree(&folder) {
                 Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),

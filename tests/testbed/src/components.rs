@@ -10,14 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{probe::Health, process::Command, state::ClusterRecord, tools::Tools};
+use crate::{node_number::NodeNumber, probe::Health, process::Command, state::ClusterRecord, tools::Tools};
 
-/// The node's address: the same in every cluster, since each has a network of its own.
-pub(crate) const NODE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
-/// The name of the one real node.
-pub(crate) const NODE_NAME: &str = "node1";
+/// The address of the control plane, which runs on the first node.
+pub(crate) const NODE_IP: IpAddr = NodeNumber::FIRST.ip();
 /// Where the API server listens inside.
-pub(crate) const API: SocketAddr = SocketAddr::new(NODE_IP, 6443);
+pub(crate) const API: SocketAddr = NodeNumber::FIRST.at(6443);
 /// The addresses of Services, and the first of them, which is the API server's.
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub(crate) const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
@@ -29,8 +27,17 @@ pub(crate) const CLUSTER_DOMAIN: &str = "cluster.local";
 /// A program of the cluster, and its health check.
 #[derive(Clone, Debug)]
 pub(crate) struct Component {
+    /// The node on which it runs.
+    pub(crate) node: NodeNumber,
     pub(crate) command: Command,
     pub(crate) health: Health,
+}
+
+impl Component {
+    /// Returns a component that runs on the first node.
+    fn control(command: Command, health: Health) -> Self {
+        Self { node: NodeNumber::FIRST, command, health }
+    }
 }
 
 /// The input for the flags of all components.
@@ -55,6 +62,7 @@ impl Context<'_> {
     }
 }
 
+/// Returns the health endpoint of a program on a loopback address of its node.
 fn local(port: u16, tls: bool, path: &'static str) -> Health {
     Health { at: (Ipv4Addr::LOCALHOST, port).into(), tls, path }
 }

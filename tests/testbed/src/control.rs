@@ -97,6 +97,13 @@ impl ControlClient {
         }
     }
 
+    pub(crate) async fn link(&self, connected: bool) -> Result<(), TestClusterError> {
+        match self.ask(&ControlRequest::Link { connected }).await? {
+            ControlResponse::Done => Ok(()),
+            other => Err(refused(format!("{} a node", if connected { "connect" } else { "cut off" }), other)),
+        }
+    }
+
     pub(crate) async fn forward(&self, to: SocketAddr) -> Result<SocketAddr, TestClusterError> {
         match self.ask(&ControlRequest::Forward { to }).await? {
             ControlResponse::Forwarded { at } => Ok(at),

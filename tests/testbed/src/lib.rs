@@ -20,6 +20,9 @@
 //!    └── control.sock ───────┴────────────────────────────┘ and connects inside
 //! ```
 //!
+//! Each real node after the first has namespaces of its own for network, mounts and host name, with an init of its own
+//! that serves `control-NODE.sock`.
+//!
 //! - [`Tools`] finds or builds the programs; [`TestClusterBuilder`] describes a cluster.
 //! - The owner, the supervisor and init each hold the only write end of the next one's standard input. So each sees
 //!   the end of the one before it, even after SIGKILL. When init ends, the kernel ends everything inside, with its
@@ -40,6 +43,7 @@ mod exit;
 mod init;
 mod kubeconfig;
 mod launch;
+mod node_number;
 mod on_panic;
 mod pki;
 mod probe;
@@ -52,7 +56,9 @@ mod start;
 mod state;
 mod supervise;
 mod supervisor;
+mod taint;
 mod test_cluster;
+mod test_node;
 mod tools;
 
 pub use builder::TestClusterBuilder;
@@ -63,7 +69,9 @@ pub use process::{Command, Process};
 pub use proxy_mode::ProxyMode;
 pub use shape::Shape;
 pub use supervise::supervise;
+pub use taint::Taint;
 pub use test_cluster::{ExposedPort, TestCluster, TestClusterInfo, TestClusterStream};
+pub use test_node::TestNode;
 pub use tools::{MissingRequirement, Part, Progress, Step, Tools, ToolsError, preflight};
 
 /// Returns an error and its causes in one line.

@@ -13,7 +13,10 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-use crate::error::{During, TestClusterError};
+use crate::{
+    error::{During, TestClusterError},
+    node_number::NodeNumber,
+};
 
 /// OID of the attribute `organizationName`, X.520.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
@@ -147,16 +150,21 @@ pub(crate) mod name {
     pub(crate) const CONTROLLER_MANAGER: &str = "kcm";
     pub(crate) const SCHEDULER: &str = "scheduler";
     pub(crate) const PROXY: &str = "proxy";
-    pub(crate) const NODE: &str = "node1";
     pub(crate) const KWOK: &str = "kwok";
     pub(crate) const SERVICE_ACCOUNTS: &str = "sa";
 }
 
-/// Creates all certificates of a cluster's components in `dir` and returns the authority that signed them.
-pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<Authority, TestClusterError> {
+/// Creates all certificates of the components of a cluster with `nodes` nodes in `dir`, and returns the authority that
+/// signed them. `api_ip` is the address of the API server.
+pub(crate) fn create(
+    dir: &Path,
+    api_ip: IpAddr,
+    service_ip: IpAddr,
+    nodes: usize,
+) -> Result<Authority, TestClusterError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.during(|| format!("make {}", dir.display()))?;
-    let (node_ip, service_ip) = (node_ip.to_string(), service_ip.to_string());
+    let (api_ip, service_ip) = (api_ip.to_string(), service_ip.to_string());
     let ca = Authority::new(name::CA)?;
     let front = Authority::new(name::FRONT_PROXY_CA)?;
     store(dir, name::CA, &ca.pem)?;
@@ -167,7 +175,7 @@ pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<
         "kubernetes.default.svc",
         "kubernetes.default.svc.cluster.local",
     ];
-    let api_names = [&["localhost", "127.0.0.1", &service_ip, &node_ip][..], &kubernetes[..]].concat();
+    let api_names = [&["localhost", "127.0.0.1", &service_ip, &api_ip][..], &kubernetes[..]].concat();
     store(dir, name::API_SERVER, &ca.server("kube-apiserver", &api_names)?)?;
     let masters = ["system:masters"];
     for (file, user, groups) in [
@@ -182,8 +190,11 @@ pub(crate) fn create(dir: &Path, node_ip: IpAddr, service_ip: IpAddr) -> Result<
     let own = ["localhost", "127.0.0.1"];
     store(dir, name::CONTROLLER_MANAGER, &ca.server("system:kube-controller-manager", &own)?)?;
     store(dir, name::SCHEDULER, &ca.server("system:kube-scheduler", &own)?)?;
-    let node_names = ["node1", "localhost", "127.0.0.1", &node_ip];
-    store(dir, name::NODE, &ca.issue("system:node:node1", &["system:nodes"], &node_names, None)?)?;
+    for node in NodeNumber::all(nodes) {
+        let (name, ip) = (node.name(), node.ip().to_string());
+        let (user, names) = (format!("system:node:{name}"), [&name, "localhost", "127.0.0.1", &ip]);
+        store(dir, &name, &ca.issue(&user, &["system:nodes"], &names, None)?)?;
+    }
     store(dir, name::FRONT_PROXY_CLIENT, &front.client("front-proxy-client", &[])?)?;
     let tokens = KeyPair::generate();
     let tokens = tokens

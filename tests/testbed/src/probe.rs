@@ -28,35 +28,38 @@ pub(crate) struct Health {
 /// Queries health endpoints. It authenticates as the admin if the endpoint uses TLS.
 #[derive(Clone)]
 pub(crate) struct Prober {
-    control: ControlClient,
     tls: TlsConnector,
 }
 
 impl Prober {
     /// Returns a prober. `pki` is the folder with the cluster's CA and the admin's certificate.
-    pub(crate) fn new(control: ControlClient, pki: &Path) -> Result<Self, TestClusterError> {
+    pub(crate) fn new(pki: &Path) -> Result<Self, TestClusterError> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let tls = client_config(pki)
             .map_err(|source| TestClusterError::Kubeconfig { path: pki.join("admin.crt"), source })?;
-        Ok(Self { control, tls: TlsConnector::from(Arc::new(tls)) })
+        Ok(Self { tls: TlsConnector::from(Arc::new(tls)) })
     }
 
-    /// Returns whether the component responds with 200.
-    pub(crate) async fn healthy(&self, health: &Health) -> bool {
-        matches!(tokio::time::timeout(TIMEOUT, self.ask(health)).await, Ok(Ok(StatusCode::OK)))
+    /// Returns whether the component responds with 200. `control` is the client of the init of its node.
+    pub(crate) async fn healthy(&self, control: &ControlClient, health: &Health) -> bool {
+        matches!(tokio::time::timeout(TIMEOUT, self.ask(control, health)).await, Ok(Ok(StatusCode::OK)))
     }
 
     /// Returns whether the DNS server at `at` has an IPv4 address of `name`.
-    pub(crate) async fn resolves(&self, at: SocketAddr, name: &str) -> bool {
+    pub(crate) async fn resolves(control: &ControlClient, at: SocketAddr, name: &str) -> bool {
         let asking = async {
-            let mut stream = self.control.connect(at).await.ok()?;
+            let mut stream = control.connect(at).await.ok()?;
             dns::has_address(&mut stream, name).await.ok()
         };
         matches!(tokio::time::timeout(TIMEOUT, asking).await, Ok(Some(true)))
     }
 
-    async fn ask(&self, health: &Health) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>> {
-        let stream = self.control.connect(health.at).await?;
+    async fn ask(
+        &self,
+        control: &ControlClient,
+        health: &Health,
+    ) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>> {
+        let stream = control.connect(health.at).await?;
         if health.tls {
             let name = ServerName::from(health.at.ip());
             get(self.tls.connect(name, stream).await?, health).await

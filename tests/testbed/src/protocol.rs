@@ -1,5 +1,6 @@
-//! The protocol of the two Unix sockets of a cluster: [`init`](crate::init) serves `control.sock` inside the
-//! namespaces, the [`supervisor`](crate::supervisor) serves `supervisor.sock` outside.
+//! The protocol of the Unix sockets of a cluster: [`init`](crate::init) serves `control.sock` inside the namespaces,
+//! the init of each further node `control-NODE.sock` in those of the node, and the [`supervisor`](crate::supervisor)
+//! `supervisor.sock` outside.
 //!
 //! A connection carries one request, a line of JSON, and one response, a line of JSON. After
 //! [`ControlResponse::Connected`] the connection is a plain relay of bytes.
@@ -13,6 +14,9 @@ use crate::exit::Exit;
 
 /// The limit for a line, in bytes. Valid messages are much shorter.
 const LONGEST_LINE: usize = 1 << 20;
+
+/// The line that an init prints when it serves its control socket.
+pub(crate) const READY: &str = "ready";
 
 /// A process to start inside.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,6 +45,8 @@ pub(crate) enum ControlRequest {
     /// To init: listen on `at` inside the cluster and relay every connection to the Unix socket `to`, until this
     /// connection ends. Init closes it when the port and its connections are closed.
     Expose { at: SocketAddr, to: PathBuf },
+    /// To the init of a node: connect the node with the other nodes, or cut it off from them.
+    Link { connected: bool },
     /// To the supervisor: listen on a loopback port of the host and relay every connection to `to` inside the
     /// cluster.
     Forward { to: SocketAddr },

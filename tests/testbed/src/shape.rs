@@ -14,7 +14,7 @@ pub enum Shape {
     ControlPlane,
     /// The control plane and simulated nodes (kwok). Pods have a status but no processes, so there can be thousands.
     Simulated,
-    /// The control plane and one real node: containerd, kubelet and kube-proxy. It needs root.
+    /// The control plane and one to three real nodes, each with containerd, kubelet and kube-proxy. It needs root.
     Node,
 }
 

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::try_join_all;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, Node, ServiceAccount},
@@ -14,8 +15,9 @@ use kube::Api;
 use tokio::time::sleep;
 
 use crate::{
-    components::{CLUSTER_DOMAIN, Component, DNS_IP, NODE_NAME, control_plane, dns, node, simulated},
+    components::{CLUSTER_DOMAIN, Component, DNS_IP, control_plane, dns, node, simulated},
     error::TestClusterError,
+    node_number::NodeNumber,
     probe::Prober,
     process::Process,
     settings::ClusterSettings,
@@ -33,11 +35,7 @@ pub(crate) async fn components(
     cluster: &TestCluster,
     settings: &ClusterSettings,
 ) -> Result<(), TestClusterError> {
-    let starter = Starter {
-        cluster,
-        prober: Prober::new(cluster.control.clone(), &cluster.layout.pki())?,
-        since: Instant::now(),
-    };
+    let starter = Starter { cluster, prober: Prober::new(&cluster.layout.pki())?, since: Instant::now() };
     tokio::try_join!(starter.api(settings), starter.runtime(settings))?;
     tokio::try_join!(starter.controllers(), starter.nodes(settings), starter.dns(settings))?;
     Ok(())
@@ -48,12 +46,9 @@ impl TestCluster {
     pub async fn start_again(&self, name: &str) -> Result<Process, TestClusterError> {
         let unknown = || TestClusterError::Name(format!("this process has started no component {name:?}"));
         let (_, component) = self.running(name).ok_or_else(unknown)?;
-        let starter = Starter {
-            cluster: self,
-            prober: Prober::new(self.control.clone(), &self.layout.pki())?,
-            since: Instant::now(),
-        };
-        let process = self.spawn(component.command.clone()).await?;
+        let starter =
+            Starter { cluster: self, prober: Prober::new(&self.layout.pki())?, since: Instant::now() };
+        let process = self.spawn_on(component.node, component.command.clone()).await?;
         {
             let mut components = self.components.lock();
             components.retain(|(ended, _)| ended.name != process.name);
@@ -99,13 +94,16 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// Starts the container runtime and imports its images. Neither needs the API server.
+    /// Starts the container runtimes and imports their images. Neither needs the API server.
     async fn runtime(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
         if settings.shape != Shape::Node {
             return Ok(());
         }
-        let containerd = self.launch(node::containerd(self.cluster.context())?).await?;
-        self.healthy(&containerd).await?;
+        let starting = self.cluster.numbers().into_iter().map(async |node| {
+            let containerd = self.launch(node::containerd(self.cluster.context(), node)?).await?;
+            self.healthy(&containerd).await
+        });
+        try_join_all(starting).await?;
         self.cluster.import_image(&node::sandbox(self.cluster.context())).await?;
         if settings.dns {
             self.cluster.import_image(&dns::image(self.cluster.context())).await?;
@@ -118,30 +116,39 @@ impl Starter<'_> {
 
     async fn nodes(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
         let context = self.cluster.context();
-        let (names, kubelet) = match settings.shape {
-            Shape::ControlPlane => return Ok(()),
+        match settings.shape {
+            Shape::ControlPlane => Ok(()),
             Shape::Simulated => {
                 let kwok = self.launch(simulated::kwok(context)?).await?;
                 simulated::create_nodes(self.cluster.client(), settings.simulated_nodes).await?;
                 self.healthy(&kwok).await?;
-                ((0..settings.simulated_nodes).map(simulated::node_name).collect(), kwok)
+                for name in (0..settings.simulated_nodes).map(simulated::node_name) {
+                    self.node_ready(&name, &kwok.0).await?;
+                }
+                Ok(())
             }
             Shape::Node => {
-                let (kubelet, proxy) = tokio::try_join!(
-                    self.launch(node::kubelet(context, settings.dns)?),
-                    self.launch(node::kube_proxy(context, settings.proxy_mode)?)
-                )?;
-                tokio::try_join!(self.healthy(&kubelet), self.healthy(&proxy))?;
-                (vec![NODE_NAME.to_owned()], kubelet)
+                let starting = self.cluster.numbers().into_iter().map(|node| self.real_node(node, settings));
+                try_join_all(starting).await.map(drop)
             }
-        };
-        let nodes: Api<Node> = Api::all(self.cluster.client());
-        for name in names {
-            let ready =
-                async || nodes.get_opt(&name).await.ok().flatten().is_some_and(|node| is_ready(&node));
-            self.until(format!("node {name}"), Some(&kubelet.0), ready).await?;
         }
-        Ok(())
+    }
+
+    async fn real_node(&self, node: NodeNumber, settings: &ClusterSettings) -> Result<(), TestClusterError> {
+        let (context, name) = (self.cluster.context(), node.name());
+        let own = settings.node_settings.get(&name).cloned().unwrap_or_default();
+        let (kubelet, proxy) = tokio::try_join!(
+            self.launch(node::kubelet(context, node, &own, settings.dns)?),
+            self.launch(node::kube_proxy(context, node, settings.proxy_mode)?)
+        )?;
+        tokio::try_join!(self.healthy(&kubelet), self.healthy(&proxy))?;
+        self.node_ready(&name, &kubelet.0).await
+    }
+
+    async fn node_ready(&self, name: &str, kubelet: &Process) -> Result<(), TestClusterError> {
+        let nodes: Api<Node> = Api::all(self.cluster.client());
+        let ready = async || nodes.get_opt(name).await.ok().flatten().is_some_and(|node| is_ready(&node));
+        self.until(format!("node {name}"), Some(kubelet), ready).await
     }
 
     /// Creates the DNS before the node exists, so that it starts as early as possible.
@@ -162,17 +169,19 @@ impl Starter<'_> {
         };
         self.until("CoreDNS", None, available).await?;
         let (at, name) = ((DNS_IP, 53).into(), format!("kubernetes.default.svc.{CLUSTER_DOMAIN}"));
-        self.until("the Service of CoreDNS", None, async || self.prober.resolves(at, &name).await).await
+        let control = &self.cluster.control;
+        self.until("the Service of CoreDNS", None, async || Prober::resolves(control, at, &name).await).await
     }
 
     async fn launch(&self, component: Component) -> Result<(Process, Component), TestClusterError> {
-        let process = self.cluster.spawn(component.command.clone()).await?;
+        let process = self.cluster.spawn_on(component.node, component.command.clone()).await?;
         self.cluster.components.lock().push((process.clone(), component.clone()));
         Ok((process, component))
     }
 
     async fn healthy(&self, (process, component): &(Process, Component)) -> Result<(), TestClusterError> {
-        self.until(&process.name, Some(process), async || self.prober.healthy(&component.health).await).await
+        let answers = async || self.prober.healthy(&process.control, &component.health).await;
+        self.until(&process.name, Some(process), answers).await
     }
 
     /// Waits for a condition. Fails at once if a component has ended, because then the condition cannot become true.

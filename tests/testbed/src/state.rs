@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cgroup,
     error::{During, TestClusterError},
+    node_number::NodeNumber,
     shape::Shape,
 };
 
@@ -33,6 +34,8 @@ pub(crate) struct ClusterRecord {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) shape: Shape,
+    /// The number of real nodes.
+    pub(crate) nodes: usize,
     /// True if the cluster stays when its owner ends.
     pub(crate) detached: bool,
     /// True if the cluster runs in a user namespace, because its owner is not root.
@@ -71,7 +74,12 @@ impl Layout {
     }
 
     pub(crate) fn control_socket(&self) -> PathBuf {
-        self.dir.join("control.sock")
+        self.control_socket_of(NodeNumber::FIRST)
+    }
+
+    /// Returns the control socket of a node.
+    pub(crate) fn control_socket_of(&self, node: NodeNumber) -> PathBuf {
+        self.dir.join(format!("{}.sock", node.own("control")))
     }
 
     pub(crate) fn supervisor_socket(&self) -> PathBuf {

@@ -1,19 +1,18 @@
 //! The command line of the program `podward-testbed`. The library runs it; it is not meant for users.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use crate::{error::TestClusterError, init, supervisor, text_of};
+use crate::{init, supervisor, text_of};
 
-/// Runs `keep DIR` or `init DIR`. For the program `podward-testbed` alone.
+/// Runs `keep DIR`, `init DIR` or `node DIR NAME`. For the program `podward-testbed` alone.
 #[doc(hidden)]
 pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.collect();
-    let run: fn(&std::path::Path) -> Result<(), TestClusterError> = match args
-        .first()
-        .and_then(|arg| arg.to_str())
-    {
-        Some("keep") if args.len() == 2 => supervisor::run,
-        Some("init") if args.len() == 2 => init::run,
+    let texts: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let ran = match texts[..] {
+        ["keep", dir] => supervisor::run(Path::new(dir)),
+        ["init", dir] => init::run(Path::new(dir)),
+        ["node", dir, name] => init::run_node(Path::new(dir), name),
         _ => {
             eprintln!(
                 "podward-testbed is started by the test cluster's library: see `cargo xtask testbed --help`"
@@ -21,7 +20,7 @@ pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&PathBuf::from(&args[1])) {
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}", text_of(&error));

@@ -31,8 +31,8 @@ use crate::{
     cgroup,
     control::ControlClient,
     error::{During, TestClusterError},
-    init::READY,
     process::tail,
+    protocol::READY,
     shape::Shape,
     state::{ClusterRecord, Layout, RunningCluster, lock, remove},
 };
@@ -78,7 +78,7 @@ fn report(report: &StartReport) {
 async fn keep(layout: &Layout, mut record: ClusterRecord) -> Result<(), TestClusterError> {
     let mut terminated = signal(SignalKind::terminate()).during(|| "watch for SIGTERM".to_owned())?;
     if record.shape == Shape::Node {
-        cgroup::create(&record.id)?;
+        cgroup::create(&record.id, record.nodes)?;
     }
     let mut init = start_init(layout, &record)?;
     // Waiting for a child closes its standard input.

@@ -23,6 +23,7 @@ use crate::{
     error::{During, TestClusterError},
     kubeconfig,
     launch::{self, OwnedCluster},
+    node_number::NodeNumber,
     on_panic,
     pki::{self, Authority, CertificatePem},
     process::{Command, Process},
@@ -200,7 +201,7 @@ impl TestCluster {
         on_panic::keep_logs(&self.layout);
     }
 
-    /// Imports an image into the node.
+    /// Imports an image into every node.
     pub async fn import_image(&self, image: &Image) -> Result<(), TestClusterError> {
         if self.record.shape != Shape::Node {
             let message =
@@ -210,24 +211,55 @@ impl TestCluster {
         let archive = tempfile::Builder::new().prefix("image-").suffix(".tar").tempfile_in(&self.layout.dir);
         let archive = archive.during(|| "make a file for an image".to_owned())?.into_temp_path();
         image.write(&archive)?;
-        self.spawn_to_its_end(node::import(self.context(), &archive)).await
+        let importing = self
+            .numbers()
+            .into_iter()
+            .map(|node| self.spawn_to_its_end(node, node::import(self.context(), &archive)));
+        futures::future::try_join_all(importing).await.map(drop)
     }
 
     /// Sends a signal, by its number, to the first process of a container, for example SIGKILL to simulate a crash.
-    /// `container` is its id in containerd.
+    /// `container` is its id in containerd, which is unique, so that the node need not be known.
     pub async fn signal_container(&self, container: &str, signal: i32) -> Result<(), TestClusterError> {
-        self.spawn_to_its_end(node::signal(self.context(), container, signal)).await
+        let mut sent = Ok(());
+        for node in self.numbers() {
+            sent = self.spawn_to_its_end(node, node::signal(self.context(), container, signal)).await;
+            if sent.is_ok() {
+                break;
+            }
+        }
+        sent
     }
 
-    async fn spawn_to_its_end(&self, command: Command) -> Result<(), TestClusterError> {
-        let process = self.spawn(command).await?;
+    /// Returns the numbers of the real nodes.
+    pub(crate) fn numbers(&self) -> Vec<NodeNumber> {
+        let count = if self.record.shape == Shape::Node { self.record.nodes } else { 0 };
+        NodeNumber::all(count).collect()
+    }
+
+    /// Returns the client of the init of a node.
+    pub(crate) fn control_of(&self, node: NodeNumber) -> ControlClient {
+        ControlClient::new(self.layout.control_socket_of(node))
+    }
+
+    async fn spawn_to_its_end(&self, node: NodeNumber, command: Command) -> Result<(), TestClusterError> {
+        let process = self.spawn_on(node, command).await?;
         let exit = process.wait().await?;
         if exit.success() { Ok(()) } else { Err(died(&process, exit)) }
     }
 
-    /// Starts a program inside. It ends with the cluster.
+    /// Starts a program inside, beside the control plane. It ends with the cluster.
     pub async fn spawn(&self, command: Command) -> Result<Process, TestClusterError> {
+        self.spawn_on(NodeNumber::FIRST, command).await
+    }
+
+    pub(crate) async fn spawn_on(
+        &self,
+        node: NodeNumber,
+        command: Command,
+    ) -> Result<Process, TestClusterError> {
         let Command { name, program, args, env, cwd } = command;
+        let (name, control) = (node.own(&name), self.control_of(node));
         let log = self.record.logs.join(format!("{name}.log"));
         let path = self.tools.bin_path_env().to_string_lossy().into_owned();
         let spawn = SpawnRequest {
@@ -236,11 +268,12 @@ impl TestCluster {
             cwd: cwd.unwrap_or_else(|| self.layout.dir.clone()),
             log: log.clone(),
         };
-        let pid = self.control.spawn(spawn).await?;
-        Ok(Process { name, pid, log, control: self.control.clone() })
+        let pid = control.spawn(spawn).await?;
+        Ok(Process { name, pid, log, control })
     }
 
-    /// Returns the process of a component that this process has started, such as `kube-proxy`.
+    /// Returns the process of a component that this process has started, such as `kube-proxy`, or `kube-proxy-node2` for
+    /// the one of the second node.
     pub fn component(&self, name: &str) -> Option<Process> {
         self.running(name).map(|(process, _)| process)
     }
@@ -265,11 +298,20 @@ impl TestCluster {
         self.supervisor.forward(to).await
     }
 
-    /// Returns a command that runs in the cluster's network with the host's files and processes, and with
+    /// Returns a command that runs in the network of the control plane and of the first node, with the host's files and processes, and with
     /// `KUBECONFIG` and `PATH` set for kubectl and helm.
     pub fn exec_command(&self, argv: impl IntoIterator<Item = impl AsRef<OsStr>>) -> std::process::Command {
+        self.command_in_network_of(self.live.init_pid, argv)
+    }
+
+    /// Returns a command that runs in the network of the process `pid` of the host.
+    pub(crate) fn command_in_network_of(
+        &self,
+        pid: i32,
+        argv: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> std::process::Command {
         let mut command = std::process::Command::new("nsenter");
-        command.arg("-t").arg(self.live.init_pid.to_string());
+        command.arg("-t").arg(pid.to_string());
         if self.record.user_namespace {
             command.args(["-U", "--preserve-credentials"]);
         }

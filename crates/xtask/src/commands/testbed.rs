@@ -4,6 +4,7 @@ mod build;
 mod down;
 mod exec;
 mod name;
+mod real_nodes;
 mod status;
 mod up;
 

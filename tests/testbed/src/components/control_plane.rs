@@ -10,6 +10,10 @@ use crate::{
 
 const ETCD: &str = "http://127.0.0.1:2379";
 
+/// The time without a sign of life after which a node of several counts as gone. Kubelets send one every 5 s. Tests
+/// wait for it, so that it is shorter than the default, 50 s.
+const NODE_GONE_AFTER: &str = "20s";
+
 /// Logs what Podward does and what others write. Reads and watches of others would be most of the log.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
@@ -30,7 +34,7 @@ pub(crate) fn etcd(context: Context<'_>) -> Component {
         .arg("--unsafe-no-fsync")
         .args([format!("--listen-client-urls={ETCD}"), format!("--advertise-client-urls={ETCD}")])
         .args(["--listen-peer-urls=http://127.0.0.1:2380", "--log-level=warn"]);
-    Component { command, health: local(2379, false, "/health") }
+    Component::control(command, local(2379, false, "/health"))
 }
 
 /// Returns the API server. It waits for etcd by itself.
@@ -74,13 +78,13 @@ pub(crate) fn api_server(
             "--audit-log-maxsize=4096".to_owned(),
         ]);
     }
-    Ok(Component { command, health: Health { at: API, tls: true, path: "/readyz" } })
+    Ok(Component::control(command, Health { at: API, tls: true, path: "/readyz" }))
 }
 
 /// Returns the controllers. They may send more requests a second than by default, so that tests do not wait for them.
 pub(crate) fn controller_manager(context: Context<'_>) -> Component {
     let pki = |file| context.pki(file);
-    let command = context
+    let mut command = context
         .command("kube-controller-manager")
         .args(serving(context, "kcm"))
         .args([
@@ -89,7 +93,10 @@ pub(crate) fn controller_manager(context: Context<'_>) -> Component {
             "--use-service-account-credentials=true".to_owned(),
         ])
         .args(["--kube-api-qps=200", "--kube-api-burst=400"]);
-    Component { command, health: local(10257, true, "/healthz") }
+    if context.record.nodes > 1 {
+        command = command.arg(format!("--node-monitor-grace-period={NODE_GONE_AFTER}"));
+    }
+    Component::control(command, local(10257, true, "/healthz"))
 }
 
 /// Returns the scheduler.
@@ -98,7 +105,7 @@ pub(crate) fn scheduler(context: Context<'_>) -> Component {
         .command("kube-scheduler")
         .args(serving(context, "scheduler"))
         .args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
-    Component { command, health: local(10259, true, "/healthz") }
+    Component::control(command, local(10259, true, "/healthz"))
 }
 
 /// Returns the flags that both programs share. `user` names the kubeconfig and the certificate.

@@ -37,7 +37,7 @@ pub(crate) fn kwok(context: Context<'_>) -> Result<Component, TestClusterError> 
         "--cidr=10.128.0.0/12".to_owned(),
         "--server-address=127.0.0.1:10247".to_owned(),
     ]);
-    Ok(Component { command, health: local(10247, false, "/healthz") })
+    Ok(Component::control(command, local(10247, false, "/healthz")))
 }
 
 /// Returns the name of a simulated node.

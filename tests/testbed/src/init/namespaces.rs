@@ -3,7 +3,6 @@
 use std::{
     fs,
     io::{Error, ErrorKind, Write},
-    net::IpAddr,
     path::Path,
     process::{Command, Stdio},
 };
@@ -12,11 +11,9 @@ use nix::mount::{MsFlags, mount};
 
 use crate::{
     error::{During, TestClusterError},
+    node_number::NodeNumber,
     state::Layout,
 };
-
-/// The host name of the node.
-const HOSTNAME: &str = "node1";
 
 /// The values that the kubelet sets. These sysctls are not namespaced, so the kubelet would change them for the whole
 /// machine. In the cluster, files with these values take their place, so that the kubelet has nothing to write. From
@@ -33,7 +30,8 @@ const KUBELET_SYSCTLS: [(&str, &str); 6] = [
 /// Sets up loopback, and an interface with the node's address. Not every kernel has dummy devices; a veth pair with
 /// both ends in this namespace has a carrier, too. The default route makes ClusterIPs routable, so that they reach
 /// the address translation.
-pub(crate) fn network(node_ip: IpAddr) -> Result<(), TestClusterError> {
+pub(crate) fn network(node: NodeNumber) -> Result<(), TestClusterError> {
+    let node_ip = node.ip();
     let batch = format!(
         "link set lo up\n\
          link add node0 type veth peer name node0p\n\
@@ -45,13 +43,23 @@ pub(crate) fn network(node_ip: IpAddr) -> Result<(), TestClusterError> {
     run_ip(&batch).during(|| "set up the cluster's network with `ip` (package iproute2)".to_owned())?;
     let forward = fs::write("/proc/sys/net/ipv4/ip_forward", "1");
     forward.during(|| "turn on IP forwarding in the cluster".to_owned())?;
-    nix::unistd::sethostname(HOSTNAME).during(|| "set the cluster's host name".to_owned())
+    nix::unistd::sethostname(node.name()).during(|| "set the cluster's host name".to_owned())
 }
 
-fn run_ip(batch: &str) -> std::io::Result<()> {
+/// Runs `ip` with these commands.
+pub(super) fn run_ip(batch: &str) -> std::io::Result<()> {
+    run_batch(&mut Command::new("ip"), batch)
+}
+
+/// Runs `ip` with these commands in the network namespace of the process `pid`.
+pub(super) fn enter_and_run_ip(pid: u32, batch: &str) -> std::io::Result<()> {
+    run_batch(Command::new("nsenter").args(["-t", &pid.to_string(), "-n", "--", "ip"]), batch)
+}
+
+fn run_batch(command: &mut Command, batch: &str) -> std::io::Result<()> {
     // The path of an ordinary user may lack the folder of `ip`.
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let mut ip = Command::new("ip").args(["-batch", "-"]).env("PATH", path).stdin(Stdio::piped()).spawn()?;
+    let mut ip = command.args(["-batch", "-"]).env("PATH", path).stdin(Stdio::piped()).spawn()?;
     if let Some(mut input) = ip.stdin.take() {
         input.write_all(batch.as_bytes())?;
     }
@@ -60,14 +68,14 @@ fn run_ip(batch: &str) -> std::io::Result<()> {
 }
 
 /// Mounts private folders at the paths to which kubelet, containerd and CNI write.
-pub(crate) fn mounts(layout: &Layout) -> Result<(), TestClusterError> {
+pub(crate) fn mounts(layout: &Layout, node: NodeNumber) -> Result<(), TestClusterError> {
     let none: Option<&str> = None;
     let run = mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::MS_NOSUID, Some("mode=755"));
     run.during(|| "mount a private /run".to_owned())?;
     for dir in ["/run/netns", "/run/lock"] {
         fs::create_dir_all(dir).during(|| format!("make {dir}"))?;
     }
-    let log = layout.dir.join("varlog");
+    let log = layout.dir.join(node.own("varlog"));
     fs::create_dir_all(&log).during(|| format!("make {}", log.display()))?;
     let bound = mount(Some(log.as_path()), "/var/log", none, MsFlags::MS_BIND, none);
     bound.during(|| "mount a private /var/log".to_owned())

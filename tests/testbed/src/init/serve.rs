@@ -8,11 +8,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::children::Children;
+use super::{children::Children, links::Links};
 use crate::protocol::{ControlRequest, ControlResponse, receive, send};
 
 /// Answers the single request of a connection.
-pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>) {
+pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>, links: Links) {
     let Ok(request) = receive::<ControlRequest>(&mut stream).await else {
         return;
     };
@@ -42,6 +42,11 @@ pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>) {
         },
         ControlRequest::Status { pid } => match children.watch(pid) {
             Ok(status) => status.borrow().map_or(ControlResponse::Running, ControlResponse::Exited),
+            Err(error) => failed(error),
+        },
+        // It blocks for milliseconds. Meanwhile nobody else collects the exit status of `ip`.
+        ControlRequest::Link { connected } => match links.set(connected) {
+            Ok(()) => ControlResponse::Done,
             Err(error) => failed(error),
         },
         ControlRequest::Forward { .. } | ControlRequest::Detach | ControlRequest::Stop => {

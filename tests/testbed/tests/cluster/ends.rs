@@ -23,8 +23,8 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("ends::a_killed_owner_leaves_nothing_of_a_control_plane", || {
             killed_owner_leaves_nothing(Shape::ControlPlane, 6)
         }),
-        test_as_root("ends::a_killed_owner_leaves_nothing_of_a_node", || {
-            killed_owner_leaves_nothing(Shape::Node, 9)
+        test_as_root("ends::a_killed_owner_leaves_nothing_of_three_nodes", || {
+            killed_owner_leaves_nothing(Shape::Node, 15)
         }),
         test(
             "ends::the_next_cluster_removes_what_a_killed_supervisor_left",
@@ -54,7 +54,9 @@ fn sysctls() -> BTreeMap<&'static str, String> {
 
 /// Starts a cluster, prints its id and folder, and waits. The tests run this in a process that they kill.
 pub(crate) async fn own_until_killed(shape: &str) {
-    let cluster = start(builder(shape.parse().unwrap(), "owned")).await;
+    let shape = shape.parse().unwrap();
+    let nodes = if shape == Shape::Node { 3 } else { 1 };
+    let cluster = start(builder(shape, "owned").nodes(nodes)).await;
     println!("owns {} {}", cluster.id(), cluster.dir().display());
     std::future::pending::<()>().await;
 }
@@ -102,15 +104,15 @@ impl ObservedProcess {
     }
 }
 
-/// Returns the processes of a cluster: all processes in its network namespace, and its supervisor.
+/// Returns the processes of a cluster: all processes in its PID namespace, and its supervisor.
 fn processes(dir: &Path) -> Vec<ObservedProcess> {
-    let net = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    let inside = net(&live(dir, "init_pid").to_string());
+    let space = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let inside = space(&live(dir, "init_pid").to_string());
     let of = |entry: fs::DirEntry| {
         let pid = entry.file_name().into_string().ok()?;
         let process = ObservedProcess::read(pid.parse().ok()?)?;
         let keeps = process.command.contains(&format!(" {}", dir.display()));
-        (keeps || net(&pid) == inside).then_some(process)
+        (keeps || space(&pid) == inside).then_some(process)
     };
     fs::read_dir("/proc").unwrap().flatten().filter_map(of).collect()
 }

@@ -8,6 +8,7 @@ mod detached;
 mod ends;
 mod harness;
 mod node;
+mod nodes;
 mod simulated;
 mod support;
 
@@ -20,7 +21,14 @@ fn main() -> ExitCode {
         harness::block_on(ends::own_until_killed(&shape));
         return ExitCode::SUCCESS;
     }
-    let tests = [control_plane::tests(), detached::tests(), ends::tests(), node::tests(), simulated::tests()];
+    let tests = [
+        control_plane::tests(),
+        detached::tests(),
+        ends::tests(),
+        node::tests(),
+        nodes::tests(),
+        simulated::tests(),
+    ];
     let conclusion = libtest_mimic::run(&Arguments::from_args(), tests.into_iter().flatten().collect());
     harness::block_on(simulated::end());
     conclusion.exit_code()

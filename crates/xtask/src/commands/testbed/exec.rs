@@ -15,6 +15,9 @@ use super::name::ClusterName;
 pub(crate) struct Exec {
     #[command(flatten)]
     name: ClusterName,
+    /// The real node in whose network the command runs; without it, that of the control plane and of node1
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -24,7 +27,11 @@ impl Exec {
     /// Replaces this process by the command, so that the command has the terminal, the signals and the exit code.
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let bed = TestCluster::attach(&self.name.name).await?;
-        let error = bed.exec_command(&self.command).exec();
+        let mut command = match &self.node {
+            Some(node) => bed.node(node)?.exec_command(&self.command).await?,
+            None => bed.exec_command(&self.command),
+        };
+        let error = command.exec();
         let what = self.command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Err(anyhow!(error).context(format!("cannot run {what} in {}", bed.id())))
     }

@@ -10,7 +10,7 @@ use podward_images::DemoImages;
 use podward_support::{Cluster, Podward, PodwardOptions};
 use podward_testbed::{Part, Progress, ProxyMode, Shape, TestCluster};
 
-use super::name::ClusterName;
+use super::{name::ClusterName, real_nodes::RealNodes};
 use crate::prepare;
 
 /// Start a cluster that runs until `cargo xtask testbed down` ends it.
@@ -20,6 +20,8 @@ pub(crate) struct Up {
     /// run; needs root)
     #[arg(long, default_value_t = Shape::Node)]
     shape: Shape,
+    #[command(flatten)]
+    nodes: RealNodes,
     /// Mode of kube-proxy on a real node: iptables or nftables
     #[arg(long, value_name = "MODE", default_value_t)]
     proxy_mode: ProxyMode,
@@ -43,8 +45,10 @@ impl Up {
         let tools = prepare::test_cluster(&parts, node).await?.tools;
         let progress = Progress::stderr();
         let name = &self.name.name;
-        let mut builder =
+        let described =
             TestCluster::builder(self.shape).name(name).tools(tools).dns(node).proxy_mode(self.proxy_mode);
+        let several = self.nodes.count() > 1;
+        let mut builder = self.nodes.add_to(described);
         let images = DemoImages::default();
         if node {
             // The node cannot reach a registry, so these are the only images that pods can run.
@@ -77,6 +81,9 @@ impl Up {
         println!(
             "  in its network:      cargo xtask testbed exec{named} -- kubectl get pods --all-namespaces"
         );
+        if several {
+            println!("  in a node's network: cargo xtask testbed exec{named} --node node2 -- ip addr");
+        }
         if node {
             println!(
                 "  images to run:       {} and {} (imagePullPolicy: IfNotPresent)",
