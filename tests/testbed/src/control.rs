@@ -49,6 +49,14 @@ impl ControlClient {
         }
     }
 
+    /// Returns the last process with this name, which may have ended, and how it was started.
+    pub(crate) async fn find(&self, name: &str) -> Result<(i32, SpawnRequest), TestClusterError> {
+        match self.ask(&ControlRequest::Find { name: name.to_owned() }).await? {
+            ControlResponse::Found { pid, spawn } => Ok((pid, spawn)),
+            other => Err(refused(format!("find {name}"), other)),
+        }
+    }
+
     pub(crate) async fn signal(&self, pid: i32, signal: i32) -> Result<(), TestClusterError> {
         match self.ask(&ControlRequest::Signal { pid, signal }).await? {
             ControlResponse::Done => Ok(()),

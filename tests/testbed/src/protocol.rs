@@ -21,6 +21,8 @@ pub(crate) const READY: &str = "ready";
 /// A process to start inside.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SpawnRequest {
+    /// The name by which the process is found. A later process with the same name takes its place.
+    pub(crate) name: String,
     pub(crate) argv: Vec<String>,
     /// Added to the environment that started the cluster.
     pub(crate) env: Vec<(String, String)>,
@@ -36,6 +38,8 @@ pub(crate) enum ControlRequest {
     Spawn(SpawnRequest),
     /// To init: only processes that it spawned and that still run.
     Signal { pid: i32, signal: i32 },
+    /// To init: the last process with this name.
+    Find { name: String },
     /// To init: answered when the process has ended.
     Wait { pid: i32 },
     /// To init: answered at once.
@@ -61,6 +65,7 @@ pub(crate) enum ControlRequest {
 pub(crate) enum ControlResponse {
     Done,
     Spawned { pid: i32 },
+    Found { pid: i32, spawn: SpawnRequest },
     Running,
     Exited(Exit),
     Connected,

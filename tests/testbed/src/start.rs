@@ -18,7 +18,7 @@ use crate::{
     components::{CLUSTER_DOMAIN, Component, DNS_IP, control_plane, dns, node, simulated},
     error::TestClusterError,
     node_number::NodeNumber,
-    probe::Prober,
+    probe::{Health, Prober},
     process::Process,
     settings::ClusterSettings,
     shape::Shape,
@@ -35,7 +35,7 @@ pub(crate) async fn components(
     cluster: &TestCluster,
     settings: &ClusterSettings,
 ) -> Result<(), TestClusterError> {
-    let starter = Starter { cluster, prober: Prober::new(&cluster.layout.pki())?, since: Instant::now() };
+    let starter = Starter::new(cluster, Watched::Everything)?;
     tokio::try_join!(starter.api(settings), starter.runtime(settings))?;
     tokio::try_join!(starter.controllers(), starter.nodes(settings), starter.dns(settings))?;
     Ok(())
@@ -46,8 +46,7 @@ impl TestCluster {
     pub async fn start_again(&self, name: &str) -> Result<Process, TestClusterError> {
         let unknown = || TestClusterError::Name(format!("this process has started no component {name:?}"));
         let (_, component) = self.running(name).ok_or_else(unknown)?;
-        let starter =
-            Starter { cluster: self, prober: Prober::new(&self.layout.pki())?, since: Instant::now() };
+        let starter = Starter::new(self, Watched::Blamed)?;
         let process = self.spawn_on(component.node, component.command.clone()).await?;
         {
             let mut components = self.components.lock();
@@ -57,15 +56,42 @@ impl TestCluster {
         starter.healthy(&(process.clone(), component)).await?;
         Ok(process)
     }
+
+    /// Waits until a process that was started again is healthy. It takes the place of the one with the same name.
+    pub(crate) async fn started_again(
+        &self,
+        process: &Process,
+        health: &Health,
+    ) -> Result<(), TestClusterError> {
+        for (known, _) in self.components.lock().iter_mut().filter(|(known, _)| known.name == process.name) {
+            *known = process.clone();
+        }
+        Starter::new(self, Watched::Blamed)?.answers(process, health).await
+    }
+}
+
+/// The processes whose end makes waiting for another one useless.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    /// All components, while the cluster starts.
+    Everything,
+    /// Only the one that is waited for: others may have been stopped on purpose.
+    Blamed,
 }
 
 struct Starter<'a> {
     cluster: &'a TestCluster,
     prober: Prober,
     since: Instant,
+    watched: Watched,
 }
 
-impl Starter<'_> {
+impl<'a> Starter<'a> {
+    fn new(cluster: &'a TestCluster, watched: Watched) -> Result<Self, TestClusterError> {
+        let prober = Prober::new(&cluster.layout.pki())?;
+        Ok(Self { cluster, prober, since: Instant::now(), watched })
+    }
+
     async fn api(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
         let audit_log = settings.audit_log.then(|| self.cluster.record.logs.join("audit.json"));
         let context = self.cluster.context();
@@ -180,11 +206,16 @@ impl Starter<'_> {
     }
 
     async fn healthy(&self, (process, component): &(Process, Component)) -> Result<(), TestClusterError> {
-        let answers = async || self.prober.healthy(&process.control, &component.health).await;
+        self.answers(process, &component.health).await
+    }
+
+    async fn answers(&self, process: &Process, health: &Health) -> Result<(), TestClusterError> {
+        let answers = async || self.prober.healthy(&process.control, health).await;
         self.until(&process.name, Some(process), answers).await
     }
 
-    /// Waits for a condition. Fails at once if a component has ended, because then the condition cannot become true.
+    /// Waits for a condition. Fails at once if a watched process has ended, because then the condition cannot become
+    /// true.
     async fn until<F: Future<Output = bool>>(
         &self,
         what: impl fmt::Display,
@@ -193,8 +224,13 @@ impl Starter<'_> {
     ) -> Result<(), TestClusterError> {
         let deadline = Instant::now() + TIMEOUT;
         while !ready().await {
-            let running = self.cluster.components.lock().clone();
-            for (process, _) in running {
+            let running: Vec<Process> = match self.watched {
+                Watched::Everything => {
+                    self.cluster.components.lock().iter().map(|(process, _)| process.clone()).collect()
+                }
+                Watched::Blamed => blame.cloned().into_iter().collect(),
+            };
+            for process in running {
                 if let Some(exit) = process.try_exit()? {
                     return Err(died(&process, exit));
                 }

@@ -263,6 +263,7 @@ impl TestCluster {
         let log = self.record.logs.join(format!("{name}.log"));
         let path = self.tools.bin_path_env().to_string_lossy().into_owned();
         let spawn = SpawnRequest {
+            name: name.clone(),
             argv: std::iter::once(program.display().to_string()).chain(args).collect(),
             env: std::iter::once(("PATH".to_owned(), path)).chain(env).collect(),
             cwd: cwd.unwrap_or_else(|| self.layout.dir.clone()),

@@ -5,6 +5,7 @@ use std::{ffi::OsStr, net::IpAddr, net::SocketAddr};
 use tokio::net::UnixStream;
 
 use crate::{
+    components::node,
     control::ControlClient,
     error::{During, TestClusterError},
     node_number::NodeNumber,
@@ -66,6 +67,33 @@ impl TestNode<'_> {
     /// Connects the node with the other nodes again, except with those that are cut off themselves.
     pub async fn restore(&self) -> Result<(), TestClusterError> {
         self.control.link(true).await
+    }
+
+    /// Returns a process of this node by the name of its command: `kubelet`, `kube-proxy`, `containerd`, or a program
+    /// that was started with [`spawn`](Self::spawn). It is the last one with this name, and may have ended. Whoever
+    /// started it need not be this process. Stop it with [`Process::stop`], and freeze it with SIGSTOP.
+    pub async fn process(&self, name: &str) -> Result<Process, TestClusterError> {
+        let name = self.number.own(name);
+        let (pid, spawn) = self.control.find(&name).await?;
+        Ok(Process { name, pid, log: spawn.log, control: self.control.clone() })
+    }
+
+    /// Starts a process of this node again, with the same arguments, after it has been stopped. Waits until a
+    /// component is healthy.
+    pub async fn start(&self, name: &str) -> Result<Process, TestClusterError> {
+        let stopped = self.process(name).await?;
+        if stopped.try_exit()?.is_none() {
+            return Err(TestClusterError::Refused {
+                what: format!("start {name} on {}", self.name()),
+                message: format!("it runs, as process {}: stop it first", stopped.pid),
+            });
+        }
+        let (_, spawn) = self.control.find(&stopped.name).await?;
+        let started = Process { pid: self.control.spawn(spawn).await?, ..stopped };
+        if let Some(health) = node::health(name) {
+            self.cluster.started_again(&started, &health).await?;
+        }
+        Ok(started)
     }
 
     /// Starts a program in the node's network. It ends with the cluster. The name of its process and log ends with

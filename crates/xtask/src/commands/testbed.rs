@@ -3,6 +3,7 @@
 mod build;
 mod down;
 mod exec;
+mod faults;
 mod name;
 mod real_nodes;
 mod status;
@@ -21,6 +22,10 @@ pub(crate) enum Testbed {
     Down(down::Down),
     Status(status::Status),
     Exec(exec::Exec),
+    CutOff(faults::CutOff),
+    Restore(faults::Restore),
+    Stop(faults::Stop),
+    Start(faults::Start),
 }
 
 impl Testbed {
@@ -31,6 +36,10 @@ impl Testbed {
             Self::Down(down) => down.run().await,
             Self::Status(status) => status.run().await,
             Self::Exec(exec) => exec.run().await,
+            Self::CutOff(cut_off) => cut_off.run().await,
+            Self::Restore(restore) => restore.run().await,
+            Self::Stop(stop) => stop.run().await,
+            Self::Start(start) => start.run().await,
         }
     }
 }

@@ -21,11 +21,12 @@ use tokio::sync::watch;
 
 use crate::{exit::Exit, protocol::SpawnRequest};
 
-/// The statuses of all processes. They are kept as long as the cluster lives, because a cluster starts dozens of
+/// The statuses of all processes, and the last process of each name. They are kept as long as the cluster lives, because a cluster starts dozens of
 /// processes, not millions.
 #[derive(Default)]
 pub(crate) struct Children {
     statuses: Mutex<HashMap<i32, watch::Sender<Option<Exit>>>>,
+    named: Mutex<HashMap<String, (i32, SpawnRequest)>>,
 }
 
 impl Children {
@@ -43,7 +44,14 @@ impl Children {
         let child = command.spawn()?;
         let pid = child.id().cast_signed();
         statuses.insert(pid, watch::Sender::new(None));
+        self.named.lock().insert(spawn.name.clone(), (pid, spawn.clone()));
         Ok(pid)
+    }
+
+    /// Returns the last process with this name, which may have ended, and how it was started.
+    pub(crate) fn find(&self, name: &str) -> io::Result<(i32, SpawnRequest)> {
+        let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no process {name:?} was started"));
+        self.named.lock().get(name).cloned().ok_or_else(unknown)
     }
 
     /// Collects every process that has ended, including orphans.

@@ -33,6 +33,10 @@ pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>, links
             Ok(()) => ControlResponse::Done,
             Err(error) => failed(error),
         },
+        ControlRequest::Find { name } => match children.find(&name) {
+            Ok((pid, spawn)) => ControlResponse::Found { pid, spawn },
+            Err(error) => failed(error),
+        },
         ControlRequest::Wait { pid } => match children.watch(pid) {
             Ok(mut status) => match status.wait_for(Option::is_some).await.map(|exit| *exit) {
                 Ok(Some(exit)) => ControlResponse::Exited(exit),

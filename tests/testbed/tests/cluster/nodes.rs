@@ -23,6 +23,10 @@ pub(crate) fn tests() -> Vec<Trial> {
             "nodes::pods_of_three_nodes_and_node_ports_are_reached_from_everywhere",
             pods_of_three_nodes_and_node_ports_are_reached_from_everywhere,
         ),
+        test_as_root(
+            "nodes::a_node_is_cut_off_and_restored_and_its_programs_stop_and_start",
+            a_node_is_cut_off_and_restored_and_its_programs_stop_and_start,
+        ),
         test("nodes::settings_of_nodes_that_do_not_exist", settings_of_nodes_that_do_not_exist),
     ]
 }
@@ -181,6 +185,65 @@ async fn pods_of_a_node_reach_the_others(
     );
     let api: Api<Pod> = Api::default_namespaced(cluster.client());
     api.logs(from, &LogParams::default()).await.unwrap();
+}
+
+async fn a_node_is_cut_off_and_restored_and_its_programs_stop_and_start() {
+    let cluster = start(builder(Shape::Node, "faults").nodes(3)).await;
+    let pods = serve_on_all_nodes(&cluster).await;
+    let reaches = async |from: &str, to: &str| page(&cluster, from, pods[to]).await == to;
+    let again = async |from: &'static str, to: &'static str| {
+        let ask = async || reaches(from, to).await;
+        eventually(&format!("{from} reaches {to} again"), ask, |reached| *reached).await;
+    };
+
+    let (first, third) = (cluster.node("node1").unwrap(), cluster.node("node3").unwrap());
+    third.cut_off().await.unwrap();
+    let seen = tokio::join!(
+        reaches("node1", "node3"),
+        reaches("node3", "node2"),
+        reaches("node3", "node3"),
+        reaches("node2", "node1")
+    );
+    assert_eq!(seen, (false, false, true, true), "only node3 is cut off");
+    // The first node, too. The API server, which runs there, still has this process as a client.
+    first.cut_off().await.unwrap();
+    third.restore().await.unwrap();
+    again("node2", "node3").await;
+    let seen = tokio::join!(reaches("node1", "node3"), reaches("node2", "node1"), reaches("node1", "node1"));
+    assert_eq!(seen, (false, false, true), "only node1 is cut off");
+    cluster.client().apiserver_version().await.unwrap();
+    first.restore().await.unwrap();
+    again("node1", "node3").await;
+    again("node2", "node1").await;
+
+    a_stopped_node_serves_and_starts_again(&cluster, &pods).await;
+    cluster.down().await.unwrap();
+}
+
+/// Stops and starts the programs of a node through a handle that did not start them, as another process has it.
+async fn a_stopped_node_serves_and_starts_again(cluster: &TestCluster, pods: &BTreeMap<String, SocketAddr>) {
+    const PROGRAMS: [&str; 3] = ["containerd", "kubelet", "kube-proxy"];
+    let attached = TestCluster::attach(cluster.id()).await.unwrap();
+    let node = attached.node("node2").unwrap();
+    for program in PROGRAMS {
+        node.start(program).await.unwrap_err();
+        let process = node.process(program).await.unwrap();
+        process.stop().await.unwrap();
+        assert!(!cluster.component(&format!("{program}-node2")).unwrap().is_running());
+        assert!(cluster.component(program).unwrap().is_running(), "that of node1 runs");
+    }
+    assert_eq!(page(cluster, "node1", pods["node2"]).await, "node2", "the pods go on");
+    for program in PROGRAMS {
+        assert!(node.start(program).await.unwrap().is_running());
+    }
+    let api: Api<Pod> = Api::default_namespaced(cluster.client());
+    let mut late = server("node2");
+    late.metadata.name = Some("late".to_owned());
+    api.create(&PostParams::default(), &late).await.unwrap();
+    let get = async || api.get("late").await.unwrap();
+    eventually("node2 runs a new pod", get, |pod| condition(pod, "Ready") == Some("True")).await;
+    let unknown = node.process("etcd").await.unwrap_err().to_string();
+    assert!(unknown.contains("etcd"), "{unknown}");
 }
 
 async fn settings_of_nodes_that_do_not_exist() {
