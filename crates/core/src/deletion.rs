@@ -3,6 +3,7 @@
 
 mod budget;
 pub mod hold;
+mod joint;
 mod label_author;
 pub mod request;
 mod rollout;
@@ -14,6 +15,7 @@ pub use budget::{
     DisruptionBudget, EvictionPod, EvictionRoom, RENEW_AFTER, RESERVATION_LASTS, ReservedEviction,
     eviction_room, still_covers,
 };
+pub use joint::JointDeletion;
 pub use label_author::{LabelAuthor, with_label_author};
 pub use rollout::{Rollout, RolloutPod};
 pub use rulings::WorkloadRulings;

@@ -70,6 +70,11 @@ impl Deletions {
         if let Some(why) = self.denied_now(pod, &request).await? {
             return Ok(DeletionOutcome::Stays(Box::new(self.postpone(pod, &request, &why))));
         }
+        if let (Some(owner), Some(state)) = (owner, request.joint)
+            && let Some(step) = self.wait_for_others(pod, &request, owner, state).await?
+        {
+            return Ok(DeletionOutcome::Stays(Box::new(step)));
+        }
         let result = match request.kind {
             DeletionKind::Delete => self.delete(pod, &request).await.map(|()| None),
             DeletionKind::Evict => self.evict(pod, &request).await,

@@ -22,6 +22,8 @@
 //!   pod leaves service.
 //! - A pod that is out of service for an eviction that the API server still refuses goes back into service. The
 //!   eviction is tried again later.
+//! - The pods of a Job that ends because its containers were restarted too often are deleted together, when all of them
+//!   have drained.
 //! - A pod of a node that has not been Ready for too long is deleted without waiting for its consumers, if its deletion
 //!   is requested.
 //!
@@ -36,6 +38,7 @@ mod budgets;
 mod deletions;
 mod dry_runs;
 mod execution;
+mod joint_deletions;
 mod lost_nodes;
 mod metrics;
 mod owners;

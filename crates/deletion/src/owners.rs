@@ -7,7 +7,7 @@ mod replica_counts;
 mod rollouts;
 mod shared_counts;
 
-pub(super) use pod_counts::OwnerCounts;
+pub(super) use pod_counts::{OwnerCounts, read as read_counts};
 pub(super) use replica_counts::ReplicaCounts;
 pub(super) use rollouts::Rollouts;
 pub(super) use shared_counts::SharedCounts;

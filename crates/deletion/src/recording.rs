@@ -1,6 +1,6 @@
 //! Records deletion requests on pods. Every replica does this.
 
-mod patch;
+pub(crate) mod patch;
 mod refusal;
 
 use std::sync::Arc;
@@ -115,12 +115,13 @@ impl DeletionRequestWriter {
                 None => counts.admit(pod.uid(), now()),
             };
             let admitted = self.counts.decide(&self.client, pod, owner, decide).await?;
-            request.ends_workload = admitted.map_err(|why| {
+            let admitted = admitted.map_err(|why| {
                 DeletionRefusal::NoRoom(format!(
                     "pod {} is not deleted: {why}; no deletion request was recorded, and the pod continues to serve",
                     pod.key()
                 ))
             })?;
+            admitted.apply(&mut request);
         }
         // A busy pod reserves no room until it is no longer busy: other pods can use the room.
         let reserves_room = request.kind == DeletionKind::Evict && busy.is_none();
@@ -156,10 +157,10 @@ impl DeletionRequestWriter {
     ) -> Result<Option<DeletionRequest>, ApiError> {
         let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(Some(request)) };
         let decide = |counts: &mut OwnerCounts| counts.admit(pod.uid(), now());
-        let Ok(ends_workload) = self.counts.decide(&self.client, pod, owner, decide).await? else {
+        let Ok(admitted) = self.counts.decide(&self.client, pod, owner, decide).await? else {
             return Ok(None);
         };
-        request.ends_workload = ends_workload;
+        admitted.apply(&mut request);
         Ok(Some(request))
     }
 

@@ -29,6 +29,19 @@ pub struct OwnerSpec {
     suspend: Option<bool>,
     active_deadline_seconds: Option<i64>,
     backoff_limit: Option<i32>,
+    template: PodTemplate,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodTemplate {
+    spec: TemplateSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TemplateSpec {
+    restart_policy: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -158,7 +171,7 @@ pub fn desired(found: &Owner, owner: &OwnerReference, now: Timestamp) -> u32 {
     let is_known = resource_of(owner).is_some();
     match wants(found, owner, now) {
         Workload::Count { wanted }
-        | Workload::Job { wanted }
+        | Workload::Job { wanted, .. }
         | Workload::StatefulSet { wanted, .. }
         | Workload::DaemonSet { wanted, .. } => wanted,
         // Other kinds with `spec.replicas`.
@@ -185,7 +198,9 @@ fn job_wants(spec: &OwnerSpec, status: &OwnerStatus, now: Timestamp) -> Workload
     }
     let parallelism = spec.parallelism.unwrap_or(1);
     let left = spec.completions.map(|all| all.saturating_sub(status.succeeded.unwrap_or_default()));
-    Workload::Job { wanted: left.map_or(parallelism, |left| left.min(parallelism)) }
+    let wanted = left.map_or(parallelism, |left| left.min(parallelism));
+    let counts_restarts = spec.template.spec.restart_policy.as_deref() == Some("OnFailure");
+    Workload::Job { wanted, counts_restarts }
 }
 
 #[derive(Clone, Copy)]

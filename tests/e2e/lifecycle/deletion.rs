@@ -6,6 +6,7 @@ mod cancel;
 mod drain;
 mod evictions;
 mod held_and_allowed;
+mod job_ends;
 mod kinds;
 mod lost_node;
 pub(crate) mod objects;
@@ -31,6 +32,7 @@ pub(crate) fn tests() -> Vec<Test> {
         scale_in::tests(),
         rollouts::tests(),
         kinds::tests(),
+        job_ends::tests(),
         owners::tests(),
         own_nodes::tests(),
         lost_node::tests(),

@@ -5,7 +5,7 @@ mod eviction_target;
 
 use std::time::Duration;
 
-use crate::model::deletion_request::DeletionKind;
+use crate::model::deletion_request::{DeletionKind, JointState};
 use crate::model::keys::{DELETE_OPERATION, PREPARING_TO_DELETE, SERVICE_READY_GATE, Stage};
 use crate::model::operations::Operations;
 use crate::model::pod::Pod;
@@ -199,7 +199,9 @@ fn reason_to_allow(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) 
         () if pod.metadata.annotations.is_mirror => AllowReason::MirrorPod,
         () if pod.node_name().is_none() => AllowReason::NeverScheduled,
         () if request.dry_run => AllowReason::DryRun,
-        () if is_granted(&Operations::parse(view.labels), view.labels.contains_key(PREPARING_TO_DELETE)) => {
+        () if !waits_for_others(pod)
+            && is_granted(&Operations::parse(view.labels), view.labels.contains_key(PREPARING_TO_DELETE)) =>
+        {
             AllowReason::Granted
         }
         () if facts.namespace_terminating => AllowReason::NamespaceTerminating,
@@ -211,6 +213,11 @@ fn reason_to_allow(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) 
         () if break_glass(pod).is_some() => AllowReason::BreakGlass,
         () => return None,
     })
+}
+
+/// Returns whether the pod is deleted together with other pods, and they may not be deleted yet.
+fn waits_for_others(pod: &Pod) -> bool {
+    pod.deletion_request().is_some_and(|request| request.joint == Some(JointState::Waits))
 }
 
 /// Returns whether an operation that ends with the deletion has its permission: that of Podward, or, when it has not

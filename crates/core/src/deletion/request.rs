@@ -10,7 +10,7 @@ mod carried;
 mod changes;
 mod intent;
 
-pub use crate::model::deletion_request::{DeletionKind, DeletionRequest};
+pub use crate::model::deletion_request::{DeletionKind, DeletionRequest, JointState};
 pub use carried::DeletionMarks;
 pub use changes::{DeletionRequestChanges, begin, cancel, join, postpone, record, replace};
 pub use intent::{CancelledBy, DeletionIntent, intent};

@@ -20,6 +20,8 @@ pub enum Workload {
     Job {
         /// The wanted number of active pods.
         wanted: u32,
+        /// True if containers are restarted in their pods, and the Job fails by the number of restarts.
+        counts_restarts: bool,
     },
     /// A StatefulSet.
     StatefulSet {
@@ -162,7 +164,7 @@ impl Workload {
     /// index.
     #[must_use]
     pub fn ends_by_request(&self, members: &[WorkloadPod]) -> bool {
-        matches!(self, Workload::Job { wanted } if members.len() <= *wanted as usize)
+        matches!(self, Workload::Job { wanted, .. } if members.len() <= *wanted as usize)
     }
 
     /// Returns whether `uid` may be deleted if its workload requests it at `at`, the latest of all requests.
@@ -189,7 +191,7 @@ impl Workload {
     /// Returns how many of `active` pods may be deleted; `None` when each pod is decided by itself.
     fn room(&self, active: usize) -> Option<usize> {
         match self {
-            Workload::Count { wanted } | Workload::Job { wanted } => {
+            Workload::Count { wanted } | Workload::Job { wanted, .. } => {
                 Some(active.saturating_sub(*wanted as usize))
             }
             Workload::DaemonSet { at_once, .. } => Some((*at_once).max(1) as usize),
@@ -232,7 +234,7 @@ impl Workload {
                 "its DaemonSet may replace {} pods at a time, and that many are already being deleted or not in service",
                 (*at_once).max(1)
             ),
-            Workload::Count { wanted } | Workload::Job { wanted } => format!(
+            Workload::Count { wanted } | Workload::Job { wanted, .. } => format!(
                 "its workload has {active} active pods{others} and wants {wanted}; all surplus pods are already being deleted"
             ),
             Workload::Ending | Workload::StatefulSet { .. } => String::new(),

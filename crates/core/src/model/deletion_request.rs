@@ -27,6 +27,17 @@ impl DeletionKind {
     }
 }
 
+/// The state of a pod that is deleted together with other pods of its workload
+/// ([`Workload::joint_deletion`](crate::deletion::Workload::joint_deletion)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum JointState {
+    /// The pod stays until all of them may be deleted.
+    Waits,
+    /// All of them may be deleted since this time, in nanoseconds since the Unix epoch.
+    MayGoSince(i64),
+}
+
 /// A request to delete or evict a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,6 +63,9 @@ pub struct DeletionRequest {
     /// ([`Workload::ends_by_request`](crate::deletion::Workload::ends_by_request)). The replica counts do not withdraw it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_workload: bool,
+    /// Set if the pod is deleted together with other pods of its workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joint: Option<JointState>,
     /// The time of the last reservation in the disruption budget, in nanoseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_at: Option<i64>,
@@ -98,6 +112,7 @@ impl DeletionRequest {
             grace_period_seconds: None,
             by_workload: false,
             ends_workload: false,
+            joint: None,
             reserved_at: None,
             cost_before: None,
             not_before: None,

@@ -6,7 +6,7 @@ use podward_core::deletion::hold::{
     AllowReason, BUDGET_REFUSAL, DeletionAttempt, HoldFacts, HoldVerdict, NodeState, RecordOutcome, answer,
     hold,
 };
-use podward_core::deletion::request::{DeletionKind, DeletionRequest};
+use podward_core::deletion::request::{DeletionKind, DeletionRequest, JointState};
 use podward_core::keys::{self, Stage};
 use podward_core::{Pod, UnixNanos};
 use serde_json::{Value, json};
@@ -128,6 +128,24 @@ fn a_granted_deletion_request_allows_the_delete() {
     // The operator is gone: the permission is being withdrawn.
     let finished = with(|pod| label(pod, &Stage::Operate.key("pod-delete"), "1"));
     assert_eq!(hold(&finished, &delete(), &facts()), HoldVerdict::Hold);
+}
+
+/// The Job controller must delete all pods of such a Job at once.
+#[test]
+fn a_pod_that_is_deleted_together_with_others_is_held_until_all_may_go() {
+    let granted = |joint| {
+        with(|pod| {
+            label(pod, &Stage::Operating.key("pod-delete"), "1");
+            label(pod, &Stage::OperationType.key("pod-delete"), "delete");
+            label(pod, &Stage::Operate.key("pod-delete"), "1");
+            let job = DeletionRequest::new(DeletionKind::Delete, "job-controller", NOW);
+            let request = DeletionRequest { joint: Some(joint), ..job };
+            pod["metadata"]["annotations"] = json!({keys::DELETION_REQUEST: request.to_text()});
+        })
+    };
+    assert_eq!(hold(&granted(JointState::Waits), &delete(), &facts()), HoldVerdict::Hold);
+    let may_go = hold(&granted(JointState::MayGoSince(1)), &delete(), &facts());
+    assert_eq!(may_go.reason(), Some(AllowReason::Granted));
 }
 
 #[test]

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use podward_core::deletion::{
-    DeletionProgress, Ruling, Workload, WorkloadPod, WorkloadPodRequest, WorkloadRulings, is_by_workload,
+    DeletionProgress, JointDeletion, Ruling, Workload, WorkloadPod, WorkloadPodRequest, WorkloadRulings,
+    is_by_workload,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -357,7 +358,7 @@ fn stateful_sets_daemon_sets_and_what_ends() {
 fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
     use DeletionProgress::{Passed, Requested};
     let ends = |at| requested(at, true, Requested).map(|of| WorkloadPodRequest { ends_workload: true, ..of });
-    let job = Workload::Job { wanted: 2 };
+    let job = Workload::Job { wanted: 2, counts_restarts: false };
     let active = [member("a", None), member("b", None)];
     assert!(job.ends_by_request(&active) && !Workload::Count { wanted: 2 }.ends_by_request(&active));
     assert_eq!(job.may_go(&active, "a", 1), Ok(()));
@@ -370,7 +371,28 @@ fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
     assert!(!job.ends_by_request(&surplus));
     assert!(job.may_go(&surplus, "b", 2).is_err());
     assert_eq!(go(&job.rule(&surplus)), ["a"]);
-    assert_eq!(go(&Workload::Job { wanted: 3 }.rule(&surplus)), Vec::<String>::new());
+    assert_eq!(go(&Workload::Job { wanted: 3, counts_restarts: false }.rule(&surplus)), Vec::<String>::new());
+}
+
+/// Restarts of a pod that is gone do not count, so that the Job would start again.
+#[test]
+fn the_pods_of_a_job_that_restarted_too_often_are_deleted_together() {
+    use DeletionProgress::{Granted, Passed};
+    let ends = |at, progress| {
+        requested(at, true, progress).map(|of| WorkloadPodRequest { ends_workload: true, ..of })
+    };
+    let job = Workload::Job { wanted: 2, counts_restarts: true };
+    let draining = [member("a", ends(1, Granted)), member("b", ends(2, Passed)), member("c", None)];
+    assert_eq!(job.joint_deletion(&draining, "a"), JointDeletion::With(vec!["b".to_owned()]));
+    let drained = [member("a", ends(1, Granted)), member("b", ends(2, Granted)), member("c", None)];
+    let others = JointDeletion::Now(vec!["b".to_owned()]);
+    assert_eq!(job.joint_deletion(&drained, "a"), others);
+
+    let alone = JointDeletion::Now(Vec::new());
+    let other_request = [member("a", requested(1, true, Granted)), member("b", ends(2, Passed))];
+    assert_eq!(job.joint_deletion(&other_request, "a"), alone);
+    let never = Workload::Job { wanted: 2, counts_restarts: false };
+    assert_eq!(never.joint_deletion(&draining, "a"), alone);
 }
 
 /// The DaemonSet controller reads pods from a cache. It may request the delete of the next pod when the previous one is

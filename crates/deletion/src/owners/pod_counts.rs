@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use podward_core::busy::{BusyClaim, HIGHEST_COST};
-use podward_core::deletion::request::DeletionRequest;
+use podward_core::deletion::request::{DeletionRequest, JointState};
 use podward_core::deletion::{DeletionProgress, Workload, WorkloadPod, WorkloadPodRequest};
 use podward_core::keys::{
     BUSY_UNTIL, CONTROL_LABEL, CONTROL_VALUE, DELETE_OPERATION, DELETION_REQUEST, POD_DELETION_COST,
@@ -29,13 +29,27 @@ pub(crate) struct OwnerCounts {
     pub(crate) has_idle: bool,
 }
 
+/// The meaning of a request of a workload's controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdmittedRequest {
+    ends_workload: bool,
+    joint: Option<JointState>,
+}
+
+impl AdmittedRequest {
+    /// Stores the meaning in `request`.
+    pub(crate) fn apply(self, request: &mut DeletionRequest) {
+        (request.ends_workload, request.joint) = (self.ends_workload, self.joint);
+    }
+}
+
 impl OwnerCounts {
     /// Decides at `now` about a request of the workload's controller for the pod `uid`, instead of any other request on
-    /// the pod. A request that is accepted counts from now on. Returns whether it means that the workload ends.
+    /// the pod. A request that is accepted counts from now on. Returns what it means.
     ///
     /// # Errors
     /// Fails with the reason for which the pod stays.
-    pub(crate) fn admit(&mut self, uid: &str, now: UnixNanos) -> Result<bool, String> {
+    pub(crate) fn admit(&mut self, uid: &str, now: UnixNanos) -> Result<AdmittedRequest, String> {
         let ends_workload = self.workload.ends_by_request(&self.members);
         let place = self.members.iter().position(|member| member.uid == uid);
         let before = place.and_then(|place| self.members[place].request.take());
@@ -45,7 +59,8 @@ impl OwnerCounts {
             let request = WorkloadPodRequest { at: now.0, by_workload: true, progress, ends_workload };
             self.members[place].request = if may_go.is_ok() { Some(request) } else { before };
         }
-        may_go.map(|()| ends_workload)
+        let joint = (ends_workload && self.workload.ends_together()).then_some(JointState::Waits);
+        may_go.map(|()| AdmittedRequest { ends_workload, joint })
     }
 }
 

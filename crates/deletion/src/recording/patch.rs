@@ -15,7 +15,7 @@ use podward_kube_util::{ApiError, CachedPod, now, pod_call};
 ///
 /// The patch goes to `pods/status`, which also stores metadata, so that the controller needs no permission to change
 /// pods.
-pub(super) async fn write(
+pub(crate) async fn write(
     client: &Client,
     pod: &CachedPod,
     changes: &DeletionRequestChanges,

@@ -221,7 +221,7 @@ async fn job_is_deleted_after_its_end(fixture: Arc<Fixture>) -> Result<()> {
     until_none(&fixture).await
 }
 
-fn slow(traffic: &podward_support::TrafficLoop) {
+pub(super) fn slow(traffic: &podward_support::TrafficLoop) {
     traffic.set_behaviour(TrafficBehaviour {
         drain: TrafficPace::After(Duration::from_millis(300)),
         ..TrafficBehaviour::PROMPT
