@@ -166,7 +166,8 @@ impl TrafficHandler {
 
     fn node_proxies(&self, endpoints: &PodEndpoints) -> NodeProxies {
         self.scraper.as_ref().map_or(NodeProxies::NotConfigured, |scraper| {
-            NodeProxies::Read(scraper.proxies(&endpoints.changed))
+            let proxies = scraper.proxies(&endpoints.changed);
+            NodeProxies::read(proxies, self.shared.index.lock().api_servers())
         })
     }
 

@@ -4,6 +4,7 @@
 //! cluster.
 
 mod address_family;
+mod api_servers;
 mod change;
 mod endpoint_index;
 mod node;
@@ -13,6 +14,7 @@ mod service;
 mod slice;
 
 pub(crate) use address_family::AddressFamily;
+pub(crate) use api_servers::ApiServers;
 pub(crate) use change::{ChangeOrigin, EndpointChange};
 pub(crate) use endpoint_index::EndpointIndex;
 pub(crate) use node::NodeObject;

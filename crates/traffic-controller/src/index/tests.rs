@@ -73,6 +73,26 @@ fn a_pod_that_no_slice_has_shown_as_ready_was_never_sent_traffic() {
     assert!(!index.pod_endpoints(&never_ready("listed")).never_sent, "unknown before the first list");
 }
 
+#[test]
+fn api_servers_are_counted_in_the_slices_that_they_write() {
+    let mut index = EndpointIndex::default();
+    let mut servers = |family: &str, addresses: &[&str]| {
+        let slice = json!({
+            "metadata": {"name": "s", "namespace": "default",
+                         "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "addressType": family,
+            "endpoints": addresses.iter().map(|address| json!({"addresses": [address]})).collect::<Vec<_>>(),
+        });
+        let slice = serde_json::from_value::<SliceObject>(slice).unwrap().slice().unwrap();
+        index.put_slice(ObjectKey::new("default", family), slice, ChangeOrigin::Watched, at(1));
+        index.api_servers()
+    };
+    assert_eq!(servers("IPv4", &[]), ApiServers::Unknown);
+    assert_eq!(servers("IPv4", &["10.0.0.1"]), ApiServers::One);
+    assert_eq!(servers("IPv6", &["fd00::1"]), ApiServers::One, "one server with two addresses");
+    assert_eq!(servers("IPv4", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]), ApiServers::Several(3));
+}
+
 fn put(index: &mut EndpointIndex, name: &str, slice: IndexedSlice, time: i64) {
     index.put_slice(ObjectKey::new("shop", name), slice, ChangeOrigin::Watched, at(time));
 }

@@ -59,6 +59,9 @@ struct RulesWritten {
 pub(crate) enum RulesState {
     /// The rules contain the change.
     Written,
+    /// The rules contain all that kube-proxy had received. It is not known that this includes the change. The text is
+    /// the reason.
+    Unconfirmed(String),
     /// The rules do not contain the change yet, or this is not known yet. The text is the reason.
     Pending(String),
     /// kube-proxy has received no change since. Its watch may be interrupted.

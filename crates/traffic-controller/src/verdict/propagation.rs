@@ -144,6 +144,6 @@ fn limit_of<'a>(
             Some(since),
         ) => Some((why, after(since, STALE_PROXY_WAIT).clamp(shortest, longest))),
         (RulesState::Stale(why) | RulesState::Unresponsive(why), None) => Some((why, longest)),
-        (RulesState::Unreadable(why), None) => Some((why, shortest)),
+        (RulesState::Unreadable(why), None) | (RulesState::Unconfirmed(why), _) => Some((why, shortest)),
     }
 }

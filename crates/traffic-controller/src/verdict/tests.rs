@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::index::{
-    AddressFamily, DataPath, EndpointChange, ObjectKey, OtherEndpoints, PodEndpoints, ServiceKind,
-    ServiceMembership,
+    AddressFamily, ApiServers, DataPath, EndpointChange, ObjectKey, OtherEndpoints, PodEndpoints,
+    ServiceKind, ServiceMembership,
 };
 use crate::proxy::RulesState;
 
@@ -382,6 +382,26 @@ fn the_last_endpoint_waits_for_a_replacement() {
     assert_eq!(done(look(&[service(0, 1)], 60_000)).0, Assumed);
 }
 
+#[test]
+fn with_several_api_servers_a_proxy_proves_nothing_about_changes_that_another_one_sends() {
+    let nodes = || vec![node("n1", RulesState::Written), node("n2", RulesState::Written)];
+    let web = || endpoints([ready("web")]);
+    let look = |servers, now| complete(&web(), &NodeProxies::read(nodes(), servers), &WAIT_TIMES, at(now));
+    assert_eq!(done(look(ApiServers::One, 1000)).0, Proven);
+    for (servers, words) in
+        [(ApiServers::Several(3), "one of 3 API"), (ApiServers::Unknown, "unknown number")]
+    {
+        let (reason, until) = waits(look(servers, 5999));
+        assert!(reason.contains(words) && until == Some(at(6000)), "{reason}");
+        let (level, detail) = done(look(servers, 6000));
+        assert!(level == Bounded && detail.contains(words) && detail.contains("which may lag"), "{detail}");
+    }
+    // What is worse remains.
+    let busy = vec![node("n1", RulesState::Pending("busy".to_owned()))];
+    let busy = complete(&web(), &NodeProxies::read(busy, ApiServers::Several(2)), &WAIT_TIMES, at(6000));
+    assert!(waits(busy).0.contains("n1 (busy)"));
+}
+
 fn any_rules() -> impl Strategy<Value = RulesState> {
     prop_oneof![
         Just(RulesState::Written),
@@ -389,6 +409,7 @@ fn any_rules() -> impl Strategy<Value = RulesState> {
         Just(RulesState::Stale("b".to_owned())),
         Just(RulesState::Unreadable("c".to_owned())),
         Just(RulesState::Unresponsive("d".to_owned())),
+        Just(RulesState::Unconfirmed("e".to_owned())),
     ]
 }
 
