@@ -1,12 +1,12 @@
 //! Describes a test cluster and starts it.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use podward_images::Image;
 
 use crate::{
     client::Clients,
-    components::{API, NODE_IP, SERVICE_IP},
+    components::{API, NODE_IP, SECOND_API, SECOND_API_BEHIND, SERVICE_IP},
     error::TestClusterError,
     kubeconfig, launch,
     node_number::{MOST_NODES, NodeNumber},
@@ -41,6 +41,7 @@ impl TestClusterBuilder {
             simulated_nodes: 3,
             nodes: 1,
             node_settings: BTreeMap::new(),
+            api_servers: 1,
             dns: false,
             proxy_mode: ProxyMode::default(),
         };
@@ -98,6 +99,19 @@ impl TestClusterBuilder {
     /// Adds a taint to a real node, which it has from the start.
     pub fn taint(mut self, node: impl Into<String>, taint: Taint) -> Self {
         self.settings_of(node).taints.push(taint);
+        self
+    }
+
+    /// Sets the number of API servers, 1 or 2. Both serve the same etcd and are in the EndpointSlice of the Service
+    /// `kubernetes`. The watches of the second one can lag, see [`TestCluster::lag_watches`]. The default is 1.
+    pub fn api_servers(mut self, count: usize) -> Self {
+        self.settings.api_servers = count;
+        self
+    }
+
+    /// Makes kubelet and kube-proxy of a real node clients of the second API server.
+    pub fn second_api_server(mut self, node: impl Into<String>) -> Self {
+        self.settings_of(node).second_api_server = true;
         self
     }
 
@@ -169,7 +183,8 @@ impl TestClusterBuilder {
     }
 
     fn check_nodes(&self) -> Result<(), TestClusterError> {
-        let ClusterSettings { nodes, node_settings, shape, .. } = &self.settings;
+        let ClusterSettings { nodes, node_settings, shape, api_servers, .. } = &self.settings;
+        let needs_second = node_settings.iter().find(|(_, settings)| settings.second_api_server);
         let message = if !(1..=MOST_NODES).contains(nodes) {
             format!("a cluster has 1 to {MOST_NODES} real nodes, not {nodes}")
         } else if *shape != Shape::Node && (*nodes > 1 || !node_settings.is_empty()) {
@@ -177,6 +192,10 @@ impl TestClusterBuilder {
         } else if let Some(name) = node_settings.keys().find(|name| NodeNumber::named(name, *nodes).is_none())
         {
             format!("a cluster of {nodes} real nodes has no {name:?}: they are called node1, node2, ...")
+        } else if !(1..=2).contains(api_servers) {
+            format!("a cluster has 1 or 2 API servers, not {api_servers}")
+        } else if let Some((name, _)) = needs_second.filter(|_| *api_servers < 2) {
+            format!("{name} is to use the second API server, and there is one: use api_servers(2)")
         } else {
             return Ok(());
         };
@@ -210,6 +229,7 @@ impl TestClusterBuilder {
             name: self.name.clone(),
             shape: self.settings.shape,
             nodes: self.settings.nodes,
+            api_servers: self.settings.api_servers,
             detached: self.detached,
             user_namespace: !nix::unistd::geteuid().is_root(),
             node_ip: NODE_IP,
@@ -218,7 +238,7 @@ impl TestClusterBuilder {
             logs: logs.clone(),
             live: None,
         };
-        let started = write_pki(&layout, record.nodes).and_then(|authority| {
+        let started = write_pki(&layout, &self.settings).and_then(|authority| {
             let (owned, live) = launch::launch(&base, &layout, &record)?;
             Ok((authority, owned, live))
         });
@@ -286,13 +306,22 @@ impl Drop for StartGuard {
 }
 
 /// Certificates of all components, and the kubeconfigs of those inside.
-fn write_pki(layout: &Layout, nodes: usize) -> Result<Authority, TestClusterError> {
+fn write_pki(layout: &Layout, settings: &ClusterSettings) -> Result<Authority, TestClusterError> {
     let dir: PathBuf = layout.pki();
-    let authority = pki::create(&dir, NODE_IP, SERVICE_IP, nodes)?;
-    let users = [name::ADMIN, name::CONTROLLER_MANAGER, name::SCHEDULER, name::PROXY, name::KWOK];
-    let users = users.into_iter().map(str::to_owned);
-    for user in users.chain(NodeNumber::all(nodes).map(NodeNumber::name)) {
-        kubeconfig::write(&dir, &dir.join(format!("{user}.kubeconfig")), &format!("https://{API}"), &user)?;
+    let api_ips = [API, SECOND_API, SECOND_API_BEHIND].map(|address| address.ip());
+    let authority = pki::create(&dir, &api_ips, SERVICE_IP, settings.nodes)?;
+    let write = |file: &str, api: SocketAddr, user: &str| {
+        kubeconfig::write(&dir, &dir.join(format!("{file}.kubeconfig")), &format!("https://{api}"), user)
+    };
+    for user in [name::ADMIN, name::CONTROLLER_MANAGER, name::SCHEDULER, name::KWOK] {
+        write(user, API, user)?;
+    }
+    for node in NodeNumber::all(settings.nodes) {
+        let name = node.name();
+        let second = settings.node_settings.get(&name).is_some_and(|node| node.second_api_server);
+        let api = if second { SECOND_API } else { API };
+        write(&name, api, &name)?;
+        write(&node.own(name::PROXY), api, name::PROXY)?;
     }
     Ok(authority)
 }

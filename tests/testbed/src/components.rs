@@ -16,6 +16,13 @@ use crate::{node_number::NodeNumber, probe::Health, process::Command, state::Clu
 pub(crate) const NODE_IP: IpAddr = NodeNumber::FIRST.ip();
 /// Where the API server listens inside.
 pub(crate) const API: SocketAddr = NodeNumber::FIRST.at(6443);
+/// Where clients reach the second API server, if there is one: the address of the proxy before it.
+pub(crate) const SECOND_API: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 200, 0, 101)), API.port());
+/// Where the second API server itself listens. The port is that of the first one, because the EndpointSlice of the
+/// Service `kubernetes` has one port for all.
+pub(crate) const SECOND_API_BEHIND: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), API.port());
 /// The addresses of Services, and the first of them, which is the API server's.
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub(crate) const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));

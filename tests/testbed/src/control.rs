@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::SocketAddr,
     path::PathBuf,
+    time::Duration,
 };
 
 use tokio::net::UnixStream;
@@ -109,6 +110,14 @@ impl ControlClient {
         match self.ask(&ControlRequest::Link { connected }).await? {
             ControlResponse::Done => Ok(()),
             other => Err(refused(format!("{} a node", if connected { "connect" } else { "cut off" }), other)),
+        }
+    }
+
+    pub(crate) async fn lag(&self, lag: Duration) -> Result<(), TestClusterError> {
+        let milliseconds = u64::try_from(lag.as_millis()).unwrap_or(u64::MAX);
+        match self.ask(&ControlRequest::Lag { milliseconds }).await? {
+            ControlResponse::Done => Ok(()),
+            other => Err(refused(format!("delay watches by {lag:?}"), other)),
         }
     }
 

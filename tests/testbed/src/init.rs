@@ -39,6 +39,9 @@ pub(crate) fn run(dir: &Path) -> Result<(), TestClusterError> {
     let record = layout.read()?;
     let _lock = lock(&layout.init_lock())?;
     namespaces::network(NodeNumber::FIRST)?;
+    if record.api_servers > 1 {
+        namespaces::second_api()?;
+    }
     namespaces::mounts(&layout, NodeNumber::FIRST)?;
     if record.shape == Shape::Node {
         namespaces::fixed_sysctls(&layout)?;

@@ -119,7 +119,7 @@ pub(crate) fn wait_gone(layout: &Layout) -> Result<(), TestClusterError> {
 
 /// Returns the path of the program `podward-testbed`: the value of `PODWARD_TESTBED_BIN`, or the file beside the
 /// running program. Tests and examples are one folder below it.
-fn supervisor_program() -> Result<PathBuf, TestClusterError> {
+pub(crate) fn supervisor_program() -> Result<PathBuf, TestClusterError> {
     if let Some(path) = std::env::var_os("PODWARD_TESTBED_BIN") {
         return Ok(path.into());
     }

@@ -155,16 +155,18 @@ pub(crate) mod name {
 }
 
 /// Creates all certificates of the components of a cluster with `nodes` nodes in `dir`, and returns the authority that
-/// signed them. `api_ip` is the address of the API server.
+/// signed them. `api_ips` are the addresses of the API servers.
 pub(crate) fn create(
     dir: &Path,
-    api_ip: IpAddr,
+    api_ips: &[IpAddr],
     service_ip: IpAddr,
     nodes: usize,
 ) -> Result<Authority, TestClusterError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.during(|| format!("make {}", dir.display()))?;
-    let (api_ip, service_ip) = (api_ip.to_string(), service_ip.to_string());
+    let service_ip = service_ip.to_string();
+    let api_ips: Vec<String> = api_ips.iter().map(IpAddr::to_string).collect();
+    let api_ips: Vec<&str> = api_ips.iter().map(String::as_str).collect();
     let ca = Authority::new(name::CA)?;
     let front = Authority::new(name::FRONT_PROXY_CA)?;
     store(dir, name::CA, &ca.pem)?;
@@ -175,7 +177,7 @@ pub(crate) fn create(
         "kubernetes.default.svc",
         "kubernetes.default.svc.cluster.local",
     ];
-    let api_names = [&["localhost", "127.0.0.1", &service_ip, &api_ip][..], &kubernetes[..]].concat();
+    let api_names = [&["localhost", "127.0.0.1", &service_ip][..], &api_ips, &kubernetes[..]].concat();
     store(dir, name::API_SERVER, &ca.server("kube-apiserver", &api_names)?)?;
     let masters = ["system:masters"];
     for (file, user, groups) in [

@@ -1,6 +1,6 @@
 //! The protocol of the Unix sockets of a cluster: [`init`](crate::init) serves `control.sock` inside the namespaces,
 //! the init of each further node `control-NODE.sock` in those of the node, and the [`supervisor`](crate::supervisor)
-//! `supervisor.sock` outside.
+//! `supervisor.sock` outside. The proxy before the second API server serves `lag.sock`.
 //!
 //! A connection carries one request, a line of JSON, and one response, a line of JSON. After
 //! [`ControlResponse::Connected`] the connection is a plain relay of bytes.
@@ -51,6 +51,8 @@ pub(crate) enum ControlRequest {
     Expose { at: SocketAddr, to: PathBuf },
     /// To the init of a node: connect the node with the other nodes, or cut it off from them.
     Link { connected: bool },
+    /// To the proxy before the second API server: delay its watches.
+    Lag { milliseconds: u64 },
     /// To the supervisor: listen on a loopback port of the host and relay every connection to `to` inside the
     /// cluster.
     Forward { to: SocketAddr },

@@ -17,6 +17,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) nodes: usize,
     /// The settings of real nodes, by name. Nodes that are not here have the default.
     pub(crate) node_settings: BTreeMap<String, NodeSettings>,
+    /// The number of API servers, 1 or 2.
+    pub(crate) api_servers: usize,
     pub(crate) dns: bool,
     pub(crate) proxy_mode: ProxyMode,
 }
@@ -27,4 +29,6 @@ pub(crate) struct NodeSettings {
     /// The value of the label `topology.kubernetes.io/zone`.
     pub(crate) zone: Option<String>,
     pub(crate) taints: Vec<Taint>,
+    /// True if kubelet and kube-proxy are clients of the second API server.
+    pub(crate) second_api_server: bool,
 }

@@ -15,7 +15,11 @@ use kube::Api;
 use tokio::time::sleep;
 
 use crate::{
-    components::{CLUSTER_DOMAIN, Component, DNS_IP, control_plane, dns, node, simulated},
+    components::{
+        CLUSTER_DOMAIN, Component, DNS_IP,
+        control_plane::{self, ApiServer},
+        dns, node, simulated,
+    },
     error::TestClusterError,
     node_number::NodeNumber,
     probe::{Health, Prober},
@@ -93,12 +97,19 @@ impl<'a> Starter<'a> {
     }
 
     async fn api(&self, settings: &ClusterSettings) -> Result<(), TestClusterError> {
-        let audit_log = settings.audit_log.then(|| self.cluster.record.logs.join("audit.json"));
+        let audit_log = settings.audit_log.then_some(&self.cluster.record.logs);
         let context = self.cluster.context();
-        let etcd = self.launch(control_plane::etcd(context)).await?;
-        let api = self.launch(control_plane::api_server(context, audit_log.as_ref())?).await?;
-        self.healthy(&etcd).await?;
-        self.healthy(&api).await
+        let mut launched = vec![self.launch(control_plane::etcd(context)).await?];
+        launched.push(self.launch(control_plane::api_server(context, ApiServer::First, audit_log)?).await?);
+        if settings.api_servers > 1 {
+            let second = control_plane::api_server(context, ApiServer::Second, audit_log)?;
+            launched.push(self.launch(second).await?);
+            launched.push(self.launch(control_plane::api_proxy(context)?).await?);
+        }
+        for component in &launched {
+            self.healthy(component).await?;
+        }
+        Ok(())
     }
 
     async fn controllers(&self) -> Result<(), TestClusterError> {

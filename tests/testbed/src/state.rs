@@ -36,6 +36,8 @@ pub(crate) struct ClusterRecord {
     pub(crate) shape: Shape,
     /// The number of real nodes.
     pub(crate) nodes: usize,
+    /// The number of API servers.
+    pub(crate) api_servers: usize,
     /// True if the cluster stays when its owner ends.
     pub(crate) detached: bool,
     /// True if the cluster runs in a user namespace, because its owner is not root.
@@ -84,6 +86,11 @@ impl Layout {
 
     pub(crate) fn supervisor_socket(&self) -> PathBuf {
         self.dir.join("supervisor.sock")
+    }
+
+    /// Returns the socket of the proxy before the second API server.
+    pub(crate) fn lag_socket(&self) -> PathBuf {
+        self.dir.join("lag.sock")
     }
 
     pub(crate) fn supervisor_lock(&self) -> PathBuf {

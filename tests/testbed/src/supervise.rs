@@ -2,9 +2,9 @@
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use crate::{init, supervisor, text_of};
+use crate::{init, second_api, supervisor, text_of};
 
-/// Runs `keep DIR`, `init DIR` or `node DIR NAME`. For the program `podward-testbed` alone.
+/// Runs `keep DIR`, `init DIR`, `node DIR NAME` or `api-proxy DIR`. For the program `podward-testbed` alone.
 #[doc(hidden)]
 pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.collect();
@@ -12,6 +12,7 @@ pub fn supervise(args: impl Iterator<Item = OsString>) -> ExitCode {
     let ran = match texts[..] {
         ["keep", dir] => supervisor::run(Path::new(dir)),
         ["init", dir] => init::run(Path::new(dir)),
+        ["api-proxy", dir] => second_api::run(Path::new(dir)),
         ["node", dir, name] => init::run_node(Path::new(dir), name),
         _ => {
             eprintln!(

@@ -14,11 +14,9 @@ use tokio::{
     net::UnixStream,
 };
 
-use podward_images::Image;
-
 use crate::{
     client::Clients,
-    components::{Component, Context, node},
+    components::{Component, Context},
     control::ControlClient,
     error::{During, TestClusterError},
     kubeconfig,
@@ -186,7 +184,8 @@ impl TestCluster {
         &self.record.logs
     }
 
-    /// Returns the log of writes to the API server, one JSON event a line. Returns `None` if the log is not enabled.
+    /// Returns the log of writes to the first API server, one JSON event a line. Returns `None` if the log is not
+    /// enabled. That of a second API server is `audit-2.json` beside it.
     pub fn audit_log(&self) -> Option<PathBuf> {
         Some(self.record.logs.join("audit.json")).filter(|path| path.exists())
     }
@@ -201,36 +200,6 @@ impl TestCluster {
         on_panic::keep_logs(&self.layout);
     }
 
-    /// Imports an image into every node.
-    pub async fn import_image(&self, image: &Image) -> Result<(), TestClusterError> {
-        if self.record.shape != Shape::Node {
-            let message =
-                format!("a cluster of shape {} has no node that could take an image", self.record.shape);
-            return Err(TestClusterError::Unsupported(message));
-        }
-        let archive = tempfile::Builder::new().prefix("image-").suffix(".tar").tempfile_in(&self.layout.dir);
-        let archive = archive.during(|| "make a file for an image".to_owned())?.into_temp_path();
-        image.write(&archive)?;
-        let importing = self
-            .numbers()
-            .into_iter()
-            .map(|node| self.spawn_to_its_end(node, node::import(self.context(), &archive)));
-        futures::future::try_join_all(importing).await.map(drop)
-    }
-
-    /// Sends a signal, by its number, to the first process of a container, for example SIGKILL to simulate a crash.
-    /// `container` is its id in containerd, which is unique, so that the node need not be known.
-    pub async fn signal_container(&self, container: &str, signal: i32) -> Result<(), TestClusterError> {
-        let mut sent = Ok(());
-        for node in self.numbers() {
-            sent = self.spawn_to_its_end(node, node::signal(self.context(), container, signal)).await;
-            if sent.is_ok() {
-                break;
-            }
-        }
-        sent
-    }
-
     /// Returns the numbers of the real nodes.
     pub(crate) fn numbers(&self) -> Vec<NodeNumber> {
         let count = if self.record.shape == Shape::Node { self.record.nodes } else { 0 };
@@ -240,12 +209,6 @@ impl TestCluster {
     /// Returns the client of the init of a node.
     pub(crate) fn control_of(&self, node: NodeNumber) -> ControlClient {
         ControlClient::new(self.layout.control_socket_of(node))
-    }
-
-    async fn spawn_to_its_end(&self, node: NodeNumber, command: Command) -> Result<(), TestClusterError> {
-        let process = self.spawn_on(node, command).await?;
-        let exit = process.wait().await?;
-        if exit.success() { Ok(()) } else { Err(died(&process, exit)) }
     }
 
     /// Starts a program inside, beside the control plane. It ends with the cluster.

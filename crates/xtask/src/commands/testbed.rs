@@ -26,6 +26,7 @@ pub(crate) enum Testbed {
     Restore(faults::Restore),
     Stop(faults::Stop),
     Start(faults::Start),
+    Lag(faults::Lag),
 }
 
 impl Testbed {
@@ -40,6 +41,7 @@ impl Testbed {
             Self::Restore(restore) => restore.run().await,
             Self::Stop(stop) => stop.run().await,
             Self::Start(start) => start.run().await,
+            Self::Lag(lag) => lag.run().await,
         }
     }
 }

@@ -1,11 +1,16 @@
 //! etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
-use std::path::PathBuf;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+};
 
-use super::{API, Component, Context, NODE_IP, SERVICE_CIDR, local};
+use super::{API, Component, Context, SECOND_API, SECOND_API_BEHIND, SERVICE_CIDR, local};
 use crate::{
     error::{During, TestClusterError},
+    launch::supervisor_program,
     probe::Health,
+    process::Command,
 };
 
 const ETCD: &str = "http://127.0.0.1:2379";
@@ -37,15 +42,53 @@ pub(crate) fn etcd(context: Context<'_>) -> Component {
     Component::control(command, local(2379, false, "/health"))
 }
 
-/// Returns the API server. It waits for etcd by itself.
+/// One of the API servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApiServer {
+    First,
+    /// The one whose watches can lag.
+    Second,
+}
+
+impl ApiServer {
+    /// Returns the name of `stem`, a process or file, for this server.
+    fn own(self, stem: &str) -> String {
+        match self {
+            Self::First => stem.to_owned(),
+            Self::Second => format!("{stem}-2"),
+        }
+    }
+
+    /// Returns the address on which it listens. With two servers each needs its own.
+    fn listens_on(self, context: Context<'_>) -> IpAddr {
+        match self {
+            Self::First if context.record.api_servers == 1 => Ipv4Addr::UNSPECIFIED.into(),
+            Self::First => API.ip(),
+            Self::Second => SECOND_API_BEHIND.ip(),
+        }
+    }
+
+    fn advertised(self) -> IpAddr {
+        match self {
+            Self::First => API.ip(),
+            Self::Second => SECOND_API.ip(),
+        }
+    }
+}
+
+/// Returns an API server. It waits for etcd by itself. `audit_log` is the folder for its log of requests, if there is
+/// one.
 pub(crate) fn api_server(
     context: Context<'_>,
+    which: ApiServer,
     audit_log: Option<&PathBuf>,
 ) -> Result<Component, TestClusterError> {
     let pki = |file| context.pki(file);
-    let mut command = context.command("kube-apiserver").args([
+    let program = context.tools.bin("kube-apiserver");
+    let mut command = Command::new(which.own("kube-apiserver"), program).args([
         format!("--etcd-servers={ETCD}"),
-        format!("--advertise-address={NODE_IP}"),
+        format!("--advertise-address={}", which.advertised()),
+        format!("--bind-address={}", which.listens_on(context)),
         format!("--secure-port={}", API.port()),
         format!("--client-ca-file={}", pki("ca.crt")),
         format!("--tls-cert-file={}", pki("apiserver.crt")),
@@ -68,7 +111,8 @@ pub(crate) fn api_server(
         format!("--proxy-client-cert-file={}", pki("front-proxy-client.crt")),
         format!("--proxy-client-key-file={}", pki("front-proxy-client.key")),
     ]);
-    if let Some(log) = audit_log {
+    if let Some(logs) = audit_log {
+        let log = logs.join(format!("{}.json", which.own("audit")));
         let policy = context.path("audit-policy.yaml");
         std::fs::write(&policy, AUDIT_POLICY).during(|| format!("write {}", policy.display()))?;
         command = command.args([
@@ -78,7 +122,18 @@ pub(crate) fn api_server(
             "--audit-log-maxsize=4096".to_owned(),
         ]);
     }
-    Ok(Component::control(command, Health { at: API, tls: true, path: "/readyz" }))
+    let at = match which {
+        ApiServer::First => API,
+        ApiServer::Second => SECOND_API_BEHIND,
+    };
+    Ok(Component::control(command, Health { at, tls: true, path: "/readyz" }))
+}
+
+/// Returns the proxy before the second API server.
+pub(crate) fn api_proxy(context: Context<'_>) -> Result<Component, TestClusterError> {
+    let command = Command::new("kube-apiserver-2-proxy", supervisor_program()?);
+    let command = command.arg("api-proxy").arg(context.dir.display().to_string());
+    Ok(Component::control(command, Health { at: SECOND_API, tls: true, path: "/readyz" }))
 }
 
 /// Returns the controllers. They may send more requests a second than by default, so that tests do not wait for them.

@@ -243,7 +243,7 @@ pub(crate) fn kube_proxy(
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": mode.as_str(),
-        "clientConnection": {"kubeconfig": context.pki("proxy.kubeconfig")},
+        "clientConnection": {"kubeconfig": context.pki(&format!("{}.kubeconfig", node.own("proxy")))},
         "clusterCIDR": POD_CIDR,
         "hostnameOverride": node.name(),
         // The size of the table cannot be set in a network namespace.

@@ -4,7 +4,7 @@
 use std::{fmt::Write, io};
 
 use super::namespaces::{enter_and_run_ip, run_ip};
-use crate::node_number::NodeNumber;
+use crate::{components::SECOND_API, node_number::NodeNumber};
 
 /// The links of a node to the other nodes.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,11 @@ impl Links {
             let (link, ip, pods) = (other.link(), other.ip(), other.pod_cidr());
             let _ = writeln!(batch, "link set {link} up");
             let _ = writeln!(batch, "route replace {ip}/32 dev {link} src {source}");
+            if other == NodeNumber::FIRST {
+                // The control plane, with the second API server if there is one, is on the first node.
+                let api = SECOND_API.ip();
+                let _ = writeln!(batch, "route replace {api}/32 dev {link} src {source}");
+            }
             let _ = writeln!(batch, "route replace {pods} via {ip} dev {link} onlink src {source}");
             batch
         })
@@ -77,6 +82,7 @@ mod tests {
             links.up(),
             "link set to1 up\n\
              route replace 10.200.0.1/32 dev to1 src 10.200.0.2\n\
+             route replace 10.200.0.101/32 dev to1 src 10.200.0.2\n\
              route replace 10.244.0.0/24 via 10.200.0.1 dev to1 onlink src 10.200.0.2\n\
              link set to3 up\n\
              route replace 10.200.0.3/32 dev to3 src 10.200.0.2\n\

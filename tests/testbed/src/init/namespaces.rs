@@ -10,6 +10,7 @@ use std::{
 use nix::mount::{MsFlags, mount};
 
 use crate::{
+    components::SECOND_API,
     error::{During, TestClusterError},
     node_number::NodeNumber,
     state::Layout,
@@ -44,6 +45,12 @@ pub(crate) fn network(node: NodeNumber) -> Result<(), TestClusterError> {
     let forward = fs::write("/proc/sys/net/ipv4/ip_forward", "1");
     forward.during(|| "turn on IP forwarding in the cluster".to_owned())?;
     nix::unistd::sethostname(node.name()).during(|| "set the cluster's host name".to_owned())
+}
+
+/// Adds the address of the second API server.
+pub(crate) fn second_api() -> Result<(), TestClusterError> {
+    let added = run_ip(&format!("addr add {}/32 dev node0\n", SECOND_API.ip()));
+    added.during(|| "add the address of the second API server with `ip`".to_owned())
 }
 
 /// Runs `ip` with these commands.

@@ -56,6 +56,9 @@ pub(crate) async fn serve(mut stream: UnixStream, children: Arc<Children>, links
         ControlRequest::Forward { .. } | ControlRequest::Detach | ControlRequest::Stop => {
             ControlResponse::Failed { message: "that is the supervisor's business".to_owned() }
         }
+        ControlRequest::Lag { .. } => {
+            ControlResponse::Failed { message: "that is the business of the API server's proxy".to_owned() }
+        }
     };
     // A client that has disconnected needs no response.
     let _ = send(&mut stream, &answer).await;

@@ -3,6 +3,7 @@
 // A helper of a test fails as a test does.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod api_servers;
 mod control_plane;
 mod detached;
 mod ends;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let tests = [
+        api_servers::tests(),
         control_plane::tests(),
         detached::tests(),
         ends::tests(),

@@ -1,6 +1,6 @@
-//! `cargo xtask testbed cut-off`, `restore`, `stop` and `start`: faults of real nodes.
+//! `cargo xtask testbed cut-off`, `restore`, `stop` and `start`, faults of real nodes, and `lag`, that of an API server.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
@@ -44,6 +44,23 @@ pub(crate) struct Start {
     program: String,
 }
 
+/// Delay the watches of the second API server.
+///
+/// The cluster needs `up --api-servers 2`. Other requests are not delayed.
+#[derive(Debug, Args)]
+pub(crate) struct Lag {
+    #[command(flatten)]
+    cluster: ClusterName,
+    /// The delay in seconds, such as 5 or 0.5; 0 ends it
+    #[arg(value_parser = seconds)]
+    lag: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
 #[derive(Debug, Args)]
 struct NodeName {
     #[command(flatten)]
@@ -55,6 +72,14 @@ struct NodeName {
 impl NodeName {
     async fn cluster(&self) -> Result<TestCluster> {
         Ok(TestCluster::attach(&self.cluster.name).await?)
+    }
+}
+
+impl Lag {
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        TestCluster::attach(&self.cluster.name).await?.lag_watches(self.lag).await?;
+        println!("watches of the second API server lag by {} s", self.lag.as_secs_f64());
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -17,6 +17,9 @@ pub(crate) struct RealNodes {
     /// Taint of a real node, such as node3=spare:NoSchedule or node3=only=tests:NoExecute
     #[arg(long = "taint", value_name = "NODE=TAINT")]
     taints: Vec<OfNode<Taint>>,
+    /// Real node whose kubelet and kube-proxy use the second API server
+    #[arg(long = "second-api-server", value_name = "NODE")]
+    second_api_server: Vec<String>,
 }
 
 impl RealNodes {
@@ -29,6 +32,8 @@ impl RealNodes {
     pub(crate) fn add_to(self, builder: TestClusterBuilder) -> TestClusterBuilder {
         let builder = builder.nodes(self.nodes);
         let builder = self.zones.into_iter().fold(builder, |builder, of| builder.zone(of.node, of.value));
+        let builder =
+            self.second_api_server.into_iter().fold(builder, |builder, node| builder.second_api_server(node));
         self.taints.into_iter().fold(builder, |builder, of| builder.taint(of.node, of.value))
     }
 }

@@ -22,6 +22,9 @@ pub(crate) struct Up {
     shape: Shape,
     #[command(flatten)]
     nodes: RealNodes,
+    /// Number of API servers, 1 or 2; the watches of the second can lag (`cargo xtask testbed lag`)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    api_servers: usize,
     /// Mode of kube-proxy on a real node: iptables or nftables
     #[arg(long, value_name = "MODE", default_value_t)]
     proxy_mode: ProxyMode,
@@ -48,7 +51,7 @@ impl Up {
         let described =
             TestCluster::builder(self.shape).name(name).tools(tools).dns(node).proxy_mode(self.proxy_mode);
         let several = self.nodes.count() > 1;
-        let mut builder = self.nodes.add_to(described);
+        let mut builder = self.nodes.add_to(described).api_servers(self.api_servers);
         let images = DemoImages::default();
         if node {
             // The node cannot reach a registry, so these are the only images that pods can run.
