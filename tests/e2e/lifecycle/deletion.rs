@@ -19,6 +19,7 @@ mod replicas;
 mod requesters;
 mod rollouts;
 mod scale_in;
+mod stateful_drains;
 
 use podward_e2e::Test;
 
@@ -28,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         evictions::tests(),
         budgets::tests(),
         drain::tests(),
+        stateful_drains::tests(),
         cancel::tests(),
         scale_in::tests(),
         rollouts::tests(),

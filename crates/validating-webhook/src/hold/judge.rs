@@ -158,7 +158,17 @@ impl DeletionJudge {
         let (namespace, name) = (deletion.namespace, &pod.metadata.name);
         match deletion.target(pod) {
             EvictionTarget::ThisPod => {}
-            // The API server compares again, and answers with 409.
+            // The API server would take a place in the disruption budget before it compares the preconditions, and the
+            // place would be lost for two minutes.
+            EvictionTarget::Other if pod.view().is_controlled() => {
+                self.metrics.count_held(deletion.kind, HoldResult::Replaced);
+                let metadata = &pod.metadata;
+                return Some(AdmissionResponse::conflict(format!(
+                    "the eviction has a precondition that pod {namespace}/{name} does not meet: it has UID {} and resource \
+                     version {}; nothing was changed",
+                    metadata.uid, metadata.resource_version
+                )));
+            }
             EvictionTarget::Other => return Some(self.gone(deletion)),
             EvictionTarget::LaterVersion => {
                 return Some(AdmissionResponse::conflict(format!(

@@ -6,8 +6,6 @@ use serde_json::{Value, json};
 use crate::fake_cluster::node;
 use crate::fixture::{Fixture, POD, evict_review, pod};
 
-const ALLOWED: Value = Value::Bool(true);
-
 async fn evict_with(fixture: &Fixture, preconditions: Value) -> Value {
     let options = json!({ "preconditions": preconditions });
     fixture.ask("/evict", &evict_review("policy/v1", options)).await
@@ -22,14 +20,15 @@ fn successor() -> Value {
 }
 
 #[tokio::test]
-async fn the_api_server_answers_evictions_of_another_pod_or_version() {
+async fn evictions_of_another_pod_or_version_are_refused_before_they_take_a_place_in_a_budget() {
     let fixture = Fixture::new().await;
     fixture.cluster.put(POD, pod());
     // The stored pod has the UID 7 and the resource version 2.
     for other in
         [json!({"uid": "6"}), json!({"resourceVersion": "1"}), json!({"uid": "7", "resourceVersion": "1"})]
     {
-        assert_eq!(evict_with(&fixture, other.clone()).await["allowed"], ALLOWED, "{other}");
+        let status = &evict_with(&fixture, other.clone()).await["status"];
+        assert_eq!((&status["code"], &status["reason"]), (&json!(409), &json!("Conflict")), "{other}");
     }
     assert!(fixture.controller.requests().is_empty(), "nothing may be recorded");
     // The pod could have this version when the API server looks at it.

@@ -234,7 +234,7 @@ async fn until_none(fixture: &Fixture) -> Result<()> {
 }
 
 /// Returns a workload with the fields that all kinds share.
-fn workload(fixture: &Fixture, kind: &str, name: &str) -> Value {
+pub(super) fn workload(fixture: &Fixture, kind: &str, name: &str) -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": kind,
