@@ -19,8 +19,8 @@ pub(crate) use change::{ChangeOrigin, EndpointChange};
 pub(crate) use endpoint_index::EndpointIndex;
 pub(crate) use node::NodeObject;
 pub(crate) use object::{ObjectKey, WatchedObject};
-pub(crate) use pod_endpoints::{OtherEndpoints, PodEndpoints, ServiceMembership, TargetPod};
-pub(crate) use service::{ServiceKind, ServiceObject};
+pub(crate) use pod_endpoints::{LocalEndpoints, OtherEndpoints, PodEndpoints, ServiceMembership, TargetPod};
+pub(crate) use service::{LocalPolicy, ServiceKind, ServiceObject};
 pub(crate) use slice::{DataPath, EndpointOwner, SliceObject};
 
 #[cfg(test)]

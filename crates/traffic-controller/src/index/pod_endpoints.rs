@@ -10,7 +10,7 @@ use super::address_family::AddressFamily;
 use super::change::EndpointChange;
 use super::endpoint_index::EndpointIndex;
 use super::object::ObjectKey;
-use super::service::ServiceKind;
+use super::service::{LocalPolicy, ServiceKind};
 use super::slice::{DataPath, EndpointOwner};
 
 /// The pod that a question is about.
@@ -67,11 +67,26 @@ pub(crate) struct ServiceMembership {
 }
 
 /// The endpoints of a Service other than a pod, without those that are being drained.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OtherEndpoints {
     /// The number of endpoints that are ready.
     pub(crate) ready: usize,
     /// The number of endpoints that are neither ready nor terminating, and so may become ready.
+    pub(crate) starting: usize,
+    /// The same for the node of the pod, if the Service makes a node use only its own endpoints.
+    pub(crate) local: Option<LocalEndpoints>,
+}
+
+/// The endpoints on the node of a pod other than the pod, in a Service that makes a node use only its own endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LocalEndpoints {
+    /// The policy of the Service.
+    pub(crate) policy: LocalPolicy,
+    /// The name of the node.
+    pub(crate) node: Arc<str>,
+    /// The number of endpoints on the node that are ready.
+    pub(crate) ready: usize,
+    /// The number of endpoints on the node that are neither ready nor terminating.
     pub(crate) starting: usize,
 }
 
@@ -186,26 +201,49 @@ impl EndpointIndex {
         pod: &TargetPod,
         is_draining: impl Fn(&EndpointOwner) -> bool,
     ) -> OtherEndpoints {
-        let mut owners: HashMap<&EndpointOwner, (bool, bool)> = HashMap::new();
+        #[derive(Default)]
+        struct Owner<'a> {
+            ready: bool,
+            starting: bool,
+            node: Option<&'a Arc<str>>,
+        }
+        let mut owners: HashMap<&EndpointOwner, Owner<'_>> = HashMap::new();
         for id in self.by_service.get(service).into_iter().flatten() {
             for endpoint in self.slices.get(id).into_iter().flat_map(|slice| &slice.endpoints) {
                 // A pod with several endpoints counts as ready if one of them is.
-                let (ready, starting) = owners.entry(&endpoint.owner).or_default();
-                *ready |= endpoint.ready && !endpoint.terminating;
-                *starting |= !endpoint.ready && !endpoint.terminating;
+                let owner = owners.entry(&endpoint.owner).or_default();
+                owner.ready |= endpoint.ready && !endpoint.terminating;
+                owner.starting |= !endpoint.ready && !endpoint.terminating;
+                owner.node = owner.node.or(endpoint.node.as_ref());
             }
         }
         let is_pod = |owner: &EndpointOwner| match owner {
             EndpointOwner::Pod(uid) => *uid == pod.uid,
             EndpointOwner::Address(_, address) => pod.addresses.contains(address),
         };
-        let mut others = OtherEndpoints::default();
-        for (owner, (ready, starting)) in owners {
+        let policy =
+            self.services.get(&service.namespace).and_then(|services| services.get(&service.name)?.local);
+        let node = owners.iter().find_map(|(owner, state)| state.node.filter(|_| is_pod(owner)));
+        let mut others = OtherEndpoints {
+            local: policy.zip(node).map(|(policy, node)| LocalEndpoints {
+                policy,
+                node: Arc::clone(node),
+                ready: 0,
+                starting: 0,
+            }),
+            ..OtherEndpoints::default()
+        };
+        for (owner, state) in owners {
             if is_pod(owner) || is_draining(owner) {
                 continue;
             }
-            others.ready += usize::from(ready);
-            others.starting += usize::from(!ready && starting);
+            let (ready, starting) = (usize::from(state.ready), usize::from(!state.ready && state.starting));
+            others.ready += ready;
+            others.starting += starting;
+            if let Some(local) = others.local.as_mut().filter(|local| state.node == Some(&local.node)) {
+                local.ready += ready;
+                local.starting += starting;
+            }
         }
         others
     }

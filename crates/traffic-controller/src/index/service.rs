@@ -12,8 +12,8 @@ use super::object::{kept_metadata, or_default, resource};
 
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
-/// A Service object as the API server sends it. Traffic policies and traffic distribution are omitted on purpose: they
-/// select among the rules of a node, and the answers wait for the rules of all nodes.
+/// A Service object as the API server sends it. Traffic distribution is omitted on purpose: it selects among the rules of
+/// a node, and the answers wait for the rules of all nodes.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ServiceObject {
     #[serde(deserialize_with = "kept_metadata")]
@@ -35,6 +35,10 @@ struct ServiceSpecObject {
     publish_not_ready_addresses: bool,
     #[serde(default, deserialize_with = "or_default")]
     ip_families: Vec<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    external_traffic_policy: String,
+    #[serde(default, deserialize_with = "or_default")]
+    internal_traffic_policy: String,
 }
 
 resource!(ServiceObject, corev1::Service, NamespaceResourceScope);
@@ -52,6 +56,25 @@ pub(crate) enum ServiceKind {
     OtherProxy,
 }
 
+/// A policy by which a node sends traffic only to its own endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LocalPolicy {
+    /// `externalTrafficPolicy: Local`, and perhaps the other policy too.
+    External,
+    /// `internalTrafficPolicy: Local`.
+    Internal,
+}
+
+impl LocalPolicy {
+    /// Returns the field of the Service with its value.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            LocalPolicy::External => "externalTrafficPolicy: Local",
+            LocalPolicy::Internal => "internalTrafficPolicy: Local",
+        }
+    }
+}
+
 /// The indexed fields of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexedService {
@@ -61,6 +84,8 @@ pub(crate) struct IndexedService {
     pub(crate) publishes_not_ready: bool,
     /// The address families in which it has endpoints.
     pub(crate) families: [bool; AddressFamily::COUNT],
+    /// The policy by which a node uses only its own endpoints.
+    pub(crate) local: Option<LocalPolicy>,
 }
 
 impl IndexedService {
@@ -88,6 +113,15 @@ impl ServiceObject {
             publishes_not_ready: self.spec.publish_not_ready_addresses,
             families: AddressFamily::ALL
                 .map(|family| self.spec.ip_families.iter().any(|name| name == family.as_str())),
+            local: match (
+                kind,
+                self.spec.external_traffic_policy.as_str(),
+                self.spec.internal_traffic_policy.as_str(),
+            ) {
+                (ServiceKind::Proxied, "Local", _) => Some(LocalPolicy::External),
+                (ServiceKind::Proxied, _, "Local") => Some(LocalPolicy::Internal),
+                _ => None,
+            },
         }
     }
 }

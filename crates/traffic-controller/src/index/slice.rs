@@ -38,6 +38,8 @@ struct EndpointObject {
     conditions: EndpointConditionsObject,
     #[serde(default)]
     target_ref: Option<TargetRefObject>,
+    #[serde(default)]
+    node_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -88,6 +90,8 @@ pub(crate) enum EndpointOwner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SliceEndpoint {
     pub(crate) owner: EndpointOwner,
+    /// The node of the endpoint, if the slice names one.
+    pub(crate) node: Option<Arc<str>>,
     pub(crate) ready: bool,
     pub(crate) serving: bool,
     pub(crate) terminating: bool,
@@ -138,6 +142,7 @@ impl EndpointObject {
         let serving = self.conditions.serving.unwrap_or(ready);
         Some(SliceEndpoint {
             owner,
+            node: self.node_name.as_deref().map(Arc::from),
             ready,
             serving,
             terminating: self.conditions.terminating.unwrap_or(false),

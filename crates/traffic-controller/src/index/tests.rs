@@ -232,9 +232,43 @@ fn other_endpoints_are_counted_once_and_without_draining_ones() {
     let others = index.other_endpoints(&ObjectKey::new("shop", "web"), &pod("a"), is_draining);
     assert_eq!(
         others,
-        OtherEndpoints { ready: 1, starting: 1 },
+        OtherEndpoints { ready: 1, starting: 1, local: None },
         "b is ready, c starts, d terminates and e is draining"
     );
+}
+
+#[test]
+fn other_endpoints_on_the_node_are_counted_if_the_service_uses_only_those() {
+    let mut index = EndpointIndex::default();
+    let endpoint = |uid: &str, node: &str, ready: bool| json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready}, "nodeName": node, "targetRef": {"uid": uid}});
+    let endpoints = [
+        endpoint("a", "n1", true),
+        endpoint("b", "n1", true),
+        endpoint("c", "n1", false),
+        endpoint("d", "n2", true),
+        endpoint("e", "n2", false),
+    ];
+    put(
+        &mut index,
+        "s",
+        object(json!({"kubernetes.io/service-name": "web"}), json!(endpoints)).slice().unwrap(),
+        1,
+    );
+    let key = ObjectKey::new("shop", "web");
+    let mut look = |spec: serde_json::Value| {
+        index.put_service(&key, service(spec));
+        index.other_endpoints(&key, &pod("a"), |owner| *owner == EndpointOwner::Pod("b".into()))
+    };
+    let local = |policy| Some(LocalEndpoints { policy, node: "n1".into(), ready: 0, starting: 1 });
+    let (external, internal) = ("externalTrafficPolicy", "internalTrafficPolicy");
+    for (spec, local) in [
+        (json!({external: "Local"}), local(LocalPolicy::External)),
+        (json!({external: "Cluster", internal: "Local"}), local(LocalPolicy::Internal)),
+        (json!({external: "Cluster", internal: "Cluster"}), None),
+        (json!({internal: "Local", "clusterIP": "None"}), None),
+    ] {
+        assert_eq!(look(spec), OtherEndpoints { ready: 1, starting: 2, local });
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::index::{
-    AddressFamily, ApiServers, DataPath, EndpointChange, ObjectKey, OtherEndpoints, PodEndpoints,
-    ServiceKind, ServiceMembership,
+    AddressFamily, ApiServers, DataPath, EndpointChange, LocalEndpoints, LocalPolicy, ObjectKey,
+    OtherEndpoints, PodEndpoints, ServiceKind, ServiceMembership,
 };
 use crate::proxy::RulesState;
 
@@ -370,7 +370,7 @@ fn release_waits_for_slices_but_not_for_nodes() {
 fn the_last_endpoint_waits_for_a_replacement() {
     let service = |ready, starting| RemainingEndpoints {
         service: ObjectKey::new("shop", "web"),
-        others: OtherEndpoints { ready, starting },
+        others: OtherEndpoints { ready, starting, local: None },
     };
     let look = |services: &[RemainingEndpoints], now| pre_check(services, &WAIT_TIMES, at(0), at(now));
     assert_eq!(done(look(&[], 0)).0, Proven);
@@ -380,6 +380,34 @@ fn the_last_endpoint_waits_for_a_replacement() {
     let (reason, until) = waits(look(&[service(3, 0), service(0, 1)], 59_999));
     assert!(reason.contains("1 other endpoint not ready yet") && until == Some(at(60_000)), "{reason}");
     assert_eq!(done(look(&[service(0, 1)], 60_000)).0, Assumed);
+}
+
+#[test]
+fn the_last_endpoint_on_a_node_counts_where_nodes_use_only_their_own() {
+    let look = |policy, (ready, starting), now| {
+        let local = LocalEndpoints { policy, node: "n1".into(), ready, starting };
+        let others = OtherEndpoints { ready: 3, starting: 1, local: Some(local) };
+        let remaining = RemainingEndpoints { service: ObjectKey::new("shop", "web"), others };
+        pre_check(&[remaining], &WAIT_TIMES, at(0), at(now))
+    };
+    for (policy, what) in [
+        (LocalPolicy::External, "health checks have seen this"),
+        (LocalPolicy::Internal, "clients on the node then have no endpoint"),
+    ] {
+        assert_eq!(
+            done(look(policy, (1, 0), 0)),
+            (Proven, "Service shop/web keeps 3 other ready endpoints".into())
+        );
+        let (reason, until) = waits(look(policy, (0, 1), 0));
+        assert!(reason.contains("on node n1, 1 other") && until == Some(at(60_000)), "{reason}");
+        for late in [look(policy, (0, 1), 60_000), look(policy, (0, 0), 0)] {
+            let (assumed, detail) = done(late);
+            assert!(
+                assumed == Assumed && detail.contains(what) && detail.contains(policy.as_str()),
+                "{detail}"
+            );
+        }
+    }
 }
 
 #[test]

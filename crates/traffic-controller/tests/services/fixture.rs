@@ -93,7 +93,7 @@ impl Fixture {
         let mut fixture = Self { cluster, ca, channel, token: String::new(), demo: images.v1 };
         fixture.token = fixture.token("lifecycle-controller").await;
         for name in [WEB, "reporter", "single"] {
-            fixture.create_service(name).await;
+            fixture.create_service(name, json!({})).await;
         }
         for name in ["web-0", "web-1", "web-2"] {
             fixture.create_pod(name, WEB, true).await;
@@ -103,11 +103,15 @@ impl Fixture {
         fixture
     }
 
-    async fn create_service(&self, name: &str) {
-        let service = json!({
+    /// Creates a Service of the pods with the label `app: <name>`, with the fields `spec`.
+    pub(crate) async fn create_service(&self, name: &str, spec: Value) {
+        let mut service = json!({
             "metadata": {"name": name},
             "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]},
         });
+        for (field, value) in spec.as_object().unwrap() {
+            service["spec"][field] = value.clone();
+        }
         let services: Api<Service> = Api::default_namespaced(self.cluster.client());
         services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
     }
@@ -250,6 +254,18 @@ impl Fixture {
     /// Waits until a slice lists `pod`.
     pub(crate) async fn until_listed(&self, pod: &str) {
         tokio::time::timeout(TIMEOUT, self.watch_slice(pod)).await.unwrap().unwrap();
+    }
+
+    /// Creates a slice of `service` with a ready endpoint on another node.
+    pub(crate) async fn create_endpoint_elsewhere(&self, service: &str) {
+        let slice = json!({
+            "metadata": {"name": format!("{service}-elsewhere"), "labels": {"kubernetes.io/service-name": service}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.9.9.9"], "conditions": {"ready": true}, "nodeName": "elsewhere"}],
+            "ports": [{"port": 8080}],
+        });
+        let slice = serde_json::from_value(slice).unwrap();
+        self.slices().create(&PostParams::default(), &slice).await.unwrap();
     }
 
     fn slices(&self) -> Api<EndpointSlice> {

@@ -38,6 +38,10 @@ fn main() -> ExitCode {
             questions::the_last_endpoint_waits_for_its_replacement,
         ),
         test(
+            "the_last_endpoint_on_a_node_waits_for_its_replacement",
+            questions::the_last_endpoint_on_a_node_waits_for_its_replacement,
+        ),
+        test(
             "a_pod_without_services_is_done_immediately",
             questions::a_pod_without_services_is_done_immediately,
         ),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use podward_proto::v1::{EvidenceLevel, Outcome, Phase};
+use serde_json::json;
 use tonic::Code;
 
 use crate::clients::Clients;
@@ -99,6 +100,26 @@ pub(crate) async fn the_last_endpoint_waits_for_its_replacement(fixture: &Fixtur
     assert!(waits.message.contains("1 other endpoint not ready yet"), "{}", waits.message);
     let (done, ()) =
         tokio::join!(fixture.until_done(Phase::PreCheck, "single"), fixture.set_gate("single-next", true));
+    assert_eq!(done.level(), EvidenceLevel::Proven, "{}", done.detail);
+}
+
+/// The Service has an endpoint on another node too, which is of no use to clients that the Service sends to this node.
+pub(crate) async fn the_last_endpoint_on_a_node_waits_for_its_replacement(fixture: &Fixture) {
+    let local = json!({"type": "NodePort", "externalTrafficPolicy": "Local"});
+    fixture.create_service("local", local).await;
+    fixture.create_endpoint_elsewhere("local").await;
+    fixture.create_pod("local", "local", true).await;
+    fixture.until_done(Phase::Complete, "local").await;
+    let question = fixture.question(Phase::PreCheck, &fixture.pod("local").await, Duration::ZERO);
+    let alone = fixture.call(question.clone()).await.unwrap().evidence.unwrap();
+    assert!(alone.level() == EvidenceLevel::Assumed, "{}", alone.detail);
+    assert!(alone.detail.contains("(externalTrafficPolicy: Local) on node"), "{}", alone.detail);
+    fixture.create_pod("local-next", "local", false).await;
+    fixture.until_listed("local-next").await;
+    let waits = fixture.call(question).await.unwrap();
+    assert!(waits.message.contains("1 other endpoint not ready yet"), "{}", waits.message);
+    let (done, ()) =
+        tokio::join!(fixture.until_done(Phase::PreCheck, "local"), fixture.set_gate("local-next", true));
     assert_eq!(done.level(), EvidenceLevel::Proven, "{}", done.detail);
 }
 
