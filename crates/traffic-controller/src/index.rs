@@ -5,21 +5,25 @@
 
 mod address_family;
 mod api_servers;
+mod bypass;
 mod change;
 mod endpoint_index;
 mod node;
 mod object;
 mod pod_endpoints;
+mod route;
 mod service;
 mod slice;
 
 pub(crate) use address_family::AddressFamily;
 pub(crate) use api_servers::ApiServers;
+pub(crate) use bypass::NamespaceObject;
 pub(crate) use change::{ChangeOrigin, EndpointChange};
 pub(crate) use endpoint_index::EndpointIndex;
 pub(crate) use node::NodeObject;
 pub(crate) use object::{ObjectKey, WatchedObject};
 pub(crate) use pod_endpoints::{LocalEndpoints, OtherEndpoints, PodEndpoints, ServiceMembership, TargetPod};
+pub(crate) use route::{GrpcRoute, HttpRoute, Ingress, RouteKind, RouteObject, TargetGroupBinding};
 pub(crate) use service::{LocalPolicy, ServiceKind, ServiceObject};
 pub(crate) use slice::{DataPath, EndpointOwner, SliceObject};
 

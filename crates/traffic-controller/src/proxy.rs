@@ -20,10 +20,12 @@
 //! Both compare values of the clock of one node, never of two clocks.
 
 mod reading;
+mod settings;
 mod state;
 mod watch_lag;
 
 pub(crate) use reading::ProxyReading;
+pub(crate) use settings::ProxySettings;
 pub(crate) use state::{KubeProxyState, ReadFailure, RulesState};
 pub(crate) use watch_lag::WATCH_LAG;
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Uri;
 use hyper::body::Bytes;
 use hyper::header::DATE;
+use hyper::http::uri::PathAndQuery;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -18,7 +20,7 @@ use tokio::sync::Semaphore;
 use crate::clock::after;
 use crate::index::{AddressFamily, EndpointChange};
 use crate::metrics::TrafficMetrics;
-use crate::proxy::{KubeProxyState, ProxyReading, ReadFailure, RulesState};
+use crate::proxy::{KubeProxyState, ProxyReading, ProxySettings, ReadFailure, RulesState};
 use crate::shared_index::SharedIndex;
 use crate::verdict::NodeProxy;
 
@@ -123,14 +125,22 @@ impl ProxyScraper {
                 }
                 (entry.address, entry.is_ready)
             };
-            let read = self.read(address, is_ready).await;
+            let read = match self.read(address, is_ready).await {
+                Ok(reading) if !self.knows_settings(&node, &reading) => {
+                    self.read_settings(address).await.map(|settings| (reading, Some(settings)))
+                }
+                read => read.map(|reading| (reading, None)),
+            };
             let failed = read.is_err();
             self.metrics.scraped(&node, failed);
             {
                 let mut entries = self.nodes.lock();
                 let Some(entry) = entries.get_mut(&node) else { return };
                 match read {
-                    Ok(reading) => entry.proxy.add_reading(reading),
+                    Ok((reading, settings)) => {
+                        entry.proxy.add_reading(reading);
+                        settings.into_iter().for_each(|settings| entry.proxy.set_settings(settings));
+                    }
                     Err(failure) => {
                         tracing::debug!(%node, failure.why, "kube-proxy could not be read");
                         entry.proxy.add_failure(failure);
@@ -167,6 +177,35 @@ impl ProxyScraper {
         let hangs = read.is_err();
         read.unwrap_or_else(|_| Err(format!("no response within {} s", READ_TIMEOUT.as_secs())))
             .map_err(|why| ReadFailure { why: format!("{url}: {why}"), hangs })
+    }
+
+    fn knows_settings(&self, node: &Arc<str>, reading: &ProxyReading) -> bool {
+        self.nodes.lock().get(node).is_some_and(|entry| entry.proxy.knows_settings_of(reading.started))
+    }
+
+    /// Reads the settings of a kube-proxy whose metrics were just read. If the URL does not serve them, its defaults
+    /// count.
+    async fn read_settings(&self, address: Option<IpAddr>) -> Result<ProxySettings, ReadFailure> {
+        let fail = |why: String, hangs| ReadFailure { why, hangs };
+        let mut parts = self.url_of(address).map_err(|why| fail(why, false))?.into_parts();
+        parts.path_and_query = Some(PathAndQuery::from_static("/configz"));
+        let url = Uri::from_parts(parts).map_err(|error| fail(error.to_string(), false))?;
+        let answer = async {
+            let response = self.client.get(url.clone()).await.map_err(|error| error.to_string())?;
+            let is_success = response.status().is_success();
+            let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
+            let body = body.map_err(|error| error.to_string())?.to_bytes();
+            Ok::<_, String>(is_success.then(|| String::from_utf8_lossy(&body).into_owned()))
+        };
+        let read = tokio::time::timeout(READ_TIMEOUT, answer).await;
+        let read = read.map_err(|_| fail(format!("{url}: no response"), true))?;
+        let text = read.map_err(|why| fail(format!("{url}: {why}"), false))?;
+        let settings =
+            text.ok_or_else(|| "it is not served".to_owned()).and_then(|text| ProxySettings::parse(&text));
+        Ok(settings.unwrap_or_else(|why| {
+            tracing::debug!(%url, why, "the settings of kube-proxy are not known; its defaults count");
+            ProxySettings::default()
+        }))
     }
 
     fn url_of(&self, address: Option<IpAddr>) -> Result<hyper::Uri, String> {

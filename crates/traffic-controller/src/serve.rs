@@ -20,7 +20,10 @@ use crate::clock::Clock;
 use crate::drain_tracker::DrainTracker;
 use crate::handler::TrafficHandler;
 use crate::in_flight::InFlightClient;
-use crate::index::{NodeObject, ServiceObject, SliceObject};
+use crate::index::{
+    GrpcRoute, HttpRoute, Ingress, NamespaceObject, NodeObject, RouteObject, ServiceObject, SliceObject,
+    TargetGroupBinding,
+};
 use crate::metrics::TrafficMetrics;
 use crate::proxy_scraper::ProxyScraper;
 use crate::shared_index::SharedIndex;
@@ -108,6 +111,13 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     watch!(SliceObject, slices);
     watch!(ServiceObject, services);
     watch!(NodeObject, nodes);
+    // Without these lists the evidence is weaker, but there is an answer.
+    let weaker = |kind| Readiness::default().condition(kind);
+    watch!(NamespaceObject, weaker("namespaces"));
+    watch!(RouteObject<Ingress>, weaker("Ingresses"));
+    watch!(RouteObject<HttpRoute>, weaker("HTTPRoutes"));
+    watch!(RouteObject<GrpcRoute>, weaker("GRPCRoutes"));
+    watch!(RouteObject<TargetGroupBinding>, weaker("TargetGroupBindings"));
     tokio::spawn(watches::sweep(shared.clone(), metrics.clone(), stop_watches.clone()));
 
     let scraper = args

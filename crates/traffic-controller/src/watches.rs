@@ -15,11 +15,14 @@ use podward_runtime::retry::{API_SERVER, delay_after};
 use tokio_util::sync::CancellationToken;
 
 use crate::index::{
-    ChangeOrigin, EndpointIndex, NodeObject, ObjectKey, ServiceObject, SliceObject, WatchedObject,
+    ChangeOrigin, EndpointIndex, NamespaceObject, NodeObject, ObjectKey, RouteKind, RouteObject,
+    ServiceObject, SliceObject, WatchedObject,
 };
 use crate::metrics::TrafficMetrics;
 use crate::shared_index::SharedIndex;
 
+/// The time after which a kind that the cluster does not have is looked for again.
+const MISSING_KIND_INTERVAL: Duration = Duration::from_secs(30);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A kind of object that the index contains.
@@ -78,11 +81,41 @@ impl IndexedObject for NodeObject {
     }
 }
 
+impl<K: RouteKind> IndexedObject for RouteObject<K> {
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, _: UnixNanos) -> bool {
+        index.put_route::<K>(&key, self.services())
+    }
+
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
+        index.remove_route::<K>(key);
+    }
+
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
+        index.retain_routes::<K>(listed);
+    }
+}
+
+impl IndexedObject for NamespaceObject {
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, _: UnixNanos) -> bool {
+        index.put_namespace(&key.name, self.mesh())
+    }
+
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
+        index.put_namespace(&key.name, None);
+    }
+
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
+        index.retain_namespaces(listed);
+    }
+}
+
 /// Watches all objects of kind `K` and updates the index until `stop`. Sets `listed` when the first list is complete.
 /// From then on the index may be out of date, but it is never incomplete.
 ///
 /// A watch that fails is restarted with a list. Only a list shows that the index is up to date again: a watch that
 /// continues where it was interrupted sends nothing until an object changes.
+///
+/// A cluster without an optional kind has no objects of it. The kind is looked for again from time to time.
 pub(crate) async fn watch_kind<K: IndexedObject>(
     client: Client,
     shared: Arc<SharedIndex>,
@@ -96,6 +129,16 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
         loop {
             let events = watch_stream(Api::<K>::all(client.clone()), watcher::Config::default());
             let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
+            if K::OPTIONAL && is_missing_kind(error.as_ref()) {
+                K::retain_listed(&HashSet::new(), &mut shared.index.lock(), shared.clock.now());
+                shared.notify_changed();
+                listed.set(true);
+                metrics.set_watch_up(K::KIND, true);
+                failures = 0;
+                tokio::time::sleep(MISSING_KIND_INTERVAL).await;
+                continue;
+            }
+            let error = error.map_or_else(|| "the stream ended".to_owned(), |error| error.to_string());
             metrics.set_watch_up(K::KIND, false);
             tracing::warn!(kind = K::KIND, %error, "the watch failed; restarting it with back-off");
             failures += 1;
@@ -105,21 +148,26 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
     stop.run_until_cancelled(work).await;
 }
 
-/// Applies the events of a watch until it fails. Returns the reason of the failure.
+/// Returns true if a list failed because the API server does not have the kind.
+fn is_missing_kind(error: Option<&watcher::Error>) -> bool {
+    matches!(error, Some(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404)
+}
+
+/// Applies the events of a watch until it fails. Returns the error, or `None` if the stream ended.
 async fn follow<K: IndexedObject>(
     events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     shared: &SharedIndex,
     metrics: &TrafficMetrics,
     listed: &ReadinessCondition,
     failures: &mut u32,
-) -> String {
+) -> Option<watcher::Error> {
     let mut events = pin!(events);
     let mut keys: Option<HashSet<ObjectKey>> = None;
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
-            Ok(None) => return "the stream ended".to_owned(),
-            Err(error) => return error.to_string(),
+            Ok(None) => return None,
+            Err(error) => return Some(error),
         };
         let now = shared.clock.now();
         let changed = {
@@ -198,6 +246,17 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()
     }
 
+    #[test]
+    fn only_a_kind_that_does_not_exist_is_missing() {
+        let failed = |code| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)))
+        };
+        assert!(is_missing_kind(Some(&failed(404))));
+        assert!(!is_missing_kind(Some(&failed(403))) && !is_missing_kind(Some(&failed(500))));
+        assert!(!is_missing_kind(None));
+    }
+
     #[tokio::test]
     async fn an_incomplete_list_does_not_change_the_state_of_the_watch() {
         let (shared, metrics) = (SharedIndex::new(Clock::start()), TrafficMetrics::new());
@@ -207,7 +266,7 @@ mod tests {
             let broken = Err(watcher::Error::NoResourceVersion);
             let events = stream::iter(events.into_iter().map(Ok).chain([broken]));
             let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
-            assert!(!error.is_empty());
+            assert!(error.is_some_and(|error| !is_missing_kind(Some(&error))));
             (metrics.is_watch_up(NodeObject::KIND), failures)
         };
         metrics.set_watch_up(NodeObject::KIND, false);

@@ -7,9 +7,11 @@ use std::time::Duration;
 use podward_core::UnixNanos;
 
 use super::address_family::AddressFamily;
+use super::bypass::BypassIndex;
 use super::change::{ChangeOrigin, EndpointChange};
 use super::node::IndexedNode;
 use super::object::ObjectKey;
+use super::route::RouteKind;
 use super::service::IndexedService;
 use super::slice::{DataPath, EndpointOwner, IndexedSlice};
 use crate::clock::before;
@@ -37,6 +39,8 @@ pub(crate) struct EndpointIndex {
     pub(super) by_service: HashMap<ObjectKey, HashSet<Arc<ObjectKey>>>,
     pub(super) services: HashMap<Arc<str>, HashMap<Arc<str>, IndexedService>>,
     nodes: HashMap<Arc<str>, IndexedNode>,
+    /// What bypasses kube-proxy.
+    pub(super) bypass: BypassIndex,
     /// When all slices were listed for the first time.
     pub(super) slices_listed_at: Option<UnixNanos>,
 }
@@ -207,6 +211,31 @@ impl EndpointIndex {
     /// Returns all nodes with their names.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &IndexedNode)> {
         self.nodes.iter()
+    }
+
+    /// Adds or replaces an object that names `services`. Returns true if the index changes.
+    pub(crate) fn put_route<K: RouteKind>(&mut self, key: &ObjectKey, services: Vec<ObjectKey>) -> bool {
+        self.bypass.put_route::<K>(key, services)
+    }
+
+    /// Removes an object that names Services.
+    pub(crate) fn remove_route<K: RouteKind>(&mut self, key: &ObjectKey) {
+        self.bypass.remove_route::<K>(key);
+    }
+
+    /// Removes the objects of the kind that are not in `listed`.
+    pub(crate) fn retain_routes<K: RouteKind>(&mut self, listed: &HashSet<ObjectKey>) {
+        self.bypass.retain_routes::<K>(listed);
+    }
+
+    /// Adds or replaces a namespace. Returns true if the index changes.
+    pub(crate) fn put_namespace(&mut self, name: &Arc<str>, mesh: Option<&'static str>) -> bool {
+        self.bypass.put_namespace(name, mesh)
+    }
+
+    /// Removes the namespaces that are not in `listed`.
+    pub(crate) fn retain_namespaces(&mut self, listed: &HashSet<ObjectKey>) {
+        self.bypass.retain_namespaces(listed);
     }
 
     /// Removes the entries of pods that left their last slice more than [`RETENTION`] ago.

@@ -9,8 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use podward_core::UnixNanos;
 use serde::{Deserialize, Deserializer};
 
+use super::bypass::MESH_KEYS;
+
 /// Namespace and name of an object. The namespace of a node is empty.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
@@ -41,6 +43,8 @@ pub(crate) trait WatchedObject:
 {
     /// The name of the kind, for the log and the metrics.
     const KIND: &'static str;
+    /// True if clusters without the kind are normal.
+    const OPTIONAL: bool = false;
 }
 
 /// The labels and annotations that the index uses.
@@ -58,7 +62,7 @@ pub(super) fn parse_time(text: &str) -> Option<UnixNanos> {
 }
 
 /// Deserializes metadata. Keeps the name, the namespace, the resource version, and the labels and annotations in
-/// [`KEPT_KEYS`].
+/// [`KEPT_KEYS`] and [`MESH_KEYS`].
 pub(super) fn kept_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -92,7 +96,7 @@ impl<'de> Deserialize<'de> for KeptPairs {
             Option::<BTreeMap<Cow<'de, str>, Cow<'de, str>>>::deserialize(deserializer)?.unwrap_or_default();
         let kept: BTreeMap<String, String> = all
             .into_iter()
-            .filter(|(key, _)| KEPT_KEYS.contains(&key.as_ref()))
+            .filter(|(key, _)| KEPT_KEYS.contains(&key.as_ref()) || MESH_KEYS.contains(&key.as_ref()))
             .map(|(key, value)| (key.into_owned(), value.into_owned()))
             .collect();
         Ok(KeptPairs((!kept.is_empty()).then_some(kept)))

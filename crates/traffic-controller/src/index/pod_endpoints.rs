@@ -35,6 +35,8 @@ pub(crate) struct PodEndpoints {
     /// The last change in slices that no longer list the pod, for each data path. This happens when the labels of the
     /// pod or the selector of a Service change, and when a Service is deleted.
     pub(crate) left: [Option<EndpointChange>; DataPath::COUNT],
+    /// Who sent traffic past kube-proxy to the Services that the pod has left, or may have done so.
+    pub(crate) left_bypass: Option<String>,
     /// When all slices were listed for the first time, if no slice has listed the pod since. The pod may have left a
     /// slice just before.
     pub(crate) never_listed_since: Option<UnixNanos>,
@@ -64,6 +66,8 @@ pub(crate) struct ServiceMembership {
     pub(crate) missing: [bool; AddressFamily::COUNT],
     /// The name of a slice that shows the pod as serving.
     pub(crate) serving: Option<Arc<str>>,
+    /// Who sends traffic to the pods of the Service past kube-proxy, or may do so.
+    pub(crate) bypass: Option<String>,
 }
 
 /// The endpoints of a Service other than a pod, without those that are being drained.
@@ -116,6 +120,7 @@ impl EndpointIndex {
                     ready: None,
                     missing,
                     serving: None,
+                    bypass: None,
                 },
             );
         }
@@ -144,10 +149,17 @@ impl EndpointIndex {
                     self.slices_listed_at.map(|seen| EndpointChange { seen, not_before: None });
             }
         }
+        for (name, membership) in &mut found {
+            let mesh = services.and_then(|services| services.get(name)?.mesh);
+            membership.bypass = self.bypass.of_service(&membership.key, mesh);
+        }
+        let left_bypass =
+            left[DataPath::KubeProxy.index()].and_then(|_| self.bypass.of_namespace(&pod.namespace));
         PodEndpoints {
             services: found.into_values().collect(),
             changed,
             left,
+            left_bypass,
             never_listed_since,
             never_sent,
         }
@@ -180,6 +192,7 @@ impl EndpointIndex {
                 ready: None,
                 missing: [false; AddressFamily::COUNT],
                 serving: None,
+                bypass: None,
             }
         });
         membership.slices += 1;

@@ -8,6 +8,7 @@ use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 
 use super::address_family::AddressFamily;
+use super::bypass::mesh_key;
 use super::object::{kept_metadata, or_default, resource};
 
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
@@ -86,6 +87,8 @@ pub(crate) struct IndexedService {
     pub(crate) families: [bool; AddressFamily::COUNT],
     /// The policy by which a node uses only its own endpoints.
     pub(crate) local: Option<LocalPolicy>,
+    /// The label or annotation by which the Service is in a mesh.
+    pub(crate) mesh: Option<&'static str>,
 }
 
 impl IndexedService {
@@ -113,6 +116,7 @@ impl ServiceObject {
             publishes_not_ready: self.spec.publish_not_ready_addresses,
             families: AddressFamily::ALL
                 .map(|family| self.spec.ip_families.iter().any(|name| name == family.as_str())),
+            mesh: mesh_key(&self.metadata),
             local: match (
                 kind,
                 self.spec.external_traffic_policy.as_str(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use podward_core::UnixNanos;
 
 use super::reading::{FamilyReading, ProxyReading};
+use super::settings::ProxySettings;
 use super::watch_lag::WATCH_LAG;
 use crate::clock::{after, between};
 use crate::index::{AddressFamily, EndpointChange};
@@ -17,11 +18,6 @@ const TIMESTAMP_ACCURACY: i64 = 5_000_000;
 /// The time that may pass between the timestamp of a sync and its end, when it is counted: the sync updates health
 /// checks and deletes UDP flows. A younger timestamp may belong to a sync that is not counted yet.
 const SYNC_CLEANUP: Duration = Duration::from_millis(80);
-/// The default of kube-proxy's `minSyncPeriod`, the minimum time between two syncs. A change may wait for this long
-/// while kube-proxy looks idle.
-const MIN_SYNC_PERIOD: Duration = Duration::from_secs(1);
-/// The default of kube-proxy's `syncPeriod`, after which a failed sync is retried.
-const SYNC_PERIOD: Duration = Duration::from_secs(30);
 /// The maximum number of readings of a node that are kept.
 const MAX_READINGS: usize = 20;
 
@@ -32,6 +28,8 @@ pub(crate) struct KubeProxyState {
     /// kept.
     readings: VecDeque<ProxyReading>,
     written: [Option<RulesWritten>; AddressFamily::COUNT],
+    /// The settings of the process. `None` if they were not read: then the defaults of kube-proxy count.
+    settings: Option<ProxySettings>,
     /// The error of the last read, if it failed.
     failure: Option<ReadFailure>,
 }
@@ -79,6 +77,7 @@ impl KubeProxyState {
         if self.readings.back().is_some_and(|last| last.started != reading.started) {
             // kube-proxy was restarted: the readings of the old process prove nothing.
             self.readings.clear();
+            self.settings = None;
             self.written = [None; AddressFamily::COUNT];
         }
         let length = self.readings.len();
@@ -96,6 +95,17 @@ impl KubeProxyState {
                 *known = proven;
             }
         }
+    }
+
+    /// Sets the settings of the process that was last read.
+    pub(crate) fn set_settings(&mut self, settings: ProxySettings) {
+        self.settings = Some(settings);
+    }
+
+    /// Returns true if the settings of the process with this `started` of [`ProxyReading`] are known.
+    pub(crate) fn knows_settings_of(&self, started: f64) -> bool {
+        let is_last = self.readings.back().is_some_and(|last| last.started.total_cmp(&started).is_eq());
+        is_last && self.settings.is_some()
     }
 
     /// Records that a read failed.
@@ -189,14 +199,15 @@ impl KubeProxyState {
             let seconds = Duration::from_nanos((now.queued - now.synced).unsigned_abs()).as_secs_f64();
             return Err(format!("a change was queued {seconds:.2} s after its rules were last written"));
         }
+        let settings = self.settings.unwrap_or_default();
         let window = match self.begin_of_last_sync(family) {
             // The sync certainly began before the change, so another sync is due.
             Some(begin) if begin.is_exact && begin.at_least + TIMESTAMP_ACCURACY < now.queued => {
                 return Err("a change was queued during its last sync".to_owned());
             }
-            _ if self.last_sync_may_have_failed(family) => now.longest + SYNC_PERIOD,
+            _ if self.last_sync_may_have_failed(family) => now.longest + settings.sync_period,
             Some(begin) if begin.is_exact && last.pending_is_reliable(family) => WATCH_LAG.max(now.longest),
-            _ => WATCH_LAG.max(now.longest) + MIN_SYNC_PERIOD,
+            _ => WATCH_LAG.max(now.longest) + settings.min_sync_period,
         };
         let idle = self.unchanged_for(|reading| reading.is_idle_until(last, family));
         if idle < window {

@@ -114,6 +114,23 @@ fn without_an_earlier_reading_only_idleness_proves_it() {
 }
 
 #[test]
+fn the_settings_of_the_process_count() {
+    let now = |time| reading(time, 0, 1060, 1000, 8, 240);
+    let settings = ProxySettings { min_sync_period: Duration::from_secs(7), ..ProxySettings::default() };
+    let mut slow = proxy([now(1210)]);
+    assert!(!slow.knows_settings_of(1.0));
+    slow.set_settings(settings);
+    assert!(slow.knows_settings_of(1.0) && !slow.knows_settings_of(2.0));
+    slow.add_reading(now(2500));
+    let RulesState::Pending(why) = slow.rules_state(&changed(1005)) else { panic!("{slow:?}") };
+    assert!(why.contains("idle for 1288 ms of 7200 ms"), "{why}");
+    slow.add_reading(now(8500));
+    assert_eq!(slow.rules_state(&changed(1005)), RulesState::Written);
+    slow.add_reading(ProxyReading { started: 2.0, ..now(9000) });
+    assert!(!slow.knows_settings_of(2.0), "the next process may have others");
+}
+
+#[test]
 fn the_reason_names_pending_changes_and_failures() {
     let why = |reading| match proxy([reading]).rules_state(&changed(1005)) {
         RulesState::Pending(why) => why,

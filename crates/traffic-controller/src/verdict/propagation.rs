@@ -45,6 +45,9 @@ pub(super) fn propagation(
             NodeProxies::Read(nodes) => kube_proxies(change, nodes, wait_times, now),
         });
     }
+    if let Some((whom, change)) = changes.bypass() {
+        parts.push(bounded_wait(change, wait_times.propagation, now, whom));
+    }
     if let Some(change) = changes.get(DataPath::OtherProxy) {
         parts.push(bounded_wait(change, wait_times.propagation, now, "a proxy that is not kube-proxy"));
     }

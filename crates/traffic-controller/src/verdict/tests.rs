@@ -37,6 +37,7 @@ fn out(name: &str) -> ServiceMembership {
         ready: None,
         missing: [false; AddressFamily::COUNT],
         serving: None,
+        bypass: None,
     }
 }
 
@@ -408,6 +409,31 @@ fn the_last_endpoint_on_a_node_counts_where_nodes_use_only_their_own() {
             );
         }
     }
+}
+
+#[test]
+fn who_bypasses_kube_proxy_is_waited_for_and_named() {
+    let whom = "the proxies behind Ingress shop/web, which bypass kube-proxy";
+    let bypassed = || Some(whom.to_owned());
+    let web = |service| endpoints([ServiceMembership { bypass: bypassed(), ..service }]);
+    let left = PodEndpoints {
+        left: [Some(EndpointChange { seen: at(1000), not_before: None }), None, None],
+        left_bypass: bypassed(),
+        ..PodEndpoints::default()
+    };
+    for look in [
+        &(|now| complete(&web(ready("web")), &all_written(), &WAIT_TIMES, at(now)))
+            as &dyn Fn(i64) -> TrafficVerdict,
+        &|now| prepared(&web(out("web")), &all_written(), now),
+        &|now| prepared(&left, &all_written(), now),
+    ] {
+        let (reason, until) = waits(look(5999));
+        assert!(reason.contains(&format!("waiting for {whom}")) && until == Some(at(6000)), "{reason}");
+        let (level, detail) = done(look(6000));
+        assert!(level == Bounded && detail.contains(&format!("waited 5 s for {whom}")), "{detail}");
+    }
+    let headless = ServiceMembership { kind: ServiceKind::Headless, ..ready("web") };
+    assert_eq!(done(complete(&web(headless), &all_written(), &WAIT_TIMES, at(1000))).0, Proven);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
@@ -254,6 +255,14 @@ impl Fixture {
     /// Waits until a slice lists `pod`.
     pub(crate) async fn until_listed(&self, pod: &str) {
         tokio::time::timeout(TIMEOUT, self.watch_slice(pod)).await.unwrap().unwrap();
+    }
+
+    /// Creates an Ingress that leads to `service`.
+    pub(crate) async fn create_ingress(&self, service: &str) {
+        let backend = json!({"service": {"name": service, "port": {"number": 80}}});
+        let ingress = json!({"metadata": {"name": service}, "spec": {"defaultBackend": backend}});
+        let ingresses: Api<Ingress> = Api::default_namespaced(self.cluster.client());
+        ingresses.create(&PostParams::default(), &serde_json::from_value(ingress).unwrap()).await.unwrap();
     }
 
     /// Creates a slice of `service` with a ready endpoint on another node.

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             questions::evidence_agrees_with_what_clients_observe,
         ),
         test("a_pod_that_reports_its_requests", questions::a_pod_that_reports_its_requests),
+        test("an_ingress_bounds_the_evidence", questions::an_ingress_bounds_the_evidence),
         test(
             "the_last_endpoint_waits_for_its_replacement",
             questions::the_last_endpoint_waits_for_its_replacement,

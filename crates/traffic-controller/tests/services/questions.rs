@@ -86,6 +86,15 @@ pub(crate) async fn a_pod_that_reports_its_requests(fixture: &Fixture) {
     assert!(done.detail.contains("no requests in flight"), "{}", done.detail);
 }
 
+/// Runs after [`a_pod_that_reports_its_requests`], which drains the pod.
+pub(crate) async fn an_ingress_bounds_the_evidence(fixture: &Fixture) {
+    fixture.create_ingress("reporter").await;
+    fixture.set_gate("reporter", true).await;
+    let done = fixture.until_done(Phase::Complete, "reporter").await;
+    assert_eq!(done.level(), EvidenceLevel::Bounded, "{}", done.detail);
+    assert!(done.detail.contains("the proxies behind Ingress default/reporter"), "{}", done.detail);
+}
+
 pub(crate) async fn the_last_endpoint_waits_for_its_replacement(fixture: &Fixture) {
     fixture.until_done(Phase::Complete, "single").await;
     let question = fixture.question(Phase::PreCheck, &fixture.pod("single").await, Duration::ZERO);

@@ -1,0 +1,156 @@
+//! What sends traffic to the pods of a Service past kube-proxy.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as corev1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::ClusterResourceScope;
+use serde::Deserialize;
+
+use super::object::{ObjectKey, kept_metadata, resource};
+use super::route::{ROUTE_KIND_NAMES, ROUTE_KINDS, RouteKind};
+
+/// A namespace as the API server sends it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct NamespaceObject {
+    #[serde(deserialize_with = "kept_metadata")]
+    pub(crate) metadata: ObjectMeta,
+}
+
+resource!(NamespaceObject, corev1::Namespace, ClusterResourceScope);
+
+impl NamespaceObject {
+    /// Returns the label or annotation by which the pods of the namespace are in a mesh.
+    pub(crate) fn mesh(&self) -> Option<&'static str> {
+        mesh_key(&self.metadata)
+    }
+}
+
+/// The labels and annotations by which a mesh selects namespaces and Services.
+pub(super) const MESH_KEYS: [&str; 6] = [
+    "istio-injection",
+    "istio.io/rev",
+    "istio.io/dataplane-mode",
+    "istio.io/use-waypoint",
+    "linkerd.io/inject",
+    "kuma.io/sidecar-injection",
+];
+
+/// Returns the label or annotation by which an object is in a mesh.
+pub(super) fn mesh_key(metadata: &ObjectMeta) -> Option<&'static str> {
+    let value = |key: &str| {
+        let pairs = [&metadata.labels, &metadata.annotations];
+        pairs.into_iter().find_map(|pairs| pairs.as_ref()?.get(key)).map(String::as_str)
+    };
+    let is_off = |value: &str| matches!(value, "" | "disabled" | "false" | "none");
+    MESH_KEYS.into_iter().find(|key| value(key).is_some_and(|value| !is_off(value)))
+}
+
+/// A kind, and an object of this kind.
+type RouteId = (usize, ObjectKey);
+
+/// The objects because of which a Service has clients that do not use kube-proxy.
+#[derive(Debug, Default)]
+pub(super) struct BypassIndex {
+    routes: HashMap<RouteId, Vec<ObjectKey>>,
+    by_service: HashMap<ObjectKey, BTreeSet<RouteId>>,
+    /// The kinds whose objects are known.
+    listed: [bool; ROUTE_KINDS],
+    /// The namespaces in a mesh, with the label or annotation that says so.
+    meshes: BTreeMap<Arc<str>, &'static str>,
+    namespaces_listed: bool,
+}
+
+impl BypassIndex {
+    /// Adds or replaces an object that names `services`. Returns true if the index changes.
+    pub(super) fn put_route<K: RouteKind>(&mut self, key: &ObjectKey, services: Vec<ObjectKey>) -> bool {
+        let id = (K::INDEX, key.clone());
+        if self.routes.get(&id).map_or(services.is_empty(), |old| *old == services) {
+            return false;
+        }
+        self.remove(&id);
+        for service in &services {
+            self.by_service.entry(service.clone()).or_default().insert(id.clone());
+        }
+        if !services.is_empty() {
+            self.routes.insert(id, services);
+        }
+        true
+    }
+
+    /// Removes an object.
+    pub(super) fn remove_route<K: RouteKind>(&mut self, key: &ObjectKey) {
+        self.remove(&(K::INDEX, key.clone()));
+    }
+
+    /// Removes the objects that are not in `listed`, the keys of a complete list.
+    pub(super) fn retain_routes<K: RouteKind>(&mut self, listed: &HashSet<ObjectKey>) {
+        let is_gone = |id: &&RouteId| id.0 == K::INDEX && !listed.contains(&id.1);
+        let gone: Vec<RouteId> = self.routes.keys().filter(is_gone).cloned().collect();
+        for id in gone {
+            self.remove(&id);
+        }
+        self.listed[K::INDEX] = true;
+    }
+
+    fn remove(&mut self, id: &RouteId) {
+        for service in self.routes.remove(id).unwrap_or_default() {
+            if let Some(routes) = self.by_service.get_mut(&service) {
+                routes.remove(id);
+                if routes.is_empty() {
+                    self.by_service.remove(&service);
+                }
+            }
+        }
+    }
+
+    /// Adds or replaces a namespace. Returns true if the index changes.
+    pub(super) fn put_namespace(&mut self, name: &Arc<str>, mesh: Option<&'static str>) -> bool {
+        match mesh {
+            Some(key) => self.meshes.insert(Arc::clone(name), key) != Some(key),
+            None => self.meshes.remove(name).is_some(),
+        }
+    }
+
+    /// Removes the namespaces that are not in `listed`, the keys of a complete list.
+    pub(super) fn retain_namespaces(&mut self, listed: &HashSet<ObjectKey>) {
+        let names: HashSet<&str> = listed.iter().map(|key| &*key.name).collect();
+        self.meshes.retain(|name, _| names.contains(&**name));
+        self.namespaces_listed = true;
+    }
+
+    /// Returns who may send traffic to the pods of `service` past kube-proxy. `mesh` is the label of the Service itself.
+    pub(super) fn of_service(&self, service: &ObjectKey, mesh: Option<&str>) -> Option<String> {
+        let routes = self.by_service.get(service).into_iter().flatten();
+        self.describe(routes.min(), &service.namespace, mesh.map(|key| format!("Service {service} ({key})")))
+    }
+
+    /// Returns who may send traffic to a Service in `namespace` that is not known any more past kube-proxy.
+    pub(super) fn of_namespace(&self, namespace: &str) -> Option<String> {
+        let routes = self.by_service.iter().filter(|(service, _)| *service.namespace == *namespace);
+        self.describe(routes.flat_map(|(_, routes)| routes).min(), namespace, None)
+    }
+
+    fn describe(&self, route: Option<&RouteId>, namespace: &str, mesh: Option<String>) -> Option<String> {
+        if let Some((kind, key)) = route {
+            let kind = ROUTE_KIND_NAMES.get(*kind).copied().unwrap_or_default();
+            return Some(format!("the proxies behind {kind} {key}, which bypass kube-proxy"));
+        }
+        // The proxies of the clients bypass kube-proxy, and the clients may be in any namespace.
+        let of_namespace = || {
+            let own = self.meshes.get_key_value(namespace);
+            let (name, key) = own.or_else(|| self.meshes.first_key_value())?;
+            Some(format!("namespace {name} ({key})"))
+        };
+        if let Some(mesh) = mesh.or_else(of_namespace) {
+            return Some(format!("the mesh of {mesh}, whose proxies bypass kube-proxy"));
+        }
+        let unlisted = ROUTE_KIND_NAMES.into_iter().zip(self.listed).find(|(_, listed)| !listed);
+        let unlisted = unlisted.map(|(kind, _)| kind).or((!self.namespaces_listed).then_some("Namespace"))?;
+        Some(format!(
+            "proxies that may bypass kube-proxy, because the objects of kind {unlisted} are not known (check the \
+             rights of the traffic-controller)"
+        ))
+    }
+}
