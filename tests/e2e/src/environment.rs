@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use podward_images::build_program;
 use podward_images::{DemoImages, QueueWorkerImage};
-use podward_images::{Image, build_program};
 use podward_support::{Cluster, Installation, PodwardOptions, Replicas, ServiceKind};
 use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, ToolsError, preflight};
 use tokio::sync::{OnceCell, RwLock};
@@ -69,11 +69,15 @@ pub(crate) enum TestPlace {
     Simulated,
     /// A real node with all services of Podward installed with Helm. Services hold pods.
     Serving,
+    /// The same with three real nodes and two API servers. The kubelet and the kube-proxy of node3 use the second API
+    /// server. Podward runs on node1.
+    Nodes,
 }
 
 static NODE: EnvironmentSlot = EnvironmentSlot::new();
 static SIMULATED: EnvironmentSlot = EnvironmentSlot::new();
 static SERVING: EnvironmentSlot = EnvironmentSlot::new();
+static NODES: EnvironmentSlot = EnvironmentSlot::new();
 
 /// An environment that is started once. A failure is stored, so that the next tests do not wait for it again.
 struct EnvironmentSlot(OnceCell<Result<Arc<Environment>, String>>);
@@ -91,12 +95,14 @@ impl Environment {
             TestPlace::Node => &NODE,
             TestPlace::Simulated => &SIMULATED,
             TestPlace::Serving => &SERVING,
+            TestPlace::Nodes => &NODES,
         };
         let started = slot.0.get_or_init(|| async {
             let started = match place {
                 TestPlace::Node => Self::start_node().await,
                 TestPlace::Simulated => Self::start_simulated().await,
                 TestPlace::Serving => Self::start_serving().await,
+                TestPlace::Nodes => Self::start_nodes().await,
             };
             started.map(Arc::new).map_err(|error| format!("{error:#}"))
         });
@@ -105,7 +111,9 @@ impl Environment {
 
     /// Returns the environments that were started.
     pub(crate) fn started() -> impl Iterator<Item = Arc<Self>> {
-        [&NODE, &SIMULATED, &SERVING].into_iter().filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
+        [&NODE, &SIMULATED, &SERVING, &NODES]
+            .into_iter()
+            .filter_map(|slot| slot.0.get()?.as_ref().ok().cloned())
     }
 
     /// Starts the environment in which only the tests' own consumers hold pods.
@@ -119,7 +127,7 @@ impl Environment {
     async fn start_installed() -> Result<Self> {
         let images = DemoImages::default();
         let worker = QueueWorkerImage::default().build(PROFILE).await?;
-        let cluster = cluster_to_install_on("e2e-node", &images, vec![worker], false).await?;
+        let cluster = cluster_to_install_on("e2e-node", &images, |builder| builder.image(worker)).await?;
         let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
         let endpoint = format!("global.tracing.endpoint={}", collector.url());
         // Helm separates values at commas.
@@ -167,11 +175,23 @@ impl Environment {
 
     async fn start_serving() -> Result<Self> {
         let images = DemoImages::default();
-        let cluster = cluster_to_install_on("e2e-serving", &images, Vec::new(), true).await?;
+        let cluster =
+            cluster_to_install_on("e2e-serving", &images, |builder| builder.audit_log(true)).await?;
         let lease = lease_value();
         let waits =
             ["traffic-controller.waits.dnsTtlSeconds=4", "traffic-controller.waits.surgeWaitSeconds=20"];
         let installed = Installation::install(&cluster, &[&lease, waits[0], waits[1]]).await;
+        let running = kept(&cluster, installed.map(RunningPodward::Whole))?;
+        Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
+    }
+
+    async fn start_nodes() -> Result<Self> {
+        let images = DemoImages::default();
+        let described =
+            |builder: TestClusterBuilder| builder.nodes(3).api_servers(2).second_api_server("node3");
+        let cluster = cluster_to_install_on("e2e-nodes", &images, described).await?;
+        let on_first = r"global.defaults.nodeSelector.kubernetes\.io/hostname=node1";
+        let installed = Installation::install(&cluster, &[&lease_value(), on_first]).await;
         let running = kept(&cluster, installed.map(RunningPodward::Whole))?;
         Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
     }
@@ -243,19 +263,17 @@ fn lease_value() -> String {
     format!("lifecycle-controller.leaseDurationSeconds={LEASE_SECONDS}")
 }
 
-/// Starts a test cluster with a real node that has the images of Podward, of the demo, and `more`.
+/// Starts a test cluster with real nodes that have the images of Podward and of the demo, as `described`.
 async fn cluster_to_install_on(
     name: &str,
     images: &DemoImages,
-    more: Vec<Image>,
-    audit_log: bool,
+    described: impl FnOnce(TestClusterBuilder) -> TestClusterBuilder,
 ) -> Result<Cluster> {
     require(&Part::ALL).await?;
     let demo = images.build(PROFILE).await?;
-    let builder = TestCluster::builder(Shape::Node).name(name).audit_log(audit_log);
+    let builder = described(TestCluster::builder(Shape::Node).name(name));
     let builder =
-        Installation::prepare(demo.into_iter().chain(more).fold(builder, TestClusterBuilder::image), PROFILE)
-            .await?;
+        Installation::prepare(demo.into_iter().fold(builder, TestClusterBuilder::image), PROFILE).await?;
     Ok(Cluster::of_test_cluster(Arc::new(
         builder.start().await.context("start a test cluster of shape node")?,
     )))

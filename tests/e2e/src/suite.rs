@@ -82,6 +82,15 @@ impl Test {
         Self::new(name, TestPlace::Serving, true, body)
     }
 
+    /// Returns a test on three real nodes, which it may disturb.
+    pub fn nodes<F, Fut>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self::new(name, TestPlace::Nodes, true, body)
+    }
+
     /// Returns a test on simulated nodes, where Podward is strict.
     pub fn simulated<F, Fut>(name: &str, body: F) -> Self
     where
@@ -114,7 +123,7 @@ impl Test {
     fn turn(&self) -> (u8, bool) {
         let place = match self.place {
             // Half of these tests need the cluster alone, and they take longest.
-            TestPlace::Serving => 0,
+            TestPlace::Serving | TestPlace::Nodes => 0,
             TestPlace::Node => 1,
             TestPlace::Simulated => 2,
         };

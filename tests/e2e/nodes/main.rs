@@ -1,0 +1,11 @@
+//! Failures of one of three nodes, and of one of two API servers, while pods are drained: only requests to pods on a
+//! dead node are lost, and nothing is stuck.
+
+mod failures;
+mod spread_workload;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    podward_e2e::run(failures::tests())
+}
