@@ -10,9 +10,15 @@ use crate::report::Connections;
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct ClientArgs {
-    /// Address and port of the Service
-    #[arg(long)]
-    pub target: SocketAddr,
+    /// Address and port of the Service; several are used in turn, like the nodes behind a load balancer
+    #[arg(long, required = true)]
+    pub target: Vec<SocketAddr>,
+    /// Port of the targets at which `GET /healthz` says with status 200 whether a target may get new connections
+    #[arg(long, value_name = "PORT")]
+    pub health_port: Option<u16>,
+    /// Milliseconds between two health checks of a target; the first failed one takes it out, the first good one back
+    #[arg(long, default_value = "500", value_parser = milliseconds)]
+    pub health_interval: Duration,
     /// Path of the requests
     #[arg(long, default_value = "/")]
     pub path: String,

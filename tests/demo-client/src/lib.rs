@@ -17,6 +17,7 @@ mod load;
 mod pool;
 mod report;
 mod tally;
+mod targets;
 
 pub use args::ClientArgs;
 pub use report::{ClientReport, Connections, LoadReport, LoadSecond, RequestFailure};

@@ -17,6 +17,7 @@ use crate::{
     pool::{self, ConnectionPool},
     report::{Connections, LoadReport},
     tally::Tally,
+    targets::Targets,
 };
 
 /// The number of concurrent requests. It bounds the requests to a Service that never responds.
@@ -29,6 +30,7 @@ const RETRY: Duration = Duration::from_millis(50);
 pub(crate) struct RunningLoad {
     args: ClientArgs,
     connections: Connections,
+    targets: Targets,
     request: Vec<u8>,
     under_way: Arc<Semaphore>,
     pool: Mutex<ConnectionPool>,
@@ -39,8 +41,10 @@ pub(crate) struct RunningLoad {
 impl RunningLoad {
     pub(crate) fn new(args: &ClientArgs, connections: Connections) -> Arc<Self> {
         let keep_alive = connections == Connections::KeepAlive;
+        let targets = Targets::new(args);
         Arc::new(Self {
-            request: exchange::request(&args.target.to_string(), &args.path, keep_alive),
+            request: exchange::request(&targets.next().to_string(), &args.path, keep_alive),
+            targets,
             connections,
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY)),
             pool: Mutex::new(ConnectionPool::new(usize::from(args.pool))),
@@ -51,7 +55,14 @@ impl RunningLoad {
     }
 
     /// Sends requests until `stop` is true, then waits for the pending ones.
-    pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+    pub(crate) async fn run(self: Arc<Self>, stop: watch::Receiver<bool>) {
+        tokio::select! {
+            () = self.clone().send_all(stop) => {}
+            () = self.targets.check_forever() => {}
+        }
+    }
+
+    async fn send_all(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => {}
             () = self.prepare() => {}
@@ -87,8 +98,14 @@ impl RunningLoad {
 
     async fn prepare(&self) {
         let deadline = Instant::now() + self.args.await_first;
-        while Instant::now() < deadline && self.ask().await.is_err() {
-            tokio::time::sleep(RETRY).await;
+        let mut good = 0;
+        while Instant::now() < deadline && good < self.targets.count() {
+            if self.ask().await.is_ok() {
+                good += 1;
+            } else {
+                good = 0;
+                tokio::time::sleep(RETRY).await;
+            }
         }
         if self.connections == Connections::KeepAlive {
             self.fill().await;
@@ -98,7 +115,7 @@ impl RunningLoad {
     /// Opens the connections that are kept alive, like clients that have run for a while.
     async fn fill(&self) {
         while self.pool.lock().has_room() {
-            match tokio::time::timeout(self.args.timeout, pool::open(self.args.target)).await {
+            match tokio::time::timeout(self.args.timeout, pool::open(self.targets.next())).await {
                 Ok(Ok(stream)) => self.pool.lock().give(stream),
                 // The requests will report the failure.
                 Ok(Err(_)) | Err(_) => return,
@@ -141,7 +158,7 @@ impl RunningLoad {
             }
         }
         self.tally.lock().opened += 1;
-        let opened = pool::open(self.args.target).await;
+        let opened = pool::open(self.targets.next()).await;
         let mut stream = opened.map_err(|error| BrokenExchange {
             reason: format!("connect: {}", exchange::words(&error)),
             unanswered: true,

@@ -121,7 +121,9 @@ impl<'f> SpreadWorkload<'f> {
         let options = LoadClientOptions {
             program: DemoImages::client("dev").await?,
             image: self.fixture.images().v1.clone(),
-            target: self.address,
+            targets: vec![self.address],
+            health_port: None,
+            node: None,
             path: "/slow?ms=5".to_owned(),
             connections: vec![Connections::New],
             rate: RATE,

@@ -2,6 +2,7 @@
 //! lost.
 
 mod act;
+mod clients;
 mod clock;
 mod entry;
 mod eviction;
@@ -19,6 +20,7 @@ use podward_testbed::{Shape, TestCluster, TestClusterBuilder};
 
 pub use self::{
     act::Act,
+    clients::DemoClients,
     entry::DemoEntry,
     options::Demo,
     server::DemoServer,
@@ -63,14 +65,17 @@ async fn start_cluster(demo: &Demo, clock: &DemoClock) -> Result<(Cluster, PathB
     let client = DemoImages::client(&demo.profile).await?;
     build_program("podward-testbed", "dev").await.context("build the supervisor of test clusters")?;
     let mut builder = images.into_iter().fold(
-        TestCluster::builder(Shape::Node).name(CLUSTER_NAME).proxy_mode(demo.proxy_mode),
+        TestCluster::builder(Shape::Node).name(CLUSTER_NAME).proxy_mode(demo.proxy_mode).nodes(demo.nodes),
         TestClusterBuilder::image,
     );
     if !demo.no_podward {
         clock.say(&format!("build images of Podward's services (cargo profile {})", demo.profile));
         builder = Installation::prepare(builder, &demo.profile).await?;
     }
-    clock.say("start a cluster with one real node");
+    clock.say(&match demo.nodes {
+        1 => "start a cluster with one real node".to_owned(),
+        nodes => format!("start a cluster with {nodes} real nodes"),
+    });
     let test_cluster =
         if demo.keep { TestCluster::up_detached(builder).await } else { builder.start().await };
     Ok((Cluster::of_test_cluster(Arc::new(test_cluster.context("start the demo's test cluster")?)), client))

@@ -1,4 +1,4 @@
-//! Clients of a Service. They run beside the cluster's nodes, or in a pod where programs cannot run there.
+//! Clients of a Service. They run in the network of a node, or in a pod where programs cannot run there.
 
 mod pod;
 
@@ -7,6 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::{Context, Result, ensure};
 use demo_client::{ClientReport, Connections, LoadReport};
 use hyper::StatusCode;
+use podward_testbed::{Command, TestNode};
 
 use self::pod::ClientPod;
 use crate::{
@@ -27,8 +28,12 @@ pub struct LoadClientOptions {
     pub program: PathBuf,
     /// The image that contains the program, for clusters where it runs in a pod.
     pub image: String,
-    /// The address and port of the Service.
-    pub target: SocketAddr,
+    /// The address and port of the Service, or several that are used in turn, like the nodes behind a load balancer.
+    pub targets: Vec<SocketAddr>,
+    /// The port of the targets at which health checks ask whether a target may get new connections.
+    pub health_port: Option<u16>,
+    /// The real node in whose network the clients run. The default is the first one. Without effect in a pod.
+    pub node: Option<String>,
     /// The path of the requests.
     pub path: String,
     /// The kinds of connections. Each kind gets the full rate.
@@ -57,20 +62,32 @@ impl LoadClient {
     /// # Errors
     /// Fails if it cannot be started, or the Service sends no good response.
     pub async fn start(cluster: &Cluster, options: LoadClientOptions) -> Result<Self> {
-        let mut args = vec!["--target".to_owned(), options.target.to_string()];
+        let targets = options.targets.iter().flat_map(|target| ["--target".to_owned(), target.to_string()]);
+        let mut args: Vec<String> = targets.collect();
+        args.extend(
+            options.health_port.iter().flat_map(|port| ["--health-port".to_owned(), port.to_string()]),
+        );
         args.extend(["--path".to_owned(), options.path, "--rate".to_owned(), options.rate.to_string()]);
         args.extend(["--await-first".to_owned(), AWAIT_FIRST.to_owned()]);
         args.extend(options.connections.iter().flat_map(|how| ["--connections".to_owned(), how.to_string()]));
-        let place = if cluster.test_cluster().is_some() {
-            let control = cluster.free_address().await?;
+        let place = if let Some(test_cluster) = cluster.test_cluster() {
+            let mut control = cluster.free_address().await?;
+            let node = options.node.as_deref().map(|name| test_cluster.node(name)).transpose()?;
+            control.set_ip(node.as_ref().map_or(control.ip(), TestNode::ip));
             args.extend(["--control".to_owned(), control.to_string()]);
-            let command = ServiceCommand { name: "demo-client".to_owned(), program: options.program, args };
-            ClientPlace::Process { process: cluster.spawn(command).await?, control }
+            let name = "demo-client".to_owned();
+            let process = match node {
+                Some(node) => ServiceProcess::TestCluster(
+                    node.spawn(Command::new(name, options.program).args(args)).await?,
+                ),
+                None => cluster.spawn(ServiceCommand { name, program: options.program, args }).await?,
+            };
+            ClientPlace::Process { process, control }
         } else {
             ClientPlace::Pod(ClientPod::start(&cluster.client(), &options.image, args).await?)
         };
         let mut load = Self { cluster: cluster.clone(), rate: options.rate, place };
-        let what = || format!("a load of {} requests a second on {}", options.rate, options.target);
+        let what = || format!("a load of {} requests a second on {:?}", options.rate, options.targets);
         within(WAIT, what, load.under_way()).await.with_context(|| load.diagnostics())?;
         Ok(load)
     }

@@ -66,7 +66,9 @@ pub(crate) async fn crowd(fixture: &Fixture, service: &str) -> Result<LoadClient
     let options = LoadClientOptions {
         program: DemoImages::client("dev").await?,
         image: fixture.images().v1.clone(),
-        target: SocketAddr::new(address.parse().context("understand the Service's address")?, 80),
+        targets: vec![SocketAddr::new(address.parse().context("understand the Service's address")?, 80)],
+        health_port: None,
+        node: None,
         path: PATH.to_owned(),
         connections: vec![Connections::New],
         rate: RATE,

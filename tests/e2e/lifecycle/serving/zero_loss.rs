@@ -79,7 +79,9 @@ pub(crate) async fn under_load(
     let options = LoadClientOptions {
         program: DemoImages::client("dev").await?,
         image: fixture.images().v1.clone(),
-        target,
+        targets: vec![target],
+        health_port: None,
+        node: None,
         path: "/slow?ms=5".to_owned(),
         connections: vec![Connections::New],
         rate: RATE,

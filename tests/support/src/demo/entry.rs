@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use demo_client::{Connections, LoadReport, RequestFailure};
 use serde::Serialize;
 
-use super::{act::Act, server::DemoServer};
+use super::{act::Act, clients::DemoClients, server::DemoServer};
 
 /// The result of one act for one kind of connection.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +16,8 @@ pub struct DemoEntry {
     pub podward: bool,
     /// The number of the run, from 1.
     pub run: usize,
+    /// The way of the requests to the pods.
+    pub clients: DemoClients,
     /// The behaviour of the server on SIGTERM.
     pub server: DemoServer,
     /// How the clients use connections.
@@ -42,6 +44,7 @@ pub struct DemoEntry {
 impl DemoEntry {
     pub(super) fn of(
         (act, podward, run): (Act, bool, usize),
+        clients: DemoClients,
         server: DemoServer,
         seconds: f64,
         load: LoadReport,
@@ -50,6 +53,7 @@ impl DemoEntry {
             act,
             podward,
             run,
+            clients,
             server,
             connections: load.connections,
             requests: load.requests,

@@ -22,6 +22,10 @@ pub struct Demo {
     pub address: Option<IpAddr>,
     /// The mode of kube-proxy in a test cluster.
     pub proxy_mode: ProxyMode,
+    /// The number of real nodes of a test cluster. With several, clients run on each node.
+    pub nodes: usize,
+    /// Clients that use the node ports of several nodes as a load balancer does, with external traffic policy Local.
+    pub load_balancer: bool,
     /// The cargo profile of the services, the demo server and its client.
     pub profile: String,
     /// The images between which an update switches.
@@ -46,6 +50,8 @@ impl Default for Demo {
             kubeconfig: None,
             address: None,
             proxy_mode: ProxyMode::default(),
+            nodes: 1,
+            load_balancer: false,
             profile: "bench-lite".to_owned(),
             images: DemoImages::default(),
             acts: Vec::new(),

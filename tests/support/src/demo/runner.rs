@@ -6,17 +6,18 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use demo_client::Connections;
+use demo_client::{Connections, LoadReport};
 
 use super::{
     act::Act,
+    clients::{ClientOptions, DemoClients, RunningClients},
     clock::DemoClock,
     entry::DemoEntry,
     options::Demo,
     server::DemoServer,
     workload::{self, DemoWorkload},
 };
-use crate::{Cluster, LoadClient, LoadClientOptions, PodFeed};
+use crate::{Cluster, PodFeed};
 
 /// The time that the load goes on after an act. Late effects count, too.
 const AFTERWARDS: Duration = Duration::from_secs(2);
@@ -94,13 +95,18 @@ impl DemoRunner<'_> {
         }
         let (took, loads) = played.with_context(|| format!("{act} in namespace {}", workload.namespace))?;
         let podward = side == DemoSide::Podward;
-        let entry = |load| DemoEntry::of((act, podward, run), server, took.as_secs_f64(), load);
+        let entry =
+            |(clients, load)| DemoEntry::of((act, podward, run), clients, server, took.as_secs_f64(), load);
         let entries: Vec<DemoEntry> = loads.into_iter().map(entry).collect();
         for entry in &entries {
             let (failed, requests, how) = (entry.failed, entry.requests, entry.connections);
             let took = took.as_secs_f64();
+            let through = match entry.clients {
+                DemoClients::InCluster => "",
+                DemoClients::LoadBalancer => " through node ports",
+            };
             self.clock.say(&format!(
-                "{act}, {who}, server {server}, {how} connections: lost {failed} of {requests} in {took:.1} s"
+                "{act}, {who}, server {server}, {how} connections{through}: lost {failed} of {requests} in {took:.1} s"
             ));
             // With Podward, every failed request is one too many.
             for failure in entry.failures.iter().filter(|_| podward) {
@@ -117,23 +123,26 @@ impl DemoRunner<'_> {
         act: Act,
         workload: &DemoWorkload,
         connections: &[Connections],
-    ) -> Result<(Duration, Vec<demo_client::LoadReport>)> {
-        let target = workload.create().await?;
-        let options = LoadClientOptions {
+    ) -> Result<(Duration, Vec<(DemoClients, LoadReport)>)> {
+        let address = workload.create().await?;
+        let node_ports = match self.demo.load_balancer {
+            true => Some(workload.open_node_ports().await?),
+            false => None,
+        };
+        let options = ClientOptions {
             program: self.client.clone(),
             image: self.demo.images.v1.clone(),
-            target,
-            path: PATH.to_owned(),
+            path: PATH,
             connections: connections.to_vec(),
             rate: self.demo.rate,
         };
-        let load = LoadClient::start(self.cluster, options).await?;
+        let load = RunningClients::start(self.cluster, &options, address, node_ports).await?;
         let started = Instant::now();
         let performed = act.perform(workload, &self.demo.images.v2).await;
         let took = started.elapsed();
         tokio::time::sleep(AFTERWARDS).await;
-        let report = load.stop().await?;
+        let loads = load.stop().await?;
         performed?;
-        Ok((took, report.loads))
+        Ok((took, loads))
     }
 }

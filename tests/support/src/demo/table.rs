@@ -1,22 +1,34 @@
 //! Prints the results of the demo.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use super::{act::Act, entry::DemoEntry};
+use super::{act::Act, clients::DemoClients, entry::DemoEntry};
 
 /// Returns a table with one row for each result.
 pub(super) fn render(entries: &[DemoEntry]) -> String {
+    // A column for them only if they differ.
+    let differ = entries.iter().any(|entry| entry.clients != DemoClients::InCluster);
+    let clients = |cell: &dyn Display| if differ { format!("{cell:<13}  ") } else { String::new() };
     let mut text = format!(
-        "{:<15}  {:<7}  {:<13}  {:<11}  {:>8}  {:>6}  {:>16}  {:>8}\n",
-        "act", "podward", "server", "connections", "requests", "failed", "longest pause ms", "seconds"
+        "{:<15}  {:<7}  {:<13}  {}{:<11}  {:>8}  {:>6}  {:>16}  {:>8}\n",
+        "act",
+        "podward",
+        "server",
+        clients(&"clients"),
+        "connections",
+        "requests",
+        "failed",
+        "longest pause ms",
+        "seconds"
     );
     for entry in entries {
         let _ = writeln!(
             text,
-            "{:<15}  {:<7}  {:<13}  {:<11}  {:>8}  {:>6}  {:>16.0}  {:>8.1}{}",
+            "{:<15}  {:<7}  {:<13}  {}{:<11}  {:>8}  {:>6}  {:>16.0}  {:>8.1}{}",
             entry.act,
             if entry.podward { "yes" } else { "no" },
             entry.server,
+            clients(&entry.clients),
             entry.connections,
             entry.requests,
             entry.failed,

@@ -23,6 +23,8 @@ use super::server::DemoServer;
 use crate::{feed::PodFeed, pods};
 
 pub(super) const NAME: &str = "web";
+/// The Service for clients outside of the cluster.
+const BALANCED: &str = "web-balanced";
 pub(super) const SELECTOR: &str = "app=web";
 /// The number of pods.
 pub const REPLICAS: usize = 4;
@@ -30,6 +32,15 @@ pub const REPLICAS: usize = 4;
 pub(super) const LONGEST: Duration = Duration::from_secs(180);
 const FIELD_MANAGER: &str = "podward-demo";
 const PORT: u16 = 80;
+
+/// The ports of a Service on each node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodePorts {
+    /// The port for requests.
+    pub(super) port: u16,
+    /// The port for health checks of load balancers.
+    pub(super) health: u16,
+}
 
 /// The Deployment of an act.
 #[derive(Debug)]
@@ -92,6 +103,31 @@ impl DemoWorkload {
         let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
         let address: IpAddr = address.parse().with_context(|| format!("understand the address {address}"))?;
         Ok(SocketAddr::new(address, PORT))
+    }
+
+    /// Creates a Service of type LoadBalancer with external traffic policy Local for the same pods, and returns its
+    /// node ports. No load balancer needs to exist.
+    pub(super) async fn open_node_ports(&self) -> Result<NodePorts> {
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": BALANCED},
+            "spec": {
+                "type": "LoadBalancer",
+                "externalTrafficPolicy": "Local",
+                "selector": {"app": NAME},
+                "ports": [{"port": PORT, "targetPort": 8080}],
+            },
+        });
+        let services = Api::<Service>::namespaced(self.client(), &self.namespace);
+        self.apply(&services, BALANCED, &service).await?;
+        let spec = services.get(BALANCED).await.context("read the Service")?.spec.unwrap_or_default();
+        let port = |port: Option<i32>| port.and_then(|port| u16::try_from(port).ok());
+        let node_port = spec.ports.iter().flatten().find_map(|port| port.node_port);
+        Ok(NodePorts {
+            port: port(node_port).context("the Service has no node port")?,
+            health: port(spec.health_check_node_port).context("the Service has no port for health checks")?,
+        })
     }
 
     fn deployment(&self) -> Value {
