@@ -27,7 +27,22 @@ pub struct Args {
     #[arg(long, env = "PODWARD_KUBE_PROXY_METRICS_URL", value_name = "URL", value_parser = metrics_url)]
     pub(crate) kube_proxy_metrics_url: Option<String>,
     #[command(flatten)]
+    pub(crate) canary: CanaryArgs,
+    #[command(flatten)]
     pub(crate) waits: WaitArgs,
+}
+
+/// Arguments of the canary, which proves in clusters with several API servers what kube-proxies have received.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CanaryArgs {
+    /// Service of type NodePort without a selector in Podward's namespace, whose EndpointSlice this process writes while
+    /// a pod waits in a cluster with several API servers. Without it, the evidence in such clusters is BOUNDED instead
+    /// of PROVEN
+    #[arg(long, env = "PODWARD_CANARY_SERVICE", value_name = "NAME", requires = "pod_ip")]
+    pub(crate) canary_service: Option<String>,
+    /// Address at which nodes reach this process
+    #[arg(long, env = "PODWARD_POD_IP", value_name = "ADDRESS")]
+    pub(crate) pod_ip: Option<std::net::IpAddr>,
 }
 
 /// Arguments of the registration as a hook.
@@ -131,6 +146,7 @@ mod tests {
         for bad in ["https://{node_ip}:1", "10249", "http://", "http://10.0.0.1:10249/metrics"] {
             assert!(Args::try_parse_from(["x", "--kube-proxy-metrics-url", bad]).is_err(), "{bad}");
         }
+        assert!(Args::try_parse_from(["x", "--canary-service", "canary"]).is_err(), "it needs an address");
         for bad in ["-1", "soon", "1e9", "NaN"] {
             assert!(Args::try_parse_from(["x", "--quiet-period", bad]).is_err(), "{bad}");
         }

@@ -19,13 +19,15 @@ use podward_runtime::telemetry::traces::Spans;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::canary::Canary;
 use crate::clock::{after, between};
 use crate::drain_tracker::DrainTracker;
 use crate::in_flight::{InFlightClient, PORT_LABEL};
-use crate::index::{EndpointOwner, PodEndpoints};
+use crate::index::{ApiServers, EndpointOwner, PodEndpoints};
 use crate::metrics::TrafficMetrics;
 use crate::proxy::WATCH_LAG;
 use crate::proxy_scraper::ProxyScraper;
+use crate::receipt::Receipt;
 use crate::shared_index::SharedIndex;
 use crate::verdict::{
     self, InFlightCount, NodeProxies, PrepareProgress, RemainingEndpoints, TrafficVerdict, WaitTimes,
@@ -48,6 +50,7 @@ const MIN_EVALUATION_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) struct TrafficHandler {
     pub(crate) shared: Arc<SharedIndex>,
     pub(crate) scraper: Option<Arc<ProxyScraper>>,
+    pub(crate) canary: Option<Arc<Canary>>,
     pub(crate) in_flight_client: InFlightClient,
     pub(crate) drain_tracker: DrainTracker,
     pub(crate) wait_times: WaitTimes,
@@ -166,8 +169,20 @@ impl TrafficHandler {
 
     fn node_proxies(&self, endpoints: &PodEndpoints) -> NodeProxies {
         self.scraper.as_ref().map_or(NodeProxies::NotConfigured, |scraper| {
-            let proxies = scraper.proxies(&endpoints.changed);
-            NodeProxies::read(proxies, self.shared.index.lock().api_servers())
+            let servers = self.shared.index.lock().api_servers();
+            let last = endpoints.changed.iter().flatten().map(|change| change.seen).max();
+            if let (Some(canary), Some(last)) =
+                (self.canary.as_ref().filter(|_| servers != ApiServers::One), last)
+            {
+                canary.need(last);
+            }
+            let received = |node: &str| match &self.canary {
+                Some(canary) => canary.received_at(node, last.unwrap_or_default()),
+                None => Err("there is no canary (--canary-service)".to_owned()),
+            };
+            NodeProxies::Read(
+                scraper.proxies(&endpoints.changed, |node| Receipt::new(servers, || received(node))),
+            )
         })
     }
 

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod canary;
 mod clock;
 mod drain_tracker;
 mod handler;
@@ -28,6 +29,7 @@ mod index;
 mod metrics;
 mod proxy;
 mod proxy_scraper;
+mod receipt;
 mod registration;
 mod serve;
 mod shared_index;

@@ -21,6 +21,7 @@ use crate::clock::after;
 use crate::index::{AddressFamily, EndpointChange};
 use crate::metrics::TrafficMetrics;
 use crate::proxy::{KubeProxyState, ProxyReading, ProxySettings, ReadFailure, RulesState};
+use crate::receipt::Receipt;
 use crate::shared_index::SharedIndex;
 use crate::verdict::NodeProxy;
 
@@ -76,10 +77,12 @@ impl ProxyScraper {
     }
 
     /// Returns for each node whether its kube-proxy has applied the changes `changed`, one for each address family.
+    /// `receipt` returns what is known about the changes that the kube-proxy of a node has received.
     /// Starts to read the kube-proxies that are not known to have applied them.
     pub(crate) fn proxies(
         self: &Arc<Self>,
         changed: &[Option<EndpointChange>; AddressFamily::COUNT],
+        receipt: impl Fn(&str) -> Receipt,
     ) -> Vec<NodeProxy> {
         let nodes: Vec<_> = {
             let index = self.shared.index.lock();
@@ -101,7 +104,7 @@ impl ProxyScraper {
                 is_read: false,
             });
             (entry.address, entry.is_ready) = (node.address, node.not_ready_since.is_none());
-            let rules = entry.proxy.rules_state(changed);
+            let rules = receipt(&name).rules_state(&entry.proxy, changed);
             if rules != RulesState::Written {
                 entry.read_until = after(now, KEEP_READING);
                 if !entry.is_read {

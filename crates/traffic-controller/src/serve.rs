@@ -16,6 +16,7 @@ use podward_runtime::{client, shutdown, telemetry};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
+use crate::canary::Canary;
 use crate::clock::Clock;
 use crate::drain_tracker::DrainTracker;
 use crate::handler::TrafficHandler;
@@ -123,12 +124,20 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let scraper = args
         .kube_proxy_metrics_url
         .map(|url| Arc::new(ProxyScraper::new(url, shared.clone(), metrics.clone())));
+    let canary = args.canary.canary_service.zip(args.canary.pod_ip).filter(|_| scraper.is_some());
+    let canary = canary.map(|(name, address)| {
+        Arc::new(Canary::new(client.clone(), &tls.certificate.namespace, name, address, shared.clone()))
+    });
+    if let Some(canary) = &canary {
+        tokio::spawn(Arc::clone(canary).run(stop_watches.clone()));
+    }
     // A token that another hook has received is refused.
     let audience = hook_audience(&registration.hook_name);
     let authenticator = Arc::new(Authenticator::only_for(client, audience));
     let handler = TrafficHandler {
         shared,
         scraper,
+        canary,
         in_flight_client: InFlightClient::new(),
         drain_tracker: DrainTracker::default(),
         wait_times: args.waits.wait_times(),

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::reading::FamilyReading;
 use super::*;
-use crate::index::EndpointChange;
+use crate::index::{ApiServers, EndpointChange};
+use crate::receipt::Receipt;
 
 mod simulated;
 
@@ -111,6 +112,32 @@ fn without_an_earlier_reading_only_idleness_proves_it() {
     assert!(matches!(state, RulesState::Pending(why) if why.contains("idle")));
     // 200 ms, and the second for which kube-proxy may delay a change.
     assert_eq!(proxy([now(1210), now(1400), now(2500)]).rules_state(&changed(1005)), RulesState::Written);
+}
+
+#[test]
+fn with_several_api_servers_a_proof_is_about_what_was_received() {
+    let why = |receipt: Receipt, proxy: &KubeProxyState| match receipt.rules_state(proxy, &changed(1005)) {
+        RulesState::Written => "written".to_owned(),
+        RulesState::Unconfirmed(why) | RulesState::Pending(why) => why,
+        other => panic!("{other:?}"),
+    };
+    // It lags: it has not received the change, and is idle.
+    let now = |time| reading(time, 0, 1060, 1000, 8, 240);
+    let mut lagging = proxy([reading(900, 0, 500, 400, 7, 210), now(1210), now(1310), now(3000)]);
+    assert_eq!(why(Receipt::new(ApiServers::One, || panic!()), &lagging), "written");
+    for (servers, text) in
+        [(ApiServers::Several(3), "one of 3 API"), (ApiServers::Unknown, "unknown number of API")]
+    {
+        let unknown = why(Receipt::new(servers, || Err("no canary".to_owned())), &lagging);
+        assert!(unknown.contains(text) && unknown.contains("which may lag: no canary"), "{unknown}");
+    }
+    // It received the change before 2900, but its readings after that are too few.
+    let received = || Receipt::new(ApiServers::Several(3), || Ok(at(2900)));
+    assert!(why(received(), &lagging).contains("since the change"));
+    let written = |time| reading(time, 0, 2950, 2890, 9, 270);
+    lagging.add_reading(written(3110));
+    lagging.add_reading(written(3400));
+    assert_eq!(why(received(), &lagging), "written");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::index::{
-    AddressFamily, ApiServers, DataPath, EndpointChange, LocalEndpoints, LocalPolicy, ObjectKey,
-    OtherEndpoints, PodEndpoints, ServiceKind, ServiceMembership,
+    AddressFamily, DataPath, EndpointChange, LocalEndpoints, LocalPolicy, ObjectKey, OtherEndpoints,
+    PodEndpoints, ServiceKind, ServiceMembership,
 };
 use crate::proxy::RulesState;
 
@@ -437,23 +437,13 @@ fn who_bypasses_kube_proxy_is_waited_for_and_named() {
 }
 
 #[test]
-fn with_several_api_servers_a_proxy_proves_nothing_about_changes_that_another_one_sends() {
-    let nodes = || vec![node("n1", RulesState::Written), node("n2", RulesState::Written)];
-    let web = || endpoints([ready("web")]);
-    let look = |servers, now| complete(&web(), &NodeProxies::read(nodes(), servers), &WAIT_TIMES, at(now));
-    assert_eq!(done(look(ApiServers::One, 1000)).0, Proven);
-    for (servers, words) in
-        [(ApiServers::Several(3), "one of 3 API"), (ApiServers::Unknown, "unknown number")]
-    {
-        let (reason, until) = waits(look(servers, 5999));
-        assert!(reason.contains(words) && until == Some(at(6000)), "{reason}");
-        let (level, detail) = done(look(servers, 6000));
-        assert!(level == Bounded && detail.contains(words) && detail.contains("which may lag"), "{detail}");
-    }
-    // What is worse remains.
-    let busy = vec![node("n1", RulesState::Pending("busy".to_owned()))];
-    let busy = complete(&web(), &NodeProxies::read(busy, ApiServers::Several(2)), &WAIT_TIMES, at(6000));
-    assert!(waits(busy).0.contains("n1 (busy)"));
+fn a_proxy_that_may_not_have_received_the_change_is_waited_for() {
+    let nodes = || NodeProxies::Read(vec![node("n1", RulesState::Unconfirmed("may lag".to_owned()))]);
+    let look = |now| complete(&endpoints([ready("web")]), &nodes(), &WAIT_TIMES, at(now));
+    let (reason, until) = waits(look(5999));
+    assert!(reason.contains("n1 (may lag)") && until == Some(at(6000)), "{reason}");
+    let (level, detail) = done(look(6000));
+    assert!(level == Bounded && detail.contains("n1 (may lag)"), "{detail}");
 }
 
 fn any_rules() -> impl Strategy<Value = RulesState> {

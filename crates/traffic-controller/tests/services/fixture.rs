@@ -41,7 +41,7 @@ static SHARED: OnceCell<Option<Fixture>> = OnceCell::const_new();
 /// Returns the fixture that all tests share. The first call starts it.
 pub(crate) async fn shared() -> &'static Fixture {
     // If it does not start, the other tests must not try again.
-    let start = async || AssertUnwindSafe(Fixture::start()).catch_unwind().await.ok();
+    let start = async || AssertUnwindSafe(Fixture::start(ApiServers::One)).catch_unwind().await.ok();
     let Some(fixture) = SHARED.get_or_init(start).await else {
         panic!("the cluster did not start; the first test printed the reason");
     };
@@ -58,6 +58,14 @@ pub(crate) async fn end(keep_logs: bool) {
     }
 }
 
+/// The API servers of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ApiServers {
+    One,
+    /// The watches of the second one can lag. The kubelet and the kube-proxy use it, the traffic-controller the first.
+    Two,
+}
+
 /// The cluster, and the connection to the traffic-controller.
 pub(crate) struct Fixture {
     pub(crate) cluster: Arc<TestCluster>,
@@ -68,18 +76,15 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    async fn start() -> Self {
+    pub(crate) async fn start(servers: ApiServers) -> Self {
         let images = DemoImages::default();
         let [v1, _] = images.build("dev").await.unwrap();
-        let cluster = Arc::new(
-            TestCluster::builder(Shape::Node)
-                .name("traffic")
-                .proxy_mode(ProxyMode::Nftables)
-                .image(v1)
-                .start()
-                .await
-                .unwrap(),
-        );
+        let builder = TestCluster::builder(Shape::Node).proxy_mode(ProxyMode::Nftables).image(v1);
+        let builder = match servers {
+            ApiServers::One => builder.name("traffic"),
+            ApiServers::Two => builder.name("traffic-two").api_servers(2).second_api_server("node1"),
+        };
+        let cluster = Arc::new(builder.start().await.unwrap());
         let reporter = Image::new(REPORTER)
             .file(cluster.tools().bin("busybox"), "/bin/busybox", 0o755)
             .text("/www/readyz", "ready\n")
@@ -88,8 +93,8 @@ impl Fixture {
         cluster.import_image(&reporter).await.unwrap();
         let ca = cluster.dir().join("test-ca.crt");
         std::fs::write(&ca, cluster.ca_pem()).unwrap();
-        install(&cluster).await;
-        let address = spawn(&cluster, &ca).await;
+        install(&cluster, servers).await;
+        let address = spawn(&cluster, &ca, servers).await;
         let channel = channel(&cluster, address, &ca).await;
         let mut fixture = Self { cluster, ca, channel, token: String::new(), demo: images.v1 };
         fixture.token = fixture.token("lifecycle-controller").await;
@@ -252,6 +257,14 @@ impl Fixture {
         })
     }
 
+    /// Drains `pod`. Returns the evidence, and the time from the change of the slice to the answer.
+    pub(crate) async fn prepare_and_time(&self, pod: &str) -> (Evidence, Duration) {
+        let slice = self.watch_slice(pod);
+        let (done, ()) = tokio::join!(self.until_done(Phase::Prepare, pod), self.set_gate(pod, false));
+        let end = Instant::now();
+        (done, end.saturating_duration_since(slice.await.unwrap()))
+    }
+
     /// Waits until a slice lists `pod`.
     pub(crate) async fn until_listed(&self, pod: &str) {
         tokio::time::timeout(TIMEOUT, self.watch_slice(pod)).await.unwrap().unwrap();
@@ -301,8 +314,9 @@ async fn token(accounts: &Api<ServiceAccount>, account: &str, audiences: &[&str]
     answer.status.unwrap().token
 }
 
-/// Creates the namespace, the service accounts, and the deployed roles of the traffic-controller.
-async fn install(cluster: &TestCluster) {
+/// Creates the namespace, the service accounts, and the deployed roles of the traffic-controller. Where there are two API
+/// servers, also the canary, as the chart does.
+async fn install(cluster: &TestCluster, servers: ApiServers) {
     let client = cluster.client();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
@@ -310,13 +324,18 @@ async fn install(cluster: &TestCluster) {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let account = serde_json::from_value(json!({"metadata": {"name": "lifecycle-controller"}})).unwrap();
     accounts.create(&PostParams::default(), &account).await.unwrap();
-    let file = workspace_dir().join("deploy/podward/traffic-controller.yaml");
+    let file = workspace_dir().join(match servers {
+        ApiServers::One => "deploy/podward/traffic-controller.yaml",
+        ApiServers::Two => "tests/charts/cases/large/rendered.yaml",
+    });
     let text = std::fs::read_to_string(file).unwrap();
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     // The traffic-controller runs as a process: it needs neither its workload nor its Service.
     let is_role = |object: &Value| {
-        let kind = object["kind"].as_str().unwrap();
-        kind == "ServiceAccount" || kind.contains("Role")
+        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        let is_ours = name.trim_start_matches("podward-").starts_with("traffic-controller");
+        let is_canary = kind == "Service" && name.ends_with("-canary");
+        is_ours && (kind == "ServiceAccount" || kind.contains("Role") || is_canary)
     };
     for object in objects.into_iter().filter(Value::is_object).filter(is_role) {
         let object: DynamicObject = serde_json::from_value(object).unwrap();
@@ -331,7 +350,7 @@ async fn install(cluster: &TestCluster) {
 }
 
 /// Starts the traffic-controller with the permissions of its service account. Returns its address.
-async fn spawn(cluster: &TestCluster, ca: &std::path::Path) -> SocketAddr {
+async fn spawn(cluster: &TestCluster, ca: &std::path::Path, servers: ApiServers) -> SocketAddr {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), NAMESPACE);
     let config = json!({
         "apiVersion": "v1",
@@ -355,6 +374,13 @@ async fn spawn(cluster: &TestCluster, ca: &std::path::Path) -> SocketAddr {
         .args(["--tls-cert".to_owned(), text(file("crt")), "--tls-key".to_owned(), text(file("key"))])
         .args(["--kube-proxy-metrics-url", "http://{node_ip}:10249/metrics", "--quiet-period", "0"])
         .args(["--controller-url", "https://127.0.0.1:1", "--threads", "1"]);
+    let command = match servers {
+        ApiServers::One => command,
+        ApiServers::Two => {
+            let address = cluster.node_ip().to_string();
+            command.args(["--canary-service", "traffic-controller-canary", "--pod-ip", &address])
+        }
+    };
     cluster.spawn(command).await.unwrap();
     address
 }

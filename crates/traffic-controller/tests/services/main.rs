@@ -6,6 +6,7 @@
 // A helper of a test fails as a test does.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod api_servers;
 mod clients;
 mod fixture;
 mod questions;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
             "a_pod_without_services_is_done_immediately",
             questions::a_pod_without_services_is_done_immediately,
         ),
+        test("a_proxy_that_lags_is_waited_for", api_servers::a_proxy_that_lags_is_waited_for),
         test("it_registers_itself", registry::it_registers_itself),
         test("a_proxy_that_is_down_is_waited_for", questions::a_proxy_that_is_down_is_waited_for),
     ];

@@ -6,6 +6,9 @@
 {{- with .Values.kubeProxyMetricsUrl }}
 - --kube-proxy-metrics-url={{ . }}
 {{- end }}
+{{- if .Values.canary.enabled }}
+- --canary-service=traffic-controller-canary
+{{- end }}
 {{- with .Values.waits }}
 - --propagation={{ .propagationSeconds }}
 - --quiet-period={{ .quietPeriodSeconds }}
