@@ -32,7 +32,7 @@ pub(crate) fn tests() -> Vec<Test> {
 const NAMESPACE: &str = Installation::NAMESPACE;
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 14] = [
+const OTHERWISE: [(&str, &str, &str); 20] = [
     // The lifecycle-controller checks the rights with the API server at a registration over gRPC. The second one is
     // used when the certificate authority is renewed.
     ("traffic-controller", "create", "podward.io/lifecyclehooks"),
@@ -51,6 +51,12 @@ const OTHERWISE: [(&str, &str, &str); 14] = [
     ("lifecycle-controller", "get", "apps.kruise.io/statefulsets"),
     ("lifecycle-controller", "list", "apps.kruise.io/statefulsets"),
     ("lifecycle-controller", "watch", "apps.kruise.io/statefulsets"),
+    ("traffic-controller", "list", "gateway.networking.k8s.io/httproutes"),
+    ("traffic-controller", "watch", "gateway.networking.k8s.io/httproutes"),
+    ("traffic-controller", "list", "gateway.networking.k8s.io/grpcroutes"),
+    ("traffic-controller", "watch", "gateway.networking.k8s.io/grpcroutes"),
+    ("traffic-controller", "list", "elbv2.k8s.aws/targetgroupbindings"),
+    ("traffic-controller", "watch", "elbv2.k8s.aws/targetgroupbindings"),
     // While its watch of namespaces is broken.
     ("validating-webhook", "get", "namespaces"),
 ];
