@@ -46,6 +46,21 @@ const RESPONSE_RESERVE: Duration = Duration::from_millis(500);
 /// The minimum time between two evaluations of a held call. Many changes may arrive together.
 const MIN_EVALUATION_INTERVAL: Duration = Duration::from_millis(10);
 
+/// The maximum time between two evaluations of a held call while its answer may change.
+const MAX_EVALUATION_INTERVAL: Duration = Duration::from_millis(500);
+/// The time of the interval for each node and held call, in microseconds. An evaluation visits each node, so this limits
+/// the CPU usage of all held calls together.
+const INTERVAL_PER_NODE_AND_CALL: u64 = 1;
+
+/// Returns the minimum time between two evaluations of a held call, when `held` calls are held open and there are
+/// `nodes` nodes.
+fn evaluation_interval(held: i64, nodes: usize) -> Duration {
+    let visits =
+        u64::try_from(held).unwrap_or_default().saturating_mul(u64::try_from(nodes).unwrap_or(u64::MAX));
+    let interval = Duration::from_micros(visits.saturating_mul(INTERVAL_PER_NODE_AND_CALL));
+    interval.clamp(MIN_EVALUATION_INTERVAL, MAX_EVALUATION_INTERVAL)
+}
+
 /// Answers the questions of the lifecycle-controller.
 pub(crate) struct TrafficHandler {
     pub(crate) shared: Arc<SharedIndex>,
@@ -119,9 +134,11 @@ impl TrafficHandler {
             let reads_count = count != InFlightCount::NotReported && progress.propagated_since.is_some();
             let pause = if reads_count { Some(after(now, WATCH_LAG)) } else { *until };
             let wake = pause.map_or(end, |pause| pause.min(end));
+            let interval =
+                evaluation_interval(self.metrics.held.get(), self.shared.index.lock().node_count());
             tokio::select! {
                 () = tokio::time::sleep(between(now, wake).max(MIN_EVALUATION_INTERVAL)) => {}
-                _ = changes.changed() => tokio::time::sleep(MIN_EVALUATION_INTERVAL).await,
+                _ = changes.changed() => tokio::time::sleep(interval).await,
                 () = self.stop.cancelled() => {}
             }
             if reads_count {
@@ -223,5 +240,19 @@ impl TrafficHandler {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_evaluated_less_often_in_large_clusters() {
+        let milliseconds = |held, nodes| evaluation_interval(held, nodes).as_millis();
+        assert_eq!(milliseconds(200, 3), 10);
+        assert_eq!(milliseconds(192, 1000), 192);
+        assert_eq!(milliseconds(192, 100_000), 500);
+        assert_eq!(milliseconds(-1, usize::MAX), 10);
     }
 }

@@ -17,6 +17,8 @@
 //! - Each replica answers on its own. A replica remembers only how long a question has been waiting. A new replica
 //!   starts these waits again.
 //! - The kube-proxy of a node is read only while a pod waits for it, at most ten times a second, for all pods together.
+//!   All kube-proxies together are read at most about 1,000 times a second. In a cluster with several API servers the
+//!   `canary` finds out what they have received.
 #![forbid(unsafe_code)]
 
 mod args;

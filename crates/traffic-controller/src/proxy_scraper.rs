@@ -27,6 +27,9 @@ use crate::verdict::NodeProxy;
 
 /// The pause between two reads of the same kube-proxy.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
+/// The pause for each kube-proxy that is being read. In a large cluster it limits the reads of all together to 1,000 a
+/// second. A kube-proxy that has applied all changes is not read any more.
+const READ_INTERVAL_PER_PROXY: Duration = Duration::from_millis(1);
 /// The pause after a read that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The timeout of a connection attempt.
@@ -62,6 +65,11 @@ struct ScrapedProxy {
     read_until: UnixNanos,
     /// True while a task reads the proxy.
     is_read: bool,
+}
+
+/// Returns the pause between two reads of the same kube-proxy when `proxies` are being read.
+fn read_interval(proxies: usize) -> Duration {
+    READ_INTERVAL.max(READ_INTERVAL_PER_PROXY.saturating_mul(u32::try_from(proxies).unwrap_or(u32::MAX)))
 }
 
 impl ProxyScraper {
@@ -136,8 +144,9 @@ impl ProxyScraper {
             };
             let failed = read.is_err();
             self.metrics.scraped(&node, failed);
-            {
+            let interval = {
                 let mut entries = self.nodes.lock();
+                let interval = read_interval(entries.values().filter(|entry| entry.is_read).count());
                 let Some(entry) = entries.get_mut(&node) else { return };
                 match read {
                     Ok((reading, settings)) => {
@@ -149,9 +158,10 @@ impl ProxyScraper {
                         entry.proxy.add_failure(failure);
                     }
                 }
-            }
+                interval
+            };
             self.shared.notify_changed();
-            tokio::time::sleep(if failed { RETRY_INTERVAL } else { READ_INTERVAL }).await;
+            tokio::time::sleep(if failed { RETRY_INTERVAL.max(interval) } else { interval }).await;
         }
     }
 
@@ -221,5 +231,16 @@ impl ProxyScraper {
         };
         let url = self.url.replace(PLACEHOLDER, &address);
         url.parse().map_err(|error| format!("invalid URL {url:?}: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_proxies_are_read_less_often() {
+        assert_eq!(read_interval(1), Duration::from_millis(100));
+        assert_eq!(read_interval(1000), Duration::from_secs(1));
     }
 }

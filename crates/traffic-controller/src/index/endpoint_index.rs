@@ -238,6 +238,11 @@ impl EndpointIndex {
         self.bypass.retain_namespaces(listed);
     }
 
+    /// Returns the number of nodes.
+    pub(crate) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Removes the entries of pods that left their last slice more than [`RETENTION`] ago.
     pub(crate) fn sweep(&mut self, now: UnixNanos) {
         let limit = before(now, RETENTION);
