@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use podward_support::demo::{self, Act};
@@ -35,13 +35,10 @@ pub(crate) struct DemoCommand {
     /// Mode of kube-proxy in the cluster that the demo starts: iptables or nftables
     #[arg(long, value_name = "MODE", default_value_t, conflicts_with = "kubeconfig")]
     proxy_mode: ProxyMode,
-    /// Number of real nodes of the cluster that the demo starts, 1 to 3; with several, clients run on each node
+    /// Number of real nodes of the cluster that the demo starts, 1 to 3; with several, clients run on each node, and use
+    /// the Service as well as the node ports of a Service with external traffic policy Local
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "kubeconfig", value_parser = node_count())]
     nodes: usize,
-    /// With several nodes: also use their node ports as a load balancer does, with external traffic policy Local and
-    /// health checks. A node whose last pod leaves loses requests (docs/operations/zero-loss.md)
-    #[arg(long)]
-    load_balancer: bool,
     /// Cargo profile of Podward's services, the demo server and its client [default: bench-lite]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -75,7 +72,6 @@ fn act_parser() -> impl TypedValueParser<Value = Act> {
 
 impl DemoCommand {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        ensure!(!self.load_balancer || self.nodes > 1, "--load-balancer needs several nodes: add --nodes 3");
         if self.kubeconfig.is_none() {
             prepare::test_cluster(&Part::ALL, true).await?;
         }
@@ -87,7 +83,6 @@ impl DemoCommand {
             address: self.address,
             proxy_mode: self.proxy_mode,
             nodes: self.nodes,
-            load_balancer: self.load_balancer,
             profile: self.profile.unwrap_or_else(|| default.profile.clone()),
             acts: self.acts,
             runs: self.runs,

@@ -73,6 +73,7 @@ pub(crate) async fn under_load(
         server: DemoServer::ExitsAtOnce,
         opted_in: true,
         strategy,
+        two_pods_on: None,
         feed: PodFeed::start(fixture.client(), fixture.namespace(), "app=web").await?,
     };
     let target: SocketAddr = workload.create().await?;

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{
     eviction,
-    workload::{DemoWorkload, LONGEST, NAME, REPLICAS},
+    workload::{DemoWorkload, LONGEST, NAME},
 };
 use crate::{operator::Operator, pods, wait::within};
 
@@ -87,7 +87,7 @@ async fn rolling_update(workload: &DemoWorkload) -> Result<()> {
     })
     .await
     .context("watch the Deployment")?;
-    let pods = workload.until_in_service(REPLICAS).await?;
+    let pods = workload.until_in_service(workload.replicas()).await?;
     ensure!(pods.iter().all(|pod| !before.contains(&pod.name_any())), "the rolling update left an old pod");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Evicts pods as `kubectl drain` does.
 //!
-//! The demo cannot use `kubectl drain` itself: it cordons the node first, and the demo has one node, so that there
-//! would be no node for the replacement pods.
+//! The demo cannot use `kubectl drain` itself: it cordons the node first, and the demo usually has one node, so that
+//! there would be no node for the replacement pods.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{api::EvictParams, runtime::wait::await_condition};
 
-use super::workload::{DemoWorkload, NAME, REPLICAS};
+use super::workload::{DemoWorkload, NAME};
 use crate::feed::PodFeed;
 
 /// The time that `kubectl drain` waits after a 429.
@@ -26,7 +26,7 @@ pub(super) async fn drain(workload: &DemoWorkload) -> Result<()> {
         };
         await_condition(workload.budgets(), NAME, allows).await.context("watch the disruption budget")?;
         evict(&workload.feed, &pod).await?;
-        workload.until_in_service(REPLICAS).await?;
+        workload.until_in_service(workload.replicas()).await?;
     }
     Ok(())
 }

@@ -22,10 +22,10 @@ pub struct Demo {
     pub address: Option<IpAddr>,
     /// The mode of kube-proxy in a test cluster.
     pub proxy_mode: ProxyMode,
-    /// The number of real nodes of a test cluster. With several, clients run on each node.
+    /// The number of real nodes of a test cluster. With several, clients run on each node, and there are two pods on
+    /// each, so that clients can use the node ports as a load balancer does, with external traffic policy Local. In a
+    /// scale-in there are no such clients, because it may take all pods of a node.
     pub nodes: usize,
-    /// Clients that use the node ports of several nodes as a load balancer does, with external traffic policy Local.
-    pub load_balancer: bool,
     /// The cargo profile of the services, the demo server and its client.
     pub profile: String,
     /// The images between which an update switches.
@@ -51,7 +51,6 @@ impl Default for Demo {
             address: None,
             proxy_mode: ProxyMode::default(),
             nodes: 1,
-            load_balancer: false,
             profile: "bench-lite".to_owned(),
             images: DemoImages::default(),
             acts: Vec::new(),

@@ -88,7 +88,9 @@ impl DemoRunner<'_> {
         let feed = PodFeed::start(client, &namespace, workload::SELECTOR).await?;
         let image = self.demo.images.v1.clone();
         let opted_in = side == DemoSide::Podward;
-        let workload = DemoWorkload { namespace, image, server, opted_in, strategy: None, feed };
+        // A scale-in may take all pods of a node, after which a load balancer's clients lose requests at that node.
+        let two_pods_on = (self.demo.nodes > 1 && act != Act::ScaleIn).then_some(self.demo.nodes);
+        let workload = DemoWorkload { namespace, image, server, opted_in, strategy: None, two_pods_on, feed };
         let played = self.under_load(act, &workload, connections).await;
         if !self.demo.keep || played.is_ok() {
             workload.remove().await?;
@@ -125,9 +127,9 @@ impl DemoRunner<'_> {
         connections: &[Connections],
     ) -> Result<(Duration, Vec<(DemoClients, LoadReport)>)> {
         let address = workload.create().await?;
-        let node_ports = match self.demo.load_balancer {
-            true => Some(workload.open_node_ports().await?),
-            false => None,
+        let node_ports = match workload.two_pods_on {
+            Some(_) => Some(workload.open_node_ports().await?),
+            None => None,
         };
         let options = ClientOptions {
             program: self.client.clone(),

@@ -26,7 +26,7 @@ pub(super) const NAME: &str = "web";
 /// The Service for clients outside of the cluster.
 const BALANCED: &str = "web-balanced";
 pub(super) const SELECTOR: &str = "app=web";
-/// The number of pods.
+/// The number of pods, unless there are two on each node.
 pub const REPLICAS: usize = 4;
 /// The time that an act, or a step of it, may take.
 pub(super) const LONGEST: Duration = Duration::from_secs(180);
@@ -55,11 +55,18 @@ pub struct DemoWorkload {
     pub opted_in: bool,
     /// The `strategy` of the Deployment. The default is that of Kubernetes.
     pub strategy: Option<Value>,
+    /// The number of nodes that get two pods each. Without it, there are [`REPLICAS`] pods, wherever they are scheduled.
+    pub two_pods_on: Option<usize>,
     /// The watch on its pods.
     pub feed: PodFeed,
 }
 
 impl DemoWorkload {
+    /// Returns the number of its pods.
+    pub(super) fn replicas(&self) -> usize {
+        self.two_pods_on.map_or(REPLICAS, |nodes| 2 * nodes)
+    }
+
     pub(super) fn client(&self) -> Client {
         self.feed.client()
     }
@@ -98,7 +105,7 @@ impl DemoWorkload {
         });
         self.apply(&self.budgets(), NAME, &budget).await?;
         self.apply(&self.deployments(), NAME, &self.deployment()).await?;
-        self.until_in_service(REPLICAS).await?;
+        self.until_in_service(self.replicas()).await?;
         let service = services.get(NAME).await.context("read the Service")?;
         let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
         let address: IpAddr = address.parse().with_context(|| format!("understand the address {address}"))?;
@@ -142,12 +149,22 @@ impl DemoWorkload {
         // Without a request, a pod gets almost no CPU time while the machine is busy, and loses requests for that
         // reason.
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+        if self.two_pods_on.is_some() {
+            // The pods of each version are spread by themselves, so that old ones do not keep new ones from a node.
+            spec["topologySpreadConstraints"] = json!([{
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": NAME}},
+                "matchLabelKeys": ["pod-template-hash"],
+            }]);
+        }
         json!({
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {"name": NAME},
             "spec": {
-                "replicas": REPLICAS,
+                "replicas": self.replicas(),
                 "selector": {"matchLabels": {"app": NAME}},
                 "template": {"metadata": {"labels": labels}, "spec": spec},
                 "strategy": self.strategy,
