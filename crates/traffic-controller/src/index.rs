@@ -8,6 +8,7 @@ mod api_servers;
 mod bypass;
 mod change;
 mod endpoint_index;
+mod mesh;
 mod node;
 mod object;
 mod pod_endpoints;

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ClusterResourceScope;
 use serde::Deserialize;
 
+use super::mesh::mesh_key;
 use super::object::{ObjectKey, kept_metadata, resource};
 use super::route::{ROUTE_KIND_NAMES, ROUTE_KINDS, RouteKind};
 
@@ -25,26 +26,6 @@ impl NamespaceObject {
     pub(crate) fn mesh(&self) -> Option<&'static str> {
         mesh_key(&self.metadata)
     }
-}
-
-/// The labels and annotations by which a mesh selects namespaces and Services.
-pub(super) const MESH_KEYS: [&str; 6] = [
-    "istio-injection",
-    "istio.io/rev",
-    "istio.io/dataplane-mode",
-    "istio.io/use-waypoint",
-    "linkerd.io/inject",
-    "kuma.io/sidecar-injection",
-];
-
-/// Returns the label or annotation by which an object is in a mesh.
-pub(super) fn mesh_key(metadata: &ObjectMeta) -> Option<&'static str> {
-    let value = |key: &str| {
-        let pairs = [&metadata.labels, &metadata.annotations];
-        pairs.into_iter().find_map(|pairs| pairs.as_ref()?.get(key)).map(String::as_str)
-    };
-    let is_off = |value: &str| matches!(value, "" | "disabled" | "false" | "none");
-    MESH_KEYS.into_iter().find(|key| value(key).is_some_and(|value| !is_off(value)))
 }
 
 /// A kind, and an object of this kind.

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use podward_core::UnixNanos;
 use serde::{Deserialize, Deserializer};
 
-use super::bypass::MESH_KEYS;
+use super::mesh::MESH_KEYS;
 
 /// Namespace and name of an object. The namespace of a node is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 
 use super::address_family::AddressFamily;
-use super::bypass::mesh_key;
+use super::mesh::mesh_key;
 use super::object::{kept_metadata, or_default, resource};
 
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
