@@ -10,7 +10,7 @@ use crate::fixture::{ApiServers, Fixture, WEB};
 /// Shorter than the propagation time, after which nothing is proven any more.
 const LAG: Duration = Duration::from_secs(2);
 
-/// The kube-proxy watches an API server that lags, and is idle meanwhile. No connection may reach a pod after PREPARE is
+/// The kube-proxy watches an API server that lags. Meanwhile it receives and writes earlier changes. No connection may reach a pod after PREPARE is
 /// DONE.
 pub(crate) async fn a_proxy_that_lags_is_waited_for(_: &Fixture) {
     let fixture = Fixture::start(ApiServers::Two).await;
@@ -19,7 +19,15 @@ pub(crate) async fn a_proxy_that_lags_is_waited_for(_: &Fixture) {
         assert_eq!(added.level(), EvidenceLevel::Proven, "{}", added.detail);
     }
     fixture.cluster.lag_watches(LAG).await.unwrap();
-    let proven = fixture.prepare_and_time("reporter").await;
+    fixture.create_endpoint_elsewhere("single").await;
+    let proven = tokio::select! {
+        () = fixture.change_without_end("single") => unreachable!(),
+        proven = async {
+            // Until the kube-proxy receives what is older than the lag.
+            tokio::time::sleep(LAG).await;
+            fixture.prepare_and_time("reporter").await
+        } => proven,
+    };
     assert_eq!(proven.0.level(), EvidenceLevel::Proven, "{}", proven.0.detail);
     assert!(
         proven.1 >= LAG.saturating_sub(Duration::from_millis(500)),

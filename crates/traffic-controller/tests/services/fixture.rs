@@ -290,6 +290,17 @@ impl Fixture {
         self.slices().create(&PostParams::default(), &slice).await.unwrap();
     }
 
+    /// Changes the slice of [`Fixture::create_endpoint_elsewhere`] every 200 ms until it is dropped.
+    pub(crate) async fn change_without_end(&self, service: &str) {
+        let (slices, name) = (self.slices(), format!("{service}-elsewhere"));
+        for round in 0_u64.. {
+            let address = format!("10.9.9.{}", round % 200);
+            let endpoints = json!({"endpoints": [{"addresses": [address], "conditions": {"ready": true}}]});
+            slices.patch(&name, &PatchParams::default(), &Patch::Merge(endpoints)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     fn slices(&self) -> Api<EndpointSlice> {
         Api::default_namespaced(self.cluster.client())
     }
