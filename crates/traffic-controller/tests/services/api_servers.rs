@@ -8,7 +8,7 @@ use crate::clients::Clients;
 use crate::fixture::{ApiServers, Fixture, WEB};
 
 /// Shorter than the propagation time, after which nothing is proven any more.
-const LAG: Duration = Duration::from_secs(2);
+const LAG: Duration = Duration::from_secs(5);
 
 /// The kube-proxy watches an API server that lags. Meanwhile it receives and writes earlier changes. No connection may reach a pod after PREPARE is
 /// DONE.

@@ -389,7 +389,14 @@ async fn spawn(cluster: &TestCluster, ca: &std::path::Path, servers: ApiServers)
         ApiServers::One => command,
         ApiServers::Two => {
             let address = cluster.node_ip().to_string();
-            command.args(["--canary-service", "traffic-controller-canary", "--pod-ip", &address])
+            command.args([
+                "--canary-service",
+                "traffic-controller-canary",
+                "--pod-ip",
+                &address,
+                "--propagation",
+                "30",
+            ])
         }
     };
     cluster.spawn(command).await.unwrap();
