@@ -7,7 +7,7 @@ use prost::Message;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
-    let files = [root.join("podward/v1/hook.proto"), root.join("podward/v1/lifecycle.proto")];
+    let files = ["hook", "lifecycle", "node_agent"].map(|name| root.join(format!("podward/v1/{name}.proto")));
     for file in &files {
         println!("cargo:rerun-if-changed={}", file.display());
     }

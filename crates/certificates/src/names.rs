@@ -3,8 +3,8 @@
 /// The Secret of the authority.
 pub(crate) const AUTHORITY: &str = "podward-ca";
 /// The services that have a certificate, each in the Secret `<service>-tls`.
-pub(crate) const SERVICES: [&str; 4] =
-    ["mutating-webhook", "validating-webhook", "lifecycle-controller", "traffic-controller"];
+pub(crate) const SERVICES: [&str; 5] =
+    ["mutating-webhook", "validating-webhook", "lifecycle-controller", "traffic-controller", "node-agent"];
 /// The MutatingWebhookConfiguration.
 pub(crate) const MUTATING: &str = "podward-mutating";
 /// The ValidatingWebhookConfiguration.
