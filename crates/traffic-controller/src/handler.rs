@@ -25,12 +25,14 @@ use crate::drain_tracker::DrainTracker;
 use crate::in_flight::{InFlightClient, PORT_LABEL};
 use crate::index::{ApiServers, EndpointOwner, PodEndpoints};
 use crate::metrics::TrafficMetrics;
+use crate::node_agent::NodeAgents;
 use crate::proxy::WATCH_LAG;
 use crate::proxy_scraper::ProxyScraper;
 use crate::receipt::Receipt;
 use crate::shared_index::SharedIndex;
 use crate::verdict::{
     self, InFlightCount, NodeProxies, PrepareProgress, RemainingEndpoints, TrafficVerdict, WaitTimes,
+    connections_count_from,
 };
 
 use held_call::HeldCall;
@@ -67,6 +69,7 @@ pub(crate) struct TrafficHandler {
     pub(crate) scraper: Option<Arc<ProxyScraper>>,
     pub(crate) canary: Option<Arc<Canary>>,
     pub(crate) in_flight_client: InFlightClient,
+    pub(crate) node_agents: Option<Arc<NodeAgents>>,
     pub(crate) drain_tracker: DrainTracker,
     pub(crate) wait_times: WaitTimes,
     pub(crate) authenticator: Arc<Authenticator>,
@@ -114,9 +117,10 @@ impl TrafficHandler {
         let start = self.shared.clock.now();
         let end = after(start, hold);
         let mut changes = self.shared.subscribe();
-        let mut count = match question.pod.labels.contains_key(PORT_LABEL) {
-            true => InFlightCount::Unknown,
-            false => InFlightCount::NotReported,
+        let mut count = match &self.node_agents {
+            _ if question.pod.labels.contains_key(PORT_LABEL) => InFlightCount::Unknown,
+            Some(_) => InFlightCount::ConnectionsUnknown,
+            None => InFlightCount::NotReported,
         };
         let held = HeldCall::new(&self.metrics);
         self.record_question(question, start);
@@ -131,7 +135,24 @@ impl TrafficHandler {
             if held.is_none() || now >= end || self.stop.is_cancelled() {
                 return verdict;
             }
-            let reads_count = count != InFlightCount::NotReported && progress.propagated_since.is_some();
+            if let (true, Some(since), Some(agents)) =
+                (count.is_of_agent(), progress.propagated_since, &self.node_agents)
+            {
+                let begin = connections_count_from(since).max(now);
+                let read = async {
+                    tokio::time::sleep(between(now, begin)).await;
+                    agents.read(&question.pod, self.wait_times.quiet, between(begin, end)).await
+                };
+                // Without the connections the answer may become DONE at a certain time.
+                let wake = until.map_or(Duration::MAX, |until| between(now, until));
+                tokio::select! {
+                    read = read => count = read,
+                    () = tokio::time::sleep(wake) => {}
+                    () = self.stop.cancelled() => {}
+                }
+                continue;
+            }
+            let reads_count = count.is_of_pod() && progress.propagated_since.is_some();
             let pause = if reads_count { Some(after(now, WATCH_LAG)) } else { *until };
             let wake = pause.map_or(end, |pause| pause.min(end));
             let interval =

@@ -21,7 +21,7 @@ pub(crate) use api_servers::ApiServers;
 pub(crate) use bypass::NamespaceObject;
 pub(crate) use change::{ChangeOrigin, EndpointChange};
 pub(crate) use endpoint_index::EndpointIndex;
-pub(crate) use node::NodeObject;
+pub(crate) use node::{IndexedNode, NodeObject};
 pub(crate) use object::{ObjectKey, WatchedObject};
 pub(crate) use pod_endpoints::{LocalEndpoints, OtherEndpoints, PodEndpoints, ServiceMembership, TargetPod};
 pub(crate) use route::{GrpcRoute, HttpRoute, Ingress, RouteKind, RouteObject, TargetGroupBinding};

@@ -34,6 +34,11 @@ struct NodeLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadLabels {
+    read: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
     kind: &'static str,
 }
@@ -45,6 +50,7 @@ pub(crate) struct TrafficMetrics {
     prepare: Family<PartLabels, Histogram, fn() -> Histogram>,
     scrapes: Counter,
     scrape_failures: Family<NodeLabels, Counter<u64, AtomicU64>>,
+    kube_proxies: Family<ReadLabels, Gauge<i64, AtomicI64>>,
     watches: Family<KindLabels, Gauge<i64, AtomicI64>>,
     objects: Family<KindLabels, Gauge<i64, AtomicI64>>,
     pub(crate) held: Gauge<i64, AtomicI64>,
@@ -59,6 +65,7 @@ impl TrafficMetrics {
             prepare: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 2.0, 14))),
             scrapes: Counter::default(),
             scrape_failures: Family::default(),
+            kube_proxies: Family::default(),
             watches: Family::default(),
             objects: Family::default(),
             held: Gauge::default(),
@@ -89,6 +96,11 @@ impl TrafficMetrics {
             "traffic_scrape_failures",
             "Number of failed reads of the metrics of a node's kube-proxy",
             self.scrape_failures.clone(),
+        );
+        registry.register(
+            "traffic_kube_proxies",
+            "Number of nodes by how the metrics of their kube-proxy were last read: directly, by-agent, or not",
+            self.kube_proxies.clone(),
         );
         registry.register(
             "traffic_watch_up",
@@ -127,6 +139,11 @@ impl TrafficMetrics {
             let node = if known { node } else { OTHER_NODES };
             self.scrape_failures.get_or_create(&NodeLabels { node: node.to_owned() }).inc();
         }
+    }
+
+    /// Sets the number of nodes whose kube-proxy was last read in a way.
+    pub(crate) fn set_kube_proxies(&self, read: &'static str, nodes: usize) {
+        self.kube_proxies.get_or_create(&ReadLabels { read }).set(i64::try_from(nodes).unwrap_or(i64::MAX));
     }
 
     /// Sets whether the watch of `kind` is established.

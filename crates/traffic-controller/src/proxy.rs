@@ -19,11 +19,13 @@
 //!
 //! Both compare values of the clock of one node, never of two clocks.
 
+mod page;
 mod reading;
 mod settings;
 mod state;
 mod watch_lag;
 
+pub(crate) use page::ProxyPage;
 pub(crate) use reading::ProxyReading;
 pub(crate) use settings::ProxySettings;
 pub(crate) use state::{KubeProxyState, ReadFailure, RulesState};

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use podward_core::hooks::hook_audience;
@@ -25,7 +26,9 @@ use crate::index::{
     GrpcRoute, HttpRoute, Ingress, NamespaceObject, NodeObject, RouteObject, ServiceObject, SliceObject,
     TargetGroupBinding,
 };
+use crate::kube_proxy_pages::KubeProxyPages;
 use crate::metrics::TrafficMetrics;
+use crate::node_agent::NodeAgents;
 use crate::proxy_scraper::ProxyScraper;
 use crate::shared_index::SharedIndex;
 use crate::{registration, watches};
@@ -33,6 +36,8 @@ use crate::{registration, watches};
 const SERVICE: &str = "traffic-controller";
 /// The maximum number of concurrent calls. Further calls are refused.
 const MAX_CONCURRENT_CALLS: usize = 1024;
+/// The pause between two looks whether the first lists are complete.
+const LISTS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the traffic-controller until SIGTERM or SIGINT.
 ///
@@ -121,9 +126,24 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     watch!(RouteObject<TargetGroupBinding>, weaker("TargetGroupBindings"));
     tokio::spawn(watches::sweep(shared.clone(), metrics.clone(), stop_watches.clone()));
 
-    let scraper = args
-        .kube_proxy_metrics_url
-        .map(|url| Arc::new(ProxyScraper::new(url, shared.clone(), metrics.clone())));
+    let node_agents = args.node_agent.node_agent_url.clone().map(|url| {
+        let authorities = tls.certificate.authorities(args.node_agent.node_agent_ca.as_deref(), &secret);
+        Arc::new(NodeAgents::new(url, &args.node_agent, authorities, shared.clone()))
+    });
+    let scraper = args.kube_proxy_metrics_url.map(|url| {
+        let pages = KubeProxyPages::new(url, node_agents.clone());
+        Arc::new(ProxyScraper::new(pages, shared.clone(), metrics.clone()))
+    });
+    if let Some(scraper) = &scraper {
+        let (scraper, readiness, stop) = (Arc::clone(scraper), readiness.clone(), stop_watches.clone());
+        tokio::spawn(async move {
+            // The nodes are known then.
+            while !readiness.missing().is_empty() && !stop.is_cancelled() {
+                tokio::time::sleep(LISTS_INTERVAL).await;
+            }
+            scraper.look_at_new_nodes(stop).await;
+        });
+    }
     let canary = args.canary.canary_service.zip(args.canary.pod_ip).filter(|_| scraper.is_some());
     let canary = canary.map(|(name, address)| {
         Arc::new(Canary::new(client.clone(), &tls.certificate.namespace, name, address, shared.clone()))
@@ -139,6 +159,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         scraper,
         canary,
         in_flight_client: InFlightClient::new(),
+        node_agents,
         drain_tracker: DrainTracker::default(),
         wait_times: args.waits.wait_times(),
         authenticator: Arc::clone(&authenticator),

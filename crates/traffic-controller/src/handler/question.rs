@@ -57,6 +57,7 @@ impl TryFrom<HandleRequest> for TrafficQuestion {
             uid: Arc::from(pod.uid),
             addresses: pod.ips.iter().filter_map(|address| address.parse().ok()).collect(),
             labels: pod.labels.into_iter().collect(),
+            node: pod.node_name,
             never_ready: pod.never_ready,
         };
         Ok(Self { phase, pod, id, asked_at, opted_out })

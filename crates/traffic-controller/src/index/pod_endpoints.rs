@@ -21,6 +21,8 @@ pub(crate) struct TargetPod {
     pub(crate) uid: Arc<str>,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// The node of the pod. Empty if it is not known.
+    pub(crate) node: String,
     /// True if the pod was never Ready.
     pub(crate) never_ready: bool,
 }

@@ -50,6 +50,7 @@ fn pod(uid: &str) -> TargetPod {
         uid: uid.into(),
         addresses: vec!["10.0.0.9".parse().unwrap()],
         labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        node: "node1".to_owned(),
         never_ready: false,
     }
 }

@@ -3,47 +3,22 @@
 use std::time::Duration;
 
 use podward_core::UnixNanos;
-use podward_core::hooks::EvidenceLevel::{Bounded, Proven};
+use podward_core::hooks::EvidenceLevel::Bounded;
 
 use super::data_path_changes::DataPathChanges;
+use super::in_flight::{InFlightCount, requests_ended};
 use super::node_proxies::NodeProxies;
+use super::prepare_progress::PrepareProgress;
 use super::propagation::propagation;
 use super::slices::not_ready_in_slices;
 use super::traffic_verdict::{TrafficVerdict, VerdictPart};
 use super::wait_times::WaitTimes;
-use crate::clock::{after, between};
+use crate::clock::after;
 use crate::index::{PodEndpoints, ServiceKind, ServiceMembership};
-use crate::proxy::WATCH_LAG;
 
 /// Upper bound for the time in which a kubelet may still report a pod as Ready by a gate that is False (0.7 s was measured
 /// on a busy node).
 const KUBELET_LAG: Duration = Duration::from_secs(1);
-
-/// The progress of a question between two evaluations. It is lost when the process ends; then its waits start again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PrepareProgress {
-    /// When it was first observed that a Service selects the pod but no slice lists it.
-    pub(crate) unlisted_since: Option<UnixNanos>,
-    /// When it was first observed that no slice shows the pod as ready.
-    pub(crate) not_ready_since: Option<UnixNanos>,
-    /// When it was first observed that all data paths have applied this.
-    pub(crate) propagated_since: Option<UnixNanos>,
-    /// Since when the pod has reported without interruption that no requests are in flight.
-    pub(crate) idle_since: Option<UnixNanos>,
-}
-
-/// The number of requests in flight that the pod reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum InFlightCount {
-    /// The pod does not report the number: it has no label with a port.
-    NotReported,
-    /// The number has not been read yet.
-    Unknown,
-    /// The number, and when it was requested.
-    Count(u64, UnixNanos),
-    /// The number could not be read. The text is the error.
-    Failed(String),
-}
 
 /// Returns `Done` when no Service sends the pod traffic and the requests in flight have ended.
 pub(crate) fn prepare(
@@ -88,7 +63,7 @@ pub(crate) fn prepare(
         .filter(|service| service.kind != ServiceKind::ExternalName && !service.publishes_not_ready)
         .collect();
     let changes = DataPathChanges::of(endpoints, &sending).with_former(endpoints);
-    if changes.is_empty() && *count == InFlightCount::NotReported {
+    if changes.is_empty() && !count.is_of_pod() {
         // The pod may have left a slice just before this process started. After this time that no longer matters.
         let end =
             endpoints.never_listed_since.map(|since| after(since, wait_times.propagation + wait_times.quiet));
@@ -134,43 +109,4 @@ fn was_never_sent(
     let has_requests = matches!(count, InFlightCount::Unknown | InFlightCount::Count(1.., _));
     let is_published = endpoints.services.iter().any(|service| service.publishes_not_ready);
     endpoints.never_sent && is_known && !has_requests && !is_published
-}
-
-/// Checks that requests in flight have ended. No new requests arrive after `since`.
-fn requests_ended(
-    count: &InFlightCount,
-    since: UnixNanos,
-    progress: &mut PrepareProgress,
-    wait_times: &WaitTimes,
-    now: UnixNanos,
-) -> VerdictPart {
-    let wait = |reason: &str| VerdictPart::Wait(reason.to_owned(), None);
-    let why = match count {
-        InFlightCount::Unknown => return wait("reading the number of requests in flight from the pod"),
-        InFlightCount::Count(0, at) if *at >= since => {
-            let first = *progress.idle_since.get_or_insert(*at);
-            if between(first, *at) >= WATCH_LAG {
-                return VerdictPart::Done(Proven, "the pod reports no requests in flight".to_owned());
-            }
-            return wait("the pod has reported once that no requests are in flight");
-        }
-        InFlightCount::Count(0, _) => {
-            return wait("reading the number of requests in flight from the pod again");
-        }
-        InFlightCount::Count(count, _) => {
-            progress.idle_since = None;
-            return wait(&format!("the pod reports {count} requests in flight"));
-        }
-        InFlightCount::Failed(why) => {
-            progress.idle_since = None;
-            format!(" (could not read the number from the pod: {why})")
-        }
-        InFlightCount::NotReported => String::new(),
-    };
-    let (end, seconds) = (after(since, wait_times.quiet), wait_times.quiet.as_secs_f64());
-    if now >= end {
-        return VerdictPart::Done(Bounded, format!("waited {seconds} s for requests in flight{why}"));
-    }
-    let waited = between(since, now).as_secs_f64();
-    VerdictPart::Wait(format!("waiting for requests in flight ({waited:.1} of {seconds} s){why}"), Some(end))
 }

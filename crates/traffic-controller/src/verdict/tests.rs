@@ -1,3 +1,4 @@
+mod connections;
 mod never_ready;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::proxy::RulesState;
 const WAIT_TIMES: WaitTimes = WaitTimes {
     propagation: Duration::from_secs(5),
     quiet: Duration::from_secs(2),
+    connections: Duration::from_secs(60),
     dns_ttl: Duration::from_secs(30),
     surge: Duration::from_secs(60),
 };
@@ -481,6 +483,10 @@ proptest! {
         flight in prop_oneof![
             Just(InFlightCount::NotReported), Just(InFlightCount::Unknown), Just(InFlightCount::Failed("x".to_owned())),
             (0_u64..2, 0_i64..100_000).prop_map(|(count, time)| InFlightCount::Count(count, at(time))),
+            Just(InFlightCount::ConnectionsUnknown), Just(InFlightCount::ConnectionsFailed("x".to_owned())),
+            (0_u32..2, 0_u64..5, 0_i64..100_000).prop_map(|(open, silent, time)| {
+                InFlightCount::Connections(OpenConnections { open, silent_for: Duration::from_secs(silent) }, at(time))
+            }),
         ],
         times in prop::collection::vec(0_i64..100_000, 1..6),
     ) {
@@ -501,7 +507,12 @@ proptest! {
                     prop_assert!(services.iter().filter(counts).all(|s| s.ready.is_none() && s.serving.is_none()));
                     prop_assert!(evidence.detail.len() <= 1024 && !evidence.detail.is_empty());
                     if evidence.level == Proven && services.iter().filter(counts).count() > 0 {
-                        prop_assert!(matches!(flight, InFlightCount::Count(0, _)));
+                        let nothing = |flight: &InFlightCount| match flight {
+                            InFlightCount::Count(count, _) => *count == 0,
+                            InFlightCount::Connections(connections, _) => connections.open == 0,
+                            _ => false,
+                        };
+                        prop_assert!(nothing(&flight));
                         let proxied = services.iter().filter(counts).any(|s| s.kind == ServiceKind::Proxied);
                         prop_assert!(!proxied || readable);
                         let has_change = |node: &NodeProxy| node.rules == RulesState::Written;

@@ -9,6 +9,8 @@ pub(crate) struct WaitTimes {
     pub(crate) propagation: Duration,
     /// After this time requests in flight count as ended, if the pod does not report them.
     pub(crate) quiet: Duration,
+    /// The maximum wait for requests in flight if the node-agent reports connections that still carry data.
+    pub(crate) connections: Duration,
     /// After this time clients have dropped a cached DNS answer.
     pub(crate) dns_ttl: Duration,
     /// The maximum wait for a replacement of the last ready endpoint of a Service.
