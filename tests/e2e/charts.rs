@@ -120,7 +120,8 @@ fn each_image_can_be_complete() {
     let image = |name: &str| format!("registry.example.com/podward/{name}@sha256:{}", "0".repeat(64));
     let programs = podward_images::ServiceImages::PROGRAMS;
     let lines: String = programs.map(|name| format!("{name}: {{image: {}}}\n", image(name))).concat();
-    fs::write(values.path(), lines).unwrap();
+    let agent = "global: {nodeAgent: {enabled: true}}\n";
+    fs::write(values.path(), format!("{agent}{lines}")).unwrap();
     let rendered = template("podward-system", values.path());
     assert!(rendered.status.success(), "{}", text(&rendered.stderr));
     let rendered = text(&rendered.stdout);

@@ -69,6 +69,7 @@ pub(crate) async fn broken_parts_are_reported(site: &Site) -> Result<()> {
         table.contains("! warning images referenced by tags") && table.contains(&site.webhook_image()),
         "{table}"
     );
+    ensure!(table.contains("the kube-proxies of all nodes are read: 1 directly"), "{table}");
     network_policies(site).await?;
 
     a_service_that_is_down(site).await?;

@@ -6,6 +6,7 @@ mod kinds;
 mod last_endpoint;
 mod least_rights;
 mod metrics;
+mod node_agent;
 mod one_service;
 mod outages;
 mod proxies;
@@ -24,6 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
         last_endpoint::tests(),
         outages::tests(),
         metrics::tests(),
+        node_agent::tests(),
         zero_loss::tests(),
         proxies::tests(),
         replicas::tests(),

@@ -47,6 +47,24 @@ pub struct Installation {
     values: Vec<String>,
 }
 
+/// A level of the Pod Security Standards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodSecurity {
+    /// The level of an installation.
+    Restricted,
+    /// The level that the node-agent needs.
+    Privileged,
+}
+
+impl PodSecurity {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restricted => "restricted",
+            Self::Privileged => "privileged",
+        }
+    }
+}
+
 impl Installation {
     /// The namespace of Podward.
     pub const NAMESPACE: &str = NAMESPACE;
@@ -87,7 +105,7 @@ impl Installation {
     /// As for [`install`](Self::install).
     pub async fn install_again(&self) -> Result<()> {
         let installed = async {
-            self.make_namespace().await?;
+            self.apply_namespace(PodSecurity::Restricted).await?;
             let arguments = ["install", RELEASE, CHART, "--wait", "--timeout", HELM_TIMEOUT];
             self.helm_with(&arguments, &[]).await?;
             self.until_ready().await
@@ -98,13 +116,16 @@ impl Installation {
         }
     }
 
-    /// Creates the namespace, with the restricted Pod Security level.
-    async fn make_namespace(&self) -> Result<()> {
+    /// Creates the namespace, or changes what its pods may do.
+    ///
+    /// # Errors
+    /// Fails if the API server refuses it.
+    pub async fn apply_namespace(&self, level: PodSecurity) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client());
         let namespace = json!({
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": level.as_str()}},
         });
         let parameters = PatchParams::apply("podward-support").force();
         let made = namespaces.patch(NAMESPACE, &parameters, &Patch::Apply(&namespace)).await;

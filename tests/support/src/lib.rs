@@ -41,7 +41,7 @@ mod wait;
 
 pub use cluster::{Cluster, ClusterStream, ExposedServer, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, PodFeedEvent, WatchTask, observe};
-pub use installation::{Installation, Replica, Replicas};
+pub use installation::{Installation, PodSecurity, Replica, Replicas};
 pub use load::{LoadClient, LoadClientOptions};
 pub use metrics::metrics_text;
 pub use operator::{FinishStyle, Operator};

@@ -9,6 +9,7 @@ mod configurations;
 mod definitions;
 mod finding;
 mod images;
+mod kube_proxies;
 mod manifests;
 mod network_policies;
 mod other_installations;
@@ -67,7 +68,7 @@ impl Doctor {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let deadline = Duration::from_secs(self.deadline);
         let target = DoctorTarget::find(client, self.namespace, self.probe_namespace, deadline).await?;
-        let checks: [(&'static str, CheckFuture<'_>); 10] = [
+        let checks: [(&'static str, CheckFuture<'_>); 11] = [
             ("resource definitions", definitions::check(&target).boxed()),
             ("services", services::check(&target).boxed()),
             ("webhook configurations", webhooks::check(&target).boxed()),
@@ -76,6 +77,7 @@ impl Doctor {
             ("certificates", certificates::check(&target).boxed()),
             ("permissions", permissions::check(&target).boxed()),
             ("images", images::check(&target).boxed()),
+            ("kube-proxies", kube_proxies::check(&target).boxed()),
             ("network policies", network_policies::check(&target).boxed()),
             ("other installations", other_installations::check(&target).boxed()),
         ];

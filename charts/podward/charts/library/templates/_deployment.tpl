@@ -141,7 +141,7 @@ ports:
   - name: {{ .port.name }}
     containerPort: {{ .port.number }}
   - name: admin
-    containerPort: 8080
+    containerPort: {{ .adminPort | default 8080 }}
 # The process answers as soon as it runs, even while it waits for its certificate.
 startupProbe:
   httpGet: {path: /livez, port: admin}
@@ -172,6 +172,9 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities:
     drop: [ALL]
+    {{- with .capabilities }}
+    add: {{ toJson . }}
+    {{- end }}
 {{- $namesClients := and .reviews $global.apiServerClient.names }}
 {{- if or .tokens $namesClients }}
 volumeMounts:
