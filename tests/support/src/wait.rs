@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-/// The limit for everything that should happen by itself. It is long, because only a failure uses it up.
-pub const WAIT: Duration = Duration::from_secs(60);
+/// The limit for everything that should happen by itself. It is long, because only a failure uses it up. After an outage of
+/// the API server, the kubelet and the controllers of Kubernetes wait up to a minute before they watch again.
+pub const WAIT: Duration = Duration::from_secs(120);
 
 /// Returns the result of `work`.
 ///

@@ -171,7 +171,7 @@ async fn jobs_of_every_kind_end(fixture: Arc<Fixture>) -> Result<()> {
     let api: Api<Job> = Api::namespaced(fixture.client(), fixture.namespace());
     for job in &jobs {
         let condition = format!("--for=condition={}", job.condition.0);
-        fixture.kubectl(&["wait", "job", job.name, &condition, "--timeout=60s"]).await?.succeeded()?;
+        fixture.kubectl(&["wait", "job", job.name, &condition, "--timeout=120s"]).await?.succeeded()?;
         let seen = api.get(job.name).await.with_context(|| format!("read Job {}", job.name))?;
         ensure!(job.has_ended(&seen), "Job {}: {:?}", job.name, seen.status);
     }

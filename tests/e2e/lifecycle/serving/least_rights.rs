@@ -18,7 +18,7 @@ use podward_e2e::{
     Fixture, Test,
     rights::{AccessRight, RecordedAccess, lines, rendered_rights},
 };
-use podward_support::Installation;
+use podward_support::{Installation, ServiceKind};
 
 use super::{
     feature_tour::every_kind_of_work,
@@ -68,6 +68,8 @@ async fn every_right_is_used(fixture: Arc<Fixture>) -> Result<()> {
     installation
         .upgrade(&["validating-webhook.waitSeconds=2", "global.certificates.lifetimeSeconds=86400"])
         .await?;
+    // A replica that ends still answers on open connections, and does not wait.
+    installation.scale(ServiceKind::ValidatingWebhook, 2).await?;
     in_service(&fixture, "waited-for", ["waited-for"]).await?;
     // Deleted or rejected after two seconds. Only the wait matters.
     drop(fixture.api().delete("waited-for", &DeleteParams::default()).await);
