@@ -17,7 +17,7 @@ mod service;
 mod slice;
 
 pub(crate) use address_family::AddressFamily;
-pub(crate) use api_servers::ApiServers;
+pub(crate) use api_servers::{ApiServerLease, ApiServers};
 pub(crate) use bypass::NamespaceObject;
 pub(crate) use change::{ChangeOrigin, EndpointChange};
 pub(crate) use endpoint_index::EndpointIndex;

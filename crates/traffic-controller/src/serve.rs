@@ -23,8 +23,8 @@ use crate::drain_tracker::DrainTracker;
 use crate::handler::TrafficHandler;
 use crate::in_flight::InFlightClient;
 use crate::index::{
-    GrpcRoute, HttpRoute, Ingress, NamespaceObject, NodeObject, RouteObject, ServiceObject, SliceObject,
-    TargetGroupBinding,
+    ApiServerLease, GrpcRoute, HttpRoute, Ingress, NamespaceObject, NodeObject, RouteObject, ServiceObject,
+    SliceObject, TargetGroupBinding,
 };
 use crate::kube_proxy_pages::KubeProxyPages;
 use crate::metrics::TrafficMetrics;
@@ -119,6 +119,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     watch!(NodeObject, nodes);
     // Without these lists the evidence is weaker, but there is an answer.
     let weaker = |kind| Readiness::default().condition(kind);
+    watch!(ApiServerLease, weaker("Leases"));
     watch!(NamespaceObject, weaker("namespaces"));
     watch!(RouteObject<Ingress>, weaker("Ingresses"));
     watch!(RouteObject<HttpRoute>, weaker("HTTPRoutes"));

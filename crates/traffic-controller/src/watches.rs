@@ -15,8 +15,8 @@ use podward_runtime::retry::{API_SERVER, delay_after};
 use tokio_util::sync::CancellationToken;
 
 use crate::index::{
-    ChangeOrigin, EndpointIndex, NamespaceObject, NodeObject, ObjectKey, RouteKind, RouteObject,
-    ServiceObject, SliceObject, WatchedObject,
+    ApiServerLease, ChangeOrigin, EndpointIndex, NamespaceObject, NodeObject, ObjectKey, RouteKind,
+    RouteObject, ServiceObject, SliceObject, WatchedObject,
 };
 use crate::metrics::TrafficMetrics;
 use crate::shared_index::SharedIndex;
@@ -27,6 +27,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A kind of object that the index contains.
 pub(crate) trait IndexedObject: WatchedObject {
+    /// Returns what to watch. By default, all objects in the cluster.
+    fn selection(client: Client) -> (Api<Self>, watcher::Config) {
+        (Api::all(client), watcher::Config::default())
+    }
     /// Adds or replaces the object. `watched` is true for a watch event and false for a list. Returns true if the index
     /// changes.
     fn put(&self, key: ObjectKey, index: &mut EndpointIndex, watched: bool, now: UnixNanos) -> bool;
@@ -109,7 +113,25 @@ impl IndexedObject for NamespaceObject {
     }
 }
 
-/// Watches all objects of kind `K` and updates the index until `stop`. Sets `listed` when the first list is complete.
+impl IndexedObject for ApiServerLease {
+    fn selection(client: Client) -> (Api<Self>, watcher::Config) {
+        (Api::namespaced(client, Self::NAMESPACE), watcher::Config::default().labels(Self::SELECTOR))
+    }
+
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, _: UnixNanos) -> bool {
+        index.put_api_server(key.name)
+    }
+
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
+        index.remove_api_server(&key.name);
+    }
+
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
+        index.set_api_servers(listed);
+    }
+}
+
+/// Watches the [selected](IndexedObject::selection) objects of kind `K` and updates the index until `stop`. Sets `listed` when the first list is complete.
 /// From then on the index may be out of date, but it is never incomplete.
 ///
 /// A watch that fails is restarted with a list. Only a list shows that the index is up to date again: a watch that
@@ -127,7 +149,8 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
     let mut failures = 0;
     let work = async {
         loop {
-            let events = watch_stream(Api::<K>::all(client.clone()), watcher::Config::default());
+            let (objects, selection) = K::selection(client.clone());
+            let events = watch_stream(objects, selection);
             let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
             if K::OPTIONAL && is_missing_kind(error.as_ref()) {
                 K::retain_listed(&HashSet::new(), &mut shared.index.lock(), shared.clock.now());

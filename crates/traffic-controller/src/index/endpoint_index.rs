@@ -39,6 +39,8 @@ pub(crate) struct EndpointIndex {
     pub(super) by_service: HashMap<ObjectKey, HashSet<Arc<ObjectKey>>>,
     pub(super) services: HashMap<Arc<str>, HashMap<Arc<str>, IndexedService>>,
     nodes: HashMap<Arc<str>, IndexedNode>,
+    /// The names of the Leases of API servers. `None` before the first list.
+    pub(super) api_server_leases: Option<HashSet<Arc<str>>>,
     /// What bypasses kube-proxy.
     pub(super) bypass: BypassIndex,
     /// When all slices were listed for the first time.

@@ -75,9 +75,9 @@ fn a_pod_that_no_slice_has_shown_as_ready_was_never_sent_traffic() {
 }
 
 #[test]
-fn api_servers_are_counted_in_the_slices_that_they_write() {
+fn api_servers_are_counted_in_their_slices_and_leases() {
     let mut index = EndpointIndex::default();
-    let mut servers = |family: &str, addresses: &[&str]| {
+    let servers = |index: &mut EndpointIndex, family: &str, addresses: &[&str]| {
         let slice = json!({
             "metadata": {"name": "s", "namespace": "default",
                          "labels": {"kubernetes.io/service-name": "kubernetes"}},
@@ -88,10 +88,20 @@ fn api_servers_are_counted_in_the_slices_that_they_write() {
         index.put_slice(ObjectKey::new("default", family), slice, ChangeOrigin::Watched, at(1));
         index.api_servers()
     };
-    assert_eq!(servers("IPv4", &[]), ApiServers::Unknown);
-    assert_eq!(servers("IPv4", &["10.0.0.1"]), ApiServers::One);
-    assert_eq!(servers("IPv6", &["fd00::1"]), ApiServers::One, "one server with two addresses");
-    assert_eq!(servers("IPv4", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]), ApiServers::Several(3));
+    let leases = |names: &[&str]| names.iter().map(|name| ObjectKey::new("kube-system", name)).collect();
+    assert!(!index.put_api_server("a".into()), "the list is not complete");
+    assert_eq!(servers(&mut index, "IPv4", &["10.0.0.1"]), ApiServers::Unknown, "the Leases are not known");
+    index.set_api_servers(&leases(&[]));
+    assert_eq!(servers(&mut index, "IPv4", &[]), ApiServers::Unknown);
+    assert_eq!(servers(&mut index, "IPv4", &["10.0.0.1"]), ApiServers::One, "without Leases");
+    assert_eq!(servers(&mut index, "IPv6", &["fd00::1"]), ApiServers::One, "one server with two addresses");
+    index.set_api_servers(&leases(&["a"]));
+    assert_eq!(index.api_servers(), ApiServers::One);
+    assert!(index.put_api_server("b".into()) && !index.put_api_server("b".into()));
+    assert_eq!(index.api_servers(), ApiServers::Several(2), "behind one address");
+    assert_eq!(servers(&mut index, "IPv4", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]), ApiServers::Several(3));
+    index.remove_api_server("b");
+    assert_eq!(servers(&mut index, "IPv4", &[]), ApiServers::One);
 }
 
 fn put(index: &mut EndpointIndex, name: &str, slice: IndexedSlice, time: i64) {

@@ -1,10 +1,16 @@
-//! A kube-proxy whose metrics cannot be read, or that hangs.
+//! A kube-proxy whose metrics cannot be read, that hangs, or that may watch another API server.
 
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use podward_core::keys::Stage;
 use podward_e2e::{Fixture, Test};
+use serde_json::json;
 
 use super::service_fixture::{
     crowd, in_service, lost_nothing, of_app, operate, proves, serve, until_message_contains,
@@ -13,6 +19,7 @@ use super::service_fixture::{
 /// A port of the node where nothing listens, and the URL with it.
 const NOBODY: &str = ":9/metrics";
 const URL_OF_NOBODY: &str = "http://{node_ip}:9/metrics";
+const OTHER_SERVER: &str = "apiserver-behind-the-same-address";
 /// Longer than the wait for a proxy that was never read, including requests in flight.
 const LONGER: Duration = Duration::from_secs(10);
 
@@ -20,6 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::serving_alone("a_proxy_that_cannot_be_read", a_proxy_that_cannot_be_read),
         Test::serving_alone("a_proxy_that_hangs", a_proxy_that_hangs),
+        Test::serving_alone("an_api_server_behind_the_same_address", an_api_server_behind_the_same_address),
     ]
 }
 
@@ -88,3 +96,20 @@ async fn a_proxy_that_hangs(fixture: Arc<Fixture>) -> Result<()> {
 
 const STOP: i32 = 19;
 const CONTINUE: i32 = 18;
+
+/// Two API servers have Leases and one address: the kube-proxy may watch the other one.
+async fn an_api_server_behind_the_same_address(fixture: Arc<Fixture>) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(fixture.client(), "kube-system");
+    let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver"});
+    let lease = json!({"metadata": {"name": OTHER_SERVER, "labels": labels}});
+    let lease = serde_json::from_value(lease).context("build the Lease")?;
+    leases.create(&PostParams::default(), &lease).await.context("create the Lease")?;
+    let checked = async {
+        serve(&fixture, "web", of_app("web")).await?;
+        in_service(&fixture, "web", ["web-0"]).await?;
+        proves(&*operate(&fixture, "web-0").await?, "BOUNDED", &["it watches one of 2 API servers"])
+    };
+    let checked = checked.await;
+    leases.delete(OTHER_SERVER, &DeleteParams::default()).await.context("delete the Lease")?;
+    checked
+}
