@@ -223,6 +223,11 @@ impl PodFleet {
         .await
     }
 
+    /// Returns how many of these pods have `operate`.
+    pub(crate) fn operating(&self, names: &[String]) -> usize {
+        of(&self.states.borrow(), names).filter(|state| state.operate).count()
+    }
+
     /// Waits until no pod has changed for longer than the controller's reporting delay, so that late writes are
     /// counted.
     pub(crate) async fn settle(&self) {

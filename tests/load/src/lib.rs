@@ -5,6 +5,7 @@
 pub mod admission;
 mod audit;
 pub mod drain;
+pub mod evidence;
 mod fleet;
 pub mod operations;
 pub mod rules;

@@ -1,6 +1,8 @@
 //! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS
-//! [ASKING]]`, `podward-load admission`, `podward-load webhook PROGRAM [SECONDS]`, `podward-load deletes PROGRAM
-//! [SECONDS]` or `podward-load flood PROGRAM [SECONDS]`. It prints the report as JSON on standard output. `cargo xtask bench` builds the programs and runs it.
+//! [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`, `podward-load webhook PROGRAM
+//! [SECONDS]`, `podward-load deletes PROGRAM [SECONDS]` or `podward-load flood PROGRAM [SECONDS]`. It prints the report
+//! as JSON on standard output. `cargo xtask bench` builds the programs and runs it. `podward-load kube-proxies` is a
+//! part of the benchmark evidence.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use podward_load::admission::{self, AdmissionOptions};
 use podward_load::drain::{self, DrainOptions};
+use podward_load::evidence::{self, EvidenceOptions};
 use podward_load::operations::{self, OperationsOptions};
 use podward_load::rules::{self, RulesOptions};
 use podward_load::webhook::{self, WebhookOptions};
@@ -21,11 +24,13 @@ fn main() -> Result<()> {
         Some("drain") => runtime.block_on(measure_drain()),
         Some("rules") => runtime.block_on(measure_rules(arguments.collect())),
         Some("admission") => runtime.block_on(measure_admission()),
+        Some("evidence") => runtime.block_on(measure_evidence(arguments.collect())),
+        Some(evidence::KUBE_PROXIES) => runtime.block_on(evidence::serve_kube_proxies()),
         Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
         Some("flood") => runtime.block_on(measure_flood(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, evidence [NODES [PODS]], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
         ),
     }
 }
@@ -58,6 +63,15 @@ async fn measure_rules(sizes: Vec<String>) -> Result<()> {
 
 async fn measure_admission() -> Result<()> {
     print(&admission::run(&AdmissionOptions::default(), |step| eprintln!("{step}")).await?)
+}
+
+async fn measure_evidence(sizes: Vec<String>) -> Result<()> {
+    let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| size.parse()).collect();
+    let sizes = sizes.context("give the number of nodes, and of pods that are held, as numbers")?;
+    let mut options = EvidenceOptions::default();
+    options.nodes = sizes.first().copied().unwrap_or(options.nodes);
+    options.pods = sizes.get(1).copied().unwrap_or(options.pods);
+    print(&evidence::run(&options, |step| eprintln!("{step}")).await?)
 }
 
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {

@@ -9,8 +9,11 @@ use hyper_util::rt::TokioIo;
 
 use crate::cluster::Cluster;
 
-/// Requests `path` from the server at `at` and returns the body.
-pub(crate) async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
+/// Requests `path` from the server at `at`, an address where services run. Returns the status and the body.
+///
+/// # Errors
+/// Fails if nothing listens there, or the response is not complete.
+pub async fn get(cluster: &Cluster, at: SocketAddr, path: &str) -> Result<(StatusCode, String)> {
     let stream = cluster.connect(at).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("speak HTTP")?;
     let request = Request::get(path).header("host", at.to_string()).body(Empty::<Bytes>::new())?;

@@ -13,6 +13,7 @@
 //! - [`rendered`] returns the output of the Helm chart as files.
 //! - [`PythonExamples`] runs the Python examples in an environment of their own.
 //! - [`LoadClient`] sends requests to a Service and counts the lost ones.
+//! - [`ask`] sends a request to a service.
 //! - [`api_answers`] are responses for tests that replace the API server.
 //! - [`metrics_text`] returns the metrics of a registry.
 //! - [`demo::run`] runs the demo.
@@ -21,7 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api_answers;
-mod ask;
+pub mod ask;
 mod cluster;
 pub mod demo;
 mod feed;

@@ -52,6 +52,8 @@ enum Benchmark {
     Rules,
     /// The time that the webhooks add to API requests, on a real node, with 1, 2 and 4 replicas
     Admission,
+    /// The traffic-controller while it reads 1,000 simulated kube-proxies for 200 pods: CPU time, memory
+    Evidence,
 }
 
 impl Bench {
@@ -81,7 +83,11 @@ impl Bench {
                     let webhook = programs.path("validating-webhook")?;
                     reports.insert(label(name), load(&programs, "deletes", &[webhook.into()], None).await?);
                 }
-                Benchmark::Operations | Benchmark::Drain | Benchmark::Rules | Benchmark::Admission => {
+                Benchmark::Operations
+                | Benchmark::Drain
+                | Benchmark::Rules
+                | Benchmark::Admission
+                | Benchmark::Evidence => {
                     let supervisor = match name {
                         Benchmark::Admission => prepare::test_cluster(&Part::ALL, true).await?.supervisor,
                         _ => prepare::test_cluster(Shape::Simulated.parts(), false).await?.supervisor,
