@@ -256,7 +256,7 @@ impl EvidenceMeter<'_> {
     async fn answers(&self) -> Result<f64> {
         let services = self.podward.services(ServiceKind::TrafficController);
         let metrics = services.first().context("no traffic-controller is running")?.metrics().await?;
-        let lines = metrics.lines().filter_map(|line| line.strip_prefix("traffic_answers_total{"));
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix("podward_traffic_answers_total{"));
         Ok(lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum())
     }
 }
