@@ -1,5 +1,7 @@
 //! Reads pages of kube-proxies: directly, or by the agent of their node where only processes of the node can read them.
 
+mod line_filter;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +20,9 @@ use podward_proto::v1::KubeProxyPage;
 
 use crate::args::NODE_IP;
 use crate::node_agent::NodeAgents;
-use crate::proxy::{ProxyPage, ReadFailure};
+use crate::proxy::{ProxyPage, ProxyReading, ReadFailure};
+
+use line_filter::LineFilter;
 
 /// The timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,6 +31,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const READ_TIMEOUT: Duration = Duration::from_secs(4);
 /// The maximum size of a response in bytes. On a node with 10,000 Services it has 0.2 MB.
 const MAX_RESPONSE: usize = 8 << 20;
+/// The size of the buffer of a connection in bytes. By default it grows to the size of a page, and there may be
+/// thousands of connections.
+const READ_BUFFER: usize = 16 << 10;
 
 /// The clients for pages of kube-proxies.
 pub(crate) struct KubeProxyPages {
@@ -67,8 +74,10 @@ impl KubeProxyPages {
     pub(crate) fn new(url: String, agents: Option<Arc<NodeAgents>>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let client =
-            Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(10)).build(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(Duration::from_secs(10))
+            .http1_read_buf_exact_size(READ_BUFFER)
+            .build(connector);
         Self { url, client, agents, readers: Mutex::default() }
     }
 
@@ -136,8 +145,14 @@ impl KubeProxyPages {
             let date =
                 response.headers().get(DATE).and_then(|date| date.to_str().ok()).map(ToOwned::to_owned);
             let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
-            let body = body.map_err(|error| format!("the response was incomplete: {error}"))?.to_bytes();
+            let is_needed = |line: &[u8]| page != KubeProxyPage::Metrics || ProxyReading::is_needed(line);
+            let mut lines = LineFilter::new(is_needed);
+            let mut body = Limited::new(response.into_body(), MAX_RESPONSE);
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| format!("the response was incomplete: {error}"))?;
+                frame.data_ref().into_iter().for_each(|part| lines.add(part));
+            }
+            let body = lines.finish().into();
             Ok(ProxyPage { is_success: status.is_success(), status: status.as_u16(), date, body })
         };
         let read = tokio::time::timeout(READ_TIMEOUT, answer).await;

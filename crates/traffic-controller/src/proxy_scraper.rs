@@ -1,6 +1,6 @@
 //! Reads the metrics of kube-proxies while a question waits for them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,19 +93,21 @@ impl ProxyScraper {
         let now = self.shared.clock.now();
         let mut entries = self.nodes.lock();
         if entries.len() > nodes.len() {
-            let names: HashSet<&Arc<str>> = nodes.iter().map(|(name, _)| name).collect();
-            entries.retain(|name, entry| entry.is_read || names.contains(name));
-            self.pages.retain(|name| names.contains(name));
+            entries.retain(|name, entry| entry.is_read || nodes.contains_key(name));
+            self.pages.retain(|name| nodes.contains_key(name));
         }
         let mut all = Vec::with_capacity(nodes.len());
-        for (name, node) in nodes {
-            let entry = entries.entry(Arc::clone(&name)).or_insert_with(|| ScrapedProxy::new(now));
+        for (name, node) in nodes.iter() {
+            let entry = match entries.get_mut(name) {
+                Some(entry) => entry,
+                None => entries.entry(Arc::clone(name)).or_insert_with(|| ScrapedProxy::new(now)),
+            };
             (entry.address, entry.is_ready) = (node.address, node.not_ready_since.is_none());
-            let rules = receipt(&name).rules_state(&entry.proxy, changed);
+            let rules = receipt(name).rules_state(&entry.proxy, changed);
             if rules != RulesState::Written {
-                self.need(&name, entry, now);
+                self.need(name, entry, now);
             }
-            all.push(NodeProxy { name, not_ready_since: node.not_ready_since, rules });
+            all.push(NodeProxy { name: Arc::clone(name), not_ready_since: node.not_ready_since, rules });
         }
         all
     }
@@ -126,18 +128,17 @@ impl ProxyScraper {
         let nodes = self.known_nodes();
         let now = self.shared.clock.now();
         let mut entries = self.nodes.lock();
-        for (name, node) in nodes {
-            if node.not_ready_since.is_none() && !entries.contains_key(&name) {
-                let entry = entries.entry(Arc::clone(&name)).or_insert_with(|| ScrapedProxy::new(now));
+        for (name, node) in nodes.iter() {
+            if node.not_ready_since.is_none() && !entries.contains_key(name) {
+                let entry = entries.entry(Arc::clone(name)).or_insert_with(|| ScrapedProxy::new(now));
                 entry.address = node.address;
-                self.need(&name, entry, now);
+                self.need(name, entry, now);
             }
         }
     }
 
-    fn known_nodes(&self) -> Vec<(Arc<str>, IndexedNode)> {
-        let index = self.shared.index.lock();
-        index.nodes().map(|(name, node)| (Arc::clone(name), node.clone())).collect()
+    fn known_nodes(&self) -> Arc<HashMap<Arc<str>, IndexedNode>> {
+        self.shared.index.lock().node_snapshot()
     }
 
     /// Reads the kube-proxy of `node` for a while.

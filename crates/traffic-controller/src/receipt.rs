@@ -47,7 +47,7 @@ impl Receipt {
                 proxy.rules_state(&changed.map(|change| change.map(later)))
             }
             Receipt::Unknown(why) => match proxy.rules_state(changed) {
-                RulesState::Written => RulesState::Unconfirmed(why),
+                RulesState::Written => RulesState::Unconfirmed(why.into()),
                 other => other,
             },
         }

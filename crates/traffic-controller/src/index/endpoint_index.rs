@@ -38,7 +38,8 @@ pub(crate) struct EndpointIndex {
     pub(super) owners: HashMap<EndpointOwner, OwnerEntry>,
     pub(super) by_service: HashMap<ObjectKey, HashSet<Arc<ObjectKey>>>,
     pub(super) services: HashMap<Arc<str>, HashMap<Arc<str>, IndexedService>>,
-    nodes: HashMap<Arc<str>, IndexedNode>,
+    /// Nodes change rarely and are copied often.
+    nodes: Arc<HashMap<Arc<str>, IndexedNode>>,
     /// The names of the Leases of API servers. `None` before the first list.
     pub(super) api_server_leases: Option<HashSet<Arc<str>>>,
     /// What bypasses kube-proxy.
@@ -196,23 +197,32 @@ impl EndpointIndex {
 
     /// Adds or replaces a node. Returns true if the node differs from the indexed one.
     pub(crate) fn put_node(&mut self, name: &Arc<str>, node: IndexedNode) -> bool {
-        self.nodes.insert(Arc::clone(name), node.clone()) != Some(node)
+        if self.nodes.get(name) == Some(&node) {
+            return false;
+        }
+        Arc::make_mut(&mut self.nodes).insert(Arc::clone(name), node);
+        true
     }
 
     /// Removes a node.
     pub(crate) fn remove_node(&mut self, name: &str) {
-        self.nodes.remove(name);
+        Arc::make_mut(&mut self.nodes).remove(name);
     }
 
     /// Removes the nodes that are not in `listed`.
     pub(crate) fn retain_nodes(&mut self, listed: &HashSet<ObjectKey>) {
         let names: HashSet<&str> = listed.iter().map(|key| &*key.name).collect();
-        self.nodes.retain(|name, _| names.contains(&**name));
+        Arc::make_mut(&mut self.nodes).retain(|name, _| names.contains(&**name));
     }
 
     /// Returns all nodes with their names.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &IndexedNode)> {
         self.nodes.iter()
+    }
+
+    /// Returns all nodes by their names. They do not change with the index.
+    pub(crate) fn node_snapshot(&self) -> Arc<HashMap<Arc<str>, IndexedNode>> {
+        Arc::clone(&self.nodes)
     }
 
     /// Adds or replaces an object that names `services`. Returns true if the index changes.

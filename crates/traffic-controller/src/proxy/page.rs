@@ -10,5 +10,6 @@ pub(crate) struct ProxyPage {
     pub(crate) status: u16,
     /// The header `Date`.
     pub(crate) date: Option<String>,
+    /// The body. A page with metrics may have only the lines that a reading needs.
     pub(crate) body: Bytes,
 }

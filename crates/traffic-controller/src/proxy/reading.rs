@@ -6,6 +6,7 @@ use podward_core::UnixNanos;
 
 use crate::index::AddressFamily;
 
+const START_PREFIX: &str = "process_start_time_seconds ";
 const METRIC_PREFIX: &str = "kubeproxy_sync_proxy_rules_";
 /// The duration for syncs in the bucket `+Inf`. It is longer than the last bound of the histogram, 16.4 s.
 const UNBOUNDED: Duration = Duration::from_secs(60);
@@ -46,6 +47,11 @@ pub(crate) struct FamilyReading {
 }
 
 impl ProxyReading {
+    /// Returns true if [`parse`](Self::parse) uses the line.
+    pub(crate) fn is_needed(line: &[u8]) -> bool {
+        line.starts_with(METRIC_PREFIX.as_bytes()) || line.starts_with(START_PREFIX.as_bytes())
+    }
+
     /// Parses the Prometheus text `text` of a response with the header `date`.
     ///
     /// # Errors
@@ -70,7 +76,7 @@ impl ProxyReading {
         let mut known = false;
         let mut buckets = [HighestBucket::default(); AddressFamily::COUNT];
         for line in text.lines() {
-            if let Some(value) = line.strip_prefix("process_start_time_seconds ") {
+            if let Some(value) = line.strip_prefix(START_PREFIX) {
                 reading.started = number(value).unwrap_or_default();
             } else if let Some(line) = line.strip_prefix(METRIC_PREFIX) {
                 known |= reading.parse_line(line, &mut buckets);

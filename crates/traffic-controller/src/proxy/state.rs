@@ -1,6 +1,7 @@
 //! The state of one kube-proxy, derived from successive readings of its metrics.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use podward_core::UnixNanos;
@@ -28,6 +29,9 @@ pub(crate) struct KubeProxyState {
     /// kept.
     readings: VecDeque<ProxyReading>,
     written: [Option<RulesWritten>; AddressFamily::COUNT],
+    /// Why a sync of each family runs or is due, or may be, by the last reading. It is asked for much more often than
+    /// kube-proxy is read.
+    not_idle: [Option<Arc<str>>; AddressFamily::COUNT],
     /// The settings of the process. `None` if they were not read: then the defaults of kube-proxy count.
     settings: Option<ProxySettings>,
     /// The error of the last read, if it failed.
@@ -59,15 +63,15 @@ pub(crate) enum RulesState {
     Written,
     /// The rules contain all that kube-proxy had received. It is not known that this includes the change. The text is
     /// the reason.
-    Unconfirmed(String),
+    Unconfirmed(Arc<str>),
     /// The rules do not contain the change yet, or this is not known yet. The text is the reason.
-    Pending(String),
+    Pending(Arc<str>),
     /// kube-proxy has received no change since. Its watch may be interrupted.
-    Stale(String),
+    Stale(Arc<str>),
     /// kube-proxy hangs, or no longer responds. It may forward traffic by outdated rules.
-    Unresponsive(String),
+    Unresponsive(Arc<str>),
     /// kube-proxy could never be read.
-    Unreadable(String),
+    Unreadable(Arc<str>),
 }
 
 impl KubeProxyState {
@@ -89,17 +93,22 @@ impl KubeProxyState {
         }
         self.readings.push_back(reading);
         for family in AddressFamily::ALL {
-            let proven = self.last_written(family);
+            let idle = self.check_idle(family);
+            let proven = self.last_written(family, idle.is_ok());
             let known = &mut self.written[family.index()];
             if proven.is_some_and(|proven| known.is_none_or(|known| known.at < proven.at)) {
                 *known = proven;
             }
+            self.not_idle[family.index()] = idle.err().map(Into::into);
         }
     }
 
     /// Sets the settings of the process that was last read.
     pub(crate) fn set_settings(&mut self, settings: ProxySettings) {
         self.settings = Some(settings);
+        for family in AddressFamily::ALL {
+            self.not_idle[family.index()] = self.check_idle(family).err().map(Into::into);
+        }
     }
 
     /// Returns true if the settings of the process with this `started` of [`ProxyReading`] are known.
@@ -138,41 +147,41 @@ impl KubeProxyState {
             }
             if self.failure.is_none() {
                 let silence = between(written.received, change.seen).as_secs_f64();
-                return RulesState::Stale(format!(
-                    "it had received no update for {silence:.1} s when the slice changed"
-                ));
+                let why = format!("it had received no update for {silence:.1} s when the slice changed");
+                return RulesState::Stale(why.into());
             }
         }
         if let Some(failure) = &self.failure {
             let was_reachable = failure.hangs || !self.readings.is_empty();
-            let why = failure.why.clone();
+            let why = failure.why.as_str().into();
             return if was_reachable { RulesState::Unresponsive(why) } else { RulesState::Unreadable(why) };
         }
         let Some(last) = self.readings.back() else {
-            return RulesState::Pending("its metrics were not read yet".to_owned());
+            return RulesState::Pending("its metrics were not read yet".into());
         };
         if last.asked < received_by {
-            return RulesState::Pending("its metrics were not read since the change".to_owned());
+            return RulesState::Pending("its metrics were not read since the change".into());
         }
         if last.families[family.index()].is_none() {
-            return RulesState::Unreadable(format!(
-                "its metrics have no syncs with ip_family {}, as those of kube-proxy before 1.33",
-                family.as_str()
-            ));
+            let family = family.as_str();
+            let why = format!(
+                "its metrics have no syncs with ip_family {family}, as those of kube-proxy before 1.33"
+            );
+            return RulesState::Unreadable(why.into());
         }
-        let why = self.check_idle(family).err().unwrap_or_else(|| "its rules are being written".to_owned());
-        RulesState::Pending(why)
+        let why = self.not_idle[family.index()].clone();
+        RulesState::Pending(why.unwrap_or_else(|| "its rules are being written".into()))
     }
 
     /// Returns the latest moment at which, as the readings prove, all changes of `family` that kube-proxy had received
-    /// were written. `None` if they prove nothing.
-    fn last_written(&self, family: AddressFamily) -> Option<RulesWritten> {
+    /// were written. `is_idle` is the result of [`check_idle`](Self::check_idle). `None` if they prove nothing.
+    fn last_written(&self, family: AddressFamily, is_idle: bool) -> Option<RulesWritten> {
         let index = family.index();
         let written = |reading: &ProxyReading| {
             let received = reading.in_local_time(reading.families[index]?.queued);
             Some(RulesWritten { at: reading.asked, received })
         };
-        if self.check_idle(family).is_ok() {
+        if is_idle {
             return written(self.readings.back()?);
         }
         let begin = self.begin_of_last_sync(family)?;

@@ -118,7 +118,7 @@ fn without_an_earlier_reading_only_idleness_proves_it() {
 fn with_several_api_servers_a_proof_is_about_what_was_received() {
     let why = |receipt: Receipt, proxy: &KubeProxyState| match receipt.rules_state(proxy, &changed(1005)) {
         RulesState::Written => "written".to_owned(),
-        RulesState::Unconfirmed(why) | RulesState::Pending(why) => why,
+        RulesState::Unconfirmed(why) | RulesState::Pending(why) => why.to_string(),
         other => panic!("{other:?}"),
     };
     // It lags: it has not received the change, and is idle.
@@ -217,16 +217,16 @@ fn a_proxy_that_cannot_be_read_is_unreadable_unless_it_was_reachable() {
     let refused = || ReadFailure { why: "refused".to_owned(), hangs: false };
     let mut proxy = KubeProxyState::default();
     proxy.add_failure(refused());
-    assert_eq!(proxy.rules_state(&changed(0)), RulesState::Unreadable("refused".to_owned()));
+    assert_eq!(proxy.rules_state(&changed(0)), RulesState::Unreadable("refused".into()));
     proxy.add_reading(reading(900, 0, 500, 400, 7, 210));
     proxy.add_reading(reading(1210, 0, 1060, 1000, 8, 240));
     proxy.add_reading(reading(1310, 0, 1060, 1000, 8, 240));
     proxy.add_failure(refused());
     assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written, "a proof remains valid");
-    assert_eq!(proxy.rules_state(&changed(1390)), RulesState::Unresponsive("refused".to_owned()));
+    assert_eq!(proxy.rules_state(&changed(1390)), RulesState::Unresponsive("refused".into()));
     let mut hangs = KubeProxyState::default();
     hangs.add_failure(ReadFailure { why: "no response".to_owned(), hangs: true });
-    assert_eq!(hangs.rules_state(&changed(0)), RulesState::Unresponsive("no response".to_owned()));
+    assert_eq!(hangs.rules_state(&changed(0)), RulesState::Unresponsive("no response".into()));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use podward_core::hooks::EvidenceLevel::{Bounded, Proven};
 
 use super::data_path_changes::DataPathChanges;
 use super::node_proxies::{NodeProxies, NodeProxy};
-use super::text::{count, join_names};
+use super::text::{count, join_first};
 use super::traffic_verdict::VerdictPart;
 use super::wait_times::WaitTimes;
 use crate::clock::{after, between};
@@ -101,6 +101,10 @@ fn kube_proxies(
     if nodes.is_empty() {
         return bounded_wait(change, wait_times.propagation, now, "the proxies, because no node is known");
     }
+    let name = |(node, why): &(&NodeProxy, &str)| {
+        let state = if node.not_ready_since.is_some() { "not Ready; " } else { "" };
+        format!("{} ({state}{why})", node.name)
+    };
     let (mut written, mut unknown, mut waiting, mut until) = (0, Vec::new(), Vec::new(), None);
     let mut shortest_wait: Option<Duration> = None;
     for node in nodes {
@@ -108,24 +112,22 @@ fn kube_proxies(
             written += 1;
             continue;
         };
-        let state = if node.not_ready_since.is_some() { "not Ready; " } else { "" };
-        let name = format!("{} ({state}{why})", node.name);
         if now >= end {
             let wait = between(change.seen, end);
             shortest_wait = Some(shortest_wait.map_or(wait, |shortest| shortest.min(wait)));
-            unknown.push(name);
+            unknown.push((node, why));
         } else {
             until = until.max(Some(end));
-            waiting.push(name);
+            waiting.push((node, why));
         }
     }
     if !waiting.is_empty() {
-        return VerdictPart::Wait(format!("waiting for kube-proxy of {}", join_names(&waiting)), until);
+        return VerdictPart::Wait(format!("waiting for kube-proxy of {}", join_first(&waiting, name)), until);
     }
     let mut words = format!("kube-proxy of {} has applied the change", count(written, "node"));
     let Some(wait) = shortest_wait else { return VerdictPart::Done(Proven, words) };
     let seconds = wait.as_secs_f64();
-    words += &format!(", waited at least {seconds} s for that of {}", join_names(&unknown));
+    words += &format!(", waited at least {seconds} s for that of {}", join_first(&unknown, name));
     VerdictPart::Done(Bounded, words)
 }
 

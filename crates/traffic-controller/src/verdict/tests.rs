@@ -109,7 +109,7 @@ fn slices_of_a_deleted_service_do_not_block() {
         bounded == Bounded && words.contains("Service shop/gone, whose slices list the pod, is deleted"),
         "{words}"
     );
-    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".to_owned()))]);
+    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".into()))]);
     waits(prepared(&endpoints([gone.clone()]), &behind, 3000));
     assert_eq!(done(release(&endpoints([gone]), false)).0, Assumed);
 }
@@ -122,7 +122,7 @@ fn a_service_that_the_pod_has_left_counts_like_a_current_one() {
         endpoints.left[data_path.index()] = Some(changed);
         endpoints
     };
-    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".to_owned()))]);
+    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".into()))]);
     let (reason, _) = waits(prepared(&left(DataPath::KubeProxy), &behind, 60_000));
     assert!(reason.contains("no Service selects the pod; waiting for kube-proxy of n1 (busy)"), "{reason}");
     let (bounded, words) = done(prepared(&left(DataPath::KubeProxy), &all_written(), 3000));
@@ -197,7 +197,7 @@ fn proxies_that_cannot_be_read_are_waited_for() {
 
     let unreadable = NodeProxies::Read(vec![
         node("n1", RulesState::Written),
-        node("n2", RulesState::Unreadable("refused".to_owned())),
+        node("n2", RulesState::Unreadable("refused".into())),
     ]);
     let (reason, until) = waits(prepared(&web, &unreadable, 3000));
     assert!(reason.contains("n2 (refused)") && until == Some(at(6000)), "{reason}");
@@ -208,18 +208,18 @@ fn proxies_that_cannot_be_read_are_waited_for() {
 #[test]
 fn a_proxy_that_has_not_applied_the_change_is_waited_for_and_named() {
     let behind = NodeProxies::Read(vec![
-        node("n1", RulesState::Pending("3 changes are pending".to_owned())),
+        node("n1", RulesState::Pending("3 changes are pending".into())),
         node("n2", RulesState::Written),
     ]);
     let (reason, until) = waits(prepared(&endpoints([out("web")]), &behind, 60_999));
     assert!(reason.contains("n1 (3 changes are pending)") && until == Some(at(61_000)), "{reason}");
     let (bounded, words) = done(prepared(&endpoints([out("web")]), &behind, 61_000));
     assert!(bounded == Bounded && words.contains("60 s for that of n1 (3 changes are pending)"), "{words}");
-    let stale = NodeProxies::Read(vec![node("n1", RulesState::Stale("stale".to_owned()))]);
+    let stale = NodeProxies::Read(vec![node("n1", RulesState::Stale("stale".into()))]);
     assert_eq!(waits(prepared(&endpoints([out("web")]), &stale, 20_000)).1, Some(at(31_000)));
     assert_eq!(done(prepared(&endpoints([out("web")]), &stale, 31_000)).0, Bounded);
     let unresponsive =
-        NodeProxies::Read(vec![node("n1", RulesState::Unresponsive("no response".to_owned()))]);
+        NodeProxies::Read(vec![node("n1", RulesState::Unresponsive("no response".into()))]);
     assert_eq!(waits(prepared(&endpoints([out("web")]), &unresponsive, 20_000)).1, Some(at(31_000)));
     let (bounded, words) = done(prepared(&endpoints([out("web")]), &unresponsive, 31_000));
     assert!(bounded == Bounded && words.contains("waited at least 30 s for that of n1"), "{words}");
@@ -229,7 +229,7 @@ fn a_proxy_that_has_not_applied_the_change_is_waited_for_and_named() {
 fn nodes_that_are_not_ready_are_waited_for_and_named() {
     let lost = |since, rules| NodeProxy { not_ready_since: Some(at(since)), ..node("lost", rules) };
     let nodes = |lost: NodeProxy| NodeProxies::Read(vec![node("n1", RulesState::Written), lost]);
-    let silent = || RulesState::Unreadable("refused".to_owned());
+    let silent = || RulesState::Unreadable("refused".into());
     // Lost at 900 ms: it may be back within 30 s.
     let recent = nodes(lost(900, silent()));
     let (reason, until) = waits(prepared(&endpoints([out("web")]), &recent, 30_000));
@@ -240,7 +240,7 @@ fn nodes_that_are_not_ready_are_waited_for_and_named() {
     let lost_for_long = nodes(lost(-600_000, silent()));
     assert_eq!(waits(prepared(&endpoints([out("web")]), &lost_for_long, 2000)).1, Some(at(6000)));
     assert_eq!(done(prepared(&endpoints([out("web")]), &lost_for_long, 6000)).0, Bounded);
-    let lost_later = nodes(lost(20_000, RulesState::Unresponsive("no response".to_owned())));
+    let lost_later = nodes(lost(20_000, RulesState::Unresponsive("no response".into())));
     assert_eq!(waits(prepared(&endpoints([out("web")]), &lost_later, 25_000)).1, Some(at(31_000)));
     // Its kube-proxy can still be read.
     let idle = InFlightCount::Count(0, at(5000));
@@ -440,7 +440,7 @@ fn who_bypasses_kube_proxy_is_waited_for_and_named() {
 
 #[test]
 fn a_proxy_that_may_not_have_received_the_change_is_waited_for() {
-    let nodes = || NodeProxies::Read(vec![node("n1", RulesState::Unconfirmed("may lag".to_owned()))]);
+    let nodes = || NodeProxies::Read(vec![node("n1", RulesState::Unconfirmed("may lag".into()))]);
     let look = |now| complete(&endpoints([ready("web")]), &nodes(), &WAIT_TIMES, at(now));
     let (reason, until) = waits(look(5999));
     assert!(reason.contains("n1 (may lag)") && until == Some(at(6000)), "{reason}");
@@ -451,11 +451,11 @@ fn a_proxy_that_may_not_have_received_the_change_is_waited_for() {
 fn any_rules() -> impl Strategy<Value = RulesState> {
     prop_oneof![
         Just(RulesState::Written),
-        Just(RulesState::Pending("a".to_owned())),
-        Just(RulesState::Stale("b".to_owned())),
-        Just(RulesState::Unreadable("c".to_owned())),
-        Just(RulesState::Unresponsive("d".to_owned())),
-        Just(RulesState::Unconfirmed("e".to_owned())),
+        Just(RulesState::Pending("a".into())),
+        Just(RulesState::Stale("b".into())),
+        Just(RulesState::Unreadable("c".into())),
+        Just(RulesState::Unresponsive("d".into())),
+        Just(RulesState::Unconfirmed("e".into())),
     ]
 }
 

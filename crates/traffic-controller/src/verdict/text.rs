@@ -2,8 +2,13 @@
 
 /// Returns the first three names, and the number of the others.
 pub(super) fn join_names(all: &[String]) -> String {
+    join_first(all, String::clone)
+}
+
+/// Returns the names of the first three, and the number of the others.
+pub(super) fn join_first<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
     const SHOWN: usize = 3;
-    let mut text = all.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    let mut text = all.iter().take(SHOWN).map(name).collect::<Vec<_>>().join(", ");
     if all.len() > SHOWN {
         text += &format!(" and {} more", all.len() - SHOWN);
     }

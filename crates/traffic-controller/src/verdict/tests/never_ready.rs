@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_pod_that_was_never_ready_waits_only_for_its_kubelet() {
-    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".to_owned()))]);
+    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".into()))]);
     let asked = |pod: &PodEndpoints, after: i64| {
         let mut progress = PrepareProgress::default();
         prepare(pod, &behind, &InFlightCount::NotReported, &mut progress, &WAIT_TIMES, at(1000));
