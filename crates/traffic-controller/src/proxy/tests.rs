@@ -255,6 +255,10 @@ fn metrics_of_kube_proxy_are_parsed() {
     assert_eq!(reading.families[1].unwrap().longest, Duration::from_millis(128));
     assert_eq!(reading.node_clock, Some(1_795_269_694_000_000_000));
     assert!(ProxyReading::parse("go_threads 4\n", None, UnixNanos(1), UnixNanos(2)).is_err());
+    let needed: Vec<&str> = text.lines().filter(|line| ProxyReading::is_needed(line.as_bytes())).collect();
+    let of_needed = ProxyReading::parse(&needed.join("\n"), date, UnixNanos(1), UnixNanos(2));
+    assert_eq!(of_needed, Ok(reading), "the lines that are not needed make no difference");
+    assert!(!ProxyReading::is_needed(b"go_threads 4\n"));
 }
 
 /// Lines that look like metrics of kube-proxy, and other lines.

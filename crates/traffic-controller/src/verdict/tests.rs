@@ -218,8 +218,7 @@ fn a_proxy_that_has_not_applied_the_change_is_waited_for_and_named() {
     let stale = NodeProxies::Read(vec![node("n1", RulesState::Stale("stale".into()))]);
     assert_eq!(waits(prepared(&endpoints([out("web")]), &stale, 20_000)).1, Some(at(31_000)));
     assert_eq!(done(prepared(&endpoints([out("web")]), &stale, 31_000)).0, Bounded);
-    let unresponsive =
-        NodeProxies::Read(vec![node("n1", RulesState::Unresponsive("no response".into()))]);
+    let unresponsive = NodeProxies::Read(vec![node("n1", RulesState::Unresponsive("no response".into()))]);
     assert_eq!(waits(prepared(&endpoints([out("web")]), &unresponsive, 20_000)).1, Some(at(31_000)));
     let (bounded, words) = done(prepared(&endpoints([out("web")]), &unresponsive, 31_000));
     assert!(bounded == Bounded && words.contains("waited at least 30 s for that of n1"), "{words}");
