@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use podward_api::LifecycleHook;
 use podward_core::Pod;
 use podward_core::hooks::Hook;
-use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, INJECT_LABEL, INJECT_NONE};
 use podward_kube_util::watched::{Watch, WatchMetrics, Watched};
 use podward_runtime::WebhookSetup;
 
@@ -62,6 +62,20 @@ impl ConsumerHooks {
             |_| {},
         );
         Self { hooks, namespaces: Some(namespaces) }
+    }
+
+    /// Returns a warning if `pod`, which is created in `namespace`, opts in where evictions are not sent to Podward.
+    pub(crate) fn eviction_warning(&self, pod: &Pod, namespace: &str) -> Option<String> {
+        let labels = self.namespaces.as_ref()?.get(namespace)?;
+        let is = |labels: &BTreeMap<_, _>, key, value| labels.get(key).map(String::as_str) == Some(value);
+        let opts_in =
+            pod.metadata.labels.as_ref().is_some_and(|labels| is(labels, CONTROL_LABEL, CONTROL_VALUE));
+        (opts_in && is(&labels, INJECT_LABEL, INJECT_NONE)).then(|| {
+            format!(
+                "evictions of this pod will not wait for its consumers, because namespace {namespace} has the label \
+                 {INJECT_LABEL}: {INJECT_NONE}; remove that label, or {CONTROL_LABEL} from the pod"
+            )
+        })
     }
 
     /// Returns the hooks that will be consumers of `pod` when it is created in `namespace`. If `inject` is true, the

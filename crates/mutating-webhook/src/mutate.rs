@@ -59,8 +59,10 @@ impl MutatingWebhook {
         if !review.denials.is_empty() {
             return AdmissionResponse::forbid(review.denials.join("; ")).warn(review.warnings);
         }
+        let mut warnings = review.warnings;
         let patch = match request.operation {
             AdmissionOperation::Create => {
+                warnings.extend(self.consumers.eviction_warning(new, &request.namespace));
                 let inject = route.path == INJECT;
                 // `metadata.namespace` of a new pod may be unset.
                 let consumers = self.consumers.of(new, &request.namespace, inject);
@@ -71,7 +73,7 @@ impl MutatingWebhook {
             _ if self.policy.trusts(&writer) => on_update(old, new, now()),
             _ => with_label_author(on_update(old, new, now()), old, new, false, &writer),
         };
-        AdmissionResponse::allow_with(patch).warn(review.warnings)
+        AdmissionResponse::allow_with(patch).warn(warnings)
     }
 }
 

@@ -24,10 +24,13 @@ pub const STAY_OFFLINE: &str = "podopslifecycle.kusionstack.io/stay-offline";
 pub const CREATING: &str = "podopslifecycle.kusionstack.io/creating";
 /// Label that workload controllers put on a rebuilt pod. Podward removes it when the pod is available.
 pub const COMPLETING: &str = "podopslifecycle.kusionstack.io/completing";
-/// Label of a namespace: with the value [`INJECT_VALUE`], every pod that is created in the namespace opts in.
+/// Label of a namespace: with the value [`INJECT_VALUE`], every pod that is created in the namespace opts in. With the
+/// value [`INJECT_NONE`], no pod should, and evictions in the namespace are not sent to Podward.
 pub const INJECT_LABEL: &str = "podward.io/inject";
 /// The value of [`INJECT_LABEL`] that opts pods in.
 pub const INJECT_VALUE: &str = "enabled";
+/// The value of [`INJECT_LABEL`] of a namespace without opted-in pods.
+pub const INJECT_NONE: &str = "disabled";
 
 /// Label: requests the deletion of the pod, whatever its workload is. Value: nanoseconds.
 pub const TO_DELETE: &str = "collaset.kusionstack.io/to-delete";

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
-    ResourceExt,
+    Api, ResourceExt,
     api::{EvictParams, Patch, PatchParams},
 };
 use podward_core::{ConditionStatus, keys};
 use podward_e2e::{Fixture, Test};
-use podward_support::{TrafficBehaviour, TrafficLoop, TrafficPace, pods};
+use podward_support::{TrafficBehaviour, TrafficLoop, TrafficPace, WAIT, pods, within};
 use serde_json::json;
 
 use super::evictions::evict;
@@ -24,6 +24,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("delete_with_broken_glass", delete_with_broken_glass),
         Test::node("delete_by_force_is_held", delete_by_force_is_held),
         Test::simulated("delete_that_is_not_held", delete_that_is_not_held),
+        Test::simulated("evictions_that_are_not_sent_to_podward", evictions_that_are_not_sent_to_podward),
         Test::simulated("delete_that_waits_ends_well", delete_that_waits_ends_well),
         Test::simulated("delete_that_waits_until_its_timeout", delete_that_waits_until_its_timeout),
     ]
@@ -181,6 +182,35 @@ async fn delete_that_is_not_held(fixture: Arc<Fixture>) -> Result<()> {
         until_gone(&fixture, name).await?;
     }
     Ok(())
+}
+
+/// A namespace says that it has no opted-in pods. Whoever creates one is warned, and an eviction does not wait for its
+/// consumers.
+async fn evictions_that_are_not_sent_to_podward(fixture: Arc<Fixture>) -> Result<()> {
+    let traffic = fixture.traffic();
+    let label = Patch::Merge(json!({"metadata": {"labels": {keys::INJECT_LABEL: keys::INJECT_NONE}}}));
+    let namespaces: Api<Namespace> = Api::all(fixture.client());
+    namespaces.patch(fixture.namespace(), &PatchParams::default(), &label).await?;
+    let opts_in = format!("--labels={}={}", keys::CONTROL_LABEL, keys::CONTROL_VALUE);
+    let warned = async {
+        // The webhook sees the label with a delay.
+        loop {
+            let create = ["run", "web", "--image=web", &opts_in, "--dry-run=server"];
+            let said = fixture.kubectl(&create).await?.succeeded()?.said;
+            if said.contains("Warning: evictions of this pod will not wait for its consumers") {
+                return Ok(());
+            }
+        }
+    };
+    within(WAIT, || "a warning about evictions".to_owned(), warned).await?;
+    fixture.in_service(["web"]).await?;
+    traffic.set_behaviour(TrafficBehaviour::NOT_DRAINED);
+    fixture.api().evict("web", &EvictParams::default()).await.context("evict the pod")?;
+    let ended = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+    let ended = fixture.feed().until("web", "it is being deleted", ended).await?;
+    ensure!(pods::holders(&ended).any(|holder| holder == traffic.finalizer()), "no consumer held it");
+    traffic.set_behaviour(TrafficBehaviour::PROMPT);
+    until_gone(&fixture, "web").await
 }
 
 /// Consumers that drain within the webhook's `--wait`: kubectl does not notice.

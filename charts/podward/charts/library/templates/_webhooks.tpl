@@ -31,7 +31,7 @@ annotations:
 {{/*
 A webhook without its name and its individual fields. Takes root, operation (or several, separated by commas), resource
 and failurePolicy. Optional: group, version, timeout, sideEffects, optedIn (false: do not select objects by the opt-in
-label) and injected (true: only namespaces that opt in all pods; false: only other namespaces).
+label) and injected (true: only namespaces that opt in all pods; false: only other namespaces, without those with the value disabled).
 */}}
 {{- define "podward.webhook" -}}
 {{- $always := list "kube-system" "kube-public" "kube-node-lease" .root.Release.Namespace -}}
@@ -59,7 +59,7 @@ namespaceSelector:
     {{- if hasKey . "injected" }}
     - key: podward.io/inject
       operator: {{ ternary "In" "NotIn" .injected }}
-      values: [enabled]
+      values: [enabled{{ if not .injected }}, disabled{{ end }}]
     {{- end }}
 failurePolicy: {{ .failurePolicy }}
 timeoutSeconds: {{ .timeout | default 2 }}
