@@ -193,11 +193,10 @@ async fn drain_to_another_node_without_eviction(fixture: Arc<Fixture>) -> Result
         said.code,
         said.said
     );
-    let is_out = |name: &&String| fixture.feed().get(name).is_some_and(|pod| !pods::is_ready(&pod));
-    let requested: Vec<&String> = names.iter().filter(is_out).collect();
-    ensure!(!requested.is_empty(), "no deletion request was recorded");
-    for name in requested {
-        until_leaving(&fixture, name).await?;
+    let is_out = |pod: &&Pod| !pods::is_ready(pod);
+    let out = fixture.feed().until_pods("a pod is out of service", |pods| pods.iter().any(is_out)).await?;
+    for name in out.iter().map(AsRef::as_ref).filter(is_out).map(ResourceExt::name_any) {
+        until_leaving(&fixture, &name).await?;
     }
     traffic.set_behaviour(TrafficBehaviour {
         drain: TrafficPace::After(Duration::from_millis(200)),
