@@ -207,7 +207,7 @@ impl TrafficHandler {
 
     fn node_proxies(&self, endpoints: &PodEndpoints) -> NodeProxies {
         self.scraper.as_ref().map_or(NodeProxies::NotConfigured, |scraper| {
-            let servers = self.shared.index.lock().api_servers();
+            let servers = self.shared.index.lock().api_servers(self.shared.clock.now());
             let last = endpoints.changed.iter().flatten().map(|change| change.seen).max();
             if let (Some(canary), Some(last)) =
                 (self.canary.as_ref().filter(|_| servers != ApiServers::One), last)

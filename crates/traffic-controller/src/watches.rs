@@ -122,17 +122,17 @@ impl IndexedObject for ApiServerLease {
         index.put_api_server(key.name)
     }
 
-    fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
-        index.remove_api_server(&key.name);
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, now: UnixNanos) {
+        index.remove_api_server(&key.name, now);
     }
 
-    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
-        index.set_api_servers(listed);
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos) {
+        index.set_api_servers(listed, now);
     }
 }
 
-/// Watches the [selected](IndexedObject::selection) objects of kind `K` and updates the index until `stop`. Sets `listed` when the first list is complete.
-/// From then on the index may be out of date, but it is never incomplete.
+/// Watches the [selected](IndexedObject::selection) objects of kind `K` and updates the index until `stop`. Sets
+/// `listed` when the first list is complete. From then on the index may be out of date, but it is never incomplete.
 ///
 /// A watch that fails is restarted with a list. Only a list shows that the index is up to date again: a watch that
 /// continues where it was interrupted sends nothing until an object changes.

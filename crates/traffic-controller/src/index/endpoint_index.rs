@@ -42,6 +42,8 @@ pub(crate) struct EndpointIndex {
     nodes: Arc<HashMap<Arc<str>, IndexedNode>>,
     /// The names of the Leases of API servers. `None` before the first list.
     pub(super) api_server_leases: Option<HashSet<Arc<str>>>,
+    /// The number of API servers when there was last more than one, and when that was.
+    pub(super) last_several_api_servers: Option<(usize, UnixNanos)>,
     /// What bypasses kube-proxy.
     pub(super) bypass: BypassIndex,
     /// When all slices were listed for the first time.
@@ -65,6 +67,9 @@ impl EndpointIndex {
         if self.slices.get(&key) == Some(&slice) {
             return false;
         }
+        if &*key.namespace == "default" {
+            self.remember_api_servers(now);
+        }
         let id = match self.slices.get_key_value(&key) {
             Some((id, _)) => Arc::clone(id),
             None => Arc::new(key),
@@ -85,6 +90,9 @@ impl EndpointIndex {
 
     /// Removes a slice.
     pub(crate) fn remove_slice(&mut self, key: &ObjectKey, origin: ChangeOrigin, now: UnixNanos) {
+        if &*key.namespace == "default" {
+            self.remember_api_servers(now);
+        }
         let Some((id, slice)) = self.slices.remove_entry(key) else { return };
         self.update_owners(&id, Some(&slice), None, origin, origin.change(now));
         if let Some(service) = slice.service.as_deref() {

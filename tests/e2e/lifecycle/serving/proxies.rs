@@ -10,6 +10,7 @@ use kube::{
 };
 use podward_core::keys::Stage;
 use podward_e2e::{Fixture, Test};
+use podward_support::ServiceKind;
 use serde_json::json;
 
 use super::service_fixture::{
@@ -97,19 +98,32 @@ async fn a_proxy_that_hangs(fixture: Arc<Fixture>) -> Result<()> {
 const STOP: i32 = 19;
 const CONTINUE: i32 = 18;
 
-/// Two API servers have Leases and one address: the kube-proxy may watch the other one.
+/// Two API servers have Leases and one address: the kube-proxy may watch the other one, also while it shuts down without
+/// a Lease.
 async fn an_api_server_behind_the_same_address(fixture: Arc<Fixture>) -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(fixture.client(), "kube-system");
     let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver"});
     let lease = json!({"metadata": {"name": OTHER_SERVER, "labels": labels}});
     let lease = serde_json::from_value(lease).context("build the Lease")?;
     leases.create(&PostParams::default(), &lease).await.context("create the Lease")?;
-    let checked = async {
-        serve(&fixture, "web", of_app("web")).await?;
-        in_service(&fixture, "web", ["web-0"]).await?;
-        proves(&*operate(&fixture, "web-0").await?, "BOUNDED", &["it watches one of 2 API servers"])
+    let is_bounded = async |pod: &str| {
+        proves(&*operate(&fixture, pod).await?, "BOUNDED", &["it watches one of 2 API servers"])
     };
-    let checked = checked.await;
+    let counted = async {
+        serve(&fixture, "web", of_app("web")).await?;
+        in_service(&fixture, "web", ["web-0", "web-1"]).await?;
+        is_bounded("web-0").await
+    };
+    let counted = counted.await;
     leases.delete(OTHER_SERVER, &DeleteParams::default()).await.context("delete the Lease")?;
-    checked
+    let still_counted = async {
+        counted?;
+        is_bounded("web-1").await
+    };
+    let still_counted = still_counted.await;
+    // New replicas have not seen the Lease, so that it does not change the evidence of the tests that follow.
+    let installation = fixture.installation()?;
+    installation.scale(ServiceKind::TrafficController, 0).await?;
+    installation.scale(ServiceKind::TrafficController, 2).await?;
+    still_counted
 }
