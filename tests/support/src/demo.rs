@@ -30,7 +30,7 @@ use self::{
     clock::DemoClock,
     runner::{DemoRunner, DemoSide},
 };
-use crate::{Cluster, Installation, Podward, PodwardOptions};
+use crate::{Cluster, Installation, PodSecurity, Podward, PodwardOptions};
 
 /// The name of the demo's test cluster.
 const CLUSTER_NAME: &str = "demo";
@@ -110,6 +110,11 @@ async fn with_podward(runner: &DemoRunner<'_>) -> Result<Vec<DemoEntry>> {
     if let Some(test_cluster) = cluster.test_cluster() {
         clock.say("install Podward by Helm");
         let installation = Installation::install(cluster, &[]).await?;
+        if demo.node_agent {
+            clock.say("install the node-agent");
+            installation.apply_namespace(PodSecurity::Privileged).await?;
+            installation.upgrade(&["global.nodeAgent.enabled=true"]).await?;
+        }
         let played = runner.play_all(DemoSide::Podward, demo.runs).await;
         if demo.keep {
             println!(

@@ -39,6 +39,9 @@ pub(crate) struct DemoCommand {
     /// the Service as well as the node ports of a Service with external traffic policy Local
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "kubeconfig", value_parser = node_count())]
     nodes: usize,
+    /// Install the node-agent, too: connections to the pods are then evidence of requests in flight
+    #[arg(long, conflicts_with = "kubeconfig")]
+    node_agent: bool,
     /// Cargo profile of Podward's services, the demo server and its client [default: bench-lite]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -83,6 +86,7 @@ impl DemoCommand {
             address: self.address,
             proxy_mode: self.proxy_mode,
             nodes: self.nodes,
+            node_agent: self.node_agent,
             profile: self.profile.unwrap_or_else(|| default.profile.clone()),
             acts: self.acts,
             runs: self.runs,

@@ -26,6 +26,8 @@ pub struct Demo {
     /// each, so that clients can use the node ports as a load balancer does, with external traffic policy Local. In a
     /// scale-in there are no such clients, because it may take all pods of a node.
     pub nodes: usize,
+    /// Install the node-agent on a test cluster.
+    pub node_agent: bool,
     /// The cargo profile of the services, the demo server and its client.
     pub profile: String,
     /// The images between which an update switches.
@@ -51,6 +53,7 @@ impl Default for Demo {
             address: None,
             proxy_mode: ProxyMode::default(),
             nodes: 1,
+            node_agent: false,
             profile: "bench-lite".to_owned(),
             images: DemoImages::default(),
             acts: Vec::new(),
