@@ -1,6 +1,6 @@
 //! The connections to a pod, derived from the sockets of its network namespace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -23,11 +23,38 @@ pub(crate) struct TcpSocket {
     /// The other side. Its meaning is undefined for a listening socket.
     pub(crate) remote: SocketAddr,
     pub(crate) state: TcpState,
-    /// The number of bytes that were sent and not acknowledged, or not read by the pod. For a listening socket the
-    /// number of connections that the pod has not accepted.
-    pub(crate) queued: u32,
-    /// The time since data was received or sent. `None` if the kernel does not report it.
-    pub(crate) silent_for: Option<Duration>,
+    /// The number of bytes that the pod has not read. For a listening socket the number of connections that the pod has not
+    /// accepted.
+    pub(crate) unread: u32,
+    /// The number of bytes that were sent and not acknowledged.
+    pub(crate) unacknowledged: u32,
+    /// The last data. `None` if the kernel does not report it.
+    pub(crate) data: Option<LastData>,
+}
+
+impl TcpSocket {
+    /// Returns true if something waits to be read or acknowledged.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.unread > 0 || self.unacknowledged > 0
+    }
+}
+
+/// When a connection carried data for the last time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastData {
+    /// The time since data was received, or since the connection was opened.
+    pub(crate) received: Duration,
+    /// The time since data was sent, or since the connection was opened.
+    pub(crate) sent: Duration,
+    /// The number of bytes that were received.
+    pub(crate) received_bytes: u64,
+}
+
+impl LastData {
+    /// Returns the time since data was received or sent.
+    pub(crate) fn silent_for(self) -> Duration {
+        self.received.min(self.sent)
+    }
 }
 
 /// All sockets of a network namespace that can receive requests.
@@ -52,7 +79,11 @@ pub(crate) struct PodConnections {
     pub(crate) silent_for: Option<Duration>,
     /// True if others can send packets over UDP or SCTP.
     pub(crate) has_other_protocols: bool,
+    connections: BTreeMap<Connection, TcpSocket>,
 }
+
+/// The address of the pod, and of the other side.
+pub(crate) type Connection = (SocketAddr, SocketAddr);
 
 impl PodConnections {
     /// Derives the connections from the sockets of all network namespaces of the pod. A connection is inbound if the pod
@@ -60,8 +91,13 @@ impl PodConnections {
     /// connection. Connections of a namespace to itself do not count. A connection of which the kernel reports no time,
     /// or with data that waits to be read or sent, is not silent.
     pub(crate) fn of<'a>(namespaces: impl IntoIterator<Item = &'a Sockets>) -> Self {
-        let mut found =
-            Self { ports: BTreeSet::new(), open: 0, silent_for: None, has_other_protocols: false };
+        let mut found = Self {
+            ports: BTreeSet::new(),
+            open: 0,
+            silent_for: None,
+            has_other_protocols: false,
+            connections: BTreeMap::new(),
+        };
         for sockets in namespaces {
             found.add(sockets);
         }
@@ -88,20 +124,24 @@ impl PodConnections {
         // The pod has closed a connection before its last bytes are acknowledged.
         let is_open = |socket: &&TcpSocket| match socket.state {
             TcpState::Open => true,
-            TcpState::Closed => socket.queued > 0,
+            TcpState::Closed => socket.is_busy(),
             TcpState::Listening => false,
         };
         // A connection that the pod has not accepted yet is a socket of its own, too.
         for socket in sockets.tcp.iter().filter(is_open).filter(is_inbound) {
-            let silence = match socket.queued {
-                0 => socket.silent_for.unwrap_or_default(),
-                _ => Duration::ZERO,
-            };
+            let data = socket.data.filter(|_| !socket.is_busy());
+            let silence = data.map(LastData::silent_for).unwrap_or_default();
             self.open += 1;
+            self.connections.insert((socket.local, socket.remote), *socket);
             self.silent_for = Some(self.silent_for.map_or(silence, |other| other.min(silence)));
         }
         self.ports.extend(ports);
         self.has_other_protocols |= sockets.has_other_protocols;
+    }
+
+    /// Returns each connection and its socket.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Connection, &TcpSocket)> {
+        self.connections.iter()
     }
 
     /// Returns true if nothing is in flight: there is no connection, or all are silent for `quiet`.
@@ -123,8 +163,12 @@ mod tests {
             local: local.parse().unwrap(),
             remote: remote.parse().unwrap(),
             state,
-            queued: 0,
-            silent_for: millis.map(Duration::from_millis),
+            unread: 0,
+            unacknowledged: 0,
+            data: millis.map(|millis| {
+                let silent = Duration::from_millis(millis);
+                LastData { received: silent, sent: silent, received_bytes: 1 }
+            }),
         }
     }
 
@@ -162,7 +206,7 @@ mod tests {
         }
         let closed = socket("10.244.0.7:8080", "10.244.2.2:51000", Closed, Some(5));
         assert_eq!(connections(&[listening, closed]), (0, None));
-        let sending = TcpSocket { queued: 9, ..closed };
+        let sending = TcpSocket { unacknowledged: 9, ..closed };
         assert_eq!(connections(&[listening, sending]), (1, Some(0)), "its last bytes are on their way");
     }
 
@@ -172,12 +216,12 @@ mod tests {
         let unknown = socket("10.0.0.7:80", "10.0.0.9:40000", TcpState::Open, None);
         assert_eq!(connections(&[listening, unknown]), (1, Some(0)));
         let unread =
-            TcpSocket { queued: 1, ..socket("10.0.0.7:80", "10.0.0.9:40000", TcpState::Open, Some(9000)) };
+            TcpSocket { unread: 1, ..socket("10.0.0.7:80", "10.0.0.9:40000", TcpState::Open, Some(9000)) };
         assert_eq!(connections(&[listening, unread]), (1, Some(0)));
         let quiet = Duration::from_secs(2);
         let of = |tcp: TcpSocket| PodConnections::of([&sockets(&[listening, tcp])]);
         assert!(!of(unread).is_quiet(quiet));
-        assert!(of(TcpSocket { queued: 0, ..unread }).is_quiet(quiet));
+        assert!(of(TcpSocket { unread: 0, ..unread }).is_quiet(quiet));
         assert!(PodConnections::of([&sockets(&[listening])]).is_quiet(quiet));
     }
 

@@ -13,6 +13,7 @@ use crate::connections::PodConnections;
 use crate::kube_proxy::KubeProxy;
 use crate::pod_sockets::{PodSockets, PodSocketsError};
 use crate::pod_uid::PodUid;
+use crate::rested::Rested;
 
 /// The audience of callers' tokens. A token that another service has received is refused.
 pub(crate) const AUDIENCE: &str = "podward.io/node-agent";
@@ -48,7 +49,8 @@ impl NodeAgent for AgentHandler {
                 MAX_TIMEOUT.as_secs()
             )));
         }
-        let end = Instant::now() + timeout;
+        let began = Instant::now();
+        let mut rested = Rested::new(quiet);
         let proc = self.proc.clone();
         let mut pod = Some(blocking(move || PodSockets::find(&proc, uid)).await?);
         loop {
@@ -58,8 +60,9 @@ impl NodeAgent for AgentHandler {
                 Ok((sockets, read))
             })
             .await?;
-            if read.is_quiet(quiet) || Instant::now() >= end {
-                return Ok(Response::new(response(&read)));
+            rested.observe(&read, began.elapsed());
+            if read.is_quiet(quiet) || began.elapsed() >= timeout {
+                return Ok(Response::new(response(&read, &rested)));
             }
             pod = Some(sockets);
             tokio::time::sleep(SAMPLE_INTERVAL).await;
@@ -111,9 +114,12 @@ fn duration(name: &str, value: Option<prost_types::Duration>) -> Result<Duration
     Duration::try_from(value).map_err(|_| invalid("is negative or too long"))
 }
 
-fn response(found: &PodConnections) -> AwaitQuietResponse {
+/// Returns the response. `rested` are the connections that have rested, maybe before `found` was read.
+fn response(found: &PodConnections, rested: &Rested) -> AwaitQuietResponse {
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     AwaitQuietResponse {
-        open_connections: u32::try_from(found.open).unwrap_or(u32::MAX),
+        open_connections: count(found.open),
+        rested_connections: count(rested.count_in(found)),
         silent_for: found.silent_for.and_then(|silent| silent.try_into().ok()),
         listening_ports: found.ports.iter().copied().map(u32::from).collect(),
         has_other_protocols: found.has_other_protocols,

@@ -20,6 +20,7 @@ mod handler;
 mod kube_proxy;
 mod pod_sockets;
 mod pod_uid;
+mod rested;
 mod serve;
 mod sock_diag;
 

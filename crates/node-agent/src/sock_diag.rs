@@ -21,7 +21,7 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddress};
 use nix::sched::{CloneFlags, setns};
 
-use crate::connections::{Sockets, TcpSocket, TcpState};
+use crate::connections::{LastData, Sockets, TcpSocket, TcpState};
 
 /// The size of a received datagram. The kernel sends at most 32 KiB at a time.
 const BUFFER: usize = 64 << 10;
@@ -170,18 +170,21 @@ fn tcp_socket(answer: &InetResponse) -> Option<TcpSocket> {
         }
         _ => return None,
     };
-    let silent_for = answer.nlas.iter().find_map(|nla| match nla {
-        Nla::TcpInfo(info) => {
-            Some(Duration::from_millis(info.last_data_recv.min(info.last_data_sent).into()))
-        }
+    let data = answer.nlas.iter().find_map(|nla| match nla {
+        Nla::TcpInfo(info) => Some(LastData {
+            received: Duration::from_millis(info.last_data_recv.into()),
+            sent: Duration::from_millis(info.last_data_sent.into()),
+            received_bytes: info.bytes_received,
+        }),
         _ => None,
     });
     Some(TcpSocket {
         local: SocketAddr::new(id.source_address, id.source_port),
         remote: SocketAddr::new(id.destination_address, id.destination_port),
         state,
-        queued: unread(header.state, header.recv_queue).max(header.send_queue),
-        silent_for,
+        unread: unread(header.state, header.recv_queue),
+        unacknowledged: header.send_queue,
+        data,
     })
 }
 

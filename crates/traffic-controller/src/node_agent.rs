@@ -115,6 +115,7 @@ impl NodeAgents {
         let silent_for = answer.silent_for.map(Duration::try_from).transpose();
         Ok(OpenConnections {
             open: answer.open_connections,
+            rested: answer.rested_connections,
             silent_for: silent_for.map_err(|error| error.to_string())?.unwrap_or_default(),
         })
     }

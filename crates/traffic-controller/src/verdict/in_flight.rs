@@ -38,6 +38,8 @@ pub(crate) struct OpenConnections {
     pub(crate) open: u32,
     /// The time since data was received or sent on any of them.
     pub(crate) silent_for: Duration,
+    /// The number of connections that have rested since they were requested: requests there that are older have ended.
+    pub(crate) rested: u32,
 }
 
 impl InFlightCount {
@@ -117,17 +119,25 @@ fn connections_ended(
     wait_times: &WaitTimes,
     now: UnixNanos,
 ) -> VerdictPart {
-    let OpenConnections { open, silent_for } = *connections;
+    let OpenConnections { open, silent_for, rested } = *connections;
     if at < connections_count_from(since) {
         return VerdictPart::Wait("reading the connections to the pod again".to_owned(), None);
     }
     if open == 0 {
         return VerdictPart::Done(Proven, "no connection to the pod is left".to_owned());
     }
+    // Only the pod can end connections that clients keep alive and use. Waiting would not change that.
+    let all_rested = rested >= open;
     let (open, silent) = (counted(open as usize, "connection"), silent_for.as_secs_f64());
     if silent_for >= wait_times.quiet {
         let words = format!("no data on the {open} to the pod for {silent:.1} s");
         return VerdictPart::Done(Bounded, words);
+    }
+    if all_rested && now >= after(since, wait_times.quiet) {
+        let words = format!(
+            "the older requests have ended, and clients send new ones on the {open} that they keep alive"
+        );
+        return VerdictPart::Done(Assumed, words);
     }
     let (end, limit) = (after(since, wait_times.connections), wait_times.connections.as_secs_f64());
     if now >= end {

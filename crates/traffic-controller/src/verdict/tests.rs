@@ -483,8 +483,9 @@ proptest! {
             Just(InFlightCount::NotReported), Just(InFlightCount::Unknown), Just(InFlightCount::Failed("x".to_owned())),
             (0_u64..2, 0_i64..100_000).prop_map(|(count, time)| InFlightCount::Count(count, at(time))),
             Just(InFlightCount::ConnectionsUnknown), Just(InFlightCount::ConnectionsFailed("x".to_owned())),
-            (0_u32..2, 0_u64..5, 0_i64..100_000).prop_map(|(open, silent, time)| {
-                InFlightCount::Connections(OpenConnections { open, silent_for: Duration::from_secs(silent) }, at(time))
+            (0_u32..2, 0_u64..5, 0_u32..2, 0_i64..100_000).prop_map(|(open, silent, rested, time)| {
+                let silent_for = Duration::from_secs(silent);
+                InFlightCount::Connections(OpenConnections { open, silent_for, rested }, at(time))
             }),
         ],
         times in prop::collection::vec(0_i64..100_000, 1..6),

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::service_fixture::{in_service, of_app, operate, proves, serve, until_message_contains};
 
-/// The interval of requests on a connection that is in use. It is shorter than the quiet period.
-const BETWEEN_REQUESTS: Duration = Duration::from_millis(300);
+/// The time between requests on a connection, and between parts of a request. It is shorter than the quiet period.
+const PAUSE: Duration = Duration::from_millis(300);
 /// Nobody listens there, so that the metrics of kube-proxy cannot be read directly.
 const UNREADABLE: &str = "traffic-controller.kubeProxyMetricsUrl=http://{node_ip}:9/metrics";
 
@@ -47,15 +47,32 @@ async fn evidence_of_connections(fixture: &Fixture) -> Result<()> {
 
     let operator = fixture.operator("look", "inspect");
     operator.begin("web-0").await?;
-    let in_use = async {
+    let kept_alive = async {
         loop {
             request(&mut connection).await?;
-            tokio::time::sleep(BETWEEN_REQUESTS).await;
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let allowed = tokio::select! {
+        ended = kept_alive => return ended,
+        allowed = operator.await_operate("web-0") => allowed?,
+    };
+    proves(&allowed, "ASSUMED", &["clients send new ones on the 1 connection that they keep alive"])?;
+    operator.finish("web-0").await?;
+    operator.await_end("web-0").await?;
+
+    let operator = fixture.operator("wait", "inspect");
+    operator.begin("web-0").await?;
+    let long_request = async {
+        connection.write_all(b"GET / HTTP/1.1\r\nHost: web\r\n").await.context("begin a request")?;
+        loop {
+            connection.write_all(b"Part: of a long request\r\n").await.context("continue the request")?;
+            tokio::time::sleep(PAUSE).await;
         }
     };
     let waits = until_message_contains(fixture, "web-0", &["1 connection to the pod, the last data"]);
     tokio::select! {
-        ended = in_use => return ended,
+        ended = long_request => return ended,
         waits = waits => drop(waits?),
     }
     drop(connection);

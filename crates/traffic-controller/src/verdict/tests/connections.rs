@@ -11,7 +11,7 @@ fn connections_to_the_pod_are_waited_for() {
     };
     let open = |open, silent, asked| {
         let silent_for = Duration::from_millis(silent);
-        InFlightCount::Connections(OpenConnections { open, silent_for }, at(asked))
+        InFlightCount::Connections(OpenConnections { open, silent_for, rested: 0 }, at(asked))
     };
     assert!(waits(look(&InFlightCount::ConnectionsUnknown, 2000)).0.contains("from its node-agent"));
     for early in [open(0, 0, 2199), open(1, 9000, 2199)] {
@@ -33,6 +33,24 @@ fn connections_to_the_pod_are_waited_for() {
     assert!(level == Proven && words.ends_with("no connection to the pod is left"), "{words}");
     let (level, words) = done(look(&open(3, 100, 62_000), 62_000));
     assert!(level == Assumed && words.contains("3 connections to the pod still carry data"), "{words}");
+}
+
+#[test]
+fn connections_that_clients_keep_alive_are_waited_for_until_each_has_rested() {
+    let web = endpoints([out("web")]);
+    let mut progress = PrepareProgress::default();
+    let mut look = |rested, now| {
+        let connections = OpenConnections { open: 2, silent_for: Duration::from_millis(30), rested };
+        let flight = InFlightCount::Connections(connections, at(now));
+        prepare(&web, &all_written(), &flight, &mut progress, &WAIT_TIMES, at(now))
+    };
+    waits(look(2, 2000));
+    waits(look(2, 3900));
+    waits(look(1, 9000));
+    let (level, words) = done(look(2, 9000));
+    assert!(level == Assumed && words.contains("new ones on the 2 connections"), "{words}");
+    // Clients have opened fewer since.
+    assert_eq!(done(look(3, 9000)).0, Assumed);
 }
 
 #[test]
@@ -64,7 +82,7 @@ fn one_failed_read_does_not_end_the_wait_for_a_connection_in_use() {
         prepare(&web, &all_written(), flight, &mut progress, &WAIT_TIMES, at(now))
     };
     waits(look(&InFlightCount::ConnectionsUnknown, 2000));
-    let in_use = OpenConnections { open: 1, silent_for: Duration::from_millis(100) };
+    let in_use = OpenConnections { open: 1, silent_for: Duration::from_millis(100), rested: 0 };
     waits(look(&InFlightCount::Connections(in_use, at(9000)), 9000));
     let failed = InFlightCount::ConnectionsFailed("its node-agent is down".to_owned());
     let (reason, until) = waits(look(&failed, 9100));
