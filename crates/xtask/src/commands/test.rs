@@ -32,7 +32,8 @@ impl Test {
             let file = file.canonicalize().with_context(|| format!("no kubeconfig {}", file.display()))?;
             command.env("PODWARD_KUBECONFIG", file);
         } else {
-            command.env("PODWARD_TESTBED_BIN", prepare::test_cluster(&Part::ALL, true).await?.supervisor);
+            let parts = [&Part::ALL[..], &Part::REGISTRIES].concat();
+            command.env("PODWARD_TESTBED_BIN", prepare::test_cluster(&parts, true).await?.supervisor);
         }
         command.args(["test", "--workspace", "--no-fail-fast"]).args(&self.filter);
         let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;

@@ -13,9 +13,13 @@ pub enum Part {
     Kwok,
     /// helm.
     Helm,
+    /// Consul, a registry. No cluster needs it.
+    Consul,
 }
 
 impl Part {
-    /// All parts.
+    /// All parts of clusters.
     pub const ALL: [Self; 5] = [Self::ControlPlane, Self::Node, Self::Dns, Self::Kwok, Self::Helm];
+    /// The servers of registries.
+    pub const REGISTRIES: [Self; 1] = [Self::Consul];
 }

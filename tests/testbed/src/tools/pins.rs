@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use super::debian;
 use super::part::Part;
 
-/// The Go module that pins every program but CoreDNS; embedded, as all pins are, so that a built launcher needs no
+/// The Go module that pins every program but CoreDNS and Consul; embedded, as all pins are, so that a built launcher needs no
 /// source tree.
 pub(super) const GO_MOD: &str = include_str!("../../pins/go.mod");
 /// The digests of everything that [`GO_MOD`] names.
@@ -15,6 +15,10 @@ const GO_SUM: &str = include_str!("../../pins/go.sum");
 pub(super) const COREDNS_MOD: &str = include_str!("../../pins/coredns/go.mod");
 const COREDNS_SUM: &str = include_str!("../../pins/coredns/go.sum");
 const COREDNS_MAIN: &str = include_str!("../../pins/coredns/main.go");
+/// The module of Consul, whose dependencies are older than those of Kubernetes. Consul 1.20 and later need modules that are
+/// not published.
+const CONSUL_MOD: &str = include_str!("../../pins/consul/go.mod");
+const CONSUL_SUM: &str = include_str!("../../pins/consul/go.sum");
 
 /// Changes when the layout of the cache folder or the way of building changes without a change of a pin.
 const LAYOUT: &str = "1";
@@ -32,6 +36,8 @@ pub(super) enum Module {
     Kubernetes,
     /// CoreDNS.
     CoreDns,
+    /// Consul.
+    Consul,
 }
 
 impl Module {
@@ -40,6 +46,7 @@ impl Module {
         match self {
             Self::Kubernetes => &[("go.mod", GO_MOD), ("go.sum", GO_SUM)],
             Self::CoreDns => &[("go.mod", COREDNS_MOD), ("go.sum", COREDNS_SUM), ("main.go", COREDNS_MAIN)],
+            Self::Consul => &[("go.mod", CONSUL_MOD), ("go.sum", CONSUL_SUM)],
         }
     }
 
@@ -57,7 +64,7 @@ impl Module {
                     version("helm.sh/helm/v4")
                 )
             }
-            Self::CoreDns => STRIP.to_owned(),
+            Self::CoreDns | Self::Consul => STRIP.to_owned(),
         }
     }
 }
@@ -78,7 +85,7 @@ pub(super) struct Program {
 }
 
 /// The programs in the order of building. kube-apiserver is first, because the others need most of its packages.
-static PROGRAMS: [Program; 10] = [
+static PROGRAMS: [Program; 11] = [
     program(Part::ControlPlane, "kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 247),
     program(
         Part::ControlPlane,
@@ -94,6 +101,13 @@ static PROGRAMS: [Program; 10] = [
     Program { name: "coredns", package: ".", module: Module::CoreDns, part: Part::Dns, cold_seconds: 20 },
     program(Part::Kwok, "kwok", "sigs.k8s.io/kwok/cmd/kwok", 84),
     program(Part::Helm, "helm", "helm.sh/helm/v4/cmd/helm", 30),
+    Program {
+        name: "consul",
+        package: "github.com/hashicorp/consul",
+        module: Module::Consul,
+        part: Part::Consul,
+        cold_seconds: 270,
+    },
 ];
 
 const fn program(part: Part, name: &'static str, package: &'static str, cold_seconds: u64) -> Program {
@@ -101,12 +115,12 @@ const fn program(part: Part, name: &'static str, package: &'static str, cold_sec
 }
 
 impl Program {
-    /// Returns its file name in `bin/`. The name of the folder identifies all programs except CoreDNS, whose own key
-    /// is in its file name: another version of CoreDNS does not rebuild the others.
+    /// Returns its file name in `bin/`. The name of the folder identifies all programs except CoreDNS and Consul, whose own
+    /// keys are in their file names: another version of CoreDNS does not rebuild the others.
     pub(super) fn file(&self) -> String {
         match self.module {
             Module::Kubernetes => self.name.to_owned(),
-            Module::CoreDns => {
+            Module::CoreDns | Module::Consul => {
                 let (flags, ldflags) = (BUILD_FLAGS.join(" "), self.module.ldflags());
                 let files = self.module.files().iter().map(|(_, text)| *text);
                 format!("{}-{}", self.name, digest(files.chain([flags.as_str(), &ldflags])))
@@ -139,7 +153,7 @@ pub(super) fn go_version() -> &'static str {
     version("go")
 }
 
-/// Returns a short digest of everything that determines the content of the cache folder, except CoreDNS: see
+/// Returns a short digest of everything that determines the content of the cache folder, except CoreDNS and Consul: see
 /// [`Program::file`].
 pub(super) fn key() -> String {
     let flags = BUILD_FLAGS.join(" ");

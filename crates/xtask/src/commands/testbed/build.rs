@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use podward_testbed::{Part, Progress, Tools};
 
-/// Build the missing programs of a cluster into the cache folder.
+/// Build the missing programs of a cluster, and the servers of registries, into the cache folder.
 ///
 /// Prints the folder.
 #[derive(Debug, Args)]
@@ -23,6 +23,7 @@ enum PartChoice {
     Dns,
     Kwok,
     Helm,
+    Consul,
 }
 
 impl From<PartChoice> for Part {
@@ -33,6 +34,7 @@ impl From<PartChoice> for Part {
             PartChoice::Dns => Self::Dns,
             PartChoice::Kwok => Self::Kwok,
             PartChoice::Helm => Self::Helm,
+            PartChoice::Consul => Self::Consul,
         }
     }
 }
@@ -40,7 +42,7 @@ impl From<PartChoice> for Part {
 impl Build {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let parts = match self.parts {
-            named if named.is_empty() => Part::ALL.to_vec(),
+            named if named.is_empty() => [&Part::ALL[..], &Part::REGISTRIES].concat(),
             named => named.into_iter().map(Part::from).collect(),
         };
         let tools = Tools::ensure(&parts, &Progress::stderr()).await?;

@@ -1,0 +1,281 @@
+//! Consul, by its catalog.
+//!
+//! The instances belong to a node of the catalog that exists nowhere else: an agent removes what it does not know from its
+//! own node (<https://github.com/hashicorp/consul/issues/7513>). Nobody runs the checks of a catalog node, so a check says
+//! whether an instance is in service: `passing` or `critical`. Instances that agents registered cannot be steered: their
+//! agents would write their own state again.
+
+mod transaction;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Method, Request};
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::ExposeSecret;
+
+use crate::connection::{Connection, Credentials};
+use crate::error::{RegistryError, RegistryErrorKind};
+use crate::http_client::{HttpClient, HttpResponse};
+use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::owner::Owner;
+use crate::registry::{Capabilities, Change, Registry};
+
+use self::wire::{HealthEntry, NodeServices};
+
+const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
+const INDEX: &str = "x-consul-index";
+/// Consul accepts 128 operations in a transaction (`maxTxnOps`). A change needs up to two, and one creates the node.
+const BATCH: usize = 63;
+/// Clients of Consul usually watch with blocking queries. Others ask again after some seconds.
+const CACHE: Duration = Duration::from_secs(5);
+/// The longest time that Consul may keep a blocking query. It adds up to a sixteenth of it.
+const WATCH: Duration = Duration::from_secs(60);
+/// Everything but unreserved characters (RFC 3986).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What is special about a Consul.
+#[derive(Clone, Debug, Default)]
+pub struct ConsulOptions {
+    /// The name of the node in the catalog that the instances belong to. No agent may have it.
+    pub node: String,
+    /// The datacenter. Empty for that of the server.
+    pub datacenter: String,
+    /// The admin partition of Consul Enterprise. Empty for the default.
+    pub partition: String,
+}
+
+/// A client of Consul.
+pub struct Consul {
+    http: HttpClient,
+    addresses: Vec<String>,
+    token: Option<HeaderValue>,
+    options: ConsulOptions,
+    /// The index of the last answer to a blocking query, by address.
+    indexes: Mutex<HashMap<usize, u64>>,
+}
+
+impl fmt::Debug for Consul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addresses, options, .. } = self;
+        f.debug_struct("Consul")
+            .field("addresses", addresses)
+            .field("options", options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Consul {
+    /// Returns a client. The addresses are URLs without a path, such as `http://consul-0.consul:8500`.
+    ///
+    /// # Errors
+    /// Fails if the TLS options or the credentials are unusable, or if the name of the node is empty.
+    pub fn new(connection: &Connection, options: ConsulOptions) -> Result<Self, String> {
+        if options.node.is_empty() {
+            return Err("the name of Consul's node is empty".to_owned());
+        }
+        let token = match &connection.credentials {
+            Credentials::Anonymous => None,
+            Credentials::Token(token) => {
+                let mut value = HeaderValue::from_str(token.expose_secret())
+                    .map_err(|_| "the token contains characters that no token of Consul has".to_owned())?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+            Credentials::Password { .. } => return Err("Consul needs a token, not a password".to_owned()),
+        };
+        let addresses = connection.addresses.iter().map(|url| url.trim_end_matches('/').to_owned());
+        Ok(Self {
+            http: HttpClient::new(connection)?,
+            addresses: addresses.collect(),
+            token,
+            options,
+            indexes: Mutex::default(),
+        })
+    }
+
+    fn address(&self, index: usize) -> Result<&str, RegistryError> {
+        self.addresses.get(index).map(String::as_str).ok_or_else(|| RegistryError {
+            doing: "call Consul".to_owned(),
+            address: format!("address {index}"),
+            reason: format!("there are only {} addresses", self.addresses.len()),
+            kind: RegistryErrorKind::Rejected,
+        })
+    }
+
+    /// Returns a request. `query` are further parameters, each with a leading `&`.
+    fn request(
+        &self,
+        method: Method,
+        address: &str,
+        path: &str,
+        query: &str,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, String> {
+        let parameter = |name: &str, value: &str| match value {
+            "" => String::new(),
+            value => format!("&{name}={}", utf8_percent_encode(value, ESCAPED)),
+        };
+        let uri = format!(
+            "{address}{path}?{}",
+            format!(
+                "{}{}{query}",
+                parameter("dc", &self.options.datacenter),
+                parameter("partition", &self.options.partition)
+            )
+            .trim_start_matches('&')
+        );
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .body(Full::new(body))
+            .map_err(|error| error.to_string())?;
+        if let Some(token) = &self.token {
+            request.headers_mut().insert(TOKEN, token.clone());
+        }
+        Ok(request)
+    }
+
+    /// Reads from one server's own state. `doing` is for errors.
+    async fn get(
+        &self,
+        address: usize,
+        path: &str,
+        query: &str,
+        doing: &str,
+    ) -> Result<HttpResponse, RegistryError> {
+        let address = self.address(address)?;
+        let query = format!("&stale{query}");
+        let request = self.request(Method::GET, address, path, &query, Bytes::new());
+        let request = request.map_err(|reason| invalid_request(doing, address, reason))?;
+        let response = self.http.send(request, doing).await?;
+        if response.status.is_success() { Ok(response) } else { Err(response.failure(doing, address)) }
+    }
+
+    fn node_path(&self) -> String {
+        format!("/v1/catalog/node-services/{}", utf8_percent_encode(&self.options.node, ESCAPED))
+    }
+}
+
+fn invalid_request(doing: &str, address: &str, reason: String) -> RegistryError {
+    RegistryError {
+        doing: doing.to_owned(),
+        address: address.to_owned(),
+        reason,
+        kind: RegistryErrorKind::Rejected,
+    }
+}
+
+#[async_trait]
+impl Registry for Consul {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            own: true,
+            steer: false,
+            by_address: false,
+            weights: true,
+            renewal: None,
+            batch: BATCH,
+            cache: CACHE,
+        }
+    }
+
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
+        let doing = format!("list the services of node {}", self.options.node);
+        let response = self.get(address, &self.node_path(), "&ns=*", &doing).await;
+        // Without Enterprise there are no namespaces.
+        let response = match response {
+            Err(error) if error.kind == RegistryErrorKind::Rejected => {
+                self.get(address, &self.node_path(), "", &doing).await?
+            }
+            response => response?,
+        };
+        let found: NodeServices = response.json(&doing, self.address(address)?)?;
+        let keys = found.services.into_iter().map(|service| ServiceKey {
+            namespace: service.namespace,
+            group: String::new(),
+            name: service.service,
+        });
+        Ok(keys.collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        let doing = format!("read the instances of service {}", service.name);
+        let path = format!("/v1/health/service/{}", utf8_percent_encode(&service.name, ESCAPED));
+        let query = match service.namespace.as_str() {
+            "" => String::new(),
+            namespace => format!("&ns={}", utf8_percent_encode(namespace, ESCAPED)),
+        };
+        let response = self.get(address, &path, &query, &doing).await?;
+        let entries: Vec<HealthEntry> = response.json(&doing, self.address(address)?)?;
+        Ok(entries.into_iter().map(|entry| self.instance(entry)).collect())
+    }
+
+    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        self.write_all(changes).await
+    }
+
+    async fn changed(&self, address: usize, _: &[ServiceKey]) -> Result<(), RegistryError> {
+        let doing = format!("watch node {}", self.options.node);
+        let at = self.address(address)?;
+        // The health of a node changes with its services, too.
+        let path = format!("/v1/health/node/{}", utf8_percent_encode(&self.options.node, ESCAPED));
+        loop {
+            let before = self.indexes.lock().get(&address).copied();
+            let query = match before {
+                Some(index) => format!("&stale&index={index}&wait={}s", WATCH.as_secs()),
+                None => "&stale".to_owned(),
+            };
+            let request = self.request(Method::GET, at, &path, &query, Bytes::new());
+            let request = request.map_err(|reason| invalid_request(&doing, at, reason))?;
+            let response = self.http.send_within(request, &doing, WATCH * 2).await?;
+            if !response.status.is_success() {
+                return Err(response.failure(&doing, at));
+            }
+            let index = response.headers.get(INDEX).and_then(|index| index.to_str().ok()?.parse().ok());
+            // An index that goes back, or 0, means that the server has lost its state.
+            let index = index.filter(|index| *index > 0);
+            match index {
+                Some(index) => self.indexes.lock().insert(address, index),
+                None => self.indexes.lock().remove(&address),
+            };
+            if before != index {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Consul {
+    fn instance(&self, entry: HealthEntry) -> Instance {
+        let HealthEntry { node, service, checks } = entry;
+        let is_ours = node.node == self.options.node;
+        Instance {
+            id: service.id,
+            host: if service.address.is_empty() { node.address } else { service.address },
+            port: service.port,
+            cluster: String::new(),
+            weight: f64::from(service.weights.passing),
+            // On other nodes nothing is ours, whatever its metadata says.
+            metadata: if is_ours { service.meta } else { without_owner(service.meta) },
+            in_service: checks.iter().all(|check| check.status != "critical"),
+            version: Some(InstanceVersion(service.modify_index)),
+        }
+    }
+}
+
+fn without_owner(mut metadata: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    metadata.retain(|key, _| !Owner::KEYS.contains(&key.as_str()));
+    metadata
+}

@@ -1,0 +1,52 @@
+//! Instances of services.
+
+use std::collections::BTreeMap;
+
+use crate::owner::Owner;
+
+/// The name of a service, in the terms of a registry. A registry without groups or namespaces ignores these fields, and a
+/// client returns them empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceKey {
+    /// The namespace of the registry: that of Nacos, or of Consul Enterprise. Empty for the registry's default.
+    pub namespace: String,
+    /// The group: that of Nacos. Empty for the registry's default.
+    pub group: String,
+    /// The name.
+    pub name: String,
+}
+
+/// One address of a service, as a registry stores it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instance {
+    /// The name of the instance in its service. A registry that knows an instance by its address ignores it when it is
+    /// written, and derives it from the address when it is read.
+    pub id: String,
+    /// The IP address, or the host name that an application registered.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The cluster: that of Nacos. Empty for the registry's default.
+    pub cluster: String,
+    /// The weight relative to the weights of other instances, at least 0. Registries without weights store it in the
+    /// metadata or nowhere.
+    pub weight: f64,
+    /// What clients of the registry see. The owner is part of it, under the keys of [`Owner::KEYS`].
+    pub metadata: BTreeMap<String, String>,
+    /// True if clients of the registry send it requests.
+    pub in_service: bool,
+    /// What a change may be conditional on. `None` if it was not read, or if the registry has none.
+    pub version: Option<InstanceVersion>,
+}
+
+/// The version of a stored instance, in the registry's terms. A change with it fails with
+/// [`Conflict`](crate::RegistryErrorKind::Conflict) if somebody else has changed the instance since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceVersion(pub u64);
+
+impl Instance {
+    /// Returns the owner, or `None` if the instance has no complete mark.
+    pub fn owner(&self) -> Option<Owner> {
+        Owner::of(&self.metadata)
+    }
+}

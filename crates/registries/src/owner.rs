@@ -1,0 +1,59 @@
+//! The mark of an instance: for which pod and binding of which cluster it was registered.
+
+use std::collections::BTreeMap;
+
+/// For which pod and binding an instance was registered. Instances without this mark belong to others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// The id of the Kubernetes cluster. Several clusters may share a registry.
+    pub cluster: String,
+    /// The namespace of the pod and of the binding.
+    pub namespace: String,
+    /// The name of the binding.
+    pub binding: String,
+    /// The name of the pod. StatefulSets give one name to many pods, one after the other.
+    pub pod: String,
+    /// The UID of the pod.
+    pub uid: String,
+}
+
+impl Owner {
+    /// The keys in the metadata, in the order of the fields. All registries accept these characters.
+    pub const KEYS: [&'static str; 5] =
+        ["podward-cluster", "podward-namespace", "podward-binding", "podward-pod", "podward-uid"];
+
+    /// Returns the owner in the metadata of an instance, or `None` if a key is missing.
+    pub fn of(metadata: &BTreeMap<String, String>) -> Option<Self> {
+        let [cluster, namespace, binding, pod, uid] = Self::KEYS.map(|key| metadata.get(key).cloned());
+        Some(Self { cluster: cluster?, namespace: namespace?, binding: binding?, pod: pod?, uid: uid? })
+    }
+
+    /// Writes the owner into the metadata of an instance.
+    pub fn mark(&self, metadata: &mut BTreeMap<String, String>) {
+        let values = [&self.cluster, &self.namespace, &self.binding, &self.pod, &self.uid];
+        metadata
+            .extend(Self::KEYS.into_iter().zip(values).map(|(key, value)| (key.to_owned(), value.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_found_in_the_metadata() {
+        let owner = Owner {
+            cluster: "c1".to_owned(),
+            namespace: "shop".to_owned(),
+            binding: "web".to_owned(),
+            pod: "web-0".to_owned(),
+            uid: "1-2-3".to_owned(),
+        };
+        let mut metadata = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+        owner.mark(&mut metadata);
+        assert_eq!(Owner::of(&metadata), Some(owner));
+        assert_eq!(metadata.len(), 6);
+        metadata.remove("podward-uid");
+        assert_eq!(Owner::of(&metadata), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! What all registries have in common.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::RegistryError;
+use crate::instance::{Instance, ServiceKey};
+
+/// A change of one instance. Each is idempotent: the same change again succeeds and changes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Registers an instance, or replaces the one with its id (or address). With a version it replaces only that version.
+    Register(ServiceKey, Instance),
+    /// Sets [`Instance::in_service`] of a stored instance, and nothing else of it. The instance is as it was read; the
+    /// flag is the wanted one. The application may have registered it.
+    SetInService(ServiceKey, Instance),
+    /// Removes a stored instance, which is as it was read. It succeeds if there is none.
+    Deregister(ServiceKey, Instance),
+}
+
+impl Change {
+    /// Returns the service and the instance.
+    pub fn target(&self) -> (&ServiceKey, &Instance) {
+        let (Change::Register(service, instance)
+        | Change::SetInService(service, instance)
+        | Change::Deregister(service, instance)) = self;
+        (service, instance)
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (service, instance) = self.target();
+        let verb = match self {
+            Change::Register(..) => "register",
+            Change::SetInService(..) if instance.in_service => "put into service",
+            Change::SetInService(..) => "take out of service",
+            Change::Deregister(..) => "deregister",
+        };
+        write!(f, "{verb} {}:{} of service {}", instance.host, instance.port, service.name)
+    }
+}
+
+/// What a kind of registry can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// True if this client can register and deregister instances.
+    pub own: bool,
+    /// True if this client can take instances out of service that the application registered, and put them back.
+    pub steer: bool,
+    /// True if an instance is known by its address: another one with the same address replaces it. Otherwise it is known by
+    /// [`Instance::id`].
+    pub by_address: bool,
+    /// True if the registry stores [`Instance::weight`].
+    pub weights: bool,
+    /// The interval at which registrations must be renewed. `None` if they last until they are removed.
+    pub renewal: Option<Duration>,
+    /// The greatest number of changes in one call of [`Registry::write`].
+    pub batch: usize,
+    /// How long clients of this kind of registry use what they have read, by default, after the registry shows a change.
+    pub cache: Duration,
+}
+
+/// A client of one registry with one or more addresses. Clones of what it reads are independent of it; it keeps connections,
+/// tokens and the detected version, but no instances.
+///
+/// Reads take the index of an address, because only what every address shows is visible to all clients. Writes go to an
+/// address of the client's choice: one that answers.
+#[async_trait]
+pub trait Registry: fmt::Debug + Send + Sync {
+    /// Returns what this kind of registry can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Returns the configured addresses, without credentials.
+    fn addresses(&self) -> &[String];
+
+    /// Returns the services that may have instances with the mark of `cluster`: the id of a Kubernetes cluster. A registry
+    /// that cannot select them returns all services that this client may see.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be read. An empty list means that there are none.
+    async fn services(&self, address: usize, cluster: &str) -> Result<Vec<ServiceKey>, RegistryError>;
+
+    /// Returns all instances of a service that the address shows, also those of others and those out of service. A service
+    /// that does not exist has none.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be read.
+    async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError>;
+
+    /// Makes up to [`Capabilities::batch`] changes, and returns the result of each, in their order. Some may succeed while
+    /// others fail.
+    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>>;
+
+    /// Renews the registrations of up to [`Capabilities::batch`] instances, and returns for each whether the registry
+    /// knows it. `Ok(false)` means that it has to be registered again. Registries without renewal return `Ok(true)`.
+    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+        instances.iter().map(|_| Ok(true)).collect()
+    }
+
+    /// Returns when something may have changed in one of the services since the last call, for registries that can report
+    /// it. Others never return.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be watched.
+    async fn changed(&self, _address: usize, _services: &[ServiceKey]) -> Result<(), RegistryError> {
+        std::future::pending().await
+    }
+}

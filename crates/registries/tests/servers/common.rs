@@ -1,0 +1,65 @@
+//! What the tests of all registries share.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use podward_registries::{Change, Instance, Owner, Registry, ServiceKey};
+
+/// The time for a server to elect a leader.
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn service(name: &str) -> ServiceKey {
+    ServiceKey { name: name.to_owned(), ..ServiceKey::default() }
+}
+
+pub(crate) fn owner(uid: &str) -> Owner {
+    Owner {
+        cluster: "c1".to_owned(),
+        namespace: "shop".to_owned(),
+        binding: "web".to_owned(),
+        pod: format!("pod-{uid}"),
+        uid: uid.to_owned(),
+    }
+}
+
+/// An instance in service on port 8080.
+pub(crate) fn instance(uid: &str, host: &str) -> Instance {
+    let mut metadata = BTreeMap::from([("version".to_owned(), "v1".to_owned())]);
+    owner(uid).mark(&mut metadata);
+    Instance {
+        id: format!("web-{uid}"),
+        host: host.to_owned(),
+        port: 8080,
+        cluster: String::new(),
+        weight: 2.0,
+        metadata,
+        in_service: true,
+        version: None,
+    }
+}
+
+/// Returns the only instance.
+pub(crate) fn only(mut instances: Vec<Instance>) -> Result<Instance> {
+    ensure!(instances.len() == 1, "not one instance: {instances:?}");
+    Ok(instances.remove(0))
+}
+
+/// Waits until a write succeeds: a server that has just started may not have a leader.
+pub(crate) async fn until_writable(registry: &dyn Registry) -> Result<()> {
+    let (service, probe) = (service("probe"), instance("probe", "10.9.9.9"));
+    let end = Instant::now() + LIMIT;
+    loop {
+        let changes = [
+            Change::Register(service.clone(), probe.clone()),
+            Change::Deregister(service.clone(), probe.clone()),
+        ];
+        let mut results = registry.write(&changes[..1]).await;
+        results.extend(registry.write(&changes[1..]).await);
+        let Some(error) = results.into_iter().find_map(Result::err) else { return Ok(()) };
+        if Instant::now() > end {
+            bail!("the registry accepts no writes: {error}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

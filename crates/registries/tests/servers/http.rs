@@ -1,0 +1,45 @@
+//! Requests of others, and servers that answer wrongly.
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// Sends a request, and returns the body of a successful response.
+async fn send(method: Method, url: &str, body: String) -> Result<String> {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let request = Request::builder().method(method).uri(url).body(Full::from(body))?;
+    let response = client.request(request).await.with_context(|| format!("send a request to {url}"))?;
+    let status = response.status();
+    let body = response.into_body().collect().await.context("read the response")?.to_bytes();
+    let body = String::from_utf8_lossy(&body).trim().to_owned();
+    ensure!(status.is_success(), "{url}: {status}: {body}");
+    Ok(body)
+}
+
+pub(crate) async fn get(url: &str) -> Result<String> {
+    send(Method::GET, url, String::new()).await
+}
+
+pub(crate) async fn put(url: &str, body: &serde_json::Value) -> Result<String> {
+    send(Method::PUT, url, body.to_string()).await
+}
+
+/// Starts a server that answers every request with `response` and closes the connection. Returns its URL.
+pub(crate) async fn serve_always(response: &'static str) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            if stream.read(&mut request).await.is_ok() {
+                let _ = stream.write_all(response.as_bytes()).await;
+            }
+        }
+    });
+    Ok(url)
+}

@@ -1,0 +1,5 @@
+//! The clients against real servers.
+
+mod common;
+mod consul;
+mod http;

@@ -1,0 +1,119 @@
+//! Consul.
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+use podward_testbed::Part;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+use crate::certificates::TestCertificates;
+use crate::process::{ServerProcess, free_ports, program};
+
+/// How a Consul is started.
+#[derive(Debug, Default)]
+pub struct ConsulServerOptions {
+    /// The token that may do everything. Without it everybody may do everything.
+    pub token: Option<String>,
+    /// Serve HTTPS with these certificates, and require that clients have one of the same authority.
+    pub tls: Option<TestCertificates>,
+}
+
+/// A Consul server that keeps its state in memory.
+#[derive(Debug)]
+pub struct ConsulServer {
+    process: ServerProcess,
+    args: Vec<String>,
+    port: u16,
+    scheme: &'static str,
+    dir: TempDir,
+}
+
+impl ConsulServer {
+    /// Starts a server, and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// Fails if Consul is not built, or does not become ready.
+    pub async fn start(options: ConsulServerOptions) -> Result<Self> {
+        let dir = tempfile::tempdir().context("make a folder for Consul")?;
+        let [port, server, serf] = free_ports()?;
+        let mut settings = vec!["disable_update_check = true".to_owned()];
+        if let Some(token) = &options.token {
+            settings.push(format!(
+                r#"acl {{ enabled = true, default_policy = "deny", tokens {{ initial_management = "{token}" }} }}"#
+            ));
+        }
+        let (mut http, mut https) = (port.to_string(), "-1".to_owned());
+        if let Some(tls) = &options.tls {
+            std::mem::swap(&mut http, &mut https);
+            for (name, text) in
+                [("ca.pem", &tls.authority), ("cert.pem", &tls.certificate), ("key.pem", &tls.key)]
+            {
+                std::fs::write(dir.path().join(name), text).with_context(|| format!("write {name}"))?;
+            }
+            settings.push(
+                r#"tls { https { ca_file = "ca.pem", cert_file = "cert.pem", key_file = "key.pem", verify_incoming = true } }"#
+                    .to_owned(),
+            );
+        }
+        settings
+            .push(format!("ports {{ http = {http}, https = {https}, dns = -1, grpc = -1, grpc_tls = -1 }}"));
+        let mut args: Vec<String> =
+            ["agent", "-dev", "-node=server", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn"]
+                .map(str::to_owned)
+                .to_vec();
+        args.extend([
+            format!("-server-port={server}"),
+            format!("-serf-lan-port={serf}"),
+            "-serf-wan-port=-1".to_owned(),
+        ]);
+        args.extend(settings.into_iter().map(|setting| format!("-hcl={setting}")));
+        let process = run(&args, &dir, port).await?;
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        Ok(Self { process, args, port, scheme, dir })
+    }
+
+    /// Returns the address of its HTTP interface: `http://127.0.0.1:<port>`, or with `https`.
+    pub fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    /// Kills the server.
+    ///
+    /// # Errors
+    /// Fails if it cannot be killed.
+    pub async fn stop(&mut self) -> Result<()> {
+        self.process.kill().await
+    }
+
+    /// Kills the server and starts it again, without its state.
+    ///
+    /// # Errors
+    /// Fails if it does not become ready.
+    pub async fn restart_empty(&mut self) -> Result<()> {
+        self.process.kill().await?;
+        self.process = run(&self.args, &self.dir, self.port).await?;
+        Ok(())
+    }
+
+    /// Stops the server's processing, until [`resume`](Self::resume): it accepts connections, and does not answer.
+    ///
+    /// # Errors
+    /// Fails if it has ended.
+    pub fn pause(&self) -> Result<()> {
+        self.process.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets the server go on.
+    ///
+    /// # Errors
+    /// Fails if it has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.process.signal(Signal::SIGCONT)
+    }
+}
+
+async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
+    let mut process = ServerProcess::start("consul", &program("consul", Part::Consul)?, args, dir.path())?;
+    process.await_ready(async || TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await?;
+    Ok(process)
+}

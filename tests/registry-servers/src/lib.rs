@@ -1,0 +1,9 @@
+//! Real servers of registries, for tests: each runs as a process on loopback, and ends with the test.
+#![forbid(unsafe_code)]
+
+mod certificates;
+mod consul;
+mod process;
+
+pub use certificates::TestCertificates;
+pub use consul::{ConsulServer, ConsulServerOptions};

@@ -1,0 +1,103 @@
+//! A process that ends with the test.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podward_testbed::{Part, Tools};
+use tokio::process::{Child, Command};
+
+/// The time for a server to become ready. They need a few seconds on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause between two looks whether it is ready.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The number of lines of a log in an error.
+const LOG_LINES: usize = 20;
+
+/// A server's process. It is killed when this is dropped, and when the test's process ends.
+#[derive(Debug)]
+pub(crate) struct ServerProcess {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl ServerProcess {
+    /// Starts `program`, with its log in `dir`.
+    pub(crate) fn start(name: &'static str, program: &Path, args: &[String], dir: &Path) -> Result<Self> {
+        let log = dir.join(format!("{name}.log"));
+        let output = std::fs::OpenOptions::new().create(true).append(true).open(&log);
+        let output = output.with_context(|| format!("write {}", log.display()))?;
+        // `kill_on_drop` does not help when the test itself is killed.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .args(args)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().context("write the log")?)
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {name} by setpriv (package util-linux)"))?;
+        Ok(Self { name, child, log })
+    }
+
+    /// Waits until `is_ready` says so.
+    pub(crate) async fn await_ready(&mut self, is_ready: impl AsyncFn() -> bool) -> Result<()> {
+        let end = Instant::now() + START_TIMEOUT;
+        while !is_ready().await {
+            if let Some(status) = self.child.try_wait().context("look after the server")? {
+                bail!("{} has ended: {status}: {}", self.name, self.log_tail());
+            }
+            if Instant::now() > end {
+                bail!("{} is not ready after {} s: {}", self.name, START_TIMEOUT.as_secs(), self.log_tail());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Kills the process, and waits until it has ended.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.child.kill().await.with_context(|| format!("kill {}", self.name))
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let id = self.child.id().with_context(|| format!("{} has ended", self.name))?;
+        let id = i32::try_from(id).context("the id of the process")?;
+        kill(Pid::from_raw(id), signal).with_context(|| format!("send {signal} to {}", self.name))
+    }
+
+    fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+}
+
+/// Returns the path of a program of `part`.
+pub(crate) fn program(name: &str, part: Part) -> Result<PathBuf> {
+    let tools = Tools::cached()?;
+    if !tools.is_complete(&[part]) {
+        bail!("{name} is not built; run `cargo xtask testbed build`, or the tests by `cargo xtask test`");
+    }
+    Ok(tools.bin(name))
+}
+
+/// Returns free ports of loopback. Nothing keeps others from using them.
+pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
+        *port = listener.local_addr().context("find a free port")?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}
