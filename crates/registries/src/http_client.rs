@@ -53,7 +53,7 @@ impl HttpClient {
             .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
-            .wrap_connector(DialConnector(Arc::clone(&connection.dialer)));
+            .wrap_connector(DialConnector::new(connection));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -174,8 +174,15 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// Opens the connections of HTTP clients.
 #[derive(Clone, Debug)]
-struct DialConnector(Arc<dyn Dialer>);
+pub(crate) struct DialConnector(Arc<dyn Dialer>);
+
+impl DialConnector {
+    pub(crate) fn new(connection: &Connection) -> Self {
+        Self(Arc::clone(&connection.dialer))
+    }
+}
 
 impl tower::Service<Uri> for DialConnector {
     type Response = TokioIo<TcpStream>;

@@ -1,6 +1,8 @@
 //! Certificates of a test.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 /// An authority, and a certificate that it has issued for `127.0.0.1` and `localhost`, for servers and clients.
@@ -27,5 +29,15 @@ impl TestCertificates {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
         Ok(Self { authority: issuer.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Writes them to `ca.pem`, `cert.pem` and `key.pem`.
+    pub(crate) fn write_into(&self, dir: &Path) -> Result<()> {
+        for (name, text) in
+            [("ca.pem", &self.authority), ("cert.pem", &self.certificate), ("key.pem", &self.key)]
+        {
+            std::fs::write(dir.join(name), text).with_context(|| format!("write {name}"))?;
+        }
+        Ok(())
     }
 }

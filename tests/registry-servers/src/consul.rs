@@ -45,11 +45,7 @@ impl ConsulServer {
         let (mut http, mut https) = (port.to_string(), "-1".to_owned());
         if let Some(tls) = &options.tls {
             std::mem::swap(&mut http, &mut https);
-            for (name, text) in
-                [("ca.pem", &tls.authority), ("cert.pem", &tls.certificate), ("key.pem", &tls.key)]
-            {
-                std::fs::write(dir.path().join(name), text).with_context(|| format!("write {name}"))?;
-            }
+            tls.write_into(dir.path())?;
             settings.push(
                 r#"tls { https { ca_file = "ca.pem", cert_file = "cert.pem", key_file = "key.pem", verify_incoming = true } }"#
                     .to_owned(),

@@ -3,7 +3,9 @@
 
 mod certificates;
 mod consul;
+mod etcd;
 mod process;
 
 pub use certificates::TestCertificates;
 pub use consul::{ConsulServer, ConsulServerOptions};
+pub use etcd::EtcdServer;

@@ -1,10 +1,13 @@
 //! What the tests of all registries share.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
-use podward_registries::{Change, Instance, Owner, Registry, ServiceKey};
+use anyhow::{bail, ensure};
+use podward_registries::{
+    Change, Connection, Credentials, DirectDialer, Instance, Owner, Registry, RegistryError, ServiceKey,
+};
 
 /// The time for a server to elect a leader.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -39,14 +42,30 @@ pub(crate) fn instance(uid: &str, host: &str) -> Instance {
     }
 }
 
+/// Returns a connection without TLS and credentials.
+pub(crate) fn connection(addresses: Vec<String>) -> Connection {
+    Connection {
+        addresses,
+        tls: None,
+        credentials: Credentials::Anonymous,
+        timeout: Duration::from_secs(10),
+        dialer: Arc::new(DirectDialer),
+    }
+}
+
+/// Writes one change.
+pub(crate) async fn write(registry: &dyn Registry, change: Change) -> Result<(), RegistryError> {
+    registry.write(&[change]).await.remove(0)
+}
+
 /// Returns the only instance.
-pub(crate) fn only(mut instances: Vec<Instance>) -> Result<Instance> {
+pub(crate) fn only(mut instances: Vec<Instance>) -> anyhow::Result<Instance> {
     ensure!(instances.len() == 1, "not one instance: {instances:?}");
     Ok(instances.remove(0))
 }
 
 /// Waits until a write succeeds: a server that has just started may not have a leader.
-pub(crate) async fn until_writable(registry: &dyn Registry) -> Result<()> {
+pub(crate) async fn until_writable(registry: &dyn Registry) -> anyhow::Result<()> {
     let (service, probe) = (service("probe"), instance("probe", "10.9.9.9"));
     let end = Instant::now() + LIMIT;
     loop {

@@ -1,29 +1,18 @@
 //! The client of Consul against Consul.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use podward_registries::{
-    Change, Connection, Consul, ConsulOptions, Credentials, DirectDialer, Registry, RegistryErrorKind,
-    TlsOptions,
+    Change, Connection, Consul, ConsulOptions, Credentials, Instance, InstanceVersion, Registry,
+    RegistryErrorKind, TlsOptions,
 };
 use registry_servers::{ConsulServer, ConsulServerOptions, TestCertificates};
 
-use crate::common::{self, instance, owner, service};
+use crate::common::{self, connection, instance, owner, service, write};
 use crate::http;
 
 const NODE: &str = "podward-c1";
-
-fn connection(addresses: Vec<String>) -> Connection {
-    Connection {
-        addresses,
-        tls: None,
-        credentials: Credentials::Anonymous,
-        timeout: Duration::from_secs(10),
-        dialer: Arc::new(DirectDialer),
-    }
-}
 
 fn client(connection: &Connection) -> Result<Consul> {
     let options = ConsulOptions { node: NODE.to_owned(), ..ConsulOptions::default() };
@@ -37,11 +26,6 @@ async fn started() -> Result<(ConsulServer, Consul)> {
     Ok((server, consul))
 }
 
-/// Writes one change.
-async fn write(consul: &Consul, change: Change) -> Result<(), podward_registries::RegistryError> {
-    consul.write(&[change]).await.remove(0)
-}
-
 #[tokio::test]
 async fn an_instance_is_registered_taken_out_put_back_and_removed() -> Result<()> {
     let (server, consul) = started().await?;
@@ -52,14 +36,14 @@ async fn an_instance_is_registered_taken_out_put_back_and_removed() -> Result<()
     write(&consul, Change::Register(web.clone(), wanted.clone())).await?;
     let stored = common::only(consul.instances(0, &web).await?)?;
     assert!(stored.version.is_some());
-    assert_eq!(podward_registries::Instance { version: None, ..stored.clone() }, wanted);
+    assert_eq!(Instance { version: None, ..stored.clone() }, wanted);
     assert_eq!(stored.owner(), Some(owner("1")));
     assert_eq!(consul.services(0, "c1").await?, std::slice::from_ref(&web));
 
     // Clients that ask Consul for passing instances see what the client says.
     let passing = format!("{}/v1/health/service/web%20shop?passing", server.url());
     assert!(http::get(&passing).await?.contains("10.0.0.7"));
-    let out = podward_registries::Instance { in_service: false, ..stored.clone() };
+    let out = Instance { in_service: false, ..stored.clone() };
     write(&consul, Change::SetInService(web.clone(), out)).await?;
     assert_eq!(http::get(&passing).await?, "[]");
     assert!(!common::only(consul.instances(0, &web).await?)?.in_service);
@@ -120,7 +104,7 @@ async fn one_bad_change_does_not_stop_the_others() -> Result<()> {
     bad_key.metadata.insert("user.name".to_owned(), String::new());
     changes[3] = Change::Register(web.clone(), bad_key);
     let mut stale = instance("stale", "10.0.0.9");
-    stale.version = Some(podward_registries::InstanceVersion(7));
+    stale.version = Some(InstanceVersion(7));
     changes[9] = Change::Register(web.clone(), stale);
     let missing = instance("missing", "10.0.0.9");
     changes[batch - 1] = Change::SetInService(web.clone(), missing);

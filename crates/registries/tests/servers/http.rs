@@ -29,6 +29,10 @@ pub(crate) async fn put(url: &str, body: &serde_json::Value) -> Result<String> {
     send(Method::PUT, url, body.to_string()).await
 }
 
+pub(crate) async fn post(url: &str, body: &serde_json::Value) -> Result<String> {
+    send(Method::POST, url, body.to_string()).await
+}
+
 /// Starts a server that answers every request with `response` and closes the connection. Returns its URL.
 pub(crate) async fn serve_always(response: &'static str) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;

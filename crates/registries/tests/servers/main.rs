@@ -2,4 +2,5 @@
 
 mod common;
 mod consul;
+mod etcd;
 mod http;
