@@ -183,6 +183,7 @@ impl Registry for Consul {
             weights: true,
             renewal: None,
             batch: BATCH,
+            list_lag: Duration::ZERO,
             cache: CACHE,
         }
     }

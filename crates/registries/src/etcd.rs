@@ -244,6 +244,7 @@ impl Registry for Etcd {
             weights: false,
             renewal: None,
             batch: BATCH,
+            list_lag: Duration::ZERO,
             cache: CACHE,
         }
     }

@@ -2,15 +2,16 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::io;
+use std::io::{self, Read as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use flate2::read::GzDecoder;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_ENCODING, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -107,6 +108,8 @@ impl HttpClient {
             let body = Limited::new(body, MAX_RESPONSE).collect().await;
             let body =
                 body.map_err(|error| unknown(format!("the response is incomplete: {error}")))?.to_bytes();
+            let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
+            let body = if is_packed { unpacked(&body).map_err(unknown)? } else { body };
             Ok(HttpResponse { status: head.status, headers: head.headers, body })
         };
         tokio::time::timeout(timeout, exchange)
@@ -154,6 +157,18 @@ impl HttpResponse {
         let start = &self.body[..self.body.len().min(MAX_EXCERPT)];
         String::from_utf8_lossy(start).trim().to_owned()
     }
+}
+
+/// Unpacks gzip.
+fn unpacked(packed: &[u8]) -> Result<Bytes, String> {
+    let mut body = Vec::new();
+    let limit = MAX_RESPONSE as u64;
+    let read = GzDecoder::new(packed).take(limit + 1).read_to_end(&mut body);
+    read.map_err(|error| format!("the response is not gzip: {error}"))?;
+    if body.len() > MAX_RESPONSE {
+        return Err(format!("the response is larger than {MAX_RESPONSE} bytes"));
+    }
+    Ok(Bytes::from(body))
 }
 
 /// Returns scheme, host and port. Paths and queries may contain credentials.

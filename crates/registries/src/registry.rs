@@ -59,6 +59,9 @@ pub struct Capabilities {
     pub renewal: Option<Duration>,
     /// The greatest number of changes in one call of [`Registry::write`].
     pub batch: usize,
+    /// How long [`Registry::services`] and [`Registry::instances`] may show an older state of their address.
+    /// [`Registry::instance`] shows the present one.
+    pub list_lag: Duration,
     /// How long clients of this kind of registry use what they have read, by default, after the registry shows a change.
     pub cache: Duration,
 }
@@ -89,6 +92,30 @@ pub trait Registry: fmt::Debug + Send + Sync {
     /// # Errors
     /// Fails if the address cannot be read.
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError>;
+
+    /// Returns the present state of one instance that the address shows: the one with the id of `wanted`, or with its address
+    /// where an instance is known by that. `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be read.
+    async fn instance(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &Instance,
+    ) -> Result<Option<Instance>, RegistryError> {
+        let by_address = self.capabilities().by_address;
+        let is_wanted = |found: &Instance| match by_address {
+            true => (&found.host, found.port) == (&wanted.host, wanted.port),
+            false => found.id == wanted.id,
+        };
+        Ok(self.instances(address, service).await?.into_iter().find(is_wanted))
+    }
+
+    /// Returns the form of a name that [`Registry::services`] returns, for registries in which several names mean one service.
+    fn canonical(&self, service: ServiceKey) -> ServiceKey {
+        service
+    }
 
     /// Makes up to [`Capabilities::batch`] changes, and returns the result of each, in their order. Some may succeed while
     /// others fail.

@@ -4,8 +4,10 @@
 mod certificates;
 mod consul;
 mod etcd;
+mod eureka;
 mod process;
 
 pub use certificates::TestCertificates;
 pub use consul::{ConsulServer, ConsulServerOptions};
 pub use etcd::EtcdServer;
+pub use eureka::EurekaServer;

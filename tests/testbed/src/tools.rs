@@ -13,6 +13,7 @@ mod ensure;
 mod error;
 mod golang;
 mod lock;
+mod maven;
 mod part;
 mod pins;
 mod preflight;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use podward_registries::{
     Change, Connection, Credentials, DirectDialer, Instance, Owner, Registry, RegistryError, ServiceKey,
 };
@@ -56,6 +56,11 @@ pub(crate) fn connection(addresses: Vec<String>) -> Connection {
 /// Writes one change.
 pub(crate) async fn write(registry: &dyn Registry, change: Change) -> Result<(), RegistryError> {
     registry.write(&[change]).await.remove(0)
+}
+
+/// Returns the error of a call that has to fail.
+pub(crate) fn refused<T>(result: Result<T, RegistryError>) -> anyhow::Result<RegistryError> {
+    result.err().context("the call has not failed")
 }
 
 /// Returns the only instance.

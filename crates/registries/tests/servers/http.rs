@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::header::CONTENT_TYPE;
 use hyper::{Method, Request};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -12,7 +13,11 @@ use tokio::net::TcpListener;
 /// Sends a request, and returns the body of a successful response.
 async fn send(method: Method, url: &str, body: String) -> Result<String> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
-    let request = Request::builder().method(method).uri(url).body(Full::from(body))?;
+    let request = Request::builder()
+        .method(method)
+        .uri(url)
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::from(body))?;
     let response = client.request(request).await.with_context(|| format!("send a request to {url}"))?;
     let status = response.status();
     let body = response.into_body().collect().await.context("read the response")?.to_bytes();

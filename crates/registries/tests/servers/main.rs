@@ -3,4 +3,5 @@
 mod common;
 mod consul;
 mod etcd;
+mod eureka;
 mod http;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::ToolsError;
 use super::part::Part;
-use super::{debian, pins, system};
+use super::{debian, maven, pins, system};
 
 /// A cache folder with the programs of a cluster.
 ///
@@ -33,6 +33,7 @@ impl Tools {
     /// Returns whether all programs of `parts` exist.
     pub fn is_complete(&self, parts: &[Part]) -> bool {
         pins::programs(parts).all(|p| self.has(p))
+            && (!parts.contains(&Part::Eureka) || maven::is_fetched(&self.dir))
             && (!parts.contains(&Part::Node) || debian::is_unpacked(&self.dir) || system::has_node_programs())
     }
 
@@ -52,6 +53,12 @@ impl Tools {
         let file = pins::file(name);
         let ours = self.program_dirs().map(|dir| dir.join(&file)).find(|path| path.exists());
         ours.or_else(|| system::find(name)).unwrap_or_else(|| self.dir.join("bin").join(file))
+    }
+
+    /// Returns the path of the Java archive whose file name begins with `name`, such as `eureka-server`. `None` if there is no
+    /// such archive.
+    pub fn java_archive(&self, name: &str) -> Option<PathBuf> {
+        maven::archive(&self.dir, name)
     }
 
     /// Returns the folder with the CNI plugins `bridge`, `host-local`, `portmap` and `loopback`.

@@ -6,7 +6,7 @@ use super::cache::Tools;
 use super::error::ToolsError;
 use super::part::Part;
 use super::progress::{Planned, Progress};
-use super::{debian, golang, lock, pins, preflight, system};
+use super::{debian, golang, lock, maven, pins, preflight, system};
 
 impl Tools {
     /// Builds the programs of `parts` that are not in the cache folder, and returns the folder.
@@ -38,11 +38,18 @@ impl Tools {
         if packages {
             steps.push(Planned::new(debian::STEP, debian::EXPECTED));
         }
+        let archives = parts.contains(&Part::Eureka) && !maven::is_fetched(&tools.dir);
+        if archives {
+            steps.push(Planned::new(maven::STEP, maven::EXPECTED));
+        }
         steps.extend(programs.iter().map(|p| Planned::compile(p.name, p.cold_seconds)));
         progress.plan(steps);
 
         if packages {
             debian::unpack(&tools.dir, progress).await?;
+        }
+        if archives {
+            maven::fetch(&tools.dir, progress).await?;
         }
         golang::build(&tools.dir, &programs, progress).await?;
         Ok(tools)

@@ -50,6 +50,17 @@ pub enum ToolsError {
         /// Advice to the user.
         advice: &'static str,
     },
+
+    /// A file that was fetched is not the expected one.
+    #[error("{file} has the SHA-256 {found}, not {expected}: it is not the file that was published")]
+    Digest {
+        /// The name of the file.
+        file: &'static str,
+        /// The expected digest.
+        expected: &'static str,
+        /// The digest of what was fetched.
+        found: String,
+    },
 }
 
 impl ToolsError {

@@ -15,11 +15,13 @@ pub enum Part {
     Helm,
     /// Consul, a registry. No cluster needs it.
     Consul,
+    /// Eureka, a registry that runs on Java.
+    Eureka,
 }
 
 impl Part {
     /// All parts of clusters.
     pub const ALL: [Self; 5] = [Self::ControlPlane, Self::Node, Self::Dns, Self::Kwok, Self::Helm];
     /// The servers of registries.
-    pub const REGISTRIES: [Self; 1] = [Self::Consul];
+    pub const REGISTRIES: [Self; 2] = [Self::Consul, Self::Eureka];
 }

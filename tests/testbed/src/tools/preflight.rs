@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use super::cache::{Tools, cache_root};
 use super::part::Part;
 use super::requirement::MissingRequirement;
-use super::{debian, pins, system};
+use super::{debian, maven, pins, system};
 
 /// The free space that a build with empty caches needs, in bytes: Go's build cache, module cache and the programs.
 const BUILD_SPACE: u64 = 7 << 30;
@@ -49,6 +49,17 @@ pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<MissingRequirement
                 format!("{} (or containerd, ctr, runc, nft, iptables, busybox and the CNI plugins)", lacking.join(" and ")),
                 "for a real node's container runtime",
                 "on Debian and Ubuntu `apt-get install apt dpkg`; elsewhere install the programs named in brackets",
+            ));
+        }
+    }
+    if parts.contains(&Part::Eureka) {
+        let needs_maven = !maven::is_fetched(tools.dir());
+        let programs = [("java", true, "default-jre-headless"), ("mvn", needs_maven, "maven")];
+        for (program, _, package) in programs.into_iter().filter(|it| it.1 && system::find(it.0).is_none()) {
+            missing.push(MissingRequirement::new(
+                program,
+                "for Eureka, a registry that the tests use",
+                format!("on Debian and Ubuntu `apt-get install {package}`"),
             ));
         }
     }

@@ -24,6 +24,7 @@ enum PartChoice {
     Kwok,
     Helm,
     Consul,
+    Eureka,
 }
 
 impl From<PartChoice> for Part {
@@ -35,6 +36,7 @@ impl From<PartChoice> for Part {
             PartChoice::Kwok => Self::Kwok,
             PartChoice::Helm => Self::Helm,
             PartChoice::Consul => Self::Consul,
+            PartChoice::Eureka => Self::Eureka,
         }
     }
 }

@@ -1,0 +1,183 @@
+//! The client of Eureka against Eureka.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use podward_registries::{
+    Change, Connection, Credentials, Eureka, EurekaOptions, Instance, Registry, RegistryErrorKind,
+};
+use registry_servers::EurekaServer;
+use serde_json::json;
+
+use crate::common::{self, connection, owner, service, write};
+use crate::http;
+
+fn client(connection: &Connection) -> Result<Eureka> {
+    Eureka::new(connection, EurekaOptions::default()).map_err(anyhow::Error::msg)
+}
+
+/// Eureka stores no weights.
+fn instance(uid: &str, host: &str) -> Instance {
+    Instance { weight: 1.0, ..common::instance(uid, host) }
+}
+
+/// Each server is a Java process, so one serves several tests, one after the other. Each uses names of its own.
+#[tokio::test]
+async fn eureka_does_what_the_client_says() -> Result<()> {
+    let mut server = EurekaServer::start().await?;
+    let eureka = client(&connection(vec![server.url()]))?;
+    an_instance_is_registered_steered_renewed_and_removed(&server, &eureka).await?;
+    instances_of_others_are_only_steered(&server, &eureka).await?;
+    a_batch_is_written(&eureka).await?;
+    a_server_that_was_empty_knows_no_registrations(&mut server, &eureka).await
+}
+
+async fn an_instance_is_registered_steered_renewed_and_removed(
+    server: &EurekaServer,
+    eureka: &Eureka,
+) -> Result<()> {
+    let (web, wanted) = (service("web shop"), instance("1", "10.0.0.7"));
+    let read = async || eureka.instance(0, &web, &wanted).await;
+    assert_eq!(read().await?, None);
+    assert_eq!(eureka.renew(&[(web.clone(), wanted.clone())]).await, [Ok(false)]);
+    write(eureka, Change::Register(web.clone(), wanted.clone())).await?;
+    // The same again.
+    write(eureka, Change::Register(web.clone(), wanted.clone())).await?;
+    assert_eq!(read().await?.as_ref(), Some(&wanted));
+    assert_eq!(read().await?.and_then(|it| it.owner()), Some(owner("1")));
+    // The first lists of these names are not in the server's cache yet.
+    assert_eq!(common::only(eureka.instances(0, &web).await?)?, wanted);
+    assert!(eureka.services(0, "c1").await?.contains(&eureka.canonical(web.clone())));
+    assert_eq!(eureka.renew(&[(web.clone(), wanted.clone())]).await, [Ok(true)]);
+
+    let out = Instance { in_service: false, ..wanted.clone() };
+    write(eureka, Change::SetInService(web.clone(), out.clone())).await?;
+    assert_eq!(read().await?, Some(out.clone()));
+    // A renewal of the application does not put it back.
+    http::put(&format!("{}/apps/web%20shop/web-1?status=UP", server.url()), &json!({})).await?;
+    assert_eq!(read().await?, Some(out));
+    write(eureka, Change::SetInService(web.clone(), wanted.clone())).await?;
+    assert_eq!(read().await?.as_ref(), Some(&wanted));
+
+    write(eureka, Change::Deregister(web.clone(), wanted.clone())).await?;
+    write(eureka, Change::Deregister(web.clone(), wanted.clone())).await?;
+    assert_eq!(read().await?, None);
+    let error = common::refused(write(eureka, Change::SetInService(web, wanted)).await)?;
+    assert_eq!(error.kind, RegistryErrorKind::Conflict, "{error}");
+    Ok(())
+}
+
+async fn instances_of_others_are_only_steered(server: &EurekaServer, eureka: &Eureka) -> Result<()> {
+    let (api, ours) = (service("api"), instance("2", "10.0.0.8"));
+    let foreign = json!({"instance": {
+        "instanceId": ours.id, "hostName": "other", "app": "API", "ipAddr": "10.0.0.9", "vipAddress": "api",
+        "status": "UP", "port": {"$": 80, "@enabled": "true"},
+        "dataCenterInfo": {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"},
+    }});
+    http::post(&format!("{}/apps/API", server.url()), &foreign).await?;
+    let stored = common::only(eureka.instances(0, &api).await?)?;
+    assert_eq!((stored.owner(), stored.host.as_str(), stored.port), (None, "10.0.0.9", 80));
+    for change in [Change::Register(api.clone(), ours.clone()), Change::Deregister(api.clone(), ours)] {
+        let error = common::refused(write(eureka, change).await)?;
+        assert_eq!(error.kind, RegistryErrorKind::Conflict, "{error}");
+    }
+    let out = Instance { in_service: false, ..stored.clone() };
+    write(eureka, Change::SetInService(api.clone(), out.clone())).await?;
+    assert_eq!(eureka.instance(0, &api, &stored).await?, Some(out));
+    write(eureka, Change::SetInService(api.clone(), stored.clone())).await?;
+    assert_eq!(eureka.instance(0, &api, &stored).await?, Some(stored));
+    Ok(())
+}
+
+async fn a_batch_is_written(eureka: &Eureka) -> Result<()> {
+    let many = service("many");
+    let batch = eureka.capabilities().batch;
+    let all: Vec<Instance> = (0..batch).map(|number| instance(&number.to_string(), "10.0.1.1")).collect();
+    let mut changes: Vec<Change> =
+        all.iter().map(|instance| Change::Register(many.clone(), instance.clone())).collect();
+    changes[5] = Change::SetInService(many.clone(), instance("missing", "10.0.1.2"));
+    let failed: Vec<usize> = eureka
+        .write(&changes)
+        .await
+        .iter()
+        .enumerate()
+        .filter_map(|(at, result)| result.is_err().then_some(at))
+        .collect();
+    assert_eq!(failed, [5]);
+    assert_eq!(eureka.instances(0, &many).await?.len(), batch - 1);
+    let renewals: Vec<(_, _)> = all.into_iter().map(|instance| (many.clone(), instance)).collect();
+    let renewed = eureka.renew(&renewals).await;
+    assert_eq!(renewed.iter().filter(|result| **result == Ok(true)).count(), batch - 1);
+    assert_eq!(renewed[5], Ok(false));
+    Ok(())
+}
+
+async fn a_server_that_was_empty_knows_no_registrations(
+    server: &mut EurekaServer,
+    eureka: &Eureka,
+) -> Result<()> {
+    let (web, wanted) = (service("web"), instance("1", "10.0.0.7"));
+    write(eureka, Change::Register(web.clone(), wanted.clone())).await?;
+    server.stop().await?;
+    let error = common::refused(eureka.instances(0, &web).await)?;
+    assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
+    let renewed = eureka.renew(&[(web.clone(), wanted.clone())]).await.remove(0);
+    assert_eq!(common::refused(renewed)?.kind, RegistryErrorKind::Unavailable);
+    server.restart_empty().await?;
+    assert_eq!(eureka.instances(0, &web).await?, []);
+    assert_eq!(eureka.renew(&[(web, wanted)]).await, [Ok(false)]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_peer_shows_a_change() -> Result<()> {
+    let mut servers = EurekaServer::start_two().await?;
+    let eureka = client(&connection(servers.iter().map(EurekaServer::url).collect()))?;
+    let (web, wanted) = (service("web"), instance("1", "10.0.0.7"));
+    let until_shown = async |address: usize| {
+        let shown = async {
+            while !eureka.instance(address, &web, &wanted).await.is_ok_and(|found| found.is_some()) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), shown).await.context("an address does not show it")
+    };
+    write(&eureka, Change::Register(web.clone(), wanted.clone())).await?;
+    until_shown(0).await?;
+    until_shown(1).await?;
+    // Writes go to the other one.
+    servers[0].stop().await?;
+    let out = Instance { in_service: false, ..wanted.clone() };
+    write(&eureka, Change::SetInService(web.clone(), out.clone())).await?;
+    assert_eq!(eureka.instance(1, &web, &wanted).await?, Some(out));
+    let error = eureka.instance(0, &web, &wanted).await.unwrap_err();
+    assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn answers_of_something_else_are_errors() -> Result<()> {
+    let web = service("web");
+    for (body, kind) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", RegistryErrorKind::Invalid),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}",
+            RegistryErrorKind::Unknown,
+        ),
+        ("HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n", RegistryErrorKind::Denied),
+        ("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", RegistryErrorKind::Unavailable),
+    ] {
+        let credentials =
+            Credentials::Password { user: "eureka".to_owned(), password: "sesame".to_owned().into() };
+        let connection = Connection { credentials, ..connection(vec![http::serve_always(body).await?]) };
+        let eureka = client(&connection)?;
+        let error = eureka.instances(0, &web).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{body}: {error}");
+        assert!(!error.to_string().contains("sesame") && !format!("{eureka:?}").contains("sesame"));
+    }
+    let elsewhere =
+        client(&connection(vec![http::serve_always("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n").await?]))?;
+    let error = elsewhere.services(0, "c1").await.unwrap_err();
+    assert!(error.reason.contains("/eureka"), "{error}");
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Netflix's Eureka.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use podward_testbed::{Part, Tools};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::process::{ServerProcess, free_ports};
+
+/// What Eureka's libraries need on Java 17.
+const OPENS: [&str; 3] = ["java.base/java.lang", "java.base/java.util", "java.base/java.net"];
+
+/// A Eureka server. Its state is in memory, and in its peers.
+#[derive(Debug)]
+pub struct EurekaServer {
+    process: ServerProcess,
+    args: Vec<String>,
+    port: u16,
+    dir: TempDir,
+}
+
+impl EurekaServer {
+    /// Starts a server, and waits until it answers.
+    ///
+    /// # Errors
+    /// Fails if Eureka is not fetched, or does not become ready.
+    pub async fn start() -> Result<Self> {
+        let [port] = free_ports()?;
+        Self::with_peers(port, &[port]).await
+    }
+
+    /// Starts two servers that replicate to each other.
+    ///
+    /// # Errors
+    /// Fails if Eureka is not fetched, or does not become ready.
+    pub async fn start_two() -> Result<[Self; 2]> {
+        let ports: [u16; 2] = free_ports()?;
+        let (first, second) =
+            tokio::try_join!(Self::with_peers(ports[0], &ports), Self::with_peers(ports[1], &ports))?;
+        Ok([first, second])
+    }
+
+    async fn with_peers(port: u16, ports: &[u16]) -> Result<Self> {
+        let tools = Tools::cached()?;
+        if !tools.is_complete(&[Part::Eureka]) {
+            bail!(
+                "Eureka is not fetched; run `cargo xtask testbed build`, or the tests by `cargo xtask test`"
+            );
+        }
+        let archive = |name: &str| {
+            let path = tools.java_archive(name).with_context(|| format!("there is no archive {name}"))?;
+            Ok::<_, anyhow::Error>(path.display().to_string())
+        };
+        let peers: Vec<String> =
+            ports.iter().map(|port| format!("http://127.0.0.1:{port}/eureka/v2/")).collect();
+        let mut args: Vec<String> =
+            OPENS.iter().flat_map(|open| ["--add-opens".to_owned(), format!("{open}=ALL-UNNAMED")]).collect();
+        args.push("-Xmx256m".to_owned());
+        args.extend(
+            [
+                ("numberRegistrySyncRetries", "0"),
+                ("waitTimeInMsWhenSyncEmpty", "0"),
+                ("shouldFetchRegistry", "false"),
+                ("registration.enabled", "false"),
+                ("serviceUrl.default", &peers.join(",")),
+            ]
+            .map(|(name, value)| format!("-Deureka.{name}={value}")),
+        );
+        args.extend(["-jar".to_owned(), archive("jetty-runner")?]);
+        args.extend(["--host", "127.0.0.1", "--port"].map(str::to_owned));
+        args.extend([port.to_string(), "--path".to_owned(), "/eureka".to_owned(), archive("eureka-server")?]);
+        let dir = tempfile::tempdir().context("make a folder for Eureka")?;
+        let process = run(&args, &dir, port).await?;
+        Ok(Self { process, args, port, dir })
+    }
+
+    /// Returns the address for clients: `http://127.0.0.1:<port>/eureka/v2`.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/eureka/v2", self.port)
+    }
+
+    /// Kills the server.
+    ///
+    /// # Errors
+    /// Fails if it cannot be killed.
+    pub async fn stop(&mut self) -> Result<()> {
+        self.process.kill().await
+    }
+
+    /// Kills the server and starts it again, without its state.
+    ///
+    /// # Errors
+    /// Fails if it does not become ready.
+    pub async fn restart_empty(&mut self) -> Result<()> {
+        self.process.kill().await?;
+        self.process = run(&self.args, &self.dir, self.port).await?;
+        Ok(())
+    }
+}
+
+async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
+    let mut process = ServerProcess::start("eureka", Path::new("java"), args, dir.path())?;
+    process.await_ready(async || answers(port).await.unwrap_or(false)).await?;
+    Ok(process)
+}
+
+/// The port is open before Eureka serves.
+async fn answers(port: u16) -> Result<bool> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"GET /eureka/v2/apps HTTP/1.0\r\n\r\n").await?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await?;
+    Ok(status.ends_with(b" 200"))
+}
