@@ -18,12 +18,11 @@ use hyper::body::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request};
 use parking_lot::Mutex;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::ExposeSecret;
 
 use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind};
-use crate::http_client::{HttpClient, HttpResponse};
+use crate::http_client::{HttpClient, HttpResponse, escaped};
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::owner::Owner;
 use crate::registry::{Capabilities, Change, Registry};
@@ -38,8 +37,6 @@ const BATCH: usize = 63;
 const CACHE: Duration = Duration::from_secs(5);
 /// The longest time that Consul may keep a blocking query. It adds up to a sixteenth of it.
 const WATCH: Duration = Duration::from_secs(60);
-/// Everything but unreserved characters (RFC 3986).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What is special about a Consul.
 #[derive(Clone, Debug, Default)]
@@ -121,7 +118,7 @@ impl Consul {
     ) -> Result<Request<Full<Bytes>>, String> {
         let parameter = |name: &str, value: &str| match value {
             "" => String::new(),
-            value => format!("&{name}={}", utf8_percent_encode(value, ESCAPED)),
+            value => format!("&{name}={}", escaped(value)),
         };
         let uri = format!(
             "{address}{path}?{}",
@@ -160,7 +157,7 @@ impl Consul {
     }
 
     fn node_path(&self) -> String {
-        format!("/v1/catalog/node-services/{}", utf8_percent_encode(&self.options.node, ESCAPED))
+        format!("/v1/catalog/node-services/{}", escaped(&self.options.node))
     }
 }
 
@@ -213,10 +210,10 @@ impl Registry for Consul {
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
         let doing = format!("read the instances of service {}", service.name);
-        let path = format!("/v1/health/service/{}", utf8_percent_encode(&service.name, ESCAPED));
+        let path = format!("/v1/health/service/{}", escaped(&service.name));
         let query = match service.namespace.as_str() {
             "" => String::new(),
-            namespace => format!("&ns={}", utf8_percent_encode(namespace, ESCAPED)),
+            namespace => format!("&ns={}", escaped(namespace)),
         };
         let response = self.get(address, &path, &query, &doing).await?;
         let entries: Vec<HealthEntry> = response.json(&doing, self.address(address)?)?;
@@ -231,7 +228,7 @@ impl Registry for Consul {
         let doing = format!("watch node {}", self.options.node);
         let at = self.address(address)?;
         // The health of a node changes with its services, too.
-        let path = format!("/v1/health/node/{}", utf8_percent_encode(&self.options.node, ESCAPED));
+        let path = format!("/v1/health/node/{}", escaped(&self.options.node));
         loop {
             let before = self.indexes.lock().get(&address).copied();
             let query = match before {

@@ -19,12 +19,11 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::ExposeSecret;
 
 use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind};
-use crate::http_client::{HttpClient, HttpResponse};
+use crate::http_client::{HttpClient, HttpResponse, escaped};
 use crate::instance::{Instance, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
 
@@ -41,8 +40,6 @@ const LIST_LAG: Duration = Duration::from_secs(30);
 /// The cache of the server (30 s), the interval at which clients read (30 s), and that of Ribbon or Spring's load balancer
 /// (30 and 35 s).
 const CACHE: Duration = Duration::from_secs(95);
-/// Everything but unreserved characters (RFC 3986).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What is special about a Eureka.
 #[derive(Clone, Copy, Debug)]
@@ -264,10 +261,6 @@ impl Eureka {
             _ => Err(response.failure(&doing, address)),
         }
     }
-}
-
-fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 fn instance_path(service: &ServiceKey, instance: &Instance) -> String {

@@ -16,6 +16,7 @@ use hyper::{HeaderMap, Request, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
@@ -27,6 +28,8 @@ use crate::error::{RegistryError, RegistryErrorKind};
 const MAX_RESPONSE: usize = 64 << 20;
 /// A server that closes idle connections does so later.
 const IDLE: Duration = Duration::from_secs(20);
+/// Everything but unreserved characters (RFC 3986).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// In bytes.
 const MAX_EXCERPT: usize = 200;
 
@@ -157,6 +160,11 @@ impl HttpResponse {
         let start = &self.body[..self.body.len().min(MAX_EXCERPT)];
         String::from_utf8_lossy(start).trim().to_owned()
     }
+}
+
+/// Escapes a part of a path or of a query.
+pub(crate) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 /// Unpacks gzip.
