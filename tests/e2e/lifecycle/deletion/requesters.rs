@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use podward_core::keys;
 use podward_e2e::{Fixture, Test};
 use serde_json::json;
@@ -49,10 +51,13 @@ async fn a_user_who_may_only_patch_pods_deletes_none(fixture: Arc<Fixture>) -> R
     fixture.kubectl(&["label", "pod", "web", &label, "--as", USER]).await?.succeeded()?;
     let note = fixture.until_event("web", "DeletionCancelled").await?;
     ensure!(note.contains("requested by patcher") && note.contains("may not delete pods"), "{note}");
+    let is_withdrawn = |pod: &Pod| {
+        let left = pod.annotations();
+        !left.contains_key(keys::TO_DELETE_BY) && !left.contains_key(keys::DELETION_REQUEST)
+    };
+    fixture.feed().until("web", "the request is withdrawn", is_withdrawn).await?;
     let after = fixture.until_available("web").await?;
     ensure!(after.metadata.deletion_timestamp.is_none(), "the pod is being deleted");
-    let left = after.metadata.annotations.clone().unwrap_or_default();
-    ensure!(!left.contains_key(keys::TO_DELETE_BY) && !left.contains_key(keys::DELETION_REQUEST), "{left:?}");
 
     // The right is what counts: an administrator's label deletes the pod.
     fixture.kubectl(&["label", "pod", "web", &label]).await?.succeeded()?;
