@@ -76,6 +76,16 @@ pub trait Registry: fmt::Debug + Send + Sync {
     /// Returns what this kind of registry can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// Returns true if [`Registry::instances`] can be called. Otherwise no change can be read back.
+    fn can_read(&self) -> bool {
+        true
+    }
+
+    /// Returns true if [`Registry::services`] can be called. Otherwise only the services are known that changes name.
+    fn can_list(&self) -> bool {
+        true
+    }
+
     /// Returns the configured addresses, without credentials.
     fn addresses(&self) -> &[String];
 

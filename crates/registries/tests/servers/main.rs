@@ -5,3 +5,4 @@ mod consul;
 mod etcd;
 mod eureka;
 mod http;
+mod own_http;

@@ -1,0 +1,306 @@
+//! A registry with an HTTP interface of its own, whose calls are described by templates.
+//!
+//! Without a call that reads instances, nothing is read back, and it cannot be seen whose an instance is. With one, the
+//! instances of a service are read before an instance is registered or deregistered, and one with another owner is left
+//! alone.
+
+mod body;
+mod call;
+mod idempotency;
+mod options;
+mod reading;
+mod template;
+mod write;
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderName, HeaderValue};
+use hyper::{Request, StatusCode, Uri};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::connection::{Connection, Credentials};
+use crate::error::{RegistryError, RegistryErrorKind};
+use crate::http_client::{HttpClient, HttpResponse};
+use crate::instance::{Instance, ServiceKey};
+use crate::registry::{Capabilities, Change, Registry};
+
+use self::call::Call;
+use self::idempotency::IdempotencyKeys;
+use self::reading::{Listing, Reading};
+use self::template::{Scope, Subject};
+
+pub use options::{HttpCall, HttpListing, HttpOptions, HttpReading, HttpStatuses};
+
+const BATCH: usize = 64;
+/// What clients of such a registry do is not known.
+const CACHE: Duration = Duration::from_secs(5);
+
+/// A client of a registry with an HTTP interface of its own.
+pub struct HttpRegistry {
+    http: HttpClient,
+    addresses: Vec<String>,
+    authorization: Option<HeaderValue>,
+    /// What no error may contain, although a server may send it back.
+    secrets: Vec<SecretString>,
+    register: Option<Call>,
+    deregister: Option<Call>,
+    put_into_service: Option<Call>,
+    take_out_of_service: Option<Call>,
+    reading: Option<Reading>,
+    listing: Option<Listing>,
+    idempotency_header: Option<HeaderName>,
+    keys: IdempotencyKeys,
+}
+
+impl fmt::Debug for HttpRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpRegistry").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// A response, and the address that it came from.
+struct Answer<'a> {
+    response: HttpResponse,
+    address: &'a str,
+}
+
+impl HttpRegistry {
+    /// Returns a client. The addresses are URLs, which may have a path. A password is sent as `Basic` authorization, a token
+    /// as `Bearer`.
+    ///
+    /// # Errors
+    /// Fails with a message for people that says which option is unusable and why.
+    pub fn new(connection: &Connection, options: &HttpOptions) -> Result<Self, String> {
+        let call = |name: &str, call: &Option<HttpCall>| {
+            let parsed = call.as_ref().map(|call| Call::new(call, Scope::Instance)).transpose();
+            parsed.map_err(|error| format!("{name}: {error}"))
+        };
+        let reading = options.read.as_ref().map(Reading::new).transpose();
+        let reading = reading.map_err(|error| format!("read: {error}"))?;
+        let listing = options.list.as_ref().map(Listing::new).transpose();
+        let registry = Self {
+            http: HttpClient::new(connection)?,
+            addresses: connection.addresses.iter().map(|url| address(url)).collect::<Result<_, _>>()?,
+            authorization: authorization(&connection.credentials)?,
+            secrets: secrets(&connection.credentials),
+            register: call("register", &options.register)?,
+            deregister: call("deregister", &options.deregister)?,
+            put_into_service: call("putIntoService", &options.put_into_service)?,
+            take_out_of_service: call("takeOutOfService", &options.take_out_of_service)?,
+            reading,
+            listing: listing.map_err(|error| format!("list: {error}"))?,
+            idempotency_header: match options.idempotency_header.as_str() {
+                "" => None,
+                name => Some(name.parse().map_err(|_| format!("{name:?} is not a name of a header"))?),
+            },
+            keys: IdempotencyKeys::default(),
+        };
+        registry.check()?;
+        Ok(registry)
+    }
+
+    /// Checks what only the options together show.
+    fn check(&self) -> Result<(), String> {
+        let pairs = [
+            ("register", &self.register, "deregister", &self.deregister),
+            ("putIntoService", &self.put_into_service, "takeOutOfService", &self.take_out_of_service),
+        ];
+        for (one, has_one, other, has_other) in pairs {
+            if has_one.is_some() != has_other.is_some() {
+                return Err(format!("{one} and {other} need each other: set both or none"));
+            }
+        }
+        if self.register.is_none() && self.put_into_service.is_none() {
+            return Err("no call changes anything: set register and deregister, or putIntoService and takeOutOfService"
+                .to_owned());
+        }
+        let Some(reading) = &self.reading else { return Ok(()) };
+        if self.register.is_some() && !reading.has_metadata() {
+            return Err(
+                "read: the field metadata is needed: it says who has registered an instance".to_owned()
+            );
+        }
+        if self.put_into_service.is_some() && !reading.has_in_service() {
+            return Err("read: the field inService is needed: it shows what putIntoService and takeOutOfService change"
+                .to_owned());
+        }
+        Ok(())
+    }
+
+    /// Sends a request to one address.
+    async fn send<'a>(
+        &self,
+        address: &'a str,
+        mut request: Request<Full<Bytes>>,
+        doing: &str,
+    ) -> Result<Answer<'a>, RegistryError> {
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+        let response = self.http.send(request, doing).await.map_err(|error| self.redacted(error))?;
+        Ok(Answer { response, address })
+    }
+
+    /// Removes credentials that a server has sent back.
+    fn redacted(&self, mut error: RegistryError) -> RegistryError {
+        for secret in &self.secrets {
+            error.reason = error.reason.replace(secret.expose_secret(), "***");
+        }
+        error
+    }
+
+    /// Reads JSON from one address. `None` if the status is one of `missing`.
+    async fn get(
+        &self,
+        address: &str,
+        path: &str,
+        missing: &[u16],
+        doing: &str,
+    ) -> Result<Option<serde_json::Value>, RegistryError> {
+        let request = Request::get(format!("{address}{path}")).body(Full::default());
+        let request = request.map_err(|error| rejected(doing, address, error.to_string()))?;
+        let Answer { response, .. } = self.send(address, request, doing).await?;
+        if missing.contains(&response.status.as_u16()) {
+            return Ok(None);
+        }
+        if response.status != StatusCode::OK {
+            return Err(self.redacted(response.failure(doing, address)));
+        }
+        response.json(doing, address).map(Some).map_err(|error| self.redacted(error))
+    }
+
+    async fn read(&self, address: &str, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        let doing = format!("read the instances of service {}", service.name);
+        let reading = self
+            .reading
+            .as_ref()
+            .ok_or_else(|| rejected(&doing, address, "no call reads instances".to_owned()))?;
+        let subject = Subject { service: Some(service), instance: None };
+        let path = call::fill_path(&reading.path, subject);
+        let path = path.map_err(|reason| rejected(&doing, address, reason))?;
+        match self.get(address, &path, &reading.missing, &doing).await? {
+            Some(response) => reading.instances(&response).map_err(|reason| invalid(&doing, address, reason)),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Checks an address, and returns it without a slash at its end.
+fn address(url: &str) -> Result<String, String> {
+    const FORM: &str =
+        "is not a URL of the form http://<host>:<port> or https://<host>:<port>, maybe with a path";
+    let uri: Uri = url.parse().map_err(|_| format!("an address {FORM}"))?;
+    let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    if authority.contains('@') {
+        return Err("an address contains credentials".to_owned());
+    }
+    if !matches!(uri.scheme_str(), Some("http" | "https")) || authority.is_empty() || uri.query().is_some() {
+        return Err(format!("address {url:?} {FORM}"));
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
+fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, String> {
+    let text = match credentials {
+        Credentials::Anonymous => return Ok(None),
+        Credentials::Password { .. } => format!("Basic {}", basic(credentials)),
+        Credentials::Token(token) => format!("Bearer {}", token.expose_secret()),
+    };
+    let mut value = HeaderValue::try_from(text)
+        .map_err(|_| "the token has characters that headers cannot have".to_owned())?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+fn basic(credentials: &Credentials) -> String {
+    match credentials {
+        Credentials::Password { user, password } => {
+            STANDARD.encode(format!("{user}:{}", password.expose_secret()))
+        }
+        _ => String::new(),
+    }
+}
+
+fn secrets(credentials: &Credentials) -> Vec<SecretString> {
+    let all = match credentials {
+        Credentials::Anonymous => Vec::new(),
+        Credentials::Password { password, .. } => vec![password.clone(), basic(credentials).into()],
+        Credentials::Token(token) => vec![token.clone()],
+    };
+    all.into_iter().filter(|secret| !secret.expose_secret().is_empty()).collect()
+}
+
+fn rejected(doing: &str, address: &str, reason: String) -> RegistryError {
+    RegistryError {
+        doing: doing.to_owned(),
+        address: address.to_owned(),
+        reason,
+        kind: RegistryErrorKind::Rejected,
+    }
+}
+
+fn invalid(doing: &str, address: &str, reason: String) -> RegistryError {
+    RegistryError { kind: RegistryErrorKind::Invalid, ..rejected(doing, address, reason) }
+}
+
+fn no_address(doing: &str) -> RegistryError {
+    rejected(doing, "no address", "there is no such address".to_owned())
+}
+
+#[async_trait]
+impl Registry for HttpRegistry {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            own: self.register.is_some(),
+            steer: self.put_into_service.is_some(),
+            by_address: self.reading.as_ref().is_some_and(|reading| !reading.has_id()),
+            weights: self.reading.as_ref().is_some_and(Reading::has_weight),
+            renewal: None,
+            batch: BATCH,
+            list_lag: Duration::ZERO,
+            cache: CACHE,
+        }
+    }
+
+    fn can_read(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    fn can_list(&self) -> bool {
+        self.listing.is_some()
+    }
+
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
+        let doing = "list the services";
+        let at = self.addresses.get(address).ok_or_else(|| no_address(doing))?;
+        let listing =
+            self.listing.as_ref().ok_or_else(|| rejected(doing, at, "no call lists services".to_owned()))?;
+        let path = call::fill_path(&listing.path, Subject { service: None, instance: None });
+        let path = path.map_err(|reason| rejected(doing, at, reason))?;
+        let response = self.get(at, &path, &[], doing).await?.unwrap_or_default();
+        listing.services(&response).map_err(|reason| invalid(doing, at, reason))
+    }
+
+    async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        let at = self.addresses.get(address);
+        self.read(at.ok_or_else(|| no_address("read instances"))?, service).await
+    }
+
+    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        self.write_all(changes).await
+    }
+}
+
+#[cfg(test)]
+mod tests;
