@@ -12,7 +12,7 @@ use podward_testbed::{Part, Tools};
 use tokio::process::{Child, Command};
 
 /// The time for a server to become ready. They need a few seconds on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// The pause between two looks whether it is ready.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The number of lines of a log in an error.

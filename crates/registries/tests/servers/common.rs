@@ -10,7 +10,7 @@ use podward_registries::{
 };
 
 /// The time for a server to elect a leader.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn service(name: &str) -> ServiceKey {
     ServiceKey { name: name.to_owned(), ..ServiceKey::default() }
@@ -48,7 +48,7 @@ pub(crate) fn connection(addresses: Vec<String>) -> Connection {
         addresses,
         tls: None,
         credentials: Credentials::Anonymous,
-        timeout: Duration::from_secs(10),
+        timeout: Duration::from_secs(60),
         dialer: Arc::new(DirectDialer),
     }
 }

@@ -213,7 +213,7 @@ async fn changes_of_the_node_are_reported() -> Result<()> {
         });
         http::put(&format!("{}/v1/catalog/register", server.url()), &critical).await
     };
-    let changed = async { tokio::time::timeout(Duration::from_secs(30), consul.changed(0, &[])).await };
+    let changed = async { tokio::time::timeout(Duration::from_secs(120), consul.changed(0, &[])).await };
     let (changed, edited) = tokio::join!(changed, edit);
     edited?;
     changed.context("no change was reported")??;

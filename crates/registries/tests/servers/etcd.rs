@@ -161,7 +161,7 @@ async fn every_address_shows_a_change() -> Result<()> {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), written).await.context("two of three accept no writes")?;
+    tokio::time::timeout(Duration::from_secs(120), written).await.context("two of three accept no writes")?;
     let error = etcd.instances(0, &web).await.unwrap_err();
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
     assert_eq!(error.address, servers[0].address());
@@ -172,7 +172,7 @@ async fn every_address_shows_a_change() -> Result<()> {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), shown).await.context("an address does not show it")?;
+        tokio::time::timeout(Duration::from_secs(120), shown).await.context("an address does not show it")?;
     }
     Ok(())
 }
@@ -247,7 +247,7 @@ async fn changes_are_reported() -> Result<()> {
     let (server, etcd) = started().await?;
     etcd.changed(0, &[]).await?;
     let edit = async { put(&server, "/services/web/web-1", "{}").await };
-    let changed = async { tokio::time::timeout(Duration::from_secs(30), etcd.changed(0, &[])).await };
+    let changed = async { tokio::time::timeout(Duration::from_secs(120), etcd.changed(0, &[])).await };
     let (changed, edited) = tokio::join!(changed, edit);
     edited?;
     changed.context("no change was reported")??;

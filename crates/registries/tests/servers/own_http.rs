@@ -223,7 +223,7 @@ async fn an_instance_is_registered_steered_and_removed() -> Result<()> {
     for _ in 0..2 {
         write(&http, Change::Register(web.clone(), wanted.clone())).await?;
     }
-    assert_eq!(http.instances(0, &web).await?, [wanted.clone()]);
+    assert_eq!(http.instances(0, &web).await?, std::slice::from_ref(&wanted));
     let listed = http.services(0, "c1").await?;
     assert_eq!(listed.len(), 1);
 
