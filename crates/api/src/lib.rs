@@ -1,12 +1,16 @@
-//! The custom resources of Podward: `LifecycleHook` (`podward.io/v1alpha1`), and KusionStack's `PodTransitionRule`
-//! (`apps.kusionstack.io/v1alpha1`).
+//! The custom resources of Podward: `LifecycleHook`, `DiscoveryBinding` and `ClusterRegistry` (`podward.io/v1alpha1`), and
+//! KusionStack's `PodTransitionRule` (`apps.kusionstack.io/v1alpha1`).
 //!
 //! The types define the schemas, and their doc comments the descriptions. `cargo xtask crds` writes both to
 //! `deploy/crds`.
 #![forbid(unsafe_code)]
 
+mod cluster_registry;
+pub mod discovery_binding;
+mod invalid_field;
 mod lifecycle_hook;
 pub mod pod_transition_rule;
+pub mod registry_connection;
 mod schema;
 mod selector;
 mod text;
@@ -14,6 +18,9 @@ mod text;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+pub use cluster_registry::{ClusterRegistry, ClusterRegistrySpec};
+pub use discovery_binding::{DiscoveryBinding, DiscoveryBindingSpec};
+pub use invalid_field::InvalidField;
 pub use lifecycle_hook::{
     Attachment, CALL_TIMEOUT_MILLISECONDS, DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, HookName,
     HookStatus, InvalidHook, LifecycleHook, LifecycleHookSpec, MAX_CONCURRENT_CALLS, MAX_DEADLINE_SECONDS,
@@ -25,5 +32,10 @@ pub use selector::compile as compile_selector;
 /// Returns the definitions of all custom resources.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![LifecycleHook::crd(), PodTransitionRule::crd()]
+    vec![
+        LifecycleHook::crd(),
+        PodTransitionRule::crd(),
+        DiscoveryBinding::crd(),
+        ClusterRegistry::crd(),
+    ]
 }

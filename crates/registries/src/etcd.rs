@@ -249,6 +249,10 @@ impl Registry for Etcd {
         }
     }
 
+    fn can_take_out_of_service(&self) -> bool {
+        false
+    }
+
     fn addresses(&self) -> &[String] {
         &self.addresses
     }

@@ -277,6 +277,10 @@ impl Registry for HttpRegistry {
         self.listing.is_some()
     }
 
+    fn can_take_out_of_service(&self) -> bool {
+        self.take_out_of_service.is_some()
+    }
+
     fn addresses(&self) -> &[String] {
         &self.addresses
     }

@@ -86,6 +86,11 @@ pub trait Registry: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Returns true if the registry can store an instance that is out of service. Otherwise it has to be deregistered.
+    fn can_take_out_of_service(&self) -> bool {
+        true
+    }
+
     /// Returns the configured addresses, without credentials.
     fn addresses(&self) -> &[String];
 

@@ -1,0 +1,140 @@
+//! How a service registry is reached: part of `DiscoveryBinding` and `ClusterRegistry`.
+
+mod check;
+mod http;
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema::known_format;
+
+pub use http::{HttpCall, HttpConnection, HttpListing, HttpReading, HttpStatuses};
+
+/// A connection to a service registry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistryConnection {
+    /// The kind of the registry.
+    pub kind: RegistryKind,
+    /// The addresses of all servers of the registry. Podward writes to one that answers, and a change is complete when
+    /// every address shows it. Consul: `http://host:8500`. Etcd: `host:2379`. Eureka: `http://host:8761/eureka` for Spring
+    /// Cloud, `http://host:8080/eureka/v2` for Netflix. Http: a URL, which the paths of `http` follow.
+    #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 300)))]
+    pub addresses: Vec<String>,
+    /// TLS. When not set, the connections are not encrypted, unless the addresses are `https` URLs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<RegistryTls>,
+    /// The Secret with the credentials. It has the key `token`, or the keys `username` and `password`. The Secret of a
+    /// DiscoveryBinding is in its namespace, that of a ClusterRegistry in Podward's. When not set, Podward sends no
+    /// credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub credentials_secret: Option<String>,
+    /// The longest time for one call, in seconds.
+    #[serde(default = "default_timeout")]
+    #[schemars(range(min = 1, max = 30), transform = known_format)]
+    pub timeout_seconds: u32,
+    /// What is special about a Consul.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consul: Option<ConsulConnection>,
+    /// What is special about an etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<EtcdConnection>,
+    /// What is special about a Eureka.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eureka: Option<EurekaConnection>,
+    /// The calls of a registry with an HTTP interface of its own. Needed for the kind Http.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpConnection>,
+}
+
+/// A kind of service registry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum RegistryKind {
+    #[default]
+    Consul,
+    Etcd,
+    Eureka,
+    Http,
+}
+
+impl fmt::Display for RegistryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// How the servers of a registry are verified, and the certificate of Podward.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistryTls {
+    /// PEM certificates of the authorities that may issue the servers' certificates. When not set, the authorities of the
+    /// system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262_144), regex(pattern = "-----BEGIN CERTIFICATE-----"))]
+    pub ca_certificates: Option<String>,
+    /// The Secret with the certificate and key that Podward connects with: the keys `tls.crt` and `tls.key`. It is in the
+    /// same namespace as `credentialsSecret`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub client_secret: Option<String>,
+}
+
+/// What is special about a Consul.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConsulConnection {
+    /// The name of the node in the catalog that the instances belong to. It must not be the name of a node with an agent:
+    /// the agent would remove the instances. When not set, `podward`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node: Option<String>,
+    /// The datacenter. When not set, that of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub datacenter: Option<String>,
+    /// The admin partition of Consul Enterprise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub partition: Option<String>,
+}
+
+/// What is special about an etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdConnection {
+    /// What begins all keys. The key of an instance is `<prefix>/<service>/<address>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub prefix: Option<String>,
+}
+
+/// What is special about a Eureka.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EurekaConnection {
+    /// The interval of heartbeats for each instance, in seconds.
+    #[serde(default = "default_renewal")]
+    #[schemars(range(min = 5, max = 300), transform = known_format)]
+    pub renewal_seconds: u32,
+    /// The time after which Eureka removes an instance without heartbeats, in seconds. At least three times
+    /// `renewalSeconds`.
+    #[serde(default = "default_lease")]
+    #[schemars(range(min = 15, max = 3600), transform = known_format)]
+    pub lease_seconds: u32,
+}
+
+fn default_timeout() -> u32 {
+    5
+}
+
+fn default_renewal() -> u32 {
+    30
+}
+
+fn default_lease() -> u32 {
+    90
+}

@@ -1,0 +1,4 @@
+//! The service-discovery-bridge.
+#![forbid(unsafe_code)]
+#![allow(dead_code, unused_imports)]
+mod model;

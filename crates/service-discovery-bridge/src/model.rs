@@ -1,0 +1,26 @@
+//! What a binding decides. Nothing here has a client, a clock or I/O.
+//!
+//! ```text
+//!  BoundPod ──► presence ─┐
+//!  Binding  ──► desired  ─┼──► decide ◄── what an address of the registry shows
+//!                         │
+//!                         └──► orphans ──► RemovalLimit
+//! ```
+
+mod binding;
+mod bound_pod;
+mod decision;
+mod evidence;
+mod members;
+mod orphans;
+mod presence;
+mod removal_limit;
+
+pub(crate) use binding::{Binding, BindingKey, Desired};
+pub(crate) use bound_pod::{BoundPod, Demand, PodObject};
+pub(crate) use decision::{Decision, decide};
+pub(crate) use evidence::{CacheWaits, ShownAt, ShownPod, Verdict, verdict};
+pub(crate) use members::keeper_of;
+pub(crate) use orphans::{Orphan, orphans};
+pub(crate) use presence::{Presence, presence};
+pub(crate) use removal_limit::RemovalLimit;
