@@ -5,7 +5,6 @@
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use crate::discovery_binding::ServiceName;
 use crate::invalid_field::{InvalidField, invalid};
 use crate::registry_connection::RegistryConnection;
 
@@ -49,23 +48,22 @@ impl ClusterRegistry {
         self.spec.connection.check("spec.connection")
     }
 
-    /// Checks that a DiscoveryBinding in `namespace` may use the service `name`. An error is a text for people.
+    /// Checks that a DiscoveryBinding in `namespace` may use the service of the name `service`. An error is a text for people.
     ///
     /// # Errors
     /// Fails if the namespace or the service is not among those that the registry allows.
-    pub fn check_use(&self, namespace: &str, service: &ServiceName) -> Result<(), InvalidField> {
+    pub fn check_use(&self, namespace: &str, service: &str) -> Result<(), InvalidField> {
         let registry = self.metadata.name.as_deref().unwrap_or_default();
         let allowed = &self.spec.namespaces;
         if !allowed.is_empty() && !allowed.iter().any(|pattern| matches(pattern, namespace)) {
             let problem = format!("ClusterRegistry {registry} does not allow namespace {namespace}");
             return invalid("spec.registry.clusterRegistry", problem);
         }
-        let ServiceName { name, .. } = service;
         let allowed = &self.spec.services;
-        let fits = |pattern: &String| matches(&pattern.replace("${namespace}", namespace), name);
+        let fits = |pattern: &String| matches(&pattern.replace("${namespace}", namespace), service);
         if !allowed.is_empty() && !allowed.iter().any(fits) {
             let problem = format!(
-                "ClusterRegistry {registry} does not allow the service name {name:?} in namespace {namespace}; allowed are \
+                "ClusterRegistry {registry} does not allow the service name {service:?} in namespace {namespace}; allowed are \
                  {}",
                 allowed.join(", ")
             );
@@ -105,14 +103,13 @@ mod tests {
     #[test]
     fn a_registry_limits_its_users() {
         let mut registry = ClusterRegistry::new("corp", ClusterRegistrySpec::default());
-        let service = |name: &str| ServiceName { name: name.to_owned(), ..ServiceName::default() };
-        assert_eq!(registry.check_use("shop", &service("any")), Ok(()));
+        assert_eq!(registry.check_use("shop", "any"), Ok(()));
         registry.spec.namespaces = vec!["shop-*".to_owned()];
         registry.spec.services = vec!["${namespace}.*".to_owned()];
-        assert_eq!(registry.check_use("shop-eu", &service("shop-eu.web")), Ok(()));
-        let refused = registry.check_use("bank", &service("bank.web")).unwrap_err();
+        assert_eq!(registry.check_use("shop-eu", "shop-eu.web"), Ok(()));
+        let refused = registry.check_use("bank", "bank.web").unwrap_err();
         assert_eq!(refused.field, "spec.registry.clusterRegistry");
-        let refused = registry.check_use("shop-eu", &service("bank.web")).unwrap_err();
+        let refused = registry.check_use("shop-eu", "bank.web").unwrap_err();
         assert_eq!(refused.field, "spec.service.name");
     }
 }

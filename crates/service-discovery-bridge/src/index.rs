@@ -1,0 +1,166 @@
+//! What the watches have seen: pods, bindings and cluster registries.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use podward_api::{ClusterRegistry, DiscoveryBinding};
+use tokio::sync::watch;
+
+use crate::model::{Binding, BindingKey, BoundPod};
+
+/// The index that all tasks of the process share.
+#[derive(Debug)]
+pub(crate) struct Index {
+    start: Instant,
+    state: Mutex<State>,
+    /// Changes of bindings and cluster registries.
+    bindings: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    namespaces: HashMap<String, Namespace>,
+    bindings: BTreeMap<BindingKey, BindingEntry>,
+    registries: HashMap<String, Arc<ClusterRegistry>>,
+}
+
+#[derive(Debug)]
+struct Namespace {
+    pods: HashMap<String, Arc<BoundPod>>,
+    changes: watch::Sender<()>,
+}
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self { pods: HashMap::new(), changes: watch::Sender::new(()) }
+    }
+}
+
+/// A binding as the watch returned it last.
+#[derive(Clone, Debug)]
+pub(crate) struct BindingEntry {
+    /// The last valid form. `None` if it was never valid.
+    pub(crate) valid: Option<Arc<Binding>>,
+    /// Why its present form is invalid.
+    pub(crate) problem: Option<String>,
+    /// The object.
+    pub(crate) object: Arc<DiscoveryBinding>,
+}
+
+impl Index {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), state: Mutex::default(), bindings: watch::Sender::new(()) }
+    }
+
+    /// Returns the time since the start of the process.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Adds or replaces a pod.
+    pub(crate) fn put_pod(&self, pod: BoundPod) {
+        let mut state = self.state.lock();
+        let namespace = state.namespaces.entry(pod.namespace.clone()).or_default();
+        if namespace.pods.get(&pod.uid).is_some_and(|known| **known == pod) {
+            return;
+        }
+        namespace.pods.insert(pod.uid.clone(), Arc::new(pod));
+        namespace.changes.send_replace(());
+    }
+
+    /// Removes a pod that was deleted.
+    pub(crate) fn remove_pod(&self, namespace: &str, uid: &str) {
+        if let Some(namespace) = self.state.lock().namespaces.get_mut(namespace) {
+            namespace.pods.remove(uid);
+            namespace.changes.send_replace(());
+        }
+    }
+
+    /// Removes all pods that are not in a complete list of UIDs.
+    pub(crate) fn retain_pods(&self, listed: &HashSet<String>) {
+        let mut state = self.state.lock();
+        for namespace in state.namespaces.values_mut() {
+            namespace.pods.retain(|uid, _| listed.contains(uid));
+            namespace.changes.send_replace(());
+        }
+    }
+
+    /// Returns the pods of a namespace.
+    pub(crate) fn pods(&self, namespace: &str) -> Vec<Arc<BoundPod>> {
+        let state = self.state.lock();
+        state.namespaces.get(namespace).into_iter().flat_map(|it| it.pods.values().cloned()).collect()
+    }
+
+    /// Returns a receiver that is notified when a pod of a namespace changes.
+    pub(crate) fn subscribe_to_pods(&self, namespace: &str) -> watch::Receiver<()> {
+        self.state.lock().namespaces.entry(namespace.to_owned()).or_default().changes.subscribe()
+    }
+
+    /// Adds or replaces a binding. An invalid one keeps its last valid form, because a mistake must not change the registry.
+    pub(crate) fn put_binding(&self, key: BindingKey, object: DiscoveryBinding) {
+        {
+            let mut state = self.state.lock();
+            let before = state.bindings.remove(&key).and_then(|entry| entry.valid);
+            let (valid, problem) = match Binding::new(object.clone()) {
+                Ok(binding) => (Some(Arc::new(binding)), None),
+                Err(error) => (before, Some(error.to_string())),
+            };
+            state.bindings.insert(key, BindingEntry { valid, problem, object: Arc::new(object) });
+        }
+        self.bindings.send_replace(());
+    }
+
+    /// Removes a binding.
+    pub(crate) fn remove_binding(&self, key: &BindingKey) {
+        self.state.lock().bindings.remove(key);
+        self.bindings.send_replace(());
+    }
+
+    /// Removes all bindings that are not in a complete list.
+    pub(crate) fn retain_bindings(&self, listed: &HashSet<BindingKey>) {
+        self.state.lock().bindings.retain(|key, _| listed.contains(key));
+        self.bindings.send_replace(());
+    }
+
+    /// Returns the keys of all bindings.
+    pub(crate) fn binding_keys(&self) -> Vec<BindingKey> {
+        self.state.lock().bindings.keys().cloned().collect()
+    }
+
+    /// Returns a binding.
+    pub(crate) fn binding(&self, key: &BindingKey) -> Option<BindingEntry> {
+        self.state.lock().bindings.get(key).cloned()
+    }
+
+    /// Adds or replaces a cluster registry.
+    pub(crate) fn put_registry(&self, name: String, object: ClusterRegistry) {
+        self.state.lock().registries.insert(name, Arc::new(object));
+        self.bindings.send_replace(());
+    }
+
+    /// Removes a cluster registry.
+    pub(crate) fn remove_registry(&self, name: &str) {
+        self.state.lock().registries.remove(name);
+        self.bindings.send_replace(());
+    }
+
+    /// Removes all cluster registries that are not in a complete list.
+    pub(crate) fn retain_registries(&self, listed: &HashSet<String>) {
+        let mut state = self.state.lock();
+        state.registries.retain(|name, _| listed.contains(name));
+        drop(state);
+        self.bindings.send_replace(());
+    }
+
+    /// Returns a cluster registry. `None` if it does not exist.
+    pub(crate) fn registry(&self, name: &str) -> Option<Arc<ClusterRegistry>> {
+        self.state.lock().registries.get(name).cloned()
+    }
+
+    /// Returns a receiver that is notified when a binding or a cluster registry changes.
+    pub(crate) fn subscribe_to_bindings(&self) -> watch::Receiver<()> {
+        self.bindings.subscribe()
+    }
+}

@@ -1,0 +1,157 @@
+//! The open questions of the lifecycle-controller, and their answers.
+
+use std::time::Duration;
+
+use podward_core::hooks::{EvidenceLevel, HookPhase};
+use podward_proto::v1::{self, HandleRequest, HandleResponse};
+use tokio::sync::mpsc;
+
+use super::tracked::{SyncState, TrackedPod};
+use crate::model::{Binding, CacheWaits, Presence, ShownPod, Verdict, verdict};
+use crate::sync::RegistryAccess;
+
+/// How long a question is kept open until its answer is DONE. It is much less than the timeout of calls.
+const HOLD: Duration = Duration::from_secs(2);
+/// The pause until the next call, after an answer PENDING.
+const MIN_RETRY: Duration = Duration::from_millis(250);
+const MAX_RETRY: Duration = Duration::from_secs(2);
+
+/// A question that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct OpenCall {
+    pub(crate) id: u64,
+    pub(crate) phase: HookPhase,
+    pub(crate) pod: v1::Pod,
+    /// When it arrived.
+    pub(crate) since: Duration,
+    /// When PENDING is answered.
+    pub(crate) until: Duration,
+    answers: mpsc::Sender<v1::AttachAnswer>,
+}
+
+/// The answer to a question at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Done { level: EvidenceLevel, detail: String },
+    /// It may change by itself at `wake`.
+    Pending { reason: String, wake: Option<Duration> },
+}
+
+impl OpenCall {
+    /// Returns the question of `call`. `None` if it is not one that this hook answers, or has no pod.
+    pub(crate) fn new(
+        id: u64,
+        request: HandleRequest,
+        answers: mpsc::Sender<v1::AttachAnswer>,
+        now: Duration,
+    ) -> Option<Self> {
+        let phase = match request.phase() {
+            v1::Phase::Prepare => HookPhase::Prepare,
+            v1::Phase::Complete => HookPhase::Complete,
+            v1::Phase::Release => HookPhase::Release,
+            v1::Phase::PreCheck | v1::Phase::PostCheck | v1::Phase::Unspecified => return None,
+        };
+        Some(Self { id, phase, pod: request.pod?, since: now, until: now + HOLD, answers })
+    }
+
+    /// Sends the answer.
+    pub(crate) fn send(self, answer: Answer, now: Duration) {
+        let response = match answer {
+            Answer::Done { level, detail } => HandleResponse {
+                outcome: v1::Outcome::Done.into(),
+                evidence: Some(v1::Evidence { level: wire(level).into(), detail }),
+                ..HandleResponse::default()
+            },
+            Answer::Pending { reason, wake } => {
+                let delay = wake.map_or(MIN_RETRY, |wake| wake.saturating_sub(now).clamp(MIN_RETRY, MAX_RETRY));
+                HandleResponse {
+                    outcome: v1::Outcome::Pending.into(),
+                    message: reason,
+                    retry_after: prost_types::Duration::try_from(delay).ok(),
+                    ..HandleResponse::default()
+                }
+            }
+        };
+        // If the stream has ended, the question is asked again.
+        let _ = self.answers.try_send(v1::AttachAnswer { call_id: self.id, response: Some(response) });
+    }
+}
+
+fn wire(level: EvidenceLevel) -> v1::EvidenceLevel {
+    match level {
+        EvidenceLevel::Proven => v1::EvidenceLevel::Proven,
+        EvidenceLevel::Bounded => v1::EvidenceLevel::Bounded,
+        EvidenceLevel::Assumed => v1::EvidenceLevel::Assumed,
+        EvidenceLevel::TimedOut => v1::EvidenceLevel::TimedOut,
+    }
+}
+
+/// Returns the answer to a question about a tracked pod. A removal is read again after the last wait: `reopen` is called
+/// then, and the answer follows from what is read.
+pub(crate) fn answer(
+    phase: HookPhase,
+    never_in_service: bool,
+    tracked: &mut TrackedPod,
+    access: &RegistryAccess,
+    waits: CacheWaits,
+    binding: &Binding,
+    now: Duration,
+) -> Answer {
+    let pending = |reason: String| Answer::Pending { reason, wake: None };
+    let fits = match (phase, tracked.presence) {
+        (HookPhase::Complete, Presence::InService)
+        | (HookPhase::Prepare, Presence::OutOfService | Presence::Absent | Presence::Released)
+        | (HookPhase::Release, Presence::Absent | Presence::Released) => true,
+        // The application deregisters its instance itself.
+        (HookPhase::Release, _) if binding.mode == podward_api::discovery_binding::BindingMode::Steer => {
+            return Answer::Done {
+                level: EvidenceLevel::Assumed,
+                detail: "the application registers itself, and nothing else of the pod is kept".to_owned(),
+            };
+        }
+        _ => false,
+    };
+    if !fits {
+        let reason = match phase {
+            HookPhase::Complete => "the containers of the pod are not ready, or an operation takes it out of service",
+            _ => "the pod is in service by its labels; the operation is not seen yet",
+        };
+        return pending(reason.to_owned());
+    }
+    let desired = match &tracked.desired {
+        Ok(desired) => desired,
+        Err(problem) => return pending(problem.clone()),
+    };
+    let (at, checked) = match &tracked.state {
+        SyncState::Shown { at, checked, .. } => (at, *checked),
+        SyncState::Open { problem, .. } => {
+            let reason = problem.clone().unwrap_or_else(|| {
+                format!("service {} of the registry is being changed", desired.service.name)
+            });
+            return pending(reason);
+        }
+    };
+    let pod = ShownPod {
+        shown: at,
+        service: &desired.service.name,
+        addresses: access.addresses().len(),
+        can_read: access.registry.can_read(),
+        never_in_service,
+    };
+    match verdict(phase, pod, waits, now) {
+        Verdict::Pending { reason, until } => Answer::Pending { reason, wake: Some(until) },
+        Verdict::Done { level, detail } => {
+            let waited_until = at.since + waits.list_lag + waits.clients;
+            let removes = phase == HookPhase::Prepare && !never_in_service && access.registry.can_read();
+            if removes && checked < waited_until {
+                tracked.recheck();
+                return pending(format!("service {} is read once more after the wait", desired_name(tracked)));
+            }
+            Answer::Done { level, detail }
+        }
+    }
+}
+
+fn desired_name(tracked: &TrackedPod) -> &str {
+    tracked.desired.as_ref().map_or("", |desired| desired.service.name.as_str())
+}

@@ -1,0 +1,153 @@
+//! The client of a binding's registry.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use podward_api::discovery_binding::BindingRegistry;
+use podward_api::registry_connection::RegistryConnection;
+use podward_discovery::{RegistrySecrets, check_mode, connect};
+
+use super::Shared;
+use crate::model::Binding;
+use crate::sync::RegistryAccess;
+
+/// The pause before a connection that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// Secrets are read again after this time, because they are not watched: a Role may allow to get a single one only.
+const SECRETS_AGE: Duration = Duration::from_secs(300);
+
+/// The client of a binding's registry, made again when what it depends on changes.
+#[derive(Debug, Default)]
+pub(crate) struct RegistryConnector {
+    made: Option<Made>,
+    problem: Option<String>,
+    due: Duration,
+}
+
+#[derive(Debug)]
+struct Made {
+    connection: RegistryConnection,
+    secrets: Vec<BTreeMap<String, Vec<u8>>>,
+    access: RegistryAccess,
+    at: Duration,
+}
+
+impl RegistryConnector {
+    /// Returns the client for `binding`, or the reason why there is none.
+    ///
+    /// # Errors
+    /// Fails with a text for people: the ClusterRegistry or a Secret does not exist or may not be used, or the connection is
+    /// invalid.
+    pub(crate) async fn access(&mut self, shared: &Shared, binding: &Binding) -> Result<RegistryAccess, String> {
+        let now = shared.index.now();
+        let (connection, namespace) = match connection_of(shared, binding) {
+            Ok(found) => found,
+            Err(problem) => {
+                self.made = None;
+                self.problem = Some(problem.clone());
+                return Err(problem);
+            }
+        };
+        if let Some(made) = &self.made
+            && made.connection == connection
+            && (connection.secrets().next().is_none() || now.saturating_sub(made.at) < SECRETS_AGE)
+        {
+            return Ok(made.access.clone());
+        }
+        if let Some(problem) = self.problem.clone().filter(|_| now < self.due) {
+            return Err(problem);
+        }
+        let made = self.make(shared, binding, &connection, &namespace).await;
+        self.due = now + RETRY;
+        match made {
+            Ok(access) => {
+                self.problem = None;
+                Ok(access)
+            }
+            Err(problem) => {
+                // What worked before continues to be used while the Secrets cannot be read.
+                if let Some(made) = self.made.as_mut().filter(|made| made.connection == connection) {
+                    made.at = now.saturating_sub(SECRETS_AGE).saturating_add(RETRY);
+                    return Ok(made.access.clone());
+                }
+                self.problem = Some(problem.clone());
+                Err(problem)
+            }
+        }
+    }
+
+    async fn make(
+        &mut self,
+        shared: &Shared,
+        binding: &Binding,
+        connection: &RegistryConnection,
+        namespace: &str,
+    ) -> Result<RegistryAccess, String> {
+        let mut secrets = RegistrySecrets::default();
+        let mut read = Vec::new();
+        if let Some(name) = &connection.credentials_secret {
+            let data = secret(shared, namespace, name).await?;
+            secrets.credentials = RegistrySecrets::credentials(&data)
+                .map_err(|problem| format!("Secret {namespace}/{name} {problem}"))?;
+            read.push(data);
+        }
+        if let Some(name) = connection.tls.as_ref().and_then(|tls| tls.client_secret.as_ref()) {
+            let data = secret(shared, namespace, name).await?;
+            let identity = RegistrySecrets::identity(&data);
+            secrets.identity =
+                Some(identity.map_err(|problem| format!("Secret {namespace}/{name} {problem}"))?);
+            read.push(data);
+        }
+        let at = shared.index.now();
+        if let Some(made) = &mut self.made
+            && made.connection == *connection
+            && made.secrets == read
+        {
+            made.at = at;
+            return Ok(made.access.clone());
+        }
+        let field = "spec.registry.connection";
+        let registry = connect(connection, secrets, Arc::clone(&shared.dialer), field)
+            .map_err(|error| error.to_string())?;
+        check_mode(binding.mode, connection.kind, &*registry).map_err(|error| error.to_string())?;
+        let access = RegistryAccess::new(registry, Arc::clone(&shared.cluster));
+        let made = Made { connection: connection.clone(), secrets: read, access: access.clone(), at };
+        self.made = Some(made);
+        Ok(access)
+    }
+}
+
+/// Returns the connection of a binding, and the namespace of its Secrets.
+fn connection_of(shared: &Shared, binding: &Binding) -> Result<(RegistryConnection, String), String> {
+    match &binding.spec.registry {
+        BindingRegistry { cluster_registry: Some(name), .. } => {
+            let registry = shared.index.registry(name).ok_or_else(|| {
+                format!("ClusterRegistry {name} does not exist; create it, or correct spec.registry.clusterRegistry")
+            })?;
+            registry.check().map_err(|error| format!("ClusterRegistry {name} is invalid: {error}"))?;
+            Ok((registry.spec.connection.clone(), shared.namespace.to_string()))
+        }
+        BindingRegistry { connection: Some(connection), .. } => {
+            Ok((connection.clone(), binding.key.namespace.clone()))
+        }
+        BindingRegistry { .. } => Err("spec.registry is empty".to_owned()),
+    }
+}
+
+async fn secret(shared: &Shared, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let secrets: Api<Secret> = Api::namespaced(shared.client.clone(), namespace);
+    match secrets.get_opt(name).await {
+        Ok(Some(secret)) => {
+            Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
+        }
+        Ok(None) => Err(format!("Secret {namespace}/{name} does not exist; create it")),
+        Err(kube::Error::Api(status)) if status.code == 403 => Err(format!(
+            "the service-discovery-bridge may not get Secret {namespace}/{name}; allow it with a Role and a RoleBinding in \
+             namespace {namespace}"
+        )),
+        Err(error) => Err(format!("could not read Secret {namespace}/{name}: {error}")),
+    }
+}

@@ -1,0 +1,363 @@
+//! The work for one binding.
+
+mod answers;
+mod pods;
+mod removals;
+mod report;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use podward_api::discovery_binding::{BindingMode, BindingStatus, HeldRemovals};
+use podward_registries::ServiceKey;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use super::calls::OpenCall;
+use super::comparison::compare;
+use super::connection::RegistryConnector;
+use super::hook::{self, HookCall, HookState};
+use super::renewal;
+use super::status;
+use super::tracked::TrackedPod;
+use crate::index::BindingEntry;
+use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
+use crate::sync::{RegistryAccess, settle};
+
+/// The largest number of pods that are brought into their wanted state in one step, so that questions about other pods do
+/// not wait for all of them.
+const MAX_STEP: usize = 200;
+/// The shortest time between two steps of this size: at most 1,000 changes a second after a loss of the registry's data.
+const STEP_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest pause between two passes.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// The shortest pause between two comparisons because the registry has changed.
+const MIN_COMPARISON_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before a registry that could not be watched is watched again.
+const WATCH_RETRY: Duration = Duration::from_secs(5);
+/// The shortest pause between two writes of the status.
+const STATUS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The work for one binding: it answers the questions of its hook, brings the registry into the wanted state, and compares
+/// it from time to time. All of it happens one after the other in one task.
+pub(crate) struct BindingTask {
+    shared: Shared,
+    key: BindingKey,
+    connector: RegistryConnector,
+    tracked: HashMap<String, TrackedPod>,
+    calls: Vec<OpenCall>,
+    limit: RemovalLimit,
+    /// Instances of this binding without a pod, as of the last comparison.
+    orphans: Vec<Orphan>,
+    /// Pods that the hook was asked to forget.
+    released: HashSet<String>,
+    /// The numbers of instances in service, as of the last comparison.
+    totals: HashMap<ServiceKey, usize>,
+    held: Option<HeldRemovals>,
+    unreachable: Option<String>,
+    rejected: Option<String>,
+    /// When the last comparison that read every address began.
+    compared: Option<Duration>,
+    comparison_due: Duration,
+    /// The generation of the binding that the pods were compared with.
+    generation: Option<i64>,
+    renewal_due: Duration,
+    status_due: Duration,
+    /// The status as it was written last.
+    written: Option<BindingStatus>,
+    registry_changed: Arc<Notify>,
+    registry_watch: Option<RegistryWatch>,
+}
+
+/// The watch of a registry that can report changes.
+struct RegistryWatch {
+    services: Vec<ServiceKey>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for RegistryWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl BindingTask {
+    pub(crate) fn new(shared: Shared, key: BindingKey) -> Self {
+        Self {
+            shared,
+            key,
+            connector: RegistryConnector::default(),
+            tracked: HashMap::new(),
+            calls: Vec::new(),
+            limit: RemovalLimit::default(),
+            orphans: Vec::new(),
+            released: HashSet::new(),
+            totals: HashMap::new(),
+            held: None,
+            unreachable: None,
+            rejected: None,
+            compared: None,
+            comparison_due: Duration::ZERO,
+            generation: None,
+            renewal_due: Duration::ZERO,
+            status_due: Duration::ZERO,
+            written: None,
+            registry_changed: Arc::new(Notify::new()),
+            registry_watch: None,
+        }
+    }
+
+    /// Runs until `stop`, or until the binding is deleted.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut pods = self.shared.index.subscribe_to_pods(&self.key.namespace);
+        let mut bindings = self.shared.index.subscribe_to_bindings();
+        let (call_sender, mut calls) = mpsc::channel(1024);
+        let (hook_state, mut attached) = watch::channel(HookState::Detached("it was not tried yet".to_owned()));
+        let mut hook: Option<(watch::Sender<podward_proto::v1::Hook>, JoinHandle<()>)> = None;
+        let registry_changed = Arc::clone(&self.registry_changed);
+        while !stop.is_cancelled() {
+            pods.borrow_and_update();
+            bindings.borrow_and_update();
+            let Some(entry) = self.shared.index.binding(&self.key) else { break };
+            if let Some(binding) = &entry.valid {
+                let wanted = hook::hook_of(binding);
+                match &hook {
+                    Some((sender, _)) => {
+                        sender.send_if_modified(|known| {
+                            let changed = *known != wanted;
+                            *known = wanted;
+                            changed
+                        });
+                    }
+                    None if !binding.deleting => {
+                        let (sender, receiver) = watch::channel(wanted);
+                        let attach =
+                            hook::attach(self.shared.clone(), receiver, call_sender.clone(), hook_state.clone());
+                        hook = Some((sender, tokio::spawn(attach)));
+                    }
+                    None => {}
+                }
+            }
+            let state = attached.borrow_and_update().clone();
+            let pause = self.pass(&entry, &state).await;
+            tokio::select! {
+                _ = pods.changed() => {}
+                _ = bindings.changed() => {}
+                _ = attached.changed() => {}
+                call = calls.recv() => self.take(call),
+                () = registry_changed.notified() => self.comparison_due = Duration::ZERO,
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => {}
+            }
+            while let Ok(call) = calls.try_recv() {
+                self.take(Some(call));
+            }
+        }
+        if let Some((_, task)) = hook {
+            task.abort();
+        }
+    }
+
+    fn take(&mut self, call: Option<HookCall>) {
+        let Some(HookCall { id, request, answers }) = call else { return };
+        let now = self.shared.index.now();
+        if let Some(call) = OpenCall::new(id, request, answers, now) {
+            self.calls.push(call);
+        }
+    }
+
+    /// Does what is due, and returns the pause until something is due again.
+    async fn pass(&mut self, entry: &BindingEntry, hook: &HookState) -> Duration {
+        self.rejected.clone_from(&entry.problem);
+        let Some(binding) = entry.valid.clone() else {
+            self.report(entry, None, hook).await;
+            return MAX_PAUSE;
+        };
+        let access = match self.connector.access(&self.shared, &binding).await {
+            Ok(access) => access,
+            Err(problem) => {
+                self.rejected = Some(problem);
+                self.answer_without_registry();
+                self.report(entry, Some(&binding), hook).await;
+                return Duration::from_secs(1);
+            }
+        };
+        self.observe(&binding, &access);
+        if self.shared.index.now() >= self.comparison_due {
+            self.compare(&binding, &access).await;
+        }
+        self.answer(&binding, &access);
+        let step = self.step(&binding, &access).await;
+        self.remove_orphans(&binding, &access).await;
+        self.renew(&access).await;
+        self.answer(&binding, &access);
+        self.forget_the_gone(&binding);
+        self.watch_registry(&access);
+        if binding.deleting {
+            self.finish(entry, &binding).await;
+        } else if let Err(error) = self.guard(entry, &binding).await {
+            tracing::warn!(binding = %self.key, %error, "could not add the finalizer of the binding; trying again");
+        }
+        self.report(entry, Some(&binding), hook).await;
+        step.unwrap_or_else(|| self.pause(&access))
+    }
+
+    /// Brings the pods into their wanted state whose next attempt is due. Returns a pause if there are more.
+    async fn step(&mut self, binding: &Binding, access: &RegistryAccess) -> Option<Duration> {
+        let now = self.shared.index.now();
+        let held = self.hold_removals(binding, now);
+        let mut due: Vec<String> = self
+            .tracked
+            .iter()
+            .filter(|(uid, tracked)| tracked.is_due(now) && !held.contains(*uid))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let more = due.len() > MAX_STEP;
+        // Questions come first.
+        let asked: HashSet<&str> = self.calls.iter().map(|call| call.pod.uid.as_str()).collect();
+        due.sort_by_key(|uid| !asked.contains(uid.as_str()));
+        due.truncate(MAX_STEP);
+        let mut uids = Vec::new();
+        let mut tasks = Vec::new();
+        for uid in due {
+            match self.allowed(binding, &uid).map(|()| self.tracked.get(&uid).and_then(|it| it.task(binding))) {
+                Ok(Some(task)) => {
+                    uids.push(uid);
+                    tasks.push(task);
+                }
+                Ok(None) => {}
+                Err(problem) => {
+                    if let Some(tracked) = self.tracked.get_mut(&uid) {
+                        tracked.record(crate::sync::Outcome::Waits(problem), now);
+                    }
+                }
+            }
+        }
+        if tasks.is_empty() {
+            return None;
+        }
+        let outcomes = settle(access, &tasks).await;
+        let end = self.shared.index.now();
+        let mut first = None;
+        for (uid, outcome) in uids.iter().zip(outcomes) {
+            let result = match &outcome {
+                crate::sync::Outcome::Shown { .. } => "shown",
+                crate::sync::Outcome::Waits(_) => "waits",
+                crate::sync::Outcome::Failed(problem) => {
+                    first.get_or_insert_with(|| problem.clone());
+                    "failed"
+                }
+            };
+            self.shared.metrics.changed(result, 1);
+            if let Some(tracked) = self.tracked.get_mut(uid) {
+                tracked.record(outcome, end);
+            }
+        }
+        if let Some(problem) = first {
+            tracing::warn!(binding = %self.key, problem, "the registry does not show what it should; trying again");
+        }
+        more.then(|| STEP_INTERVAL.saturating_sub(end.saturating_sub(now)))
+    }
+
+    async fn compare(&mut self, binding: &Binding, access: &RegistryAccess) {
+        let begin = self.shared.index.now();
+        if !access.registry.can_read() {
+            self.compared = Some(begin);
+            self.comparison_due = begin + binding.interval;
+            return;
+        }
+        let comparison = compare(access, binding, &mut self.tracked, begin).await;
+        self.shared.metrics.comparisons.inc();
+        let took = self.shared.index.now().saturating_sub(begin);
+        self.unreachable = comparison.unreachable.first().cloned();
+        if comparison.unreachable.is_empty() {
+            self.compared = Some(begin);
+            self.comparison_due = begin + binding.interval;
+        } else {
+            // The registry is compared soon after it answers again.
+            self.comparison_due = self.shared.index.now() + Duration::from_secs(5).min(binding.interval);
+        }
+        self.orphans = comparison.orphans;
+        self.totals = comparison.totals;
+        tracing::debug!(binding = %self.key, took = ?took, orphans = self.orphans.len(), "compared");
+    }
+
+    async fn renew(&mut self, access: &RegistryAccess) {
+        let now = self.shared.index.now();
+        let Some(interval) = access.capabilities.renewal.filter(|_| now >= self.renewal_due) else { return };
+        self.renewal_due = now + renewal::TICK;
+        let (sent, failed) = renewal::renew(access, interval, &mut self.tracked, now).await;
+        let count = |number: usize| u64::try_from(number).unwrap_or_default();
+        self.shared.metrics.renewed("sent", count(sent));
+        self.shared.metrics.renewed("failed", count(failed));
+    }
+
+    /// Has changes of the services reported by registries that can.
+    fn watch_registry(&mut self, access: &RegistryAccess) {
+        if !access.registry.can_read() {
+            return;
+        }
+        let services: HashSet<ServiceKey> = self
+            .tracked
+            .values()
+            .filter_map(|tracked| tracked.desired.as_ref().ok().map(|desired| desired.service.clone()))
+            .collect();
+        let mut services: Vec<ServiceKey> = services.into_iter().collect();
+        services.sort();
+        if self.registry_watch.as_ref().is_some_and(|watch| watch.services == services) {
+            return;
+        }
+        let (registry, notify) = (Arc::clone(&access.registry), Arc::clone(&self.registry_changed));
+        let watched = services.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let pause = match registry.changed(0, &watched).await {
+                    Ok(()) => {
+                        notify.notify_one();
+                        MIN_COMPARISON_PAUSE
+                    }
+                    Err(_) => WATCH_RETRY,
+                };
+                tokio::time::sleep(pause).await;
+            }
+        });
+        self.registry_watch = Some(RegistryWatch { services, task });
+    }
+
+    /// Ends the work for a binding that is being deleted: when no instance is left, its hook and its finalizer go.
+    async fn finish(&mut self, entry: &BindingEntry, binding: &Binding) {
+        let is_empty = self.compared.is_some() && self.unreachable.is_none() && self.orphans.is_empty();
+        if binding.mode == BindingMode::Own && !is_empty {
+            return;
+        }
+        let ended = async {
+            hook::deregister(&self.shared, &self.key).await.map_err(anyhow::Error::from)?;
+            status::set_finalizer(&self.shared.client, &entry.object, false).await?;
+            anyhow::Ok(())
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(binding = %self.key, %error, "could not end the work for a deleted binding; trying again");
+        }
+    }
+
+    /// Adds the finalizer before anything is registered.
+    async fn guard(&self, entry: &BindingEntry, binding: &Binding) -> kube::Result<()> {
+        match binding.mode {
+            BindingMode::Own => status::set_finalizer(&self.shared.client, &entry.object, true).await,
+            BindingMode::Steer => Ok(()),
+        }
+    }
+
+    /// Returns the time until something is due.
+    fn pause(&self, access: &RegistryAccess) -> Duration {
+        let now = self.shared.index.now();
+        let attempts = self.tracked.values().filter_map(|tracked| tracked.next_attempt());
+        let calls = self.calls.iter().map(|call| call.until);
+        let renewal = access.capabilities.renewal.map(|_| self.renewal_due);
+        let due = attempts.chain(calls).chain(renewal).chain([self.comparison_due]).min();
+        due.map_or(MAX_PAUSE, |due| due.saturating_sub(now)).clamp(Duration::from_millis(10), MAX_PAUSE)
+    }
+}

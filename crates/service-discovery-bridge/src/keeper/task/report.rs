@@ -1,0 +1,80 @@
+//! The status and the metrics of a binding.
+
+use std::time::Duration;
+
+use super::super::hook::HookState;
+use super::super::status::{self, BindingReport};
+use super::super::tracked::SyncState;
+use super::{BindingTask, STATUS_INTERVAL};
+use crate::index::BindingEntry;
+use crate::metrics::BindingNumbers;
+use crate::model::{Binding, Presence};
+
+impl BindingTask {
+    /// Writes the status if it has changed, and sets the metrics.
+    pub(super) async fn report(&mut self, entry: &BindingEntry, binding: Option<&Binding>, hook: &HookState) {
+        let in_service = |presence: Presence| presence == Presence::InService;
+        let wanted = self.tracked.values().filter(|tracked| in_service(tracked.presence)).count();
+        let shown = self.tracked.values().filter_map(|tracked| match &tracked.state {
+            SyncState::Shown { drifted, .. } if in_service(tracked.presence) => Some(*drifted),
+            _ => None,
+        });
+        let (mut present, mut drifted) = (0, self.orphans.len());
+        for is_drifted in shown {
+            present += 1;
+            drifted += usize::from(is_drifted);
+        }
+        let problem = self.tracked.values().filter_map(|tracked| {
+            let problem = tracked.problem().filter(|_| tracked.presence != Presence::Unchanged)?;
+            Some((tracked.pod.name.as_str(), problem))
+        });
+        // The first by name, so that the message does not change without a reason.
+        let problem = problem.min().map(|(pod, problem)| format!("pod {pod}: {problem}"));
+        let held = self.held.clone();
+        self.shared.metrics.set(
+            &self.key,
+            BindingNumbers {
+                wanted,
+                present,
+                drifted,
+                held: held.as_ref().map_or(0, |held| held.count as usize),
+                unreachable: self.unreachable.is_some(),
+                rejected: self.rejected.is_some(),
+            },
+        );
+        let now = self.shared.index.now();
+        if now < self.status_due {
+            return;
+        }
+        let report = BindingReport {
+            generation: binding.and_then(|binding| binding.generation).or(entry.object.metadata.generation),
+            rejected: self.rejected.clone(),
+            unreachable: self.unreachable.clone(),
+            detached: match hook {
+                HookState::Attached => None,
+                HookState::Detached(why) => Some(why.clone()),
+            },
+            problem,
+            wanted,
+            present,
+            drifted,
+            held,
+            replica: self.shared.replica.to_string(),
+        };
+        let before = self.written.as_ref().or(entry.object.status.as_ref());
+        let status = report.status(before);
+        if before == Some(&status) {
+            return;
+        }
+        self.status_due = now + STATUS_INTERVAL;
+        match status::write(&self.shared.client, &entry.object, &status).await {
+            Ok(()) => self.written = Some(status),
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(error)) if error.code == 404 => {}
+            Err(error) => {
+                tracing::warn!(binding = %self.key, %error, "could not write the status; trying again");
+                self.status_due = now + Duration::from_secs(5);
+            }
+        }
+    }
+}

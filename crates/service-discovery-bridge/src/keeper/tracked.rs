@@ -1,0 +1,151 @@
+//! What is known about a pod of a binding.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::{Binding, BoundPod, Demand, Desired, Presence, ShownAt, presence};
+use crate::sync::{Outcome, RegistryAccess, Task};
+
+/// The shortest and the longest pause before a failed change is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// A pod of a binding, and what its registry shows of it.
+#[derive(Debug)]
+pub(crate) struct TrackedPod {
+    pub(crate) pod: Arc<BoundPod>,
+    /// True once the hook was asked to add the pod to traffic, until it leaves.
+    pub(crate) asked: bool,
+    pub(crate) presence: Presence,
+    /// The instance while it is in service. An error is a text for people.
+    pub(crate) desired: Result<Desired, String>,
+    pub(crate) state: SyncState,
+    /// True if the registry has shown the instance in service since it last showed it out of service.
+    pub(crate) is_in_service: bool,
+    /// When the registration was renewed last.
+    pub(crate) renewed: Option<Duration>,
+}
+
+/// Whether the registry shows what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SyncState {
+    /// It is not known, or it does not. The next attempt is at `due`.
+    Open { due: Duration, failures: u32, problem: Option<String> },
+    /// It does. It was read last at `checked`, and is to be read again if `recheck` is true.
+    Shown { at: ShownAt, checked: Duration, drifted: bool, recheck: bool },
+}
+
+impl SyncState {
+    pub(crate) const NEW: SyncState = SyncState::Open { due: Duration::ZERO, failures: 0, problem: None };
+}
+
+impl TrackedPod {
+    pub(crate) fn new(pod: Arc<BoundPod>, binding: &Binding, access: &RegistryAccess) -> Self {
+        let mut tracked = Self {
+            pod,
+            asked: false,
+            presence: Presence::Unchanged,
+            desired: Err(String::new()),
+            state: SyncState::NEW,
+            is_in_service: false,
+            renewed: None,
+        };
+        tracked.update(None, binding, access);
+        tracked
+    }
+
+    /// Computes what the registry should show again. `pod` is the pod if it has changed.
+    pub(crate) fn update(&mut self, pod: Option<Arc<BoundPod>>, binding: &Binding, access: &RegistryAccess) {
+        if let Some(pod) = pod {
+            self.pod = pod;
+        }
+        if !matches!(self.pod.demand, Demand::InService | Demand::NotReady) {
+            self.asked = false;
+        }
+        let stores = access.registry.can_take_out_of_service();
+        let wanted = presence(binding, &self.pod, self.asked, stores);
+        let desired = binding.desired(&self.pod, &access.cluster);
+        // What a pod lacks while it ends, such as its address, is known from before.
+        let desired = match (&self.desired, desired) {
+            (Ok(known), Err(_)) if wanted != Presence::InService => Ok(known.clone()),
+            (_, desired) => desired,
+        };
+        if (wanted, &desired) != (self.presence, &self.desired) {
+            self.presence = wanted;
+            self.desired = desired;
+            self.state = SyncState::NEW;
+        }
+    }
+
+    /// Returns the task that brings the registry into the wanted state. `None` if there is nothing to do.
+    pub(crate) fn task(&self, binding: &Binding) -> Option<Task> {
+        if self.presence == Presence::Unchanged {
+            return None;
+        }
+        let desired = self.desired.as_ref().ok()?.clone();
+        Some(Task { presence: self.presence, desired, mode: binding.mode, policy: binding.foreign_changes })
+    }
+
+    /// Returns whether the next attempt is due at `now`.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        let due = match self.state {
+            SyncState::Open { due, .. } => due <= now,
+            SyncState::Shown { recheck, .. } => recheck,
+        };
+        due && self.presence != Presence::Unchanged
+            && self.desired.is_ok()
+    }
+
+    /// Records the outcome of a task.
+    pub(crate) fn record(&mut self, outcome: Outcome, now: Duration) {
+        let failures = match &self.state {
+            SyncState::Open { failures, .. } => *failures,
+            SyncState::Shown { .. } => 0,
+        };
+        if matches!(outcome, Outcome::Shown { .. }) && self.presence != Presence::Unchanged {
+            self.is_in_service = self.presence == Presence::InService;
+        }
+        self.state = match outcome {
+            Outcome::Shown { unreachable, drifted, written } => {
+                let since = match &self.state {
+                    SyncState::Shown { at, .. } if !written => at.since,
+                    _ => now,
+                };
+                SyncState::Shown { at: ShownAt { since, unreachable }, checked: now, drifted, recheck: false }
+            }
+            Outcome::Waits(problem) | Outcome::Failed(problem) => {
+                let pause = RETRY.0.saturating_mul(1 << failures.min(10)).min(RETRY.1);
+                SyncState::Open { due: now + pause, failures: failures + 1, problem: Some(problem) }
+            }
+        };
+    }
+
+    /// Makes the next attempt due at once: the registry does not show what it should any more.
+    pub(crate) fn reopen(&mut self) {
+        self.state = SyncState::NEW;
+    }
+
+    /// Has the registry read again.
+    pub(crate) fn recheck(&mut self) {
+        if let SyncState::Shown { recheck, .. } = &mut self.state {
+            *recheck = true;
+        }
+    }
+
+    /// Returns when the next attempt is due. `None` if there is none.
+    pub(crate) fn next_attempt(&self) -> Option<Duration> {
+        match self.state {
+            SyncState::Open { due, .. } if self.presence != Presence::Unchanged && self.desired.is_ok() => Some(due),
+            SyncState::Shown { recheck: true, .. } => Some(Duration::ZERO),
+            _ => None,
+        }
+    }
+
+    /// Returns why the registry does not show what it should.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        match (&self.desired, &self.state) {
+            (Err(problem), _) => Some(problem),
+            (Ok(_), SyncState::Open { problem, .. }) => problem.as_deref(),
+            (Ok(_), SyncState::Shown { .. }) => None,
+        }
+    }
+}

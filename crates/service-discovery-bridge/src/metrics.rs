@@ -1,0 +1,141 @@
+//! The metrics of the process.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::model::BindingKey;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BindingLabels {
+    namespace: String,
+    binding: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    namespace: String,
+    binding: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    phase: &'static str,
+    outcome: &'static str,
+    evidence: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+/// All metrics of the service-discovery-bridge.
+#[derive(Debug, Default)]
+pub(crate) struct BridgeMetrics {
+    pub(crate) kept: Gauge<i64, AtomicI64>,
+    instances: Family<StateLabels, Gauge<i64, AtomicI64>>,
+    unreachable: Family<BindingLabels, Gauge<i64, AtomicI64>>,
+    rejected: Family<BindingLabels, Gauge<i64, AtomicI64>>,
+    answers: Family<AnswerLabels, Counter<u64, AtomicU64>>,
+    changes: Family<ResultLabels, Counter<u64, AtomicU64>>,
+    renewals: Family<ResultLabels, Counter<u64, AtomicU64>>,
+    pub(crate) comparisons: Counter,
+}
+
+/// The numbers of a binding.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BindingNumbers {
+    pub(crate) wanted: usize,
+    pub(crate) present: usize,
+    pub(crate) drifted: usize,
+    pub(crate) held: usize,
+    pub(crate) unreachable: bool,
+    pub(crate) rejected: bool,
+}
+
+const STATES: [&str; 4] = ["wanted", "present", "drifted", "held"];
+
+impl BridgeMetrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("discovery");
+        registry.register(
+            "bindings_kept",
+            "Number of DiscoveryBindings that this replica is responsible for",
+            self.kept.clone(),
+        );
+        registry.register(
+            "instances",
+            "Number of instances of a DiscoveryBinding: wanted, present as wanted, drifted (changed by others), held \
+             (removals that the removal limit holds)",
+            self.instances.clone(),
+        );
+        registry.register(
+            "registry_unreachable",
+            "1 while an address of the registry of a DiscoveryBinding does not answer",
+            self.unreachable.clone(),
+        );
+        registry.register(
+            "binding_rejected",
+            "1 while a DiscoveryBinding or its connection is invalid",
+            self.rejected.clone(),
+        );
+        registry.register(
+            "answers",
+            "Answers to calls of the lifecycle-controller, by phase, outcome and evidence",
+            self.answers.clone(),
+        );
+        registry.register("changes", "Changes of instances, by result: shown, waits, failed", self.changes.clone());
+        registry.register("renewals", "Heartbeats of instances, by result: sent, failed", self.renewals.clone());
+        registry.register("comparisons", "Full comparisons of a registry with the pods", self.comparisons.clone());
+    }
+
+    /// Sets the numbers of a binding.
+    pub(crate) fn set(&self, key: &BindingKey, numbers: BindingNumbers) {
+        let BindingNumbers { wanted, present, drifted, held, unreachable, rejected } = numbers;
+        for (state, number) in STATES.into_iter().zip([wanted, present, drifted, held]) {
+            self.instances
+                .get_or_create(&state_labels(key, state))
+                .set(i64::try_from(number).unwrap_or(i64::MAX));
+        }
+        self.unreachable.get_or_create(&labels(key)).set(i64::from(unreachable));
+        self.rejected.get_or_create(&labels(key)).set(i64::from(rejected));
+    }
+
+    /// Removes the numbers of a binding that this replica is not responsible for any more.
+    pub(crate) fn forget(&self, key: &BindingKey) {
+        for state in STATES {
+            self.instances.remove(&state_labels(key, state));
+        }
+        self.unreachable.remove(&labels(key));
+        self.rejected.remove(&labels(key));
+    }
+
+    /// Counts an answer.
+    pub(crate) fn answered(&self, phase: &'static str, outcome: &'static str, evidence: &'static str) {
+        self.answers.get_or_create(&AnswerLabels { phase, outcome, evidence }).inc();
+    }
+
+    /// Counts changes.
+    pub(crate) fn changed(&self, result: &'static str, count: u64) {
+        self.changes.get_or_create(&ResultLabels { result }).inc_by(count);
+    }
+
+    /// Counts heartbeats.
+    pub(crate) fn renewed(&self, result: &'static str, count: u64) {
+        self.renewals.get_or_create(&ResultLabels { result }).inc_by(count);
+    }
+}
+
+fn labels(key: &BindingKey) -> BindingLabels {
+    BindingLabels { namespace: key.namespace.clone(), binding: key.name.clone() }
+}
+
+fn state_labels(key: &BindingKey, state: &'static str) -> StateLabels {
+    StateLabels { namespace: key.namespace.clone(), binding: key.name.clone(), state }
+}

@@ -1,0 +1,142 @@
+//! Starts and stops the process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, ResourceExt};
+use podward_api::{ClusterRegistry, DiscoveryBinding};
+use podward_kube_util::api_server;
+use podward_kube_util::watched::WatchMetrics;
+use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
+use podward_runtime::admin::{AdminServer, Readiness};
+use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
+use podward_runtime::tls::CertificateSecret;
+use podward_runtime::{client, shutdown, telemetry};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Args;
+use crate::dialer::RegistryDialer;
+use crate::index::Index;
+use crate::keeper::{self, Shared};
+use crate::members::{self, Member, Members};
+use crate::metrics::BridgeMetrics;
+use crate::model::PodObject;
+use crate::watches;
+
+const SERVICE: &str = "service-discovery-bridge";
+/// The pause between two looks whether the first lists are complete.
+const LISTS_INTERVAL: Duration = Duration::from_millis(100);
+/// The namespace whose UID identifies the cluster.
+const CLUSTER_NAMESPACE: &str = "kube-system";
+
+/// Runs the service-discovery-bridge until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Fails if the process cannot start: no API server is configured, there is no certificate, a port is in use, or an
+/// argument is invalid.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    telemetry::init(&args.process.log)?;
+    shutdown::block_on(args.process.threads.map(usize::from), async move {
+        let stop = shutdown::on_signal().context("could not install the signal handlers")?;
+        serve(args, stop).await
+    })
+}
+
+async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let config = client::config(&args.kube, SERVICE, version).await?;
+    let service_host = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+    let host = config.cluster_url.host().unwrap_or_default();
+    let api_server = ApiServerAddresses::of_client(host, service_host.as_deref());
+    let client = client::with_config(config)?;
+    let (metrics, watch_metrics) = (Arc::new(BridgeMetrics::default()), WatchMetrics::default());
+    let mut registry = telemetry::registry(SERVICE, version);
+    metrics.register(&mut registry);
+    watch_metrics.register(&mut registry);
+
+    let admin = AdminServer::bind(args.process.admin_bind).await?;
+    let admin_address = admin.address();
+    let readiness = Readiness::default();
+    let listed = (
+        readiness.condition("pods"),
+        readiness.condition("DiscoveryBindings"),
+        readiness.condition("ClusterRegistries"),
+        readiness.condition("running"),
+    );
+    let (stop_watches, stop_admin) = (CancellationToken::new(), CancellationToken::new());
+    let _stop_on_return = (stop_watches.clone().drop_guard(), stop_admin.clone().drop_guard());
+    let admin = tokio::spawn(admin.serve(readiness.clone(), registry, stop_admin.clone()));
+    api_server::follow(&client, &api_server, &watch_metrics, &stop_watches);
+    let dialer = GuardedDialer::new(AddressPolicy::new(&args.addresses.allowed_addresses, api_server));
+
+    let secret = CertificateSecret::default();
+    args.certificate.follow(&secret, &client, &stop).await?;
+    let authorities = args.certificate.authorities(args.controller_ca.as_deref(), &secret);
+    let controller = Replicas::new(&args.controller_url, Trust::new(authorities)).context("--controller-url")?;
+    let cluster = match args.cluster_id {
+        Some(id) => id,
+        None => cluster_uid(&client).await?,
+    };
+    tracing::info!(service = SERVICE, version, admin = %admin_address, cluster, replica = args.pod_name, "running");
+
+    let index = Arc::new(Index::new());
+    macro_rules! watch {
+        ($kind:ty, $listed:expr) => {
+            tokio::spawn(watches::follow::<$kind>(
+                client.clone(),
+                Arc::clone(&index),
+                watch_metrics.clone(),
+                $listed,
+                stop_watches.clone(),
+            ))
+        };
+    }
+    watch!(PodObject, listed.0);
+    watch!(DiscoveryBinding, listed.1);
+    watch!(ClusterRegistry, listed.2);
+    listed.3.set(true);
+    // Without the first lists nothing is known, so nothing may be removed.
+    while !readiness.missing().is_empty() {
+        if stop.run_until_cancelled(tokio::time::sleep(LISTS_INTERVAL)).await.is_none() {
+            return Ok(());
+        }
+    }
+
+    let shared = Shared {
+        client: client.clone(),
+        index,
+        metrics,
+        dialer: Arc::new(RegistryDialer(dialer)),
+        cluster: cluster.into(),
+        namespace: args.certificate.namespace.as_str().into(),
+        replica: args.pod_name.as_str().into(),
+        controller: Arc::new(controller),
+        token: BearerToken::from_file(&args.token_file),
+    };
+    let (sender, members): (watch::Sender<Members>, _) = watch::channel(Members::from([]));
+    let stop_membership = CancellationToken::new();
+    let member = Member { name: args.pod_name, uid: args.pod_uid };
+    let membership =
+        tokio::spawn(members::join(client, args.certificate.namespace, member, sender, stop_membership.clone()));
+    keeper::keep(shared, members, stop).await;
+    // Only now, so that no other replica works for the same bindings at the same time.
+    stop_membership.cancel();
+    membership.await.context("the task of the membership panicked")?;
+    stop_watches.cancel();
+    stop_admin.cancel();
+    admin.await.context("the task of the admin server panicked")?.context("the admin server failed")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Returns the UID of the namespace kube-system, which identifies the cluster.
+async fn cluster_uid(client: &Client) -> anyhow::Result<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = namespaces.get(CLUSTER_NAMESPACE).await.with_context(|| {
+        format!("could not read the UID of namespace {CLUSTER_NAMESPACE}, which identifies the cluster; set --cluster-id")
+    })?;
+    namespace.uid().context("the namespace has no UID")
+}

@@ -1,0 +1,41 @@
+//! A client of a registry, and what it can do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podward_registries::{Capabilities, Registry};
+
+use crate::model::{Binding, CacheWaits};
+
+/// A client of a registry, and what it can do. Clones share the client.
+#[derive(Clone, Debug)]
+pub(crate) struct RegistryAccess {
+    pub(crate) registry: Arc<dyn Registry>,
+    pub(crate) capabilities: Capabilities,
+    /// The id of the Kubernetes cluster in the marks of instances.
+    pub(crate) cluster: Arc<str>,
+}
+
+impl RegistryAccess {
+    pub(crate) fn new(registry: Arc<dyn Registry>, cluster: Arc<str>) -> Self {
+        let capabilities = registry.capabilities();
+        Self { registry, capabilities, cluster }
+    }
+
+    /// Returns the addresses of the registry.
+    pub(crate) fn addresses(&self) -> &[String] {
+        self.registry.addresses()
+    }
+
+    /// Returns the waits after a removal.
+    pub(crate) fn cache_waits(&self, binding: &Binding) -> CacheWaits {
+        CacheWaits {
+            list_lag: match binding.client_cache {
+                // Who says that clients keep nothing reads single instances, which are not cached.
+                Some(Duration::ZERO) => Duration::ZERO,
+                _ => self.capabilities.list_lag,
+            },
+            clients: binding.client_cache.unwrap_or(self.capabilities.cache),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The watches that keep the index up to date.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use podward_api::{ClusterRegistry, DiscoveryBinding};
+use podward_kube_util::watched::WatchMetrics;
+use podward_runtime::admin::ReadinessCondition;
+use podward_runtime::retry::{API_SERVER, delay_after};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use tokio_util::sync::CancellationToken;
+
+use crate::index::Index;
+use crate::model::{BindingKey, BoundPod, PodObject};
+
+/// A kind of object in the index.
+pub(crate) trait Indexed: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+    /// The name of the watch in logs and metrics.
+    const WATCH: &'static str;
+    /// Identifies an object in a list.
+    type Key: Eq + std::hash::Hash + Send;
+
+    fn key(&self) -> Self::Key;
+    fn put(self, index: &Index);
+    fn remove(self, index: &Index);
+    fn retain(listed: &HashSet<Self::Key>, index: &Index);
+}
+
+impl Indexed for PodObject {
+    const WATCH: &'static str = "pods";
+    type Key = String;
+
+    fn key(&self) -> String {
+        self.uid().unwrap_or_default()
+    }
+
+    fn put(self, index: &Index) {
+        index.put_pod(BoundPod::new(self));
+    }
+
+    fn remove(self, index: &Index) {
+        index.remove_pod(&self.namespace().unwrap_or_default(), &self.uid().unwrap_or_default());
+    }
+
+    fn retain(listed: &HashSet<String>, index: &Index) {
+        index.retain_pods(listed);
+    }
+}
+
+impl Indexed for DiscoveryBinding {
+    const WATCH: &'static str = "discovery-bindings";
+    type Key = BindingKey;
+
+    fn key(&self) -> BindingKey {
+        BindingKey { namespace: self.namespace().unwrap_or_default(), name: self.name_any() }
+    }
+
+    fn put(self, index: &Index) {
+        index.put_binding(self.key(), self);
+    }
+
+    fn remove(self, index: &Index) {
+        index.remove_binding(&self.key());
+    }
+
+    fn retain(listed: &HashSet<BindingKey>, index: &Index) {
+        index.retain_bindings(listed);
+    }
+}
+
+impl Indexed for ClusterRegistry {
+    const WATCH: &'static str = "cluster-registries";
+    type Key = String;
+
+    fn key(&self) -> String {
+        self.name_any()
+    }
+
+    fn put(self, index: &Index) {
+        index.put_registry(self.name_any(), self);
+    }
+
+    fn remove(self, index: &Index) {
+        index.remove_registry(&self.name_any());
+    }
+
+    fn retain(listed: &HashSet<String>, index: &Index) {
+        index.retain_registries(listed);
+    }
+}
+
+/// Watches all objects of a kind and keeps `index` up to date until `stop`. Sets `listed` when the first list is complete.
+///
+/// A watch that fails is restarted with a list, because only a list shows that the index is up to date again. Until then
+/// the index stays as it is: an error never counts as absence.
+pub(crate) async fn follow<K: Indexed>(
+    client: Client,
+    index: Arc<Index>,
+    metrics: WatchMetrics,
+    listed: ReadinessCondition,
+    stop: CancellationToken,
+) {
+    let objects: Api<K> = Api::all(client);
+    let work = async {
+        let mut failures = 0;
+        loop {
+            let mut events = pin!(watcher(objects.clone(), watcher::Config::default()));
+            let mut keys: HashSet<K::Key> = HashSet::new();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(Event::Init) => keys.clear(),
+                    Ok(Event::InitApply(object)) => {
+                        keys.insert(object.key());
+                        object.put(&index);
+                    }
+                    Ok(Event::InitDone) => {
+                        failures = 0;
+                        K::retain(&keys, &index);
+                        metrics.follows(K::WATCH, keys.len());
+                        if listed.set(true) {
+                            tracing::info!(watch = K::WATCH, objects = keys.len(), "listed");
+                        }
+                        keys.clear();
+                    }
+                    Ok(Event::Apply(object)) => object.put(&index),
+                    Ok(Event::Delete(object)) => object.remove(&index),
+                    Err(error) => {
+                        metrics.failed(K::WATCH);
+                        tracing::warn!(watch = K::WATCH, %error, "the watch failed; it is started again with back-off");
+                        break;
+                    }
+                }
+            }
+            failures += 1;
+            tokio::time::sleep(delay_after(API_SERVER, failures)).await;
+        }
+    };
+    stop.run_until_cancelled(work).await;
+}
