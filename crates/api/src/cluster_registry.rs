@@ -16,7 +16,7 @@ use crate::registry_connection::RegistryConnection;
     kind = "ClusterRegistry",
     plural = "clusterregistries",
     doc = "A connection to a service registry outside Kubernetes that the DiscoveryBindings of several namespaces use.",
-    shortname = "cr",
+    shortname = "creg",
     category = "podward",
     derive = "PartialEq",
     printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.connection.kind"}"#,

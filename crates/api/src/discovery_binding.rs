@@ -34,7 +34,7 @@ pub const RELEASE_REMOVALS_ANNOTATION: &str = "podward.io/release-removals";
     plural = "discoverybindings",
     doc = "Pods that are instances of a service in a registry outside Kubernetes.",
     namespaced,
-    shortname = "db",
+    shortname = "dbind",
     category = "podward",
     status = "BindingStatus",
     derive = "PartialEq",

@@ -3,8 +3,14 @@
 /// The Secret of the authority.
 pub(crate) const AUTHORITY: &str = "podward-ca";
 /// The services that have a certificate, each in the Secret `<service>-tls`.
-pub(crate) const SERVICES: [&str; 5] =
-    ["mutating-webhook", "validating-webhook", "lifecycle-controller", "traffic-controller", "node-agent"];
+pub(crate) const SERVICES: [&str; 6] = [
+    "mutating-webhook",
+    "validating-webhook",
+    "lifecycle-controller",
+    "traffic-controller",
+    "service-discovery-bridge",
+    "node-agent",
+];
 /// The MutatingWebhookConfiguration.
 pub(crate) const MUTATING: &str = "podward-mutating";
 /// The ValidatingWebhookConfiguration.

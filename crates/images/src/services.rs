@@ -26,11 +26,12 @@ impl Default for ServiceImages {
 
 impl ServiceImages {
     /// The programs that have an image: the services, and the plugin of kubectl, which jobs of the chart run.
-    pub const PROGRAMS: [&str; 6] = [
+    pub const PROGRAMS: [&str; 7] = [
         "mutating-webhook",
         "validating-webhook",
         "lifecycle-controller",
         "traffic-controller",
+        "service-discovery-bridge",
         "node-agent",
         "kubectl-podward",
     ];

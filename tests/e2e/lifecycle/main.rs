@@ -13,6 +13,7 @@ mod lifecycle_api;
 mod operations;
 mod outages;
 mod phases;
+mod registries;
 mod releases;
 mod rules;
 mod scale;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         chaos::tests(),
         serving::tests(),
         attacks::tests(),
+        registries::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }

@@ -209,6 +209,7 @@ impl Environment {
             // A usual setting. On the real node deletes are answered at once.
             wait_seconds: 3,
             traffic_controllers: 0,
+            bridges: 2,
             lease_seconds: LEASE_SECONDS,
             more: vec![(ServiceKind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}"))],
             ..PodwardOptions::default()

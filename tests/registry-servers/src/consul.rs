@@ -110,6 +110,6 @@ impl ConsulServer {
 
 async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
     let mut process = ServerProcess::start("consul", &program("consul", Part::Consul)?, args, dir.path())?;
-    process.await_ready(async || TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await?;
+    process.await_ready(|| async move { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await?;
     Ok(process)
 }

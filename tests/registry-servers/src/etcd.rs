@@ -134,6 +134,6 @@ impl EtcdServer {
 async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
     let program = program("etcd", Part::ControlPlane)?;
     let mut process = ServerProcess::start("etcd", &program, args, dir.path())?;
-    process.await_ready(async || TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await?;
+    process.await_ready(|| async move { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await?;
     Ok(process)
 }

@@ -103,7 +103,7 @@ impl EurekaServer {
 
 async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
     let mut process = ServerProcess::start("eureka", Path::new("java"), args, dir.path())?;
-    process.await_ready(async || answers(port).await.unwrap_or(false)).await?;
+    process.await_ready(|| async move { answers(port).await.unwrap_or(false) }).await?;
     Ok(process)
 }
 

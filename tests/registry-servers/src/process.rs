@@ -48,7 +48,10 @@ impl ServerProcess {
     }
 
     /// Waits until `is_ready` says so.
-    pub(crate) async fn await_ready(&mut self, is_ready: impl AsyncFn() -> bool) -> Result<()> {
+    pub(crate) async fn await_ready<F>(&mut self, is_ready: impl Fn() -> F + Send) -> Result<()>
+    where
+        F: Future<Output = bool> + Send,
+    {
         let end = Instant::now() + START_TIMEOUT;
         while !is_ready().await {
             if let Some(status) = self.child.try_wait().context("look after the server")? {

@@ -59,6 +59,9 @@ impl Podward {
         if options.check_deletes_as_requester {
             manifests = manifests.with_requesters().context("read the role of the chart")?;
         }
+        if options.bridges > 0 {
+            manifests = manifests.with_bridge().context("read the manifests of the service-discovery-bridge")?;
+        }
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
         let path = webhook_path::store(&client).await?;
@@ -85,6 +88,9 @@ impl Podward {
         // It registers with a controller like any other hook.
         for _ in 0..podward.options.traffic_controllers {
             podward.add(ServiceKind::TrafficController).await?;
+        }
+        for _ in 0..podward.options.bridges {
+            podward.add(ServiceKind::ServiceDiscoveryBridge).await?;
         }
         if podward.options.traffic_controllers > 0 {
             let registered = until_reachable(&client, ServiceKind::TrafficController.as_str()).await;

@@ -68,6 +68,14 @@ pub(super) async fn of(
                 args.add("--allow-address", network);
             }
         }
+        ServiceKind::ServiceDiscoveryBridge => {
+            args.add("--namespace", NAMESPACE).add("--pod-name", name);
+            args.add("--controller-url", &controllers).file("--controller-ca", &ca);
+            args.file("--token-file", &account.token);
+            for network in &options.allowed_addresses {
+                args.add("--allow-address", network);
+            }
+        }
         ServiceKind::TrafficController => {
             args.add("--bind", serves).add("--advertise-url", format!("https://{serves}"));
             args.file("--advertise-ca", &ca);

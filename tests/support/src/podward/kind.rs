@@ -13,15 +13,18 @@ pub enum ServiceKind {
     LifecycleController,
     /// `traffic-controller`.
     TrafficController,
+    /// `service-discovery-bridge`, which is installed only if it is wanted.
+    ServiceDiscoveryBridge,
 }
 
 impl ServiceKind {
     /// All services.
-    pub const ALL: [ServiceKind; 4] = [
+    pub const ALL: [ServiceKind; 5] = [
         ServiceKind::MutatingWebhook,
         ServiceKind::ValidatingWebhook,
         ServiceKind::LifecycleController,
         ServiceKind::TrafficController,
+        ServiceKind::ServiceDiscoveryBridge,
     ];
 
     /// Returns the name of its program, service account and Service.
@@ -32,6 +35,7 @@ impl ServiceKind {
             ServiceKind::ValidatingWebhook => "validating-webhook",
             ServiceKind::LifecycleController => "lifecycle-controller",
             ServiceKind::TrafficController => "traffic-controller",
+            ServiceKind::ServiceDiscoveryBridge => "service-discovery-bridge",
         }
     }
 }

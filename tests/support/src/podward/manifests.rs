@@ -27,6 +27,8 @@ const CRD: &str = "CustomResourceDefinition";
 /// The output of the chart with many values. A test keeps it up to date.
 const RENDERED: &str = "tests/charts/cases/settings/rendered.yaml";
 /// The role, and its binding, of a lifecycle-controller that tries deletions in the name of their requesters.
+/// The case of the chart with the service-discovery-bridge, which is not installed by default.
+const WITH_BRIDGE: &str = "tests/charts/cases/service-discovery-bridge/rendered.yaml";
 const REQUESTERS: &str = "podward-lifecycle-controller-requesters";
 
 /// All objects, in the order of their creation.
@@ -70,6 +72,24 @@ impl PodwardManifests {
         {
             subject["namespace"] = NAMESPACE.into();
         }
+        self.objects.extend(found);
+        Ok(self)
+    }
+
+    /// Adds the account and the rights of the service-discovery-bridge.
+    ///
+    /// # Errors
+    /// Fails if they are not in the case of the chart.
+    pub(super) fn with_bridge(mut self) -> Result<Self> {
+        let mut found = documents(&workspace_dir().join(WITH_BRIDGE))?;
+        found.retain(|object| {
+            object["metadata"]["labels"]["app.kubernetes.io/name"] == ServiceKind::ServiceDiscoveryBridge.as_str()
+                && matches!(
+                    kind_of(object),
+                    "ServiceAccount" | "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding"
+                )
+        });
+        ensure!(found.len() > 4, "{WITH_BRIDGE} has {} objects of the service-discovery-bridge", found.len());
         self.objects.extend(found);
         Ok(self)
     }

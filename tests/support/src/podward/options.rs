@@ -14,6 +14,8 @@ pub struct PodwardOptions {
     pub controllers: usize,
     /// The number of traffic-controllers. With none, nothing is responsible for Services.
     pub traffic_controllers: usize,
+    /// The number of service-discovery-bridges. With none, nothing is responsible for registries.
+    pub bridges: usize,
     /// The time that a killed controller keeps its Lease, in seconds.
     pub lease_seconds: u32,
     /// True if deletes and evictions are held.
@@ -47,6 +49,7 @@ impl Default for PodwardOptions {
             strict: false,
             controllers: 1,
             traffic_controllers: 1,
+            bridges: 0,
             lease_seconds: 5,
             hold: true,
             check_deletes_as_requester: false,

@@ -120,7 +120,7 @@ args:
   - --otlp-endpoint={{ . }}
   {{- end }}
   - --tls-secret={{ include "podward.tlsSecret" .root }}
-  {{- if not .preStop }}
+  {{- if and .port (not .preStop) }}
   - --drain-delay={{ .values.drain.delaySeconds }}
   - --drain-timeout={{ include "podward.drainTimeout" .root }}
   {{- end }}
@@ -138,8 +138,10 @@ env:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 ports:
-  - name: {{ .port.name }}
-    containerPort: {{ .port.number }}
+  {{- with .port }}
+  - name: {{ .name }}
+    containerPort: {{ .number }}
+  {{- end }}
   - name: admin
     containerPort: {{ .adminPort | default 8080 }}
 # The process answers as soon as it runs, even while it waits for its certificate.

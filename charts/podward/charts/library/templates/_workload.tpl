@@ -2,7 +2,8 @@
 The objects that run a service. Takes
 
   root      the context of the chart of the service
-  port      {name, number, service}: the name and the number of the container's port, and the port of the Service
+  port      {name, number, service}: the name and the number of the container's port, and the port of the Service. None
+            if the service only calls others
   tokens    file name -> audience: the tokens that the service uses to authenticate to other services
   preStop   true if the service has no drain delay of its own
   reviews   true if the service is a webhook, to which API servers authenticate if global.apiServerClient says so
@@ -50,9 +51,11 @@ spec:
   selector:
     {{- include "podward.selector" .root | nindent 4 }}
   ports:
-    - name: {{ .port.name }}
-      port: {{ .port.service }}
-      targetPort: {{ .port.name }}
+    {{- with .port }}
+    - name: {{ .name }}
+      port: {{ .service }}
+      targetPort: {{ .name }}
+    {{- end }}
     - name: admin
       port: 8080
       targetPort: admin
@@ -108,11 +111,13 @@ spec:
       {{- include "podward.selector" $.root | nindent 6 }}
   policyTypes: {{ .egress | empty | ternary "[Ingress]" "[Ingress, Egress]" }}
   ingress:
+    {{- if $.port }}
     - ports: [{port: {{ $.port.name }}}]
       {{- with .from }}
       from:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+    {{- end }}
     - ports: [{port: admin}]
       {{- with .adminFrom }}
       from:

@@ -1,0 +1,10 @@
+{{- define "service-discovery-bridge.args" -}}
+- --controller-url={{ include "podward.controllerUrl" . }}
+- --token-file=/var/run/secrets/podward/token
+{{- with .Values.clusterId }}
+- --cluster-id={{ . }}
+{{- end }}
+{{- range .Values.global.allowedAddresses }}
+- --allow-address={{ . }}
+{{- end }}
+{{- end }}

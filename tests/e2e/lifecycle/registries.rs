@@ -1,0 +1,13 @@
+//! Pods in service registries outside Kubernetes, with real servers.
+
+mod bound;
+mod drift;
+mod faults;
+mod own;
+mod removal_limit;
+
+use podward_e2e::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    [own::tests(), drift::tests(), faults::tests(), removal_limit::tests()].into_iter().flatten().collect()
+}
