@@ -4,6 +4,7 @@ mod bound;
 mod drift;
 mod faults;
 mod own;
+mod reachable;
 mod removal_limit;
 
 use podward_e2e::Test;

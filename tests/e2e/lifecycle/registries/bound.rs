@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use futures::future::BoxFuture;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use podward_api::DiscoveryBinding;
@@ -16,6 +15,8 @@ use podward_registries::{
 use podward_support::{WAIT, within};
 use serde_json::{Value, json};
 
+use super::reachable::ReachableServer;
+
 /// The interval of reads of a registry.
 const POLL: Duration = Duration::from_millis(20);
 /// The name of the node in Consul's catalog, as that of the bridge.
@@ -24,6 +25,7 @@ const NODE: &str = "podward";
 /// A DiscoveryBinding of the namespace of a test for pods with the label `app: web`. Its service is `<namespace>-web`.
 pub(super) struct Bound {
     fixture: Arc<Fixture>,
+    servers: Vec<ReachableServer>,
     pub(super) registry: Arc<dyn Registry>,
     pub(super) service: ServiceKey,
 }
@@ -91,7 +93,12 @@ impl Bound {
             },
         });
         merge(&mut object["spec"], change);
+        let mut servers = Vec::new();
+        for address in &addresses {
+            servers.push(ReachableServer::new(&fixture, address).await?);
+        }
         let bound = Self {
+            servers,
             registry: client(kind, &addresses)?,
             fixture,
             service: ServiceKey { name, ..ServiceKey::default() },
@@ -105,107 +112,94 @@ impl Bound {
         Api::namespaced(self.fixture.client(), self.fixture.namespace())
     }
 
+    /// Makes another server reachable for the services, until the binding is dropped.
+    pub(super) async fn reach(&mut self, address: &str) -> Result<()> {
+        self.servers.push(ReachableServer::new(&self.fixture, address).await?);
+        Ok(())
+    }
+
     /// Creates a pod that the binding selects.
-    pub(super) fn create<'b>(&'b self, name: &'b str) -> BoxFuture<'b, Result<()>> {
-        Box::pin(async move { self.fixture.create_with(name, &labels(), &json!({})).await.map(drop) })
+    pub(super) async fn create(&self, name: &str) -> Result<()> {
+        self.fixture.create_with(name, &labels(), &json!({})).await.map(drop)
     }
 
     /// Returns the instances at an address.
-    pub(super) fn instances(&self, address: usize) -> BoxFuture<'static, Result<Vec<Instance>>> {
-        let (registry, service) = (Arc::clone(&self.registry), self.service.clone());
-        Box::pin(async move { registry.instances(address, &service).await.context("read the registry") })
+    pub(super) async fn instances(&self, address: usize) -> Result<Vec<Instance>> {
+        self.registry.instances(address, &self.service).await.context("read the registry")
     }
 
     /// Returns the instances of a pod at the first address.
-    pub(super) fn of_pod<'b>(&'b self, pod: &'b str) -> BoxFuture<'b, Result<Vec<Instance>>> {
-        Box::pin(async move {
-            let found = self.instances(0).await?;
-            Ok(found.into_iter().filter(|it| it.owner().is_some_and(|owner| owner.pod == pod)).collect())
-        })
+    pub(super) async fn of_pod(&self, pod: &str) -> Result<Vec<Instance>> {
+        let found = self.instances(0).await?;
+        Ok(found.into_iter().filter(|it| it.owner().is_some_and(|owner| owner.pod == pod)).collect())
     }
 
     /// Returns whether the first address shows the pod in service: `None` if it shows no instance.
-    pub(super) fn in_service<'b>(&'b self, pod: &'b str) -> BoxFuture<'b, Result<Option<bool>>> {
-        Box::pin(async move {
-            let found = self.of_pod(pod).await?;
-            match found.as_slice() {
-                [] => Ok(None),
-                [one] => Ok(Some(one.in_service)),
-                several => bail!("pod {pod} has {} instances: {several:?}", several.len()),
-            }
-        })
+    pub(super) async fn in_service(&self, pod: &str) -> Result<Option<bool>> {
+        let found = self.of_pod(pod).await?;
+        match found.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one.in_service)),
+            several => bail!("pod {pod} has {} instances: {several:?}", several.len()),
+        }
     }
 
     /// Waits until the instances at the first address fit.
-    pub(super) fn until<'b>(
-        &'b self,
-        what: &'b str,
-        test: impl Fn(&[Instance]) -> bool + Send + Sync + 'b,
-    ) -> BoxFuture<'b, Result<Vec<Instance>>> {
-        Box::pin(async move {
-            let read = async {
-                loop {
-                    if let Ok(found) = self.instances(0).await
-                        && test(&found)
-                    {
-                        return Ok(found);
-                    }
-                    tokio::time::sleep(POLL).await;
+    pub(super) async fn until(
+        &self,
+        what: &str,
+        test: impl Fn(&[Instance]) -> bool,
+    ) -> Result<Vec<Instance>> {
+        let read = async {
+            loop {
+                if let Ok(found) = self.instances(0).await
+                    && test(&found)
+                {
+                    return Ok(found);
                 }
-            };
-            within(WAIT, || format!("the registry shows that {what}"), read).await
-        })
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        within(WAIT, || format!("the registry shows that {what}"), read).await
     }
 
     /// Waits until a condition of the binding has a status, and returns its message.
-    pub(super) fn until_condition<'b>(
-        &'b self,
-        kind: &'b str,
-        status: &'b str,
-    ) -> BoxFuture<'b, Result<String>> {
-        Box::pin(async move {
-            let api = self.api();
-            let read = async {
-                loop {
-                    let binding = api.get("web").await.context("read the binding")?;
-                    let conditions = binding.status.map(|status| status.conditions).unwrap_or_default();
-                    let found = conditions.into_iter().find(|it| it.type_ == kind && it.status == status);
-                    if let Some(found) = found {
-                        return Ok(found.message);
-                    }
-                    tokio::time::sleep(POLL).await;
+    pub(super) async fn until_condition(&self, kind: &str, status: &str) -> Result<String> {
+        let api = self.api();
+        let read = async {
+            loop {
+                let binding = api.get("web").await.context("read the binding")?;
+                let conditions = binding.status.map(|status| status.conditions).unwrap_or_default();
+                let found = conditions.into_iter().find(|it| it.type_ == kind && it.status == status);
+                if let Some(found) = found {
+                    return Ok(found.message);
                 }
-            };
-            within(WAIT, || format!("{kind} of the binding to be {status}"), read).await
-        })
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        within(WAIT, || format!("{kind} of the binding to be {status}"), read).await
     }
 
     /// Merges a patch into the binding.
-    pub(super) fn patch<'b>(&'b self, patch: Value) -> BoxFuture<'b, Result<DiscoveryBinding>> {
-        Box::pin(async move {
-            let patched = self.api().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await;
-            patched.with_context(|| format!("patch the binding with {patch}"))
-        })
+    pub(super) async fn patch(&self, patch: Value) -> Result<DiscoveryBinding> {
+        let patched = self.api().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await;
+        patched.with_context(|| format!("patch the binding with {patch}"))
     }
 
     /// Deletes the binding, and waits until it is gone with its instances.
-    pub(super) fn end(self) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move {
-            let api = self.api();
-            let deleted = api.delete("web", &DeleteParams::default()).await.context("delete the binding")?;
-            let uid = deleted.left().and_then(|binding| binding.uid());
-            let gone = async {
-                while api.get_opt("web").await?.is_some_and(|binding| binding.uid() == uid) {
-                    tokio::time::sleep(POLL).await;
-                }
-                Ok(())
-            };
-            within(WAIT, || "the binding to be gone".to_owned(), gone).await?;
-            let left = self.instances(0).await?;
-            let ours: Vec<_> = left.iter().filter(|instance| instance.owner().is_some()).collect();
-            anyhow::ensure!(ours.is_empty(), "instances are left: {ours:?}");
+    pub(super) async fn end(self) -> Result<()> {
+        let api = self.api();
+        let deleted = api.delete("web", &DeleteParams::default()).await.context("delete the binding")?;
+        let uid = deleted.left().and_then(|binding| binding.uid());
+        let gone = async {
+            while api.get_opt("web").await?.is_some_and(|binding| binding.uid() == uid) {
+                tokio::time::sleep(POLL).await;
+            }
             Ok(())
-        })
+        };
+        within(WAIT, || "the binding to be gone".to_owned(), gone).await?;
+        let is_empty = |found: &[Instance]| !found.iter().any(|instance| instance.owner().is_some());
+        self.until("no instance of the binding is left", is_empty).await.map(drop)
     }
 }
 

@@ -51,9 +51,10 @@ async fn down(fixture: Arc<Fixture>) -> Result<()> {
 async fn one_address_down(fixture: Arc<Fixture>) -> Result<()> {
     let server = ConsulServer::start(ConsulServerOptions::default()).await?;
     let mut second = ConsulServer::start(ConsulServerOptions::default()).await?;
-    let bound = Bound::new(fixture.clone(), "Consul", vec![server.url()], json!({})).await?;
+    let mut bound = Bound::new(fixture.clone(), "Consul", vec![server.url()], json!({})).await?;
     bound.create("a").await?;
     fixture.until_available("a").await?;
+    bound.reach(&second.url()).await?;
     let addresses = [server.url(), second.url()];
     second.stop().await?;
     bound.patch(json!({"spec": {"registry": {"connection": {"addresses": addresses}}}})).await?;
