@@ -105,6 +105,8 @@ impl Bound {
         };
         let object = serde_json::from_value(object).context("describe the binding")?;
         bound.api().create(&PostParams::default(), &object).await.context("create the binding")?;
+        // Its hook is attached. Pods that are created earlier become available without it.
+        bound.until_condition("Synchronized", "True").await?;
         Ok(bound)
     }
 
