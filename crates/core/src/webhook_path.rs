@@ -43,7 +43,7 @@ pub const WEBHOOK_PATH_SECRET: &str = "podward-webhook-path";
 
 /// The entries of both webhook configurations, by name, and the routes of the webhooks that they call. The component
 /// that writes the paths and the webhooks share this table.
-pub const ROUTES: [(&str, &str); 10] = [
+pub const ROUTES: [(&str, &str); 12] = [
     ("create.mutating.podward.io", "/mutate"),
     ("inject.mutating.podward.io", "/inject"),
     ("update.mutating.podward.io", "/mutate"),
@@ -51,6 +51,8 @@ pub const ROUTES: [(&str, &str); 10] = [
     ("create.validating.podward.io", "/validate"),
     ("update.validating.podward.io", "/validate"),
     ("rules.validating.podward.io", "/rules"),
+    ("bindings.validating.podward.io", "/bindings"),
+    ("registries.validating.podward.io", "/registries"),
     ("delete.validating.podward.io", "/delete"),
     ("eviction.validating.podward.io", "/evict"),
     ("eviction-elsewhere.validating.podward.io", "/evict"),

@@ -6,6 +6,7 @@
 //!             ──► /delete, /evict ─► pod_webhook ──► hold ──► podward_core::deletion::hold
 //!             │                                       └──► gRPC Lifecycle.RequestDeletion
 //!             ──► /rules ──────────► rule_webhook ──► podward_api
+//!             ──► /bindings, /registries ─► discovery_webhook ──► podward_api, podward_discovery
 //! ```
 //!
 //! The API server puts a secret before each path ([`podward_runtime::secret_path`]).
@@ -16,6 +17,7 @@
 //! | `/delete` | pods DELETE | allows or holds the delete, as [`podward_core::deletion::hold`] decides |
 //! | `/evict` | pods/eviction CREATE (policy/v1 and v1beta1) | reads the pod, then the same |
 //! | `/rules` | podtransitionrules CREATE and UPDATE | denies invalid rules with the field; warns about suspicious rules |
+//! | `/bindings`, `/registries` | discoverybindings, clusterregistries CREATE and UPDATE | denies invalid ones with the field, and Secrets that the writer may not read |
 //!
 //! `/validate` warns about incomplete operations, and about labels that only Podward may write and that do not follow
 //! from what the writer may write. With `--strict` it denies them. It uses the same tables as the engine, so it never
@@ -42,6 +44,7 @@
 //! - A dry run has no effect.
 #![forbid(unsafe_code)]
 
+mod discovery_webhook;
 mod hold;
 mod pod_access;
 mod pod_events;
@@ -50,6 +53,7 @@ mod reviewed_object;
 mod rule_webhook;
 mod writer_rights;
 
+pub use discovery_webhook::{DiscoveryWebhook, ParsedDiscovery};
 pub use hold::{ControllerArgs, ControllerClient, DeletionHold, HoldOptions, RequestRecorder};
 pub use pod_access::{BREAK_GLASS_GROUP, BREAK_GLASS_VERB};
 pub use pod_webhook::PodWebhook;
@@ -118,6 +122,8 @@ impl Args {
         setup.also_serve(RuleWebhook::new(AddressPolicy::new(&self.addresses.allowed_addresses, api_server)));
         let webhook = PodWebhook::new(self.review.policy());
         let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
+        let namespace = &self.webhook.tls.certificate.namespace;
+        setup.also_serve(DiscoveryWebhook::new(client.clone(), namespace));
         if !self.hold.hold {
             let rights = WriterRights::new(client, None, setup);
             return Ok(webhook.with_rights(rights));

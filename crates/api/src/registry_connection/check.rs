@@ -24,6 +24,16 @@ impl RegistryConnection {
             if address.contains('@') {
                 return invalid(field, "contains '@': put the credentials into a Secret (credentialsSecret)");
             }
+            let is_url = ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme));
+            match self.kind {
+                RegistryKind::Etcd if address.contains('/') || !address.contains(':') => {
+                    return invalid(field, "is not of the form host:port");
+                }
+                RegistryKind::Consul | RegistryKind::Eureka | RegistryKind::Http if !is_url => {
+                    return invalid(field, "is not a URL that begins with http:// or https://");
+                }
+                _ => {}
+            }
             if self.addresses[..index].contains(address) {
                 return invalid(field, "is listed twice");
             }

@@ -31,7 +31,7 @@ annotations:
 {{/*
 A webhook without its name and its individual fields. Takes root, operation (or several, separated by commas), resource
 and failurePolicy. Optional: group, version, timeout, sideEffects, optedIn (false: do not select objects by the opt-in
-label) and injected (true: only namespaces that opt in all pods; false: only other namespaces, without those with the value disabled).
+label), everywhere (true: also in excluded namespaces), scope and injected (true: only namespaces that opt in all pods; false: only other namespaces, without those with the value disabled).
 */}}
 {{- define "podward.webhook" -}}
 {{- $always := list "kube-system" "kube-public" "kube-node-lease" .root.Release.Namespace -}}
@@ -45,12 +45,13 @@ rules:
     apiVersions: [{{ .version | default "v1" }}]
     operations: [{{ .operation }}]
     resources: [{{ .resource }}]
-    scope: Namespaced
+    scope: {{ .scope | default "Namespaced" }}
 {{- if ne .optedIn false }}
 objectSelector:
   matchLabels:
     kusionstack.io/control: "true"
 {{- end }}
+{{- if not .everywhere }}
 namespaceSelector:
   matchExpressions:
     - key: kubernetes.io/metadata.name
@@ -61,6 +62,7 @@ namespaceSelector:
       operator: {{ ternary "In" "NotIn" .injected }}
       values: [enabled{{ if not .injected }}, disabled{{ end }}]
     {{- end }}
+{{- end }}
 failurePolicy: {{ .failurePolicy }}
 timeoutSeconds: {{ .timeout | default 2 }}
 matchPolicy: Equivalent
