@@ -92,7 +92,9 @@ mod tests {
 
     #[test]
     fn patterns() {
-        for (pattern, text) in [("a*", "abc"), ("*", ""), ("a*c", "abc"), ("*b*", "abc"), ("abc", "abc"), ("a*a", "aa")] {
+        for (pattern, text) in
+            [("a*", "abc"), ("*", ""), ("a*c", "abc"), ("*b*", "abc"), ("abc", "abc"), ("a*a", "aa")]
+        {
             assert!(matches(pattern, text), "{pattern} {text}");
         }
         for (pattern, text) in [("a*", "bc"), ("a*a", "a"), ("ab", "abc"), ("*d*", "abc"), ("*c*c", "abc")] {

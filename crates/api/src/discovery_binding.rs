@@ -18,8 +18,8 @@ use crate::lifecycle_hook::DeadlinePolicy;
 use crate::registry_connection::RegistryConnection;
 use crate::schema::known_format;
 
-pub use status::{BindingStatus, HeldRemovals};
 pub use check::parse_weight;
+pub use status::{BindingStatus, HeldRemovals};
 pub use template::{InvalidTemplate, PodField, Template};
 
 /// The annotation that releases removals which the removal limit holds. Its value is `status.heldRemovals.id`.

@@ -32,10 +32,5 @@ pub use selector::compile as compile_selector;
 /// Returns the definitions of all custom resources.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![
-        LifecycleHook::crd(),
-        PodTransitionRule::crd(),
-        DiscoveryBinding::crd(),
-        ClusterRegistry::crd(),
-    ]
+    vec![LifecycleHook::crd(), PodTransitionRule::crd(), DiscoveryBinding::crd(), ClusterRegistry::crd()]
 }

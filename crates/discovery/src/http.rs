@@ -16,7 +16,11 @@ pub(crate) fn options(connection: api::HttpConnection) -> HttpOptions {
             in_service_value: read.in_service_value,
             missing: read.missing,
         }),
-        list: connection.list.map(|list| HttpListing { path: list.path, services: list.services, name: list.name }),
+        list: connection.list.map(|list| HttpListing {
+            path: list.path,
+            services: list.services,
+            name: list.name,
+        }),
         idempotency_header: connection.idempotency_header,
     }
 }

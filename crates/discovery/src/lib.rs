@@ -12,8 +12,8 @@ use podward_api::InvalidField;
 use podward_api::discovery_binding::BindingMode;
 use podward_api::registry_connection::{RegistryConnection, RegistryKind};
 use podward_registries::{
-    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, Eureka, EurekaOptions, HttpRegistry, Registry,
-    TlsOptions,
+    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, Eureka, EurekaOptions, HttpRegistry,
+    Registry, TlsOptions,
 };
 
 pub use secrets::RegistrySecrets;
@@ -32,10 +32,10 @@ pub fn connect(
     field: &str,
 ) -> Result<Arc<dyn Registry>, InvalidField> {
     connection.check(field)?;
-    let tls = connection.tls.as_ref().map(|tls| TlsOptions {
-        authorities: tls.ca_certificates.clone(),
-        identity: secrets.identity,
-    });
+    let tls = connection
+        .tls
+        .as_ref()
+        .map(|tls| TlsOptions { authorities: tls.ca_certificates.clone(), identity: secrets.identity });
     let common = Connection {
         addresses: connection.addresses.clone(),
         tls,
@@ -59,10 +59,11 @@ pub fn connect(
             Etcd::new(&common, &EtcdOptions { prefix }).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }
         RegistryKind::Eureka => {
-            let options = connection.eureka.as_ref().map_or_else(EurekaOptions::default, |eureka| EurekaOptions {
-                renewal: seconds(eureka.renewal_seconds),
-                lease: seconds(eureka.lease_seconds),
-            });
+            let options =
+                connection.eureka.as_ref().map_or_else(EurekaOptions::default, |eureka| EurekaOptions {
+                    renewal: seconds(eureka.renewal_seconds),
+                    lease: seconds(eureka.lease_seconds),
+                });
             Eureka::new(&common, options).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }
         RegistryKind::Http => {

@@ -23,7 +23,9 @@ impl RegistrySecrets {
     pub fn credentials(data: &BTreeMap<String, Vec<u8>>) -> Result<Credentials, String> {
         match (text(data, "token")?, text(data, "username")?, text(data, "password")?) {
             (Some(token), None, None) => Ok(Credentials::Token(token.into())),
-            (None, Some(user), Some(password)) => Ok(Credentials::Password { user, password: password.into() }),
+            (None, Some(user), Some(password)) => {
+                Ok(Credentials::Password { user, password: password.into() })
+            }
             _ => Err("must have the key token, or the keys username and password".to_owned()),
         }
     }

@@ -57,8 +57,7 @@ pub(crate) async fn keep(shared: Shared, mut members: watch::Receiver<Members>, 
         let is_ours =
             |key: &BindingKey| keeper_of(key, present.iter().map(String::as_str)) == Some(&*shared.replica);
         let wanted: Vec<BindingKey> = shared.index.binding_keys().into_iter().filter(is_ours).collect();
-        let ended: Vec<BindingKey> =
-            running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
+        let ended: Vec<BindingKey> = running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
         for key in ended {
             if let Some(running) = running.remove(&key) {
                 running.stop.cancel();

@@ -140,7 +140,8 @@ async fn observe(leases: Api<Lease>, own: String, members: watch::Sender<Members
             if !listed {
                 continue;
             }
-            let alive = seen.iter().filter(|(_, (_, at))| at.elapsed() < EXPIRY).map(|(name, _)| name.clone());
+            let alive =
+                seen.iter().filter(|(_, (_, at))| at.elapsed() < EXPIRY).map(|(name, _)| name.clone());
             let mut alive: Vec<String> = alive.chain([own.clone()]).collect();
             alive.sort();
             alive.dedup();

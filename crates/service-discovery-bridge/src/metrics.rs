@@ -90,9 +90,21 @@ impl BridgeMetrics {
             "Answers to calls of the lifecycle-controller, by phase, outcome and evidence",
             self.answers.clone(),
         );
-        registry.register("changes", "Changes of instances, by result: shown, waits, failed", self.changes.clone());
-        registry.register("renewals", "Heartbeats of instances, by result: sent, failed", self.renewals.clone());
-        registry.register("comparisons", "Full comparisons of a registry with the pods", self.comparisons.clone());
+        registry.register(
+            "changes",
+            "Changes of instances, by result: shown, waits, failed",
+            self.changes.clone(),
+        );
+        registry.register(
+            "renewals",
+            "Heartbeats of instances, by result: sent, failed",
+            self.renewals.clone(),
+        );
+        registry.register(
+            "comparisons",
+            "Full comparisons of a registry with the pods",
+            self.comparisons.clone(),
+        );
     }
 
     /// Sets the numbers of a binding.

@@ -75,7 +75,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let secret = CertificateSecret::default();
     args.certificate.follow(&secret, &client, &stop).await?;
     let authorities = args.certificate.authorities(args.controller_ca.as_deref(), &secret);
-    let controller = Replicas::new(&args.controller_url, Trust::new(authorities)).context("--controller-url")?;
+    let controller =
+        Replicas::new(&args.controller_url, Trust::new(authorities)).context("--controller-url")?;
     let cluster = match args.cluster_id {
         Some(id) => id,
         None => cluster_uid(&client).await?,
@@ -119,8 +120,13 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let (sender, members): (watch::Sender<Members>, _) = watch::channel(Members::from([]));
     let stop_membership = CancellationToken::new();
     let member = Member { name: args.pod_name, uid: args.pod_uid };
-    let membership =
-        tokio::spawn(members::join(client, args.certificate.namespace, member, sender, stop_membership.clone()));
+    let membership = tokio::spawn(members::join(
+        client,
+        args.certificate.namespace,
+        member,
+        sender,
+        stop_membership.clone(),
+    ));
     keeper::keep(shared, members, stop).await;
     // Only now, so that no other replica works for the same bindings at the same time.
     stop_membership.cancel();

@@ -19,7 +19,9 @@ use crate::index::Index;
 use crate::model::{BindingKey, BoundPod, PodObject};
 
 /// A kind of object in the index.
-pub(crate) trait Indexed: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+pub(crate) trait Indexed:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
     /// The name of the watch in logs and metrics.
     const WATCH: &'static str;
     /// Identifies an object in a list.

@@ -86,9 +86,7 @@ impl DiscoveryWebhook {
         let object: ClusterRegistry =
             serde_json::from_value(parsed).map_err(|error| format!("not a ClusterRegistry: {error}"))?;
         let connection = object.spec.connection.clone();
-        let checked = object
-            .check()
-            .and_then(|()| try_connect(&connection, "spec.connection").map(drop));
+        let checked = object.check().and_then(|()| try_connect(&connection, "spec.connection").map(drop));
         Ok(Reviewed {
             terminating: object.metadata.deletion_timestamp.is_some(),
             checked,
@@ -98,7 +96,10 @@ impl DiscoveryWebhook {
     }
 }
 
-fn check_binding(object: &DiscoveryBinding, connection: Option<&RegistryConnection>) -> Result<(), InvalidField> {
+fn check_binding(
+    object: &DiscoveryBinding,
+    connection: Option<&RegistryConnection>,
+) -> Result<(), InvalidField> {
     object.check()?;
     let Some(connection) = connection else { return Ok(()) };
     let registry = try_connect(connection, "spec.registry.connection")?;

@@ -60,7 +60,8 @@ impl Podward {
             manifests = manifests.with_requesters().context("read the role of the chart")?;
         }
         if options.bridges > 0 {
-            manifests = manifests.with_bridge().context("read the manifests of the service-discovery-bridge")?;
+            manifests =
+                manifests.with_bridge().context("read the manifests of the service-discovery-bridge")?;
         }
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;

@@ -35,7 +35,9 @@ impl DiscoveryBinding {
             BindingRegistry { cluster_registry: None, connection: Some(connection) } => {
                 connection.check("spec.registry.connection")?;
             }
-            _ => return invalid("spec.registry", "exactly one of clusterRegistry and connection must be set"),
+            _ => {
+                return invalid("spec.registry", "exactly one of clusterRegistry and connection must be set");
+            }
         }
         self.check_templates()?;
         self.check_port()?;

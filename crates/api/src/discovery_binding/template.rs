@@ -48,7 +48,8 @@ const NAMES: [(&str, PodField); 5] = [
     ("pod.ip", PodField::Ip),
     ("pod.node", PodField::Node),
 ];
-const VALID: &str = "pod.name, pod.namespace, pod.uid, pod.ip, pod.node, pod.labels['<key>'], pod.annotations['<key>']";
+const VALID: &str =
+    "pod.name, pod.namespace, pod.uid, pod.ip, pod.node, pod.labels['<key>'], pod.annotations['<key>']";
 
 impl PodField {
     fn parse(text: &str) -> Option<Self> {
@@ -93,14 +94,18 @@ impl Template {
                 continue;
             }
             let Some((inner, after)) = after.strip_prefix('{').and_then(|after| after.split_once('}')) else {
-                return Err(InvalidTemplate("write ${field} for a field of the pod, $$ for a dollar sign".to_owned()));
+                return Err(InvalidTemplate(
+                    "write ${field} for a field of the pod, $$ for a dollar sign".to_owned(),
+                ));
             };
             let (name, default) = match inner.split_once(":-") {
                 Some((name, default)) => (name, Some(default.to_owned())),
                 None => (inner, None),
             };
             let Some(field) = PodField::parse(name) else {
-                return Err(InvalidTemplate(format!("${{{name}}} is no field of a pod; the fields are {VALID}")));
+                return Err(InvalidTemplate(format!(
+                    "${{{name}}} is no field of a pod; the fields are {VALID}"
+                )));
             };
             if !literal.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut literal)));

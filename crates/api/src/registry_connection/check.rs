@@ -39,7 +39,8 @@ impl RegistryConnection {
             }
         }
         if !(1..=MAX_TIMEOUT_SECONDS).contains(&self.timeout_seconds) {
-            let problem = format!("{} s is not between 1 s and {MAX_TIMEOUT_SECONDS} s", self.timeout_seconds);
+            let problem =
+                format!("{} s is not between 1 s and {MAX_TIMEOUT_SECONDS} s", self.timeout_seconds);
             return invalid(format!("{field}.timeoutSeconds"), problem);
         }
         self.check_tls(field)?;
@@ -49,14 +50,19 @@ impl RegistryConnection {
     fn check_tls(&self, field: &str) -> Result<(), InvalidField> {
         let Some(tls) = &self.tls else { return Ok(()) };
         if let Some(http) = self.addresses.iter().find(|address| address.starts_with("http://")) {
-            return invalid(format!("{field}.tls"), format!("the address {http} is not encrypted; use https"));
+            return invalid(
+                format!("{field}.tls"),
+                format!("the address {http} is not encrypted; use https"),
+            );
         }
         let Some(pem) = &tls.ca_certificates else { return Ok(()) };
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         match certificates {
             Ok(found) if !found.is_empty() => Ok(()),
             Ok(_) => invalid(format!("{field}.tls.caCertificates"), "contains no certificate in PEM"),
-            Err(error) => invalid(format!("{field}.tls.caCertificates"), format!("is not valid PEM: {error}")),
+            Err(error) => {
+                invalid(format!("{field}.tls.caCertificates"), format!("is not valid PEM: {error}"))
+            }
         }
     }
 

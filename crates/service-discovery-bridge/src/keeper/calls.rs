@@ -32,9 +32,15 @@ pub(crate) struct OpenCall {
 /// The answer to a question at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Done { level: EvidenceLevel, detail: String },
+    Done {
+        level: EvidenceLevel,
+        detail: String,
+    },
     /// It may change by itself at `wake`.
-    Pending { reason: String, wake: Option<Duration> },
+    Pending {
+        reason: String,
+        wake: Option<Duration>,
+    },
 }
 
 impl OpenCall {
@@ -63,7 +69,8 @@ impl OpenCall {
                 ..HandleResponse::default()
             },
             Answer::Pending { reason, wake } => {
-                let delay = wake.map_or(MIN_RETRY, |wake| wake.saturating_sub(now).clamp(MIN_RETRY, MAX_RETRY));
+                let delay =
+                    wake.map_or(MIN_RETRY, |wake| wake.saturating_sub(now).clamp(MIN_RETRY, MAX_RETRY));
                 HandleResponse {
                     outcome: v1::Outcome::Pending.into(),
                     message: reason,
@@ -113,7 +120,9 @@ pub(crate) fn answer(
     };
     if !fits {
         let reason = match phase {
-            HookPhase::Complete => "the containers of the pod are not ready, or an operation takes it out of service",
+            HookPhase::Complete => {
+                "the containers of the pod are not ready, or an operation takes it out of service"
+            }
             _ => "the pod is in service by its labels; the operation is not seen yet",
         };
         return pending(reason.to_owned());
@@ -145,7 +154,10 @@ pub(crate) fn answer(
             let removes = phase == HookPhase::Prepare && !never_in_service && access.registry.can_read();
             if removes && checked < waited_until {
                 tracked.recheck();
-                return pending(format!("service {} is read once more after the wait", desired_name(tracked)));
+                return pending(format!(
+                    "service {} is read once more after the wait",
+                    desired_name(tracked)
+                ));
             }
             Answer::Done { level, detail }
         }

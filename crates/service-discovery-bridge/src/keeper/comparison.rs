@@ -116,10 +116,8 @@ fn count(
 ) {
     let found = || listing.instances.iter().map(|(service, instance)| (service, instance));
     for orphan in orphans(&access.cluster, &binding.key, uids, found()) {
-        let is_known = comparison
-            .orphans
-            .iter()
-            .any(|known| known.uid == orphan.uid && known.service == orphan.service);
+        let is_known =
+            comparison.orphans.iter().any(|known| known.uid == orphan.uid && known.service == orphan.service);
         if !is_known {
             comparison.orphans.push(orphan);
         }

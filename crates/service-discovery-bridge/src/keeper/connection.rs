@@ -41,7 +41,11 @@ impl RegistryConnector {
     /// # Errors
     /// Fails with a text for people: the ClusterRegistry or a Secret does not exist or may not be used, or the connection is
     /// invalid.
-    pub(crate) async fn access(&mut self, shared: &Shared, binding: &Binding) -> Result<RegistryAccess, String> {
+    pub(crate) async fn access(
+        &mut self,
+        shared: &Shared,
+        binding: &Binding,
+    ) -> Result<RegistryAccess, String> {
         let now = shared.index.now();
         let (connection, namespace) = match connection_of(shared, binding) {
             Ok(found) => found,

@@ -46,13 +46,12 @@ pub(crate) fn hook_of(binding: &Binding) -> v1::Hook {
         DeadlinePolicy::Proceed => v1::DeadlinePolicy::Proceed,
         DeadlinePolicy::Cancel => v1::DeadlinePolicy::Cancel,
     };
-    let expressions = spec.selector.match_expressions.iter().flatten().map(|requirement| {
-        v1::LabelSelectorRequirement {
+    let expressions =
+        spec.selector.match_expressions.iter().flatten().map(|requirement| v1::LabelSelectorRequirement {
             key: requirement.key.clone(),
             operator: requirement.operator.clone(),
             values: requirement.values.clone().unwrap_or_default(),
-        }
-    });
+        });
     v1::Hook {
         name: binding.key.name.clone(),
         namespace: binding.key.namespace.clone(),
@@ -103,7 +102,11 @@ pub(crate) async fn attach(
         };
         let hook_name = format!("{}.{}", hook.namespace, hook.name);
         let text = format!("the lifecycle-controller returned {:?}: {}", ended.code(), ended.message());
-        tracing::info!(hook = hook_name, reason = text, "the hook is not attached; attaching again with back-off");
+        tracing::info!(
+            hook = hook_name,
+            reason = text,
+            "the hook is not attached; attaching again with back-off"
+        );
         state.send_replace(HookState::Detached(text));
         failures += 1;
         tokio::time::sleep(retry::delay_after(retry::PEER, failures)).await;

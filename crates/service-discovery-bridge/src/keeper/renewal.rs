@@ -28,19 +28,21 @@ pub(crate) async fn renew(
             && matches!(tracked.state, SyncState::Shown { .. });
         let Ok(desired) = (if exists { &tracked.desired } else { continue }) else { continue };
         // At first each instance gets a random place within the interval.
-        let last = *tracked.renewed.get_or_insert_with(|| {
-            now.saturating_sub(interval.mul_f64(fastrand::f64()))
-        });
+        let last =
+            *tracked.renewed.get_or_insert_with(|| now.saturating_sub(interval.mul_f64(fastrand::f64())));
         if now.saturating_sub(last) + TICK / 2 >= interval {
             due.push((uid.clone(), (desired.service.clone(), desired.instance.clone())));
         }
     }
     let batch = access.capabilities.batch.max(1);
-    let calls: Vec<_> = due.chunks(batch).map(|chunk| async move {
-        let instances: Vec<_> = chunk.iter().map(|(_, instance)| instance.clone()).collect();
-        let results = access.registry.renew(&instances).await;
-        chunk.iter().map(|(uid, _)| uid.clone()).zip(results).collect::<Vec<_>>()
-    }).collect();
+    let calls: Vec<_> = due
+        .chunks(batch)
+        .map(|chunk| async move {
+            let instances: Vec<_> = chunk.iter().map(|(_, instance)| instance.clone()).collect();
+            let results = access.registry.renew(&instances).await;
+            chunk.iter().map(|(uid, _)| uid.clone()).zip(results).collect::<Vec<_>>()
+        })
+        .collect();
     let results: Vec<Vec<_>> = stream::iter(calls).buffer_unordered(MAX_CONCURRENT_CALLS).collect().await;
     let mut failures = 0;
     for (uid, result) in results.into_iter().flatten() {

@@ -60,8 +60,18 @@ impl BindingReport {
         let (synchronized, why_not) = state(&problem);
         let conditions = [
             ("Accepted", accepted, if accepted == "True" { "Valid" } else { "Invalid" }, why_rejected),
-            ("Reachable", reachable, if reachable == "True" { "Answers" } else { "NoAnswer" }, why_unreachable),
-            ("Synchronized", synchronized, if synchronized == "True" { "AsWanted" } else { "Differs" }, why_not),
+            (
+                "Reachable",
+                reachable,
+                if reachable == "True" { "Answers" } else { "NoAnswer" },
+                why_unreachable,
+            ),
+            (
+                "Synchronized",
+                synchronized,
+                if synchronized == "True" { "AsWanted" } else { "Differs" },
+                why_not,
+            ),
         ];
         let conditions = conditions.map(|(kind, status, reason, message)| {
             let known = before.and_then(|before| before.conditions.iter().find(|known| known.type_ == kind));
@@ -99,7 +109,11 @@ impl BindingReport {
 ///
 /// # Errors
 /// Fails if the API server refuses it or does not answer.
-pub(crate) async fn write(client: &Client, object: &DiscoveryBinding, status: &BindingStatus) -> kube::Result<()> {
+pub(crate) async fn write(
+    client: &Client,
+    object: &DiscoveryBinding,
+    status: &BindingStatus,
+) -> kube::Result<()> {
     if object.status.as_ref() == Some(status) {
         return Ok(());
     }
@@ -123,7 +137,11 @@ pub(crate) const FINALIZER: &str = "podward.io/discovery-binding";
 ///
 /// # Errors
 /// Fails if the API server refuses it or does not answer.
-pub(crate) async fn set_finalizer(client: &Client, object: &DiscoveryBinding, wanted: bool) -> kube::Result<()> {
+pub(crate) async fn set_finalizer(
+    client: &Client,
+    object: &DiscoveryBinding,
+    wanted: bool,
+) -> kube::Result<()> {
     let mut finalizers = object.metadata.finalizers.clone().unwrap_or_default();
     if finalizers.iter().any(|known| known == FINALIZER) == wanted {
         return Ok(());
@@ -133,7 +151,8 @@ pub(crate) async fn set_finalizer(client: &Client, object: &DiscoveryBinding, wa
         false => finalizers.retain(|known| known != FINALIZER),
     }
     let version = object.resource_version();
-    let patch = json!({"metadata": {"uid": object.uid(), "resourceVersion": version, "finalizers": finalizers}});
+    let patch =
+        json!({"metadata": {"uid": object.uid(), "resourceVersion": version, "finalizers": finalizers}});
     let key = BindingKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
     let bindings: Api<DiscoveryBinding> = Api::namespaced(client.clone(), &key.namespace);
     bindings.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)

@@ -38,6 +38,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const MIN_COMPARISON_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before a registry that could not be watched is watched again.
 const WATCH_RETRY: Duration = Duration::from_secs(5);
+/// The pause before a registry of which an address did not answer is compared again.
+const UNREACHABLE_RETRY: Duration = Duration::from_secs(2);
 /// The shortest pause between two writes of the status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -58,6 +60,8 @@ pub(crate) struct BindingTask {
     totals: HashMap<ServiceKey, usize>,
     held: Option<HeldRemovals>,
     unreachable: Option<String>,
+    /// True if an address did not answer in the last comparison.
+    was_unreachable: bool,
     rejected: Option<String>,
     /// When the last comparison that read every address began.
     compared: Option<Duration>,
@@ -98,6 +102,7 @@ impl BindingTask {
             totals: HashMap::new(),
             held: None,
             unreachable: None,
+            was_unreachable: false,
             rejected: None,
             compared: None,
             comparison_due: Duration::ZERO,
@@ -115,7 +120,8 @@ impl BindingTask {
         let mut pods = self.shared.index.subscribe_to_pods(&self.key.namespace);
         let mut bindings = self.shared.index.subscribe_to_bindings();
         let (call_sender, mut calls) = mpsc::channel(1024);
-        let (hook_state, mut attached) = watch::channel(HookState::Detached("it was not tried yet".to_owned()));
+        let (hook_state, mut attached) =
+            watch::channel(HookState::Detached("it was not tried yet".to_owned()));
         let mut hook: Option<(watch::Sender<podward_proto::v1::Hook>, JoinHandle<()>)> = None;
         let registry_changed = Arc::clone(&self.registry_changed);
         while !stop.is_cancelled() {
@@ -134,8 +140,12 @@ impl BindingTask {
                     }
                     None if !binding.deleting => {
                         let (sender, receiver) = watch::channel(wanted);
-                        let attach =
-                            hook::attach(self.shared.clone(), receiver, call_sender.clone(), hook_state.clone());
+                        let attach = hook::attach(
+                            self.shared.clone(),
+                            receiver,
+                            call_sender.clone(),
+                            hook_state.clone(),
+                        );
                         hook = Some((sender, tokio::spawn(attach)));
                     }
                     None => {}
@@ -223,7 +233,8 @@ impl BindingTask {
         let mut uids = Vec::new();
         let mut tasks = Vec::new();
         for uid in due {
-            match self.allowed(binding, &uid).map(|()| self.tracked.get(&uid).and_then(|it| it.task(binding))) {
+            match self.allowed(binding, &uid).map(|()| self.tracked.get(&uid).and_then(|it| it.task(binding)))
+            {
                 Ok(Some(task)) => {
                     uids.push(uid);
                     tasks.push(task);
@@ -274,11 +285,16 @@ impl BindingTask {
         let took = self.shared.index.now().saturating_sub(begin);
         self.unreachable = comparison.unreachable.first().cloned();
         if comparison.unreachable.is_empty() {
+            if self.was_unreachable {
+                self.tracked.values_mut().for_each(TrackedPod::retry_now);
+            }
+            self.was_unreachable = false;
             self.compared = Some(begin);
             self.comparison_due = begin + binding.interval;
         } else {
+            self.was_unreachable = true;
             // The registry is compared soon after it answers again.
-            self.comparison_due = self.shared.index.now() + Duration::from_secs(5).min(binding.interval);
+            self.comparison_due = self.shared.index.now() + UNREACHABLE_RETRY.min(binding.interval);
         }
         self.orphans = comparison.orphans;
         self.totals = comparison.totals;

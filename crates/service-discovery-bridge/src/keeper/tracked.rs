@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::model::{Binding, BoundPod, Demand, Desired, Presence, ShownAt, presence};
 use crate::sync::{Outcome, RegistryAccess, Task};
 
-/// The shortest and the longest pause before a failed change is tried again.
-const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+/// The shortest and the longest pause before a failed change is tried again. All are tried again at once when a comparison
+/// finds that every address answers again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 /// A pod of a binding, and what its registry shows of it.
 #[derive(Debug)]
@@ -91,8 +92,7 @@ impl TrackedPod {
             SyncState::Open { due, .. } => due <= now,
             SyncState::Shown { recheck, .. } => recheck,
         };
-        due && self.presence != Presence::Unchanged
-            && self.desired.is_ok()
+        due && self.presence != Presence::Unchanged && self.desired.is_ok()
     }
 
     /// Records the outcome of a task.
@@ -124,6 +124,13 @@ impl TrackedPod {
         self.state = SyncState::NEW;
     }
 
+    /// Makes the next attempt due at once, if the last one failed.
+    pub(crate) fn retry_now(&mut self) {
+        if let SyncState::Open { due, failures, .. } = &mut self.state {
+            (*due, *failures) = (Duration::ZERO, 0);
+        }
+    }
+
     /// Has the registry read again.
     pub(crate) fn recheck(&mut self) {
         if let SyncState::Shown { recheck, .. } = &mut self.state {
@@ -134,7 +141,9 @@ impl TrackedPod {
     /// Returns when the next attempt is due. `None` if there is none.
     pub(crate) fn next_attempt(&self) -> Option<Duration> {
         match self.state {
-            SyncState::Open { due, .. } if self.presence != Presence::Unchanged && self.desired.is_ok() => Some(due),
+            SyncState::Open { due, .. } if self.presence != Presence::Unchanged && self.desired.is_ok() => {
+                Some(due)
+            }
             SyncState::Shown { recheck: true, .. } => Some(Duration::ZERO),
             _ => None,
         }

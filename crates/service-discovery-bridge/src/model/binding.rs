@@ -85,7 +85,8 @@ impl Binding {
             template("spec.service.cluster", &service.cluster)?,
         ];
         let weight = template("spec.weight", &spec.weight)?;
-        let more = spec.metadata.iter().map(|(key, text)| Ok((key.clone(), template("spec.metadata", text)?)));
+        let more =
+            spec.metadata.iter().map(|(key, text)| Ok((key.clone(), template("spec.metadata", text)?)));
         let more = more.collect::<Result<_, InvalidField>>()?;
         let key = BindingKey {
             namespace: metadata.namespace.unwrap_or_default(),
@@ -125,7 +126,10 @@ impl Binding {
     /// Fails if the pod lacks a field that the binding names, or if a value is invalid.
     pub(crate) fn desired(&self, pod: &BoundPod, cluster: &str) -> Result<Desired, String> {
         let missing = |what: &str, field: &PodField| {
-            format!("{what} names {field}, which pod {} does not have; add it to the pod, or write ${{{field}:-default}}", pod.name)
+            format!(
+                "{what} names {field}, which pod {} does not have; add it to the pod, or write ${{{field}:-default}}",
+                pod.name
+            )
         };
         let render = |what: &str, template: &Template| {
             template.render(|field| pod.field(field)).map_err(|field| missing(what, &field))

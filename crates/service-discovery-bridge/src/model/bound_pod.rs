@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use podward_api::discovery_binding::PodField;
-use podward_core::keys::{AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETION_REQUEST, SERVICE_READY_GATE, TO_DELETE};
+use podward_core::keys::{
+    AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETION_REQUEST, SERVICE_READY_GATE, TO_DELETE,
+};
 use podward_core::{ConditionStatus, Operations, PodFacts, PodView, desired_gate};
 use serde::Deserialize;
 
@@ -146,7 +148,11 @@ impl BoundPod {
         let controlled = view.is_controlled();
         let finalizers = view.protection_finalizers().map(ToOwned::to_owned).collect();
         let ports = spec.containers.unwrap_or_default().into_iter().flat_map(|container| {
-            container.ports.unwrap_or_default().into_iter().map(|port| (port.name.unwrap_or_default(), port.container_port))
+            container
+                .ports
+                .unwrap_or_default()
+                .into_iter()
+                .map(|port| (port.name.unwrap_or_default(), port.container_port))
         });
         Self {
             namespace: metadata.namespace.unwrap_or_default(),
@@ -207,7 +213,8 @@ fn is_deletion(operations: &Operations<'_>) -> bool {
     const TYPES: [&str; 4] = [DELETE_OPERATION, "delete", "scale-in", "replace"];
     operations.iter().any(|(id, operation)| {
         operation.is_live()
-            && (id == DELETE_OPERATION || operations.type_of(id).is_some_and(|kind| TYPES.contains(&kind.as_ref())))
+            && (id == DELETE_OPERATION
+                || operations.type_of(id).is_some_and(|kind| TYPES.contains(&kind.as_ref())))
     })
 }
 
@@ -285,9 +292,9 @@ mod tests {
         assert_eq!(demand_of(operation("update"), ready.clone(), requested), Demand::OutForDelete);
         // Without the label, only Ready counts.
         assert_eq!(demand_of(json!({}), ready.clone(), none.clone()), Demand::NotReady);
-        assert_eq!(demand_of(json!({}), fully.clone(), none.clone()), Demand::InService);
+        assert_eq!(demand_of(json!({}), fully.clone(), none), Demand::InService);
         let terminating = json!({"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
-        assert_eq!(demand_of(control.clone(), ready.clone(), terminating), Demand::Gone);
+        assert_eq!(demand_of(control, ready, terminating), Demand::Gone);
         assert_eq!(demand_of(json!({}), fully, json!({"status.phase": "Succeeded"})), Demand::Gone);
     }
 }

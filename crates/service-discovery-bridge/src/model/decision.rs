@@ -72,7 +72,9 @@ fn own(
             ))
         }
         (Presence::OutOfService | Presence::Absent, Some(_), Some(Whose::Foreign)) => Decision::Shown,
-        (Presence::InService, None, _) => Decision::Write(Change::Register(service.clone(), instance.clone())),
+        (Presence::InService, None, _) => {
+            Decision::Write(Change::Register(service.clone(), instance.clone()))
+        }
         (Presence::InService, Some(found), Some(Whose::OtherPod)) => {
             Decision::Write(Change::Register(service.clone(), replacing(instance, found)))
         }
@@ -83,7 +85,9 @@ fn own(
             (false, _) => Decision::Write(Change::Register(service.clone(), replacing(instance, found))),
         },
         // The pod of another mark runs at this address no more, because the address belongs to this pod.
-        (Presence::Absent | Presence::Released, Some(found), _) => Decision::Write(Change::Deregister(service.clone(), found.clone())),
+        (Presence::Absent | Presence::Released, Some(found), _) => {
+            Decision::Write(Change::Deregister(service.clone(), found.clone()))
+        }
         (Presence::OutOfService, Some(found), _) if found.in_service => {
             Decision::Write(Change::SetInService(service.clone(), with_service(found, false)))
         }

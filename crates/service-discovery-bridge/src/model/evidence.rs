@@ -77,7 +77,8 @@ pub(crate) fn verdict(phase: HookPhase, pod: ShownPod<'_>, waits: CacheWaits, no
         );
         return Verdict::Done { level: EvidenceLevel::Assumed, detail };
     }
-    let every = if addresses == 1 { "the address".to_owned() } else { format!("each of {addresses} addresses") };
+    let every =
+        if addresses == 1 { "the address".to_owned() } else { format!("each of {addresses} addresses") };
     match removes && !never_in_service && !wait.is_zero() {
         true => Verdict::Done {
             level: EvidenceLevel::Bounded,
@@ -97,9 +98,14 @@ pub(crate) fn verdict(phase: HookPhase, pod: ShownPod<'_>, waits: CacheWaits, no
 mod tests {
     use super::*;
 
-    const WAITS: CacheWaits = CacheWaits { list_lag: Duration::from_secs(30), clients: Duration::from_secs(10) };
+    const WAITS: CacheWaits =
+        CacheWaits { list_lag: Duration::from_secs(30), clients: Duration::from_secs(10) };
 
-    fn level(phase: HookPhase, change: impl FnOnce(&mut ShownPod<'_>), now: u64) -> Result<EvidenceLevel, Duration> {
+    fn level(
+        phase: HookPhase,
+        change: impl FnOnce(&mut ShownPod<'_>),
+        now: u64,
+    ) -> Result<EvidenceLevel, Duration> {
         let shown = ShownAt { since: Duration::from_secs(100), unreachable: Vec::new() };
         let mut pod =
             ShownPod { shown: &shown, service: "web", addresses: 3, can_read: true, never_in_service: false };
@@ -114,7 +120,10 @@ mod tests {
     fn a_removal_waits_for_caches() {
         assert_eq!(level(HookPhase::Prepare, |_| {}, 139), Err(Duration::from_secs(140)));
         assert_eq!(level(HookPhase::Prepare, |_| {}, 140), Ok(EvidenceLevel::Bounded));
-        assert_eq!(level(HookPhase::Prepare, |pod| pod.never_in_service = true, 100), Ok(EvidenceLevel::Proven));
+        assert_eq!(
+            level(HookPhase::Prepare, |pod| pod.never_in_service = true, 100),
+            Ok(EvidenceLevel::Proven)
+        );
         assert_eq!(level(HookPhase::Prepare, |pod| pod.can_read = false, 140), Ok(EvidenceLevel::Assumed));
     }
 
@@ -122,13 +131,20 @@ mod tests {
     fn an_addition_waits_for_nobody() {
         assert_eq!(level(HookPhase::Complete, |_| {}, 100), Ok(EvidenceLevel::Proven));
         let partly = ShownAt { since: Duration::ZERO, unreachable: vec!["b".to_owned()] };
-        let pod = ShownPod { shown: &partly, service: "web", addresses: 3, can_read: true, never_in_service: false };
+        let pod = ShownPod {
+            shown: &partly,
+            service: "web",
+            addresses: 3,
+            can_read: true,
+            never_in_service: false,
+        };
         let verdict = verdict(HookPhase::Complete, pod, WAITS, Duration::ZERO);
         assert_eq!(
             verdict,
             Verdict::Done {
                 level: EvidenceLevel::Assumed,
-                detail: "service web shows the pod as it should at 2 of 3 addresses; b did not answer".to_owned()
+                detail: "service web shows the pod as it should at 2 of 3 addresses; b did not answer"
+                    .to_owned()
             }
         );
     }
@@ -136,7 +152,8 @@ mod tests {
     #[test]
     fn without_caches_a_removal_is_proven() {
         let shown = ShownAt { since: Duration::ZERO, unreachable: Vec::new() };
-        let pod = ShownPod { shown: &shown, service: "web", addresses: 1, can_read: true, never_in_service: false };
+        let pod =
+            ShownPod { shown: &shown, service: "web", addresses: 1, can_read: true, never_in_service: false };
         let none = CacheWaits { list_lag: Duration::ZERO, clients: Duration::ZERO };
         let verdict = verdict(HookPhase::Prepare, pod, none, Duration::ZERO);
         assert!(matches!(verdict, Verdict::Done { level: EvidenceLevel::Proven, .. }), "{verdict:?}");

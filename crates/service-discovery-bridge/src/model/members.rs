@@ -6,7 +6,10 @@ use super::binding::BindingKey;
 
 /// Returns the member that is responsible for a binding: the one with the highest hash of both (rendezvous hashing). When
 /// a member leaves, only its own bindings move. `None` if there is no member.
-pub(crate) fn keeper_of<'m>(binding: &BindingKey, members: impl IntoIterator<Item = &'m str>) -> Option<&'m str> {
+pub(crate) fn keeper_of<'m>(
+    binding: &BindingKey,
+    members: impl IntoIterator<Item = &'m str>,
+) -> Option<&'m str> {
     members.into_iter().max_by_key(|member| Sha256::digest(format!("{member}\n{binding}")))
 }
 

@@ -25,7 +25,12 @@ pub(crate) enum Presence {
 ///
 /// A pod that has opted in is registered only after the hook was asked to, so that no traffic reaches it before
 /// somebody waits for its removal.
-pub(crate) fn presence(binding: &Binding, pod: &BoundPod, asked: bool, stores_out_of_service: bool) -> Presence {
+pub(crate) fn presence(
+    binding: &Binding,
+    pod: &BoundPod,
+    asked: bool,
+    stores_out_of_service: bool,
+) -> Presence {
     let may_enter = !pod.controlled || asked || pod.finalizers.contains(&binding.finalizer);
     let wanted = match (binding.mode, pod.demand) {
         (_, Demand::Unchanged) => Presence::Unchanged,
@@ -40,7 +45,9 @@ pub(crate) fn presence(binding: &Binding, pod: &BoundPod, asked: bool, stores_ou
         (BindingMode::Own, Demand::OutForDelete) => of_removal(binding.phases.before_delete),
     };
     match wanted {
-        Presence::OutOfService if !stores_out_of_service && binding.mode == BindingMode::Own => Presence::Absent,
+        Presence::OutOfService if !stores_out_of_service && binding.mode == BindingMode::Own => {
+            Presence::Absent
+        }
         wanted => wanted,
     }
 }

@@ -31,10 +31,15 @@ pub(crate) async fn list(
     if registry.can_list() {
         services.extend(registry.services(address, &access.cluster).await?);
     }
-    let reads: Vec<_> = services.into_iter().map(|service| async move {
-        let found = registry.instances(address, &service).await?;
-        Ok::<_, RegistryError>(found.into_iter().map(|instance| (service.clone(), instance)).collect::<Vec<_>>())
-    }).collect();
+    let reads: Vec<_> = services
+        .into_iter()
+        .map(|service| async move {
+            let found = registry.instances(address, &service).await?;
+            Ok::<_, RegistryError>(
+                found.into_iter().map(|instance| (service.clone(), instance)).collect::<Vec<_>>(),
+            )
+        })
+        .collect();
     let mut reads = stream::iter(reads).buffer_unordered(MAX_CONCURRENT_CALLS);
     let mut instances = Vec::new();
     while let Some(found) = reads.next().await {

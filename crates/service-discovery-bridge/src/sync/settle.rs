@@ -93,7 +93,8 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
     }
     let late = |index: usize| {
         let Desired { service, instance, .. } = &tasks[index].desired;
-        let why = errors.get(&index).map(|error| format!("; the last error was: {error}")).unwrap_or_default();
+        let why =
+            errors.get(&index).map(|error| format!("; the last error was: {error}")).unwrap_or_default();
         Outcome::Failed(format!(
             "the change of {}:{} of service {} is not shown by every address yet{why}",
             instance.host, instance.port, service.name
@@ -137,7 +138,9 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
     }
     let adds = matches!(task.presence, Presence::InService | Presence::Unchanged);
     match first_error {
-        Some(error) if !adds || unreachable.len() == views.len() => Judged::Outcome(Outcome::Failed(error.to_string())),
+        Some(error) if !adds || unreachable.len() == views.len() => {
+            Judged::Outcome(Outcome::Failed(error.to_string()))
+        }
         _ => Judged::Outcome(Outcome::Shown { unreachable, drifted, written: false }),
     }
 }
@@ -162,24 +165,27 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Ve
     let mut views: Vec<Vec<View>> =
         open.iter().map(|_| access.addresses().iter().map(|_| Ok(None)).collect()).collect();
     // Collected first: a stream of a closure would not be `Send` for every lifetime.
-    let reads: Vec<_> = calls.into_iter().map(|(service, address, places)| async move {
-        let wanted = |place: usize| &tasks[open[place]].desired.instance;
-        let found = match places.as_slice() {
-            [place] => vec![find(access, address, service, wanted(*place), by_id).await],
-            _ => {
-                let listed = access.registry.instances(address, service).await;
-                let find = |place: &usize| match &listed {
-                    Ok(listed) => Ok(listed
-                        .iter()
-                        .find(|found| is_same(access, found, wanted(*place), by_id))
-                        .cloned()),
-                    Err(error) => Err(error.clone()),
-                };
-                places.iter().map(find).collect()
-            }
-        };
-        (address, places, found)
-    }).collect();
+    let reads: Vec<_> = calls
+        .into_iter()
+        .map(|(service, address, places)| async move {
+            let wanted = |place: usize| &tasks[open[place]].desired.instance;
+            let found = match places.as_slice() {
+                [place] => vec![find(access, address, service, wanted(*place), by_id).await],
+                _ => {
+                    let listed = access.registry.instances(address, service).await;
+                    let find = |place: &usize| match &listed {
+                        Ok(listed) => Ok(listed
+                            .iter()
+                            .find(|found| is_same(access, found, wanted(*place), by_id))
+                            .cloned()),
+                        Err(error) => Err(error.clone()),
+                    };
+                    places.iter().map(find).collect()
+                }
+            };
+            (address, places, found)
+        })
+        .collect();
     let mut reads = stream::iter(reads).buffer_unordered(MAX_CONCURRENT_CALLS);
     while let Some((address, places, found)) = reads.next().await {
         for (place, view) in places.into_iter().zip(found) {
@@ -206,7 +212,9 @@ async fn find(
     }
     let listed = registry.instances(address, service).await?;
     match listed.into_iter().find(|found| is_same(access, found, wanted, by_id)) {
-        Some(found) if !access.capabilities.list_lag.is_zero() => registry.instance(address, service, &found).await,
+        Some(found) if !access.capabilities.list_lag.is_zero() => {
+            registry.instance(address, service, &found).await
+        }
         found => Ok(found),
     }
 }
@@ -223,19 +231,26 @@ fn is_same(access: &RegistryAccess, found: &Instance, wanted: &Instance, by_id: 
 async fn write(access: &RegistryAccess, changes: Vec<(usize, Change)>) -> Vec<(usize, RegistryError)> {
     let (indices, changes): (Vec<usize>, Vec<Change>) = changes.into_iter().unzip();
     let batch = access.capabilities.batch.max(1);
-    let writes: Vec<_> = changes.chunks(batch).zip(indices.chunks(batch)).map(|(changes, indices)| async move {
-        let results = access.registry.write(changes).await;
-        let failed = indices.iter().zip(results).filter_map(|(index, result)| Some((*index, result.err()?)));
-        failed.collect::<Vec<_>>()
-    }).collect();
+    let writes: Vec<_> = changes
+        .chunks(batch)
+        .zip(indices.chunks(batch))
+        .map(|(changes, indices)| async move {
+            let results = access.registry.write(changes).await;
+            let failed =
+                indices.iter().zip(results).filter_map(|(index, result)| Some((*index, result.err()?)));
+            failed.collect::<Vec<_>>()
+        })
+        .collect();
     let failed: Vec<Vec<_>> = stream::iter(writes).buffer_unordered(MAX_CONCURRENT_CALLS).collect().await;
     failed.into_iter().flatten().collect()
 }
 
 /// Writes the wanted states to a registry that cannot be read.
 async fn write_blindly(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outcome> {
-    let mut outcomes: Vec<Outcome> =
-        tasks.iter().map(|_| Outcome::Shown { unreachable: Vec::new(), drifted: false, written: true }).collect();
+    let mut outcomes: Vec<Outcome> = tasks
+        .iter()
+        .map(|_| Outcome::Shown { unreachable: Vec::new(), drifted: false, written: true })
+        .collect();
     let changes = tasks.iter().enumerate().filter_map(|(index, Task { presence, desired, .. })| {
         let (service, instance) = (desired.service.clone(), desired.instance.clone());
         let change = match presence {

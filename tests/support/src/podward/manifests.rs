@@ -83,7 +83,8 @@ impl PodwardManifests {
     pub(super) fn with_bridge(mut self) -> Result<Self> {
         let mut found = documents(&workspace_dir().join(WITH_BRIDGE))?;
         found.retain(|object| {
-            object["metadata"]["labels"]["app.kubernetes.io/name"] == ServiceKind::ServiceDiscoveryBridge.as_str()
+            object["metadata"]["labels"]["app.kubernetes.io/name"]
+                == ServiceKind::ServiceDiscoveryBridge.as_str()
                 && matches!(
                     kind_of(object),
                     "ServiceAccount" | "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding"

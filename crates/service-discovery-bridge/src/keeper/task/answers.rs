@@ -47,7 +47,8 @@ impl BindingTask {
             return match call.phase {
                 HookPhase::Release => Answer::Done {
                     level: EvidenceLevel::Assumed,
-                    detail: "the application registers itself, and nothing else of the pod is kept".to_owned(),
+                    detail: "the application registers itself, and nothing else of the pod is kept"
+                        .to_owned(),
                 },
                 _ => pending("the binding does not select the pod, or has not seen it yet"),
             };

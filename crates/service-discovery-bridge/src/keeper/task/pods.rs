@@ -28,8 +28,7 @@ impl BindingTask {
                 }
             }
         }
-        let gone: Vec<String> =
-            self.tracked.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
+        let gone: Vec<String> = self.tracked.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
         for uid in gone {
             let still_exists = self.shared.index.pods(&self.key.namespace).iter().any(|pod| pod.uid == uid);
             let Some(tracked) = self.tracked.get_mut(&uid) else { continue };
@@ -63,7 +62,8 @@ impl BindingTask {
                 || matches!(tracked.state, SyncState::Shown { .. });
             present.contains(uid) || !is_clean
         });
-        self.released.retain(|uid| present.contains(uid) || self.orphans.iter().any(|orphan| orphan.uid == *uid));
+        self.released
+            .retain(|uid| present.contains(uid) || self.orphans.iter().any(|orphan| orphan.uid == *uid));
         let _ = binding;
     }
 

@@ -16,7 +16,8 @@ impl BindingTask {
     pub(super) fn hold_removals(&mut self, binding: &Binding, now: Duration) -> HashSet<String> {
         let mut wanted: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
         for (uid, tracked) in &self.tracked {
-            let is_removal = tracked.presence == Presence::OutOfService || tracked.presence == Presence::Absent;
+            let is_removal =
+                tracked.presence == Presence::OutOfService || tracked.presence == Presence::Absent;
             if let Ok(desired) = &tracked.desired
                 && is_removal
                 && tracked.pod.demand == Demand::NotReady
@@ -77,11 +78,17 @@ impl BindingTask {
                 {
                     allowed.extend(rest);
                 } else if self.held.is_none() {
-                    self.held = Some(held_removals((id, rest.len(), format!(
-                        "{} of {total} instances of service {} belong to no pod that the binding selects, more than {} %; \
+                    self.held = Some(held_removals((
+                        id,
+                        rest.len(),
+                        format!(
+                            "{} of {total} instances of service {} belong to no pod that the binding selects, more than {} %; \
                          nobody saw these pods end, so the instances stay until somebody releases their removal",
-                        rest.len(), service.name, binding.removal_limit
-                    ))));
+                            rest.len(),
+                            service.name,
+                            binding.removal_limit
+                        ),
+                    )));
                 }
             }
             removed.extend(allowed);
@@ -102,7 +109,9 @@ impl BindingTask {
                         service = orphan.service.name,
                         "deregistered an instance that belongs to no pod of the binding"
                     ),
-                    Err(error) => tracing::warn!(binding = %self.key, %error, "could not deregister an instance"),
+                    Err(error) => {
+                        tracing::warn!(binding = %self.key, %error, "could not deregister an instance")
+                    }
                 }
             }
         }

@@ -42,7 +42,11 @@ fn an_own_instance_is_registered_and_repaired() {
     let repair = ForeignChanges::Repair;
     assert!(matches!(next(repair, None), Decision::Write(Change::Register(..))));
     assert_eq!(next(repair, Some(&desired.instance)), Decision::Shown);
-    let edited = Instance { weight: 7.0, version: Some(podward_registries::InstanceVersion(3)), ..desired.instance.clone() };
+    let edited = Instance {
+        weight: 7.0,
+        version: Some(podward_registries::InstanceVersion(3)),
+        ..desired.instance.clone()
+    };
     match next(repair, Some(&edited)) {
         Decision::Write(Change::Register(_, instance)) => {
             assert_eq!(instance, Instance { version: edited.version, ..desired.instance.clone() });
@@ -82,19 +86,21 @@ fn two_clusters_leave_each_other_alone() {
 fn instances() -> impl Strategy<Value = Option<Instance>> {
     let owner = prop_oneof![Just(Some("u1")), Just(Some("u2")), Just(None)];
     let cluster = prop_oneof![Just("c1"), Just("c2")];
-    (owner, cluster, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(uid, cluster, in_service, edited, exists)| {
-        exists.then(|| {
-            let of = binding(json!({})).desired(&pod(uid.unwrap_or("u1")), cluster).unwrap();
-            let mut instance = Instance { in_service, ..of.instance };
-            if uid.is_none() {
-                instance.metadata.clear();
-            }
-            if edited {
-                instance.weight = 5.0;
-            }
-            instance
-        })
-    })
+    (owner, cluster, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(uid, cluster, in_service, edited, exists)| {
+            exists.then(|| {
+                let of = binding(json!({})).desired(&pod(uid.unwrap_or("u1")), cluster).unwrap();
+                let mut instance = Instance { in_service, ..of.instance };
+                if uid.is_none() {
+                    instance.metadata.clear();
+                }
+                if edited {
+                    instance.weight = 5.0;
+                }
+                instance
+            })
+        },
+    )
 }
 
 proptest! {
