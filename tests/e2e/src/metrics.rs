@@ -52,7 +52,11 @@ fn services_of(cell: &str) -> Result<Vec<ServiceKind>> {
     let one = |name: &str| match name {
         "all" => Ok(ServiceKind::ALL.to_vec()),
         "webhooks" => Ok(vec![ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook]),
-        _ => match ServiceKind::ALL.into_iter().find(|kind| kind.as_str() == name) {
+        _ => match ServiceKind::ALL
+            .into_iter()
+            .chain([ServiceKind::ServiceDiscoveryBridge])
+            .find(|kind| kind.as_str() == name)
+        {
             Some(kind) => Ok(vec![kind]),
             None => bail!("there is no service {name:?}"),
         },

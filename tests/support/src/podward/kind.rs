@@ -18,13 +18,12 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// All services.
-    pub const ALL: [ServiceKind; 5] = [
+    /// The services that are installed by default.
+    pub const ALL: [ServiceKind; 4] = [
         ServiceKind::MutatingWebhook,
         ServiceKind::ValidatingWebhook,
         ServiceKind::LifecycleController,
         ServiceKind::TrafficController,
-        ServiceKind::ServiceDiscoveryBridge,
     ];
 
     /// Returns the name of its program, service account and Service.
