@@ -1,5 +1,6 @@
 //! Pods in service registries outside Kubernetes, with real servers.
 
+mod access;
 mod bound;
 mod drift;
 mod faults;
@@ -10,5 +11,8 @@ mod removal_limit;
 use podward_e2e::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [own::tests(), drift::tests(), faults::tests(), removal_limit::tests()].into_iter().flatten().collect()
+    [access::tests(), own::tests(), drift::tests(), faults::tests(), removal_limit::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

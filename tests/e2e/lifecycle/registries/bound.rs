@@ -36,11 +36,12 @@ pub(super) fn labels() -> Value {
 }
 
 /// Returns a client of its own for a registry.
-pub(super) fn client(kind: &str, addresses: &[String]) -> Result<Arc<dyn Registry>> {
+pub(super) fn client(kind: &str, addresses: &[String], token: Option<&str>) -> Result<Arc<dyn Registry>> {
     let connection = Connection {
         addresses: addresses.to_vec(),
         tls: None,
-        credentials: Credentials::Anonymous,
+        credentials: token
+            .map_or(Credentials::Anonymous, |token| Credentials::Token(token.to_owned().into())),
         timeout: Duration::from_secs(10),
         dialer: Arc::new(DirectDialer),
     };
@@ -70,11 +71,25 @@ pub(super) fn connection(kind: &str, addresses: &[String]) -> Value {
 }
 
 impl Bound {
-    /// Creates a binding. `change` is merged into its spec. Clients keep what they have read for no time.
+    /// Creates a binding, and waits until its hook is attached: pods that are created earlier become available without it.
+    /// `change` is merged into its spec. Clients keep what they have read for no time.
     pub(super) async fn new(
         fixture: Arc<Fixture>,
         kind: &'static str,
         addresses: Vec<String>,
+        change: Value,
+    ) -> Result<Self> {
+        let bound = Self::start(fixture, kind, addresses, None, change).await?;
+        bound.until_condition("Synchronized", "True").await?;
+        Ok(bound)
+    }
+
+    /// As [`new`](Self::new), without the wait. The test itself uses the registry with `token`.
+    pub(super) async fn start(
+        fixture: Arc<Fixture>,
+        kind: &'static str,
+        addresses: Vec<String>,
+        token: Option<&str>,
         change: Value,
     ) -> Result<Self> {
         let name = format!("{}-web", fixture.namespace());
@@ -99,14 +114,12 @@ impl Bound {
         }
         let bound = Self {
             servers,
-            registry: client(kind, &addresses)?,
+            registry: client(kind, &addresses, token)?,
             fixture,
             service: ServiceKey { name, ..ServiceKey::default() },
         };
         let object = serde_json::from_value(object).context("describe the binding")?;
         bound.api().create(&PostParams::default(), &object).await.context("create the binding")?;
-        // Its hook is attached. Pods that are created earlier become available without it.
-        bound.until_condition("Synchronized", "True").await?;
         Ok(bound)
     }
 
