@@ -119,7 +119,9 @@ fn each_image_can_be_complete() {
     let values = tempfile::NamedTempFile::new().unwrap();
     let image = |name: &str| format!("registry.example.com/podward/{name}@sha256:{}", "0".repeat(64));
     let programs = podward_images::ServiceImages::PROGRAMS;
-    let lines: String = programs.map(|name| format!("{name}: {{image: {}}}\n", image(name))).concat();
+    let enabled = |name: &str| if name == "service-discovery-bridge" { ", enabled: true" } else { "" };
+    let line = |name: &str| format!("{name}: {{image: {}{}}}\n", image(name), enabled(name));
+    let lines: String = programs.map(line).concat();
     let agent = "global: {nodeAgent: {enabled: true}}\n";
     fs::write(values.path(), format!("{agent}{lines}")).unwrap();
     let rendered = template("podward-system", values.path());

@@ -5,42 +5,22 @@ mod comparison;
 mod connection;
 mod hook;
 mod renewal;
+mod shared;
 mod status;
 mod task;
 mod tracked;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use kube::Client;
-use podward_registries::Dialer;
-use podward_runtime::grpc_client::{BearerToken, Replicas};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::index::Index;
 use crate::members::Members;
-use crate::metrics::BridgeMetrics;
 use crate::model::{BindingKey, keeper_of};
 use task::BindingTask;
 
-/// What the work for each binding needs.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) client: Client,
-    pub(crate) index: Arc<Index>,
-    pub(crate) metrics: Arc<BridgeMetrics>,
-    pub(crate) dialer: Arc<dyn Dialer>,
-    /// The id of the Kubernetes cluster in the marks of instances.
-    pub(crate) cluster: Arc<str>,
-    /// The namespace of the Secrets of ClusterRegistries.
-    pub(crate) namespace: Arc<str>,
-    /// The name of this replica.
-    pub(crate) replica: Arc<str>,
-    pub(crate) controller: Arc<Replicas>,
-    pub(crate) token: BearerToken,
-}
+pub(crate) use shared::Shared;
 
 struct Running {
     stop: CancellationToken,

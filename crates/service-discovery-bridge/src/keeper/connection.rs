@@ -10,7 +10,7 @@ use podward_api::discovery_binding::BindingRegistry;
 use podward_api::registry_connection::RegistryConnection;
 use podward_discovery::{RegistrySecrets, check_mode, connect};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::model::Binding;
 use crate::sync::RegistryAccess;
 

@@ -13,7 +13,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::model::{Binding, BindingKey};
 
 /// The maximum time until the lifecycle-controller answers.

@@ -15,12 +15,12 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
 use super::calls::OpenCall;
 use super::comparison::compare;
 use super::connection::RegistryConnector;
 use super::hook::{self, HookCall, HookState};
 use super::renewal;
+use super::shared::Shared;
 use super::status;
 use super::tracked::TrackedPod;
 use crate::index::BindingEntry;
