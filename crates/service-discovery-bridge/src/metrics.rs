@@ -64,6 +64,9 @@ const STATES: [&str; 4] = ["wanted", "present", "drifted", "held"];
 impl BridgeMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("discovery");
+        // Without a series a metric is not exposed.
+        ["shown", "waits", "failed"].into_iter().for_each(|result| self.changed(result, 0));
+        ["sent", "failed"].into_iter().for_each(|result| self.renewed(result, 0));
         registry.register(
             "bindings_kept",
             "Number of DiscoveryBindings that this replica is responsible for",
