@@ -19,6 +19,7 @@ mod http_client;
 mod instance;
 mod owner;
 mod registry;
+mod zookeeper;
 
 pub use connection::{Connection, Credentials, TlsOptions};
 pub use consul::{Consul, ConsulOptions};
@@ -30,3 +31,4 @@ pub use http::{HttpCall, HttpListing, HttpOptions, HttpReading, HttpRegistry, Ht
 pub use instance::{Instance, InstanceVersion, ServiceKey};
 pub use owner::Owner;
 pub use registry::{Capabilities, Change, Registry};
+pub use zookeeper::{ZooKeeper, ZooKeeperLayout, ZooKeeperOptions};

@@ -6,8 +6,10 @@ mod consul;
 mod etcd;
 mod eureka;
 mod process;
+mod zookeeper;
 
 pub use certificates::TestCertificates;
 pub use consul::{ConsulServer, ConsulServerOptions};
 pub use etcd::EtcdServer;
 pub use eureka::EurekaServer;
+pub use zookeeper::{ZooKeeperServer, ZooKeeperServerOptions};

@@ -33,7 +33,7 @@ impl Tools {
     /// Returns whether all programs of `parts` exist.
     pub fn is_complete(&self, parts: &[Part]) -> bool {
         pins::programs(parts).all(|p| self.has(p))
-            && (!parts.contains(&Part::Eureka) || maven::is_fetched(&self.dir))
+            && parts.iter().all(|part| maven::is_fetched(&self.dir, *part))
             && (!parts.contains(&Part::Node) || debian::is_unpacked(&self.dir) || system::has_node_programs())
     }
 
@@ -59,6 +59,12 @@ impl Tools {
     /// such archive.
     pub fn java_archive(&self, name: &str) -> Option<PathBuf> {
         maven::archive(&self.dir, name)
+    }
+
+    /// Returns the class path of the Java archives of `part`. It is empty if the part has none.
+    pub fn java_class_path(&self, part: Part) -> OsString {
+        let paths: Vec<_> = maven::paths(&self.dir, part).map(PathBuf::into_os_string).collect();
+        paths.join(std::ffi::OsStr::new(":"))
     }
 
     /// Returns the folder with the CNI plugins `bridge`, `host-local`, `portmap` and `loopback`.

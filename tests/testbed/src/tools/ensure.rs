@@ -38,18 +38,19 @@ impl Tools {
         if packages {
             steps.push(Planned::new(debian::STEP, debian::EXPECTED));
         }
-        let archives = parts.contains(&Part::Eureka) && !maven::is_fetched(&tools.dir);
-        if archives {
-            steps.push(Planned::new(maven::STEP, maven::EXPECTED));
-        }
+        let archives: Vec<_> = maven::PARTS
+            .into_iter()
+            .filter(|(part, _)| parts.contains(part) && !maven::is_fetched(&tools.dir, *part))
+            .collect();
+        steps.extend(archives.iter().map(|(_, step)| Planned::new(step, maven::EXPECTED)));
         steps.extend(programs.iter().map(|p| Planned::compile(p.name, p.cold_seconds)));
         progress.plan(steps);
 
         if packages {
             debian::unpack(&tools.dir, progress).await?;
         }
-        if archives {
-            maven::fetch(&tools.dir, progress).await?;
+        for archives in archives {
+            maven::fetch(&tools.dir, archives, progress).await?;
         }
         golang::build(&tools.dir, &programs, progress).await?;
         Ok(tools)

@@ -17,11 +17,13 @@ pub enum Part {
     Consul,
     /// Eureka, a registry that runs on Java.
     Eureka,
+    /// ZooKeeper, which runs on Java.
+    ZooKeeper,
 }
 
 impl Part {
     /// All parts of clusters.
     pub const ALL: [Self; 5] = [Self::ControlPlane, Self::Node, Self::Dns, Self::Kwok, Self::Helm];
     /// The servers of registries.
-    pub const REGISTRIES: [Self; 2] = [Self::Consul, Self::Eureka];
+    pub const REGISTRIES: [Self; 3] = [Self::Consul, Self::Eureka, Self::ZooKeeper];
 }

@@ -52,13 +52,15 @@ pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<MissingRequirement
             ));
         }
     }
-    if parts.contains(&Part::Eureka) {
-        let needs_maven = !maven::is_fetched(tools.dir());
+    let on_java: Vec<_> =
+        maven::PARTS.iter().map(|(part, _)| *part).filter(|part| parts.contains(part)).collect();
+    if !on_java.is_empty() {
+        let needs_maven = on_java.iter().any(|part| !maven::is_fetched(tools.dir(), *part));
         let programs = [("java", true, "default-jre-headless"), ("mvn", needs_maven, "maven")];
         for (program, _, package) in programs.into_iter().filter(|it| it.1 && system::find(it.0).is_none()) {
             missing.push(MissingRequirement::new(
                 program,
-                "for Eureka, a registry that the tests use",
+                "for Eureka and ZooKeeper, registries that the tests use",
                 format!("on Debian and Ubuntu `apt-get install {package}`"),
             ));
         }

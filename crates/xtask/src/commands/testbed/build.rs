@@ -25,6 +25,8 @@ enum PartChoice {
     Helm,
     Consul,
     Eureka,
+    #[value(name = "zookeeper")]
+    ZooKeeper,
 }
 
 impl From<PartChoice> for Part {
@@ -37,6 +39,7 @@ impl From<PartChoice> for Part {
             PartChoice::Helm => Self::Helm,
             PartChoice::Consul => Self::Consul,
             PartChoice::Eureka => Self::Eureka,
+            PartChoice::ZooKeeper => Self::ZooKeeper,
         }
     }
 }

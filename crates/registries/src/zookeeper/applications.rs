@@ -1,0 +1,196 @@
+//! The layout of Curator's service discovery: `<base>/<service>/<id>`, with JSON.
+
+use std::time::SystemTime;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+
+use crate::error::RegistryError;
+use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::registry::Change;
+
+use super::CONCURRENCY;
+use super::calls::{Calls, Node};
+use super::codes::Refusal;
+use super::curator;
+use super::packets::Request;
+use super::path;
+
+/// The layout.
+#[derive(Debug)]
+pub(super) struct Applications {
+    /// Without a slash at the end.
+    pub(super) base: String,
+    /// Whether instances can be registered and deregistered.
+    pub(super) own: bool,
+}
+
+impl Applications {
+    fn service(&self, service: &ServiceKey) -> String {
+        format!("{}/{}", self.base, service.name)
+    }
+
+    fn path(&self, service: &ServiceKey, instance: &Instance) -> String {
+        format!("{}/{}", self.service(service), instance.id)
+    }
+
+    pub(super) async fn instances(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+    ) -> Result<Vec<Instance>, RegistryError> {
+        if path::check_parts(&service.name).is_err() {
+            return Ok(Vec::new());
+        }
+        let ids = calls.children(&self.service(service)).await?.unwrap_or_default();
+        let read = ids.into_iter().map(|id| async move {
+            let node = calls.node(&format!("{}/{id}", self.service(service))).await?;
+            Ok::<_, RegistryError>(node.and_then(|node| curator::decode(&id, &node.data, &node.stat)))
+        });
+        let read: Vec<_> = read.collect();
+        stream::iter(read).buffered(CONCURRENCY).try_filter_map(async |found| Ok(found)).try_collect().await
+    }
+
+    pub(super) async fn instance(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        wanted: &Instance,
+    ) -> Result<Option<Instance>, RegistryError> {
+        if check(service, wanted).is_err() {
+            return Ok(None);
+        }
+        let node = self.present(calls, &self.path(service, wanted)).await?;
+        Ok(node.and_then(|node| curator::decode(&wanted.id, &node.data, &node.stat)))
+    }
+
+    pub(super) async fn write(&self, calls: &Calls<'_>, change: &Change) -> Result<(), RegistryError> {
+        let (service, instance) = change.target();
+        check(service, instance).map_err(|reason| calls.rejected(reason))?;
+        let path = self.path(service, instance);
+        match change {
+            Change::Register(..) | Change::Deregister(..) if !self.own => {
+                let reason = "the consumers of Dubbo need metadata that only the application has; it has to register itself";
+                Err(calls.rejected(reason))
+            }
+            Change::Register(..) => self.register(calls, &path, service, instance).await,
+            Change::SetInService(..) => self.set_in_service(calls, &path, instance).await,
+            Change::Deregister(..) => self.deregister(calls, &path, instance).await,
+        }
+    }
+
+    async fn register(
+        &self,
+        calls: &Calls<'_>,
+        path: &str,
+        service: &ServiceKey,
+        instance: &Instance,
+    ) -> Result<(), RegistryError> {
+        if instance.metadata.contains_key(curator::STATUS) {
+            let reason = format!("the key {} of the metadata says whether it is in service", curator::STATUS);
+            return Err(calls.rejected(reason));
+        }
+        if instance.version.is_none() {
+            let data = curator::encode(&service.name, instance, now());
+            match calls.create(path, data).await? {
+                Ok(()) => return Ok(()),
+                Err(Refusal::NodeExists) => {}
+                Err(_) => return Err(calls.conflict("somebody else removes the nodes above it")),
+            }
+        }
+        let node = self.present(calls, path).await?;
+        let Some(node) = node else { return Err(calls.conflict("somebody else has removed it")) };
+        let present = own(calls, path, &node, instance)?;
+        // Curator has neither weights nor clusters.
+        let Instance { weight, version, .. } = *instance;
+        if (Instance { weight, version, cluster: instance.cluster.clone(), ..present.clone() }) == *instance {
+            return Ok(());
+        }
+        check_version(calls, path, instance.version, present.version)?;
+        let registered = curator::registered(&node.data).unwrap_or_else(now);
+        let data = curator::encode(&service.name, instance, registered);
+        set(calls, path, data, &node).await
+    }
+
+    async fn set_in_service(
+        &self,
+        calls: &Calls<'_>,
+        path: &str,
+        instance: &Instance,
+    ) -> Result<(), RegistryError> {
+        let node = self.present(calls, path).await?;
+        let Some(node) = node else { return Err(calls.conflict("there is no such instance")) };
+        let present = curator::decode(&instance.id, &node.data, &node.stat);
+        let data = curator::set_in_service(&node.data, instance.in_service);
+        let (Some(present), Some(data)) = (present, data) else {
+            return Err(calls.conflict(format!("node {path} is not an instance")));
+        };
+        if present.in_service == instance.in_service {
+            return Ok(());
+        }
+        check_version(calls, path, instance.version, present.version)?;
+        set(calls, path, data, &node).await
+    }
+
+    async fn deregister(
+        &self,
+        calls: &Calls<'_>,
+        path: &str,
+        instance: &Instance,
+    ) -> Result<(), RegistryError> {
+        let Some(node) = self.present(calls, path).await? else { return Ok(()) };
+        let present = own(calls, path, &node, instance)?;
+        check_version(calls, path, instance.version, present.version)?;
+        let request = Request::Delete { path: path.to_owned(), version: node.stat.version };
+        match calls.write(request).await? {
+            Ok(()) | Err(Refusal::NoNode) => Ok(()),
+            Err(_) => Err(calls.conflict(format!("somebody else writes node {path} at the same time"))),
+        }
+    }
+
+    /// Returns the present state of a node.
+    async fn present(&self, calls: &Calls<'_>, path: &str) -> Result<Option<Node>, RegistryError> {
+        calls.sync(path).await?;
+        calls.node(path).await
+    }
+}
+
+/// Returns the stored instance, if it is one of the owner of `instance` that no application keeps.
+fn own(calls: &Calls<'_>, path: &str, node: &Node, instance: &Instance) -> Result<Instance, RegistryError> {
+    curator::decode(&instance.id, &node.data, &node.stat)
+        .filter(|present| !node.stat.is_ephemeral && present.owner().is_some())
+        .filter(|present| present.owner() == instance.owner())
+        .ok_or_else(|| calls.conflict(format!("somebody else has written node {path}")))
+}
+
+/// Compares the version that was read with the present one.
+fn check_version(
+    calls: &Calls<'_>,
+    path: &str,
+    read: Option<InstanceVersion>,
+    present: Option<InstanceVersion>,
+) -> Result<(), RegistryError> {
+    if read.is_some() && read != present {
+        return Err(calls.conflict(format!("somebody else has written node {path}")));
+    }
+    Ok(())
+}
+
+async fn set(calls: &Calls<'_>, path: &str, data: Vec<u8>, node: &Node) -> Result<(), RegistryError> {
+    let request = Request::Set { path: path.to_owned(), data, version: node.stat.version };
+    match calls.write(request).await? {
+        Ok(()) => Ok(()),
+        Err(Refusal::NoNode) => Err(calls.conflict("somebody else has removed it")),
+        Err(_) => Err(calls.conflict(format!("somebody else writes node {path} at the same time"))),
+    }
+}
+
+fn check(service: &ServiceKey, instance: &Instance) -> Result<(), String> {
+    path::check_parts(&service.name)?;
+    path::check_name(&instance.id)
+}
+
+/// Returns the time in milliseconds since 1970.
+fn now() -> u64 {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(time.as_millis()).unwrap_or_default()
+}

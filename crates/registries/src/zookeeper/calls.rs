@@ -1,0 +1,143 @@
+//! The calls of one operation of the registry to one address.
+
+use tokio::time::Instant;
+
+use crate::error::{RegistryError, RegistryErrorKind};
+
+use super::codes::{self, Refusal};
+use super::jute::Malformed;
+use super::packets::{self, Acl, Request, Stat};
+use super::path;
+use super::server::Server;
+use super::session::Answer;
+
+/// What an operation of the registry calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Calls<'a> {
+    pub(super) server: &'a Server,
+    /// For errors.
+    pub(super) doing: &'a str,
+    /// All calls end until then.
+    pub(super) deadline: Instant,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) data: Vec<u8>,
+    pub(super) stat: Stat,
+}
+
+/// The result of a change. An error is not one of the node's state.
+pub(super) type Changed = Result<Result<(), Refusal>, RegistryError>;
+
+impl Calls<'_> {
+    /// Returns the names of the nodes below one, or `None` if there is no such node.
+    pub(super) async fn children(&self, path: &str) -> Result<Option<Vec<String>>, RegistryError> {
+        self.read(Request::Children { path: path.to_owned() }, packets::children).await
+    }
+
+    /// Returns a node, or `None` if there is none.
+    pub(super) async fn node(&self, path: &str) -> Result<Option<Node>, RegistryError> {
+        let found = self.read(Request::Data { path: path.to_owned() }, packets::data).await?;
+        Ok(found.map(|(data, stat)| Node { data, stat }))
+    }
+
+    /// Returns a node without its data, or `None` if there is none.
+    pub(super) async fn stat(&self, path: &str) -> Result<Option<Stat>, RegistryError> {
+        self.read(Request::Stat { path: path.to_owned() }, packets::stat).await
+    }
+
+    /// Waits until the address has what the leader has now. The answers of a follower may be old otherwise.
+    pub(super) async fn sync(&self, path: &str) -> Result<(), RegistryError> {
+        self.read(Request::Sync { path: path.to_owned() }, |_| Ok(())).await.map(drop)
+    }
+
+    /// Creates a persistent node, and the nodes above it.
+    pub(super) async fn create(&self, path: &str, data: Vec<u8>) -> Changed {
+        let request = Request::Create { path: path.to_owned(), data, acl: self.acl(Acl::Owned) };
+        match self.write(request.clone()).await? {
+            Err(Refusal::NoNode) => {
+                self.create_parents(path).await?;
+                self.write(request).await
+            }
+            result => Ok(result),
+        }
+    }
+
+    /// Creates the nodes above one that do not exist.
+    pub(super) async fn create_parents(&self, path: &str) -> Result<(), RegistryError> {
+        let mut missing = Vec::new();
+        // From below: whoever may write there need not be allowed to do so at the top.
+        for parent in path::parents(path).collect::<Vec<_>>().into_iter().rev() {
+            if self.stat(parent).await?.is_some() {
+                break;
+            }
+            missing.push(parent);
+        }
+        for parent in missing.into_iter().rev() {
+            let acl = self.acl(Acl::OwnedParent);
+            let request = Request::Create { path: parent.to_owned(), data: Vec::new(), acl };
+            match self.write(request).await {
+                Ok(_) => {}
+                // Nothing of the instance was written yet.
+                Err(error) if error.kind == RegistryErrorKind::Unknown => {
+                    return Err(RegistryError { kind: RegistryErrorKind::Unavailable, ..error });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a change.
+    pub(super) async fn write(&self, request: Request) -> Changed {
+        let is_transaction = matches!(request, Request::Multi(_));
+        let mut answer = self.server.call(request, self.deadline, self.doing).await?;
+        if is_transaction && answer.code == 0 {
+            answer.code = packets::multi(&answer.body)
+                .map_err(|error| RegistryError { kind: RegistryErrorKind::Unknown, ..self.invalid(error) })?;
+        }
+        match codes::refusal(answer.code) {
+            Some(refusal) => Ok(Err(refusal)),
+            None if answer.code == 0 => Ok(Ok(())),
+            None => Err(self.server.error(self.doing, codes::describe(answer.code, true))),
+        }
+    }
+
+    /// Returns the request that creates a node.
+    pub(super) fn creation(&self, path: String, data: Vec<u8>) -> Request {
+        Request::Create { path, data, acl: self.acl(Acl::Owned) }
+    }
+
+    fn acl(&self, owned: Acl) -> Acl {
+        if self.server.has_user() { owned } else { Acl::Open }
+    }
+
+    async fn read<T>(
+        &self,
+        request: Request,
+        decode: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<Option<T>, RegistryError> {
+        let Answer { code, body } = self.server.call(request, self.deadline, self.doing).await?;
+        match codes::refusal(code) {
+            Some(Refusal::NoNode) => Ok(None),
+            None if code == 0 => decode(&body).map(Some).map_err(|error| self.invalid(error)),
+            _ => Err(self.server.error(self.doing, codes::describe(code, false))),
+        }
+    }
+
+    fn invalid(&self, error: Malformed) -> RegistryError {
+        self.server.error(self.doing, (RegistryErrorKind::Invalid, error.to_string()))
+    }
+
+    /// Returns the error of a change that does not fit what is stored.
+    pub(super) fn conflict(&self, reason: impl Into<String>) -> RegistryError {
+        self.server.error(self.doing, (RegistryErrorKind::Conflict, reason.into()))
+    }
+
+    /// Returns the error of a change that is never possible.
+    pub(super) fn rejected(&self, reason: impl Into<String>) -> RegistryError {
+        self.server.error(self.doing, (RegistryErrorKind::Rejected, reason.into()))
+    }
+}

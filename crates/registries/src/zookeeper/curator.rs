@@ -1,0 +1,234 @@
+//! Instances in the JSON of Curator's service discovery, as Spring Cloud and Dubbo 3 write it.
+//!
+//! Whether an instance is in service is said in three places, and each kind of client reads another one:
+//! - `enabled`: Curator's `ServiceProvider` (`ServiceProviderImpl`). The default serializer does not write it.
+//! - `payload.metadata.instance_status`: Spring's load balancer (`ZookeeperServiceInstanceListSupplier`). Spring's
+//!   `DiscoveryClient` returns all instances, for applications that choose themselves.
+//! - `payload.metadata.disabled`: Dubbo's consumers of applications (`ServiceDiscoveryRegistryDirectory`).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::instance::{Instance, InstanceVersion};
+
+use super::packets::Stat;
+
+/// The key in the metadata that says to Spring whether an instance is in service.
+pub(super) const STATUS: &str = "instance_status";
+const UP: &str = "UP";
+const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
+/// The classes of the payload.
+const SPRING: &str = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance";
+const DUBBO: &str = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance";
+/// The keys of the metadata that say to Dubbo whether an instance is in service.
+const DISABLED: &str = "disabled";
+const ENABLED: &str = "enabled";
+
+/// Returns the JSON of an instance. `registered` is the time of the registration, in milliseconds since 1970.
+pub(super) fn encode(service: &str, instance: &Instance, registered: u64) -> Vec<u8> {
+    let mut metadata = instance.metadata.clone();
+    let status = if instance.in_service { UP } else { OUT_OF_SERVICE };
+    metadata.insert(STATUS.to_owned(), status.to_owned());
+    let part = |value: &str, variable: bool| json!({"value": value, "variable": variable});
+    let mut value = json!({
+        "name": service,
+        "id": instance.id,
+        "address": instance.host,
+        "port": instance.port,
+        "sslPort": null,
+        "payload": {"@class": SPRING, "id": instance.id, "name": service, "metadata": metadata},
+        "registrationTimeUTC": registered,
+        "serviceType": "PERMANENT",
+        // Spring makes a URL of it.
+        "uriSpec": {"parts": [
+            part("scheme", true), part("://", false), part("address", true), part(":", false), part("port", true),
+        ]},
+    });
+    if !instance.in_service
+        && let Some(fields) = value.as_object_mut()
+    {
+        fields.insert("enabled".to_owned(), Value::Bool(false));
+    }
+    value.to_string().into_bytes()
+}
+
+/// Returns the instance of a node. `None` if it is not an instance, or has no address and port.
+pub(super) fn decode(id: &str, data: &[u8], stat: &Stat) -> Option<Instance> {
+    let value: Value = serde_json::from_slice(data).ok()?;
+    let port = ["port", "sslPort"].into_iter().find_map(|key| value.get(key)?.as_u64())?;
+    let payload = value.get("payload");
+    let mut metadata = texts(payload.and_then(|payload| payload.get("metadata")));
+    let in_service = is_in_service(&value, &metadata);
+    metadata.remove(STATUS);
+    if is_of_dubbo(&value) {
+        metadata.remove(DISABLED);
+    }
+    Some(Instance {
+        id: id.to_owned(),
+        host: value.get("address")?.as_str()?.to_owned(),
+        port: u16::try_from(port).ok()?,
+        cluster: String::new(),
+        weight: 1.0,
+        metadata,
+        in_service,
+        version: u64::try_from(stat.modified).ok().map(InstanceVersion),
+    })
+}
+
+/// Returns the time of the registration, in milliseconds since 1970.
+pub(super) fn registered(data: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Value>(data).ok()?.get("registrationTimeUTC")?.as_u64()
+}
+
+/// Returns the JSON of an instance that is in service or not, and otherwise as it is. `None` if it is not an instance.
+pub(super) fn set_in_service(data: &[u8], in_service: bool) -> Option<Vec<u8>> {
+    let mut value: Value = serde_json::from_slice(data).ok()?;
+    let is_of_dubbo = is_of_dubbo(&value);
+    let fields = value.as_object_mut()?;
+    let metadata = fields.get_mut("payload").and_then(|payload| payload.get_mut("metadata"));
+    let metadata = metadata.and_then(Value::as_object_mut);
+    match metadata {
+        // It is the only thing that Dubbo reads.
+        Some(metadata) if is_of_dubbo => set_for_dubbo(metadata, in_service),
+        Some(metadata) => {
+            let status = if in_service { UP } else { OUT_OF_SERVICE };
+            if !in_service || metadata.contains_key(STATUS) {
+                metadata.insert(STATUS.to_owned(), status.into());
+            }
+            set_enabled(fields, in_service);
+        }
+        None => set_enabled(fields, in_service),
+    }
+    Some(value.to_string().into_bytes())
+}
+
+/// The default is true, and the default serializer leaves it out.
+fn set_enabled(fields: &mut Map<String, Value>, in_service: bool) {
+    if in_service {
+        fields.remove("enabled");
+    } else {
+        fields.insert("enabled".to_owned(), Value::Bool(false));
+    }
+}
+
+fn set_for_dubbo(metadata: &mut Map<String, Value>, in_service: bool) {
+    if !in_service {
+        metadata.insert(DISABLED.to_owned(), "true".into());
+        return;
+    }
+    metadata.remove(DISABLED);
+    if metadata.get(ENABLED).and_then(Value::as_str).is_some_and(|text| !is_true(text)) {
+        metadata.remove(ENABLED);
+    }
+}
+
+fn is_of_dubbo(value: &Value) -> bool {
+    value.get("payload").and_then(|payload| payload.get("@class")?.as_str()) == Some(DUBBO)
+}
+
+fn is_in_service(value: &Value, metadata: &BTreeMap<String, String>) -> bool {
+    if is_of_dubbo(value) {
+        return match (metadata.get(DISABLED), metadata.get(ENABLED)) {
+            (Some(text), _) if !text.is_empty() => !is_true(text),
+            (_, Some(text)) if !text.is_empty() => is_true(text),
+            _ => true,
+        };
+    }
+    let status = metadata.get(STATUS).map_or("", |status| status.trim());
+    let is_enabled = value.get("enabled").and_then(Value::as_bool).unwrap_or(true);
+    is_enabled && (status.is_empty() || status.eq_ignore_ascii_case(UP))
+}
+
+/// As `Boolean.parseBoolean` of Java.
+pub(super) fn is_true(text: &str) -> bool {
+    text.eq_ignore_ascii_case("true")
+}
+
+fn texts(metadata: Option<&Value>) -> BTreeMap<String, String> {
+    let fields = metadata.and_then(Value::as_object).into_iter().flatten();
+    fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: Stat = Stat { created: 3, modified: 5, version: 1, is_ephemeral: false };
+
+    fn changed(data: &Value, in_service: bool) -> Value {
+        let changed = set_in_service(data.to_string().as_bytes(), in_service).unwrap();
+        assert_eq!(decode("x", &changed, &STAT).unwrap().in_service, in_service);
+        serde_json::from_slice(&changed).unwrap()
+    }
+
+    #[test]
+    fn an_instance_is_what_was_encoded() {
+        for in_service in [true, false] {
+            let instance = Instance {
+                id: "web-1".to_owned(),
+                host: "fd00::7".to_owned(),
+                port: 8080,
+                cluster: String::new(),
+                weight: 1.0,
+                metadata: BTreeMap::from([("zone".to_owned(), "a \"b\"".to_owned())]),
+                in_service,
+                version: None,
+            };
+            let data = encode("shop", &instance, 12);
+            let decoded = decode("web-1", &data, &STAT).unwrap();
+            assert_eq!(decoded.version, Some(InstanceVersion(5)));
+            assert_eq!(Instance { version: None, ..decoded }, instance);
+            assert_eq!(registered(&data), Some(12));
+        }
+    }
+
+    #[test]
+    fn an_instance_of_spring_is_steered_and_nothing_else_changes() {
+        let before = json!({
+            "name": "shop", "id": "x", "address": "10.0.0.1", "port": 80, "sslPort": 443, "new": [1, {"a": null}],
+            "payload": {"@class": SPRING, "id": "application-1", "name": "shop", "further": 1,
+                "metadata": {STATUS: "UP", "zone": "a"}},
+        });
+        let mut expected = before.clone();
+        expected["enabled"] = json!(false);
+        expected["payload"]["metadata"][STATUS] = json!(OUT_OF_SERVICE);
+        assert_eq!(changed(&before, false), expected);
+        assert_eq!(changed(&expected, true), before);
+    }
+
+    #[test]
+    fn an_instance_with_another_payload_is_steered_by_curators_field() {
+        for payload in [json!(null), json!("text"), json!({"@class": "com.example.Payload", "weight": 3})] {
+            let before = json!({"id": "x", "address": "10.0.0.1", "sslPort": 443, "payload": payload});
+            let mut expected = before.clone();
+            expected["enabled"] = json!(false);
+            assert_eq!(changed(&before, false), expected);
+            assert_eq!(changed(&expected, true), before);
+        }
+    }
+
+    #[test]
+    fn an_instance_of_dubbo_is_steered_by_its_metadata() {
+        let before = json!({
+            "id": "10.0.0.1:20880", "address": "10.0.0.1", "port": 20880, "serviceType": "DYNAMIC",
+            "payload": {"@class": DUBBO, "metadata": {"dubbo.metadata.revision": "abc"}},
+        });
+        let mut expected = before.clone();
+        expected["payload"]["metadata"][DISABLED] = json!("true");
+        assert_eq!(changed(&before, false), expected);
+        assert_eq!(changed(&expected, true), before);
+        let mut switched_off = before.clone();
+        switched_off["payload"]["metadata"][ENABLED] = json!("false");
+        assert!(!decode("x", switched_off.to_string().as_bytes(), &STAT).unwrap().in_service);
+        assert_eq!(changed(&switched_off, true), before);
+    }
+
+    #[test]
+    fn what_is_not_an_instance_is_none() {
+        for text in ["", "10.0.0.1", "[]", "{}", r#"{"address":"a"}"#, r#"{"address":"a","port":70000}"#] {
+            assert_eq!(decode("x", text.as_bytes(), &STAT), None, "{text}");
+        }
+        assert_eq!(set_in_service(b"[]", true), None);
+    }
+}

@@ -1,0 +1,391 @@
+//! The layout of Dubbo 2: `<base>/<interface>/providers/<URL>`, where everything is in the name of the node.
+//!
+//! A provider is known by its address. An application may register several URLs with one address: one for each group and
+//! version. They are one instance here, which is in service if one of them is.
+//!
+//! A URL of ours is out of service by its parameter `disabled`: with another one in place of its node. A URL of an
+//! application cannot be replaced: the application would register it again. It is taken out of service by an override in
+//! `<base>/<interface>/configurators`. Consumers apply it themselves; those of Dubbo 3 do not where there is a group or
+//! version, but then the provider registers its URL again with the parameter, and is out of service from there on.
+
+use std::collections::BTreeSet;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+
+use crate::error::RegistryError;
+use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::registry::Change;
+
+use super::CONCURRENCY;
+use super::calls::Calls;
+use super::codes::Refusal;
+use super::dubbo_url::{DubboUrl, encoded};
+use super::packets::{Request, Stat};
+use super::path;
+
+/// Dubbo's weights are whole numbers, and 100 by default.
+const WEIGHT: f64 = 100.0;
+/// The parameters that are fields of an instance, or that this client sets.
+const RESERVED: [&str; 4] = ["weight", "disabled", "enabled", "dynamic"];
+
+/// The layout.
+#[derive(Debug)]
+pub(super) struct Interfaces {
+    /// Without a slash at the end.
+    pub(super) base: String,
+    /// The protocol of the URLs that are registered.
+    pub(super) protocol: String,
+}
+
+/// A node below `providers`.
+#[derive(Clone, Debug)]
+struct Provider {
+    name: String,
+    url: DubboUrl,
+    stat: Stat,
+}
+
+/// The overrides of an interface, with the names of their nodes.
+type Overrides = Vec<(String, DubboUrl)>;
+
+impl Interfaces {
+    fn category(&self, service: &ServiceKey, category: &str) -> String {
+        format!("{}/{}/{category}", self.base, encoded(&service.name))
+    }
+
+    pub(super) async fn instances(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+    ) -> Result<Vec<Instance>, RegistryError> {
+        let providers = self.providers(calls, service, |_| true).await?;
+        let overrides =
+            if providers.is_empty() { Vec::new() } else { self.overrides(calls, service).await? };
+        let addresses: BTreeSet<(&str, u16)> =
+            providers.iter().map(|provider| (provider.url.host.as_str(), provider.url.port)).collect();
+        let found = addresses.into_iter().filter_map(|address| {
+            let at: Vec<_> = providers
+                .iter()
+                .filter(|provider| (provider.url.host.as_str(), provider.url.port) == address)
+                .collect();
+            merged(&at, &overrides)
+        });
+        Ok(found.collect())
+    }
+
+    pub(super) async fn instance(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        wanted: &Instance,
+    ) -> Result<Option<Instance>, RegistryError> {
+        let (providers, overrides) = self.present(calls, service, wanted).await?;
+        Ok(merged(&providers.iter().collect::<Vec<_>>(), &overrides))
+    }
+
+    pub(super) async fn write(&self, calls: &Calls<'_>, change: &Change) -> Result<(), RegistryError> {
+        let (service, instance) = change.target();
+        path::check_name(&encoded(&service.name)).map_err(|reason| calls.rejected(reason))?;
+        match change {
+            Change::Register(..) => self.register(calls, service, instance).await,
+            Change::SetInService(..) => self.set_in_service(calls, service, instance).await,
+            Change::Deregister(..) => self.deregister(calls, service, instance).await,
+        }
+    }
+
+    async fn register(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        instance: &Instance,
+    ) -> Result<(), RegistryError> {
+        check(instance).map_err(|reason| calls.rejected(reason))?;
+        let name = self.url(service, instance).encode();
+        let folder = self.category(service, "providers");
+        let (present, _) = self.present(calls, service, instance).await?;
+        self.check_owner(calls, &present, instance)?;
+        if present.iter().map(|provider| &provider.name).eq([&name]) {
+            return Ok(());
+        }
+        check_version(calls, &present, instance.version)?;
+        if present.is_empty() {
+            if instance.version.is_some() {
+                return Err(calls.conflict("somebody else has removed it"));
+            }
+            return match calls.create(&format!("{folder}/{name}"), Vec::new()).await? {
+                Ok(()) | Err(Refusal::NodeExists) => Ok(()),
+                Err(_) => Err(calls.conflict("somebody else removes the nodes above it")),
+            };
+        }
+        let mut steps = deletions(&folder, present.iter().filter(|provider| provider.name != name));
+        if present.iter().all(|provider| provider.name != name) {
+            steps.insert(0, calls.creation(format!("{folder}/{name}"), Vec::new()));
+        }
+        transact(calls, steps).await
+    }
+
+    async fn set_in_service(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        instance: &Instance,
+    ) -> Result<(), RegistryError> {
+        let (present, overrides) = self.present(calls, service, instance).await?;
+        if present.is_empty() {
+            return Err(calls.conflict("there is no such provider"));
+        }
+        let folder = self.category(service, "providers");
+        let configurators = self.category(service, "configurators");
+        let mut steps = Vec::new();
+        let mut decided = BTreeSet::new();
+        for provider in &present {
+            if is_ours(provider) {
+                let mut url = provider.url.clone();
+                set_disabled(&mut url, !instance.in_service);
+                if url != provider.url {
+                    steps.push(calls.creation(format!("{folder}/{}", url.encode()), Vec::new()));
+                    steps.extend(deletions(&folder, [provider]));
+                }
+                continue;
+            }
+            let wanted = DubboUrl::disabling(&provider.url, &service.name);
+            if !decided.insert(wanted.to_string()) {
+                continue;
+            }
+            let mut same = overrides.iter().filter(|(_, url)| *url == wanted).peekable();
+            if instance.in_service {
+                steps.extend(same.map(|(name, _)| deletion(&configurators, name)));
+            } else if same.peek().is_none() {
+                steps.push(calls.creation(format!("{configurators}/{}", wanted.encode()), Vec::new()));
+            }
+        }
+        if steps.is_empty() {
+            let by_others =
+                |provider: &Provider| overrides.iter().any(|(_, url)| url.disables(&provider.url));
+            if instance.in_service && present.iter().all(by_others) {
+                return Err(calls.conflict("an override of somebody else keeps it out of service"));
+            }
+            // Its application may not have taken notice yet.
+            return Ok(());
+        }
+        check_version(calls, &present, instance.version)?;
+        if steps
+            .iter()
+            .any(|step| matches!(step, Request::Create { path, .. } if path.starts_with(&configurators)))
+        {
+            calls.create_parents(&format!("{configurators}/-")).await?;
+        }
+        transact(calls, steps).await
+    }
+
+    async fn deregister(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        instance: &Instance,
+    ) -> Result<(), RegistryError> {
+        let (present, _) = self.present(calls, service, instance).await?;
+        if present.is_empty() {
+            return Ok(());
+        }
+        self.check_owner(calls, &present, instance)?;
+        check_version(calls, &present, instance.version)?;
+        transact(calls, deletions(&self.category(service, "providers"), &present)).await
+    }
+
+    /// Returns an error if one of the nodes at the address is of somebody else, or of an application.
+    fn check_owner(
+        &self,
+        calls: &Calls<'_>,
+        present: &[Provider],
+        instance: &Instance,
+    ) -> Result<(), RegistryError> {
+        let of_others = |provider: &&Provider| {
+            !is_ours(provider)
+                || instance_of(provider).and_then(|present| present.owner()) != instance.owner()
+        };
+        match present.iter().find(of_others) {
+            Some(provider) => {
+                Err(calls.conflict(format!("somebody else has registered {} there", provider.url.path)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the present providers at the address of an instance, and all overrides.
+    async fn present(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        instance: &Instance,
+    ) -> Result<(Vec<Provider>, Overrides), RegistryError> {
+        let folder = self.category(service, "providers");
+        calls.sync(&folder).await?;
+        let is_at = |url: &DubboUrl| url.host == instance.host && url.port == instance.port;
+        let providers = self.providers(calls, service, is_at).await?;
+        let overrides =
+            if providers.is_empty() { Vec::new() } else { self.overrides(calls, service).await? };
+        Ok((providers, overrides))
+    }
+
+    async fn providers(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        is_wanted: impl Fn(&DubboUrl) -> bool,
+    ) -> Result<Vec<Provider>, RegistryError> {
+        let folder = self.category(service, "providers");
+        let names = calls.children(&folder).await?.unwrap_or_default();
+        let urls = names.into_iter().filter_map(|name| DubboUrl::decode(&name).map(|url| (name, url)));
+        let folder = folder.as_str();
+        let read = urls.filter(|(_, url)| url.port != 0 && is_wanted(url)).map(|(name, url)| async move {
+            let stat = calls.stat(&format!("{folder}/{name}")).await?;
+            Ok::<_, RegistryError>(stat.map(|stat| Provider { name, url, stat }))
+        });
+        let read: Vec<_> = read.collect();
+        let found = stream::iter(read).buffered(CONCURRENCY);
+        found.try_filter_map(async |found| Ok(found)).try_collect().await
+    }
+
+    async fn overrides(&self, calls: &Calls<'_>, service: &ServiceKey) -> Result<Overrides, RegistryError> {
+        let names = calls.children(&self.category(service, "configurators")).await?.unwrap_or_default();
+        Ok(names.into_iter().filter_map(|name| DubboUrl::decode(&name).map(|url| (name, url))).collect())
+    }
+
+    fn url(&self, service: &ServiceKey, instance: &Instance) -> DubboUrl {
+        let mut url = DubboUrl {
+            protocol: self.protocol.clone(),
+            host: instance.host.clone(),
+            port: instance.port,
+            path: service.name.clone(),
+            parameters: instance.metadata.clone(),
+        };
+        let weight = (instance.weight * WEIGHT).round();
+        if weight != WEIGHT {
+            url.parameters.insert("weight".to_owned(), format!("{weight:.0}"));
+        }
+        // A node that does not end with a session.
+        url.parameters.insert("dynamic".to_owned(), "false".to_owned());
+        set_disabled(&mut url, !instance.in_service);
+        url
+    }
+}
+
+fn set_disabled(url: &mut DubboUrl, disabled: bool) {
+    if disabled {
+        url.parameters.insert("disabled".to_owned(), "true".to_owned());
+    } else {
+        url.parameters.remove("disabled");
+    }
+}
+
+fn is_ours(provider: &Provider) -> bool {
+    !provider.stat.is_ephemeral && instance_of(provider).is_some_and(|present| present.owner().is_some())
+}
+
+/// Returns the instance of the nodes at one address. `None` if there are no nodes.
+fn merged(at: &[&Provider], overrides: &Overrides) -> Option<Instance> {
+    let is_in_service = |provider: &&Provider| {
+        provider.url.is_enabled()
+            && !(consumers_override(&provider.url)
+                && overrides.iter().any(|(_, url)| url.disables(&provider.url)))
+    };
+    // One of ours says whose the address is.
+    let first = at.iter().find(|provider| is_ours(provider)).or_else(|| at.first())?;
+    let mut instance = instance_of(first)?;
+    instance.in_service = at.iter().any(is_in_service);
+    instance.version = Some(version(at.iter().copied()));
+    Some(instance)
+}
+
+/// Returns whether all consumers apply overrides to a provider. With a group or version, those of Dubbo 3 do not
+/// (`RegistryDirectory.overrideWithConfigurators` drops both before they are compared), but a provider of Dubbo 2.7 and later
+/// registers its URL again with what an override says. Older ones have no parameter `release`.
+fn consumers_override(url: &DubboUrl) -> bool {
+    (url.parameter("group").is_none() && url.parameter("version").is_none())
+        || url.parameter("release").is_none()
+}
+
+/// Returns the instance of one node, without overrides.
+fn instance_of(provider: &Provider) -> Option<Instance> {
+    let Provider { url, .. } = provider;
+    let weight = url.parameter("weight").and_then(|text| text.parse::<f64>().ok()).unwrap_or(WEIGHT);
+    let mut metadata = url.parameters.clone();
+    metadata.retain(|key, _| !RESERVED.contains(&key.as_str()));
+    Some(Instance {
+        id: format!("{}:{}", url.host, url.port),
+        host: url.host.clone(),
+        port: url.port,
+        cluster: String::new(),
+        weight: if weight.is_finite() { weight.max(0.0) / WEIGHT } else { 1.0 },
+        metadata,
+        in_service: url.is_enabled(),
+        version: None,
+    })
+}
+
+/// Returns a number for the nodes at an address. The data of a node means nothing, so only other nodes are another version.
+fn version<'a>(at: impl IntoIterator<Item = &'a Provider>) -> InstanceVersion {
+    let created: BTreeSet<i64> = at.into_iter().map(|provider| provider.stat.created).collect();
+    let number = created.into_iter().fold(0_u64, |number, transaction| {
+        number.wrapping_mul(1_000_003).wrapping_add(transaction.unsigned_abs())
+    });
+    InstanceVersion(number)
+}
+
+fn check_version(
+    calls: &Calls<'_>,
+    present: &[Provider],
+    read: Option<InstanceVersion>,
+) -> Result<(), RegistryError> {
+    match read {
+        Some(read) if read != version(present) => {
+            Err(calls.conflict("somebody else has registered or removed it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn deletions<'a>(folder: &str, providers: impl IntoIterator<Item = &'a Provider>) -> Vec<Request> {
+    let delete = |provider: &Provider| Request::Delete {
+        path: format!("{folder}/{}", provider.name),
+        version: provider.stat.version,
+    };
+    providers.into_iter().map(delete).collect()
+}
+
+fn deletion(folder: &str, name: &str) -> Request {
+    // Whatever its data is.
+    Request::Delete { path: format!("{folder}/{name}"), version: -1 }
+}
+
+async fn transact(calls: &Calls<'_>, steps: Vec<Request>) -> Result<(), RegistryError> {
+    match calls.write(Request::Multi(steps)).await? {
+        Ok(()) => Ok(()),
+        Err(_) => Err(calls.conflict("somebody else writes it at the same time")),
+    }
+}
+
+/// Checks what becomes a URL.
+fn check(instance: &Instance) -> Result<(), String> {
+    if instance.host.is_empty() || instance.host.contains(['/', '?', '&', '@', '%']) || instance.port == 0 {
+        return Err(format!("{:?} and port {} are not an address", instance.host, instance.port));
+    }
+    if !(0.0..=1_000_000.0).contains(&instance.weight) {
+        return Err(format!("the weight {} is out of range", instance.weight));
+    }
+    for (key, value) in &instance.metadata {
+        if RESERVED.contains(&key.as_str()) {
+            return Err(format!(
+                "the parameter {key} of the URL is set by the registration, not by the metadata"
+            ));
+        }
+        if key.is_empty() || key.contains(['&', '=', ';', '#']) || value.contains(['&', ';', '#']) {
+            return Err(format!("the metadata {key} cannot be a parameter of a URL"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+use super::*;
+
+fn provider(name: &str, created: i64, is_ephemeral: bool) -> Provider {
+    let url = DubboUrl::decode(name).unwrap();
+    let stat = Stat { created, modified: created, version: 0, is_ephemeral };
+    Provider { name: name.to_owned(), url, stat }
+}
+
+fn overrides(url: &str) -> Overrides {
+    vec![(encoded(url), DubboUrl::decode(url).unwrap())]
+}
+
+#[test]
+fn the_urls_at_one_address_are_one_instance() {
+    let one = provider("dubbo://10.0.0.7:20880/a.B?version=1&release=2.7.8", 3, true);
+    let two = provider("dubbo://10.0.0.7:20880/a.B?version=2&disabled=true&weight=50", 4, true);
+    let found = merged(&[&one, &two], &Vec::new()).unwrap();
+    assert_eq!((found.id.as_str(), found.in_service), ("10.0.0.7:20880", true));
+    assert_eq!(found.version, Some(version([&two, &one])));
+    assert_ne!(found.version, Some(version([&one])));
+    let found = merged(&[&two], &Vec::new()).unwrap();
+    assert_eq!((found.in_service, found.weight), (false, 0.5));
+    assert_eq!(found.metadata.keys().collect::<Vec<_>>(), ["version"]);
+}
+
+#[test]
+fn an_override_counts_where_all_consumers_apply_it() {
+    for (parameters, expected) in
+        [("", false), ("release=3.2.0", false), ("version=1", false), ("version=1&release=3.2.0", true)]
+    {
+        let provider = provider(&format!("dubbo://10.0.0.7:20880/a.B?{parameters}"), 3, true);
+        let disabling = overrides(&DubboUrl::disabling(&provider.url, "a.B").to_string());
+        assert_eq!(merged(&[&provider], &disabling).unwrap().in_service, expected, "{parameters}");
+        assert!(merged(&[&provider], &Vec::new()).unwrap().in_service);
+    }
+}
