@@ -6,3 +6,4 @@ mod etcd;
 mod eureka;
 mod http;
 mod own_http;
+mod zookeeper;

@@ -11,7 +11,7 @@ use super::error::ToolsError;
 use super::part::Part;
 use super::progress::Progress;
 
-pub(super) const EXPECTED: Duration = Duration::from_secs(15);
+pub(super) const EXPECTED: Duration = Duration::from_secs(20);
 
 /// The parts that consist of archives, and the names of the steps that fetch them.
 pub(super) const PARTS: [(Part, &str); 2] =
