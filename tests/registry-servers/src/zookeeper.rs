@@ -14,6 +14,9 @@ use crate::process::{ServerProcess, free_ports};
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
+/// The time for an answer, after which the question is repeated.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// How a ZooKeeper is started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ZooKeeperServerOptions {
@@ -160,11 +163,14 @@ async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess>
     Ok(process)
 }
 
-/// The port is open before there is a leader.
+/// The port is open before there is a leader. Some connections of the first moment are never closed by the server.
 async fn serves(port: u16) -> Result<bool> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(b"srvr").await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer.contains("Mode: "))
+    let ask = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(b"srvr").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer.contains("Mode: "))
+    };
+    tokio::time::timeout(PATIENCE, ask).await.context("no answer")?
 }

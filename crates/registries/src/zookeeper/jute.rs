@@ -94,6 +94,12 @@ impl<'a> Decoder<'a> {
         Ok(texts)
     }
 
+    /// Drops bytes.
+    pub(super) fn skip(&mut self, length: usize) -> Result<(), Malformed> {
+        self.rest = self.rest.get(length..).ok_or(Malformed("it is too short"))?;
+        Ok(())
+    }
+
     /// Returns what is left.
     pub(super) fn rest(self) -> &'a [u8] {
         self.rest

@@ -251,13 +251,13 @@ pub(super) fn stat(body: &[u8]) -> Result<Stat, Malformed> {
 fn read_stat(decoder: &mut Decoder<'_>) -> Result<Stat, Malformed> {
     let (created, modified) = (decoder.long()?, decoder.long()?);
     // The times.
-    (decoder.long()?, decoder.long()?);
+    decoder.skip(16)?;
     let version = decoder.int()?;
     // The versions of the names of the nodes below, and of the ACL.
-    (decoder.int()?, decoder.int()?);
+    decoder.skip(8)?;
     let is_ephemeral = decoder.long()? != 0;
     // The length of the data, the number of nodes below, and the transaction that changed them.
-    (decoder.int()?, decoder.int()?, decoder.long()?);
+    decoder.skip(16)?;
     Ok(Stat { created, modified, version, is_ephemeral })
 }
 
