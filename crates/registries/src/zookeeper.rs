@@ -72,12 +72,16 @@ pub enum ZooKeeperLayout {
     /// Dubbo 2, and Dubbo 3 with interfaces: `/dubbo/<interface>/providers/<URL>`. The name of a service is that of an
     /// interface. The metadata are the parameters of the URL, such as `methods`, `group`, `version` and `application`. A
     /// weight of 1 is 100 in Dubbo.
+    ///
+    /// When all providers of a service are out of service, consumers keep those that they have. So the last one can only be
+    /// removed.
     DubboInterfaces {
         /// The protocol of the URLs that are registered: `dubbo`, or `tri`.
         protocol: String,
     },
     /// Dubbo 3.1 or later with applications: `/services/<application>/<host>:<port>`. Instances can only be steered: their
-    /// consumers need metadata that only the application has. Consumers of Dubbo 3.0 take no notice.
+    /// consumers need metadata that only the application has. Consumers of Dubbo 3.0 take no notice before another instance
+    /// comes or goes.
     DubboApplications,
 }
 

@@ -159,7 +159,7 @@ impl ZooKeeperServer {
 
 async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
     let mut process = ServerProcess::start("zookeeper", Path::new("java"), args, dir.path())?;
-    process.await_ready(async || serves(port).await.unwrap_or(false)).await?;
+    process.await_ready(|| async move { serves(port).await.unwrap_or(false) }).await?;
     Ok(process)
 }
 

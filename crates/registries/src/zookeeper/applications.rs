@@ -127,6 +127,10 @@ impl Applications {
         if present.in_service == instance.in_service {
             return Ok(());
         }
+        let wanted = curator::decode(&instance.id, &data, &node.stat);
+        if wanted.is_none_or(|wanted| wanted.in_service != instance.in_service) {
+            return Err(calls.conflict("its application offers nothing"));
+        }
         check_version(calls, path, instance.version, present.version)?;
         set(calls, path, data, &node).await
     }

@@ -4,7 +4,9 @@
 //! - `enabled`: Curator's `ServiceProvider` (`ServiceProviderImpl`). The default serializer does not write it.
 //! - `payload.metadata.instance_status`: Spring's load balancer (`ZookeeperServiceInstanceListSupplier`). Spring's
 //!   `DiscoveryClient` returns all instances, for applications that choose themselves.
-//! - `payload.metadata.disabled`: Dubbo's consumers of applications (`ServiceDiscoveryRegistryDirectory`).
+//! - `payload.metadata.dubbo.metadata.revision`: Dubbo's consumers of applications ignore instances whose revision is `0`
+//!   (`ServiceInstancesChangedListener`). They also read `disabled`, but then they keep a closed connection in use until the
+//!   instance changes otherwise (seen with 3.2.16). The revision is kept beside it for the way back.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +23,11 @@ const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
 /// The classes of the payload.
 const SPRING: &str = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance";
 const DUBBO: &str = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance";
-/// The keys of the metadata that say to Dubbo whether an instance is in service.
-const DISABLED: &str = "disabled";
-const ENABLED: &str = "enabled";
+/// The key in the metadata with the revision of what an application of Dubbo offers, the value for nothing, and the key with
+/// the revision of an instance that is out of service.
+const REVISION: &str = "dubbo.metadata.revision";
+const NOTHING: &str = "0";
+const KEPT_REVISION: &str = "podward-revision";
 
 /// Returns the JSON of an instance. `registered` is the time of the registration, in milliseconds since 1970.
 pub(super) fn encode(service: &str, instance: &Instance, registered: u64) -> Vec<u8> {
@@ -61,8 +65,8 @@ pub(super) fn decode(id: &str, data: &[u8], stat: &Stat) -> Option<Instance> {
     let mut metadata = texts(payload.and_then(|payload| payload.get("metadata")));
     let in_service = is_in_service(&value, &metadata);
     metadata.remove(STATUS);
-    if is_of_dubbo(&value) {
-        metadata.remove(DISABLED);
+    if let Some(revision) = metadata.remove(KEPT_REVISION) {
+        metadata.insert(REVISION.to_owned(), revision);
     }
     Some(Instance {
         id: id.to_owned(),
@@ -113,13 +117,14 @@ fn set_enabled(fields: &mut Map<String, Value>, in_service: bool) {
 }
 
 fn set_for_dubbo(metadata: &mut Map<String, Value>, in_service: bool) {
-    if !in_service {
-        metadata.insert(DISABLED.to_owned(), "true".into());
-        return;
-    }
-    metadata.remove(DISABLED);
-    if metadata.get(ENABLED).and_then(Value::as_str).is_some_and(|text| !is_true(text)) {
-        metadata.remove(ENABLED);
+    if in_service {
+        if let Some(revision) = metadata.remove(KEPT_REVISION) {
+            metadata.insert(REVISION.to_owned(), revision);
+        }
+    } else if let Some(revision) = metadata.insert(REVISION.to_owned(), NOTHING.into())
+        && revision != NOTHING
+    {
+        metadata.insert(KEPT_REVISION.to_owned(), revision);
     }
 }
 
@@ -129,20 +134,11 @@ fn is_of_dubbo(value: &Value) -> bool {
 
 fn is_in_service(value: &Value, metadata: &BTreeMap<String, String>) -> bool {
     if is_of_dubbo(value) {
-        return match (metadata.get(DISABLED), metadata.get(ENABLED)) {
-            (Some(text), _) if !text.is_empty() => !is_true(text),
-            (_, Some(text)) if !text.is_empty() => is_true(text),
-            _ => true,
-        };
+        return metadata.get(REVISION).is_some_and(|revision| revision != NOTHING);
     }
     let status = metadata.get(STATUS).map_or("", |status| status.trim());
     let is_enabled = value.get("enabled").and_then(Value::as_bool).unwrap_or(true);
     is_enabled && (status.is_empty() || status.eq_ignore_ascii_case(UP))
-}
-
-/// As `Boolean.parseBoolean` of Java.
-pub(super) fn is_true(text: &str) -> bool {
-    text.eq_ignore_ascii_case("true")
 }
 
 fn texts(metadata: Option<&Value>) -> BTreeMap<String, String> {
@@ -215,13 +211,19 @@ mod tests {
             "payload": {"@class": DUBBO, "metadata": {"dubbo.metadata.revision": "abc"}},
         });
         let mut expected = before.clone();
-        expected["payload"]["metadata"][DISABLED] = json!("true");
+        expected["payload"]["metadata"][REVISION] = json!("0");
+        expected["payload"]["metadata"][KEPT_REVISION] = json!("abc");
         assert_eq!(changed(&before, false), expected);
+        // Twice.
+        assert_eq!(changed(&expected, false), expected);
         assert_eq!(changed(&expected, true), before);
-        let mut switched_off = before.clone();
-        switched_off["payload"]["metadata"][ENABLED] = json!("false");
-        assert!(!decode("x", switched_off.to_string().as_bytes(), &STAT).unwrap().in_service);
-        assert_eq!(changed(&switched_off, true), before);
+        let read = |value: &Value| decode("x", value.to_string().as_bytes(), &STAT).unwrap();
+        assert_eq!(read(&expected).metadata, read(&before).metadata);
+        // An application that offers nothing cannot be put into service.
+        let mut nothing = before;
+        nothing["payload"]["metadata"][REVISION] = json!("0");
+        let data = set_in_service(nothing.to_string().as_bytes(), true).unwrap();
+        assert!(!decode("x", &data, &STAT).unwrap().in_service);
     }
 
     #[test]

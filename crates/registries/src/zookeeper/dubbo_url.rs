@@ -6,8 +6,6 @@ use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::curator::is_true;
-
 /// What `URLEncoder` of Java encodes. A space may be `%20`.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'*').remove(b'_');
 
@@ -67,6 +65,14 @@ impl DubboUrl {
         }
     }
 
+    /// Returns whether all consumers apply overrides to this provider. With a group or version, those of Dubbo 3 do not
+    /// (`RegistryDirectory.overrideWithConfigurators` drops both before they are compared), but a provider of Dubbo 2.7 and
+    /// later registers its URL again with what an override says. Older ones have no parameter `release`.
+    pub(super) fn is_overridden(&self) -> bool {
+        (self.parameter("group").is_none() && self.parameter("version").is_none())
+            || self.parameter("release").is_none()
+    }
+
     /// Returns whether this is an override that takes `provider` out of service (`AbstractConfigurator` without a version of
     /// the configuration). Overrides with further conditions are taken for those that do not apply.
     pub(super) fn disables(&self, provider: &Self) -> bool {
@@ -123,6 +129,11 @@ impl fmt::Display for DubboUrl {
         }
         Ok(())
     }
+}
+
+/// As `Boolean.parseBoolean` of Java.
+fn is_true(text: &str) -> bool {
+    text.eq_ignore_ascii_case("true")
 }
 
 /// Returns a name as Dubbo encodes it.

@@ -45,8 +45,8 @@ struct Provider {
     stat: Stat,
 }
 
-/// The overrides of an interface, with the names of their nodes.
-type Overrides = Vec<(String, DubboUrl)>;
+/// URLs, with the names of their nodes.
+type Urls = Vec<(String, DubboUrl)>;
 
 impl Interfaces {
     fn category(&self, service: &ServiceKey, category: &str) -> String {
@@ -169,6 +169,18 @@ impl Interfaces {
             return Ok(());
         }
         check_version(calls, &present, instance.version)?;
+        if !instance.in_service {
+            let all = self.urls(calls, service, "providers").await?;
+            if let Some(provider) = present.iter().find(|provider| is_last(&provider.url, &all, &overrides)) {
+                // Consumers would keep it (`RegistryDirectory.refreshInvoker`).
+                let url = &provider.url;
+                let [group, version] = ["group", "version"].map(|key| url.parameter(key).unwrap_or_default());
+                return Err(calls.conflict(format!(
+                    "it is the last provider in service (group {group:?}, version {version:?}), so consumers would not \
+                     notice; try again when there is another one, or remove it"
+                )));
+            }
+        }
         if steps
             .iter()
             .any(|step| matches!(step, Request::Create { path, .. } if path.starts_with(&configurators)))
@@ -218,7 +230,7 @@ impl Interfaces {
         calls: &Calls<'_>,
         service: &ServiceKey,
         instance: &Instance,
-    ) -> Result<(Vec<Provider>, Overrides), RegistryError> {
+    ) -> Result<(Vec<Provider>, Urls), RegistryError> {
         let folder = self.category(service, "providers");
         calls.sync(&folder).await?;
         let is_at = |url: &DubboUrl| url.host == instance.host && url.port == instance.port;
@@ -235,9 +247,8 @@ impl Interfaces {
         is_wanted: impl Fn(&DubboUrl) -> bool,
     ) -> Result<Vec<Provider>, RegistryError> {
         let folder = self.category(service, "providers");
-        let names = calls.children(&folder).await?.unwrap_or_default();
-        let urls = names.into_iter().filter_map(|name| DubboUrl::decode(&name).map(|url| (name, url)));
         let folder = folder.as_str();
+        let urls = self.urls(calls, service, "providers").await?.into_iter();
         let read = urls.filter(|(_, url)| url.port != 0 && is_wanted(url)).map(|(name, url)| async move {
             let stat = calls.stat(&format!("{folder}/{name}")).await?;
             Ok::<_, RegistryError>(stat.map(|stat| Provider { name, url, stat }))
@@ -247,8 +258,17 @@ impl Interfaces {
         found.try_filter_map(async |found| Ok(found)).try_collect().await
     }
 
-    async fn overrides(&self, calls: &Calls<'_>, service: &ServiceKey) -> Result<Overrides, RegistryError> {
-        let names = calls.children(&self.category(service, "configurators")).await?.unwrap_or_default();
+    async fn overrides(&self, calls: &Calls<'_>, service: &ServiceKey) -> Result<Urls, RegistryError> {
+        self.urls(calls, service, "configurators").await
+    }
+
+    async fn urls(
+        &self,
+        calls: &Calls<'_>,
+        service: &ServiceKey,
+        category: &str,
+    ) -> Result<Urls, RegistryError> {
+        let names = calls.children(&self.category(service, category)).await?.unwrap_or_default();
         Ok(names.into_iter().filter_map(|name| DubboUrl::decode(&name).map(|url| (name, url))).collect())
     }
 
@@ -284,26 +304,27 @@ fn is_ours(provider: &Provider) -> bool {
 }
 
 /// Returns the instance of the nodes at one address. `None` if there are no nodes.
-fn merged(at: &[&Provider], overrides: &Overrides) -> Option<Instance> {
-    let is_in_service = |provider: &&Provider| {
-        provider.url.is_enabled()
-            && !(consumers_override(&provider.url)
-                && overrides.iter().any(|(_, url)| url.disables(&provider.url)))
-    };
+fn merged(at: &[&Provider], overrides: &Urls) -> Option<Instance> {
     // One of ours says whose the address is.
     let first = at.iter().find(|provider| is_ours(provider)).or_else(|| at.first())?;
     let mut instance = instance_of(first)?;
-    instance.in_service = at.iter().any(is_in_service);
+    instance.in_service = at.iter().any(|provider| is_in_service(&provider.url, overrides));
     instance.version = Some(version(at.iter().copied()));
     Some(instance)
 }
 
-/// Returns whether all consumers apply overrides to a provider. With a group or version, those of Dubbo 3 do not
-/// (`RegistryDirectory.overrideWithConfigurators` drops both before they are compared), but a provider of Dubbo 2.7 and later
-/// registers its URL again with what an override says. Older ones have no parameter `release`.
-fn consumers_override(url: &DubboUrl) -> bool {
-    (url.parameter("group").is_none() && url.parameter("version").is_none())
-        || url.parameter("release").is_none()
+fn is_in_service(url: &DubboUrl, overrides: &Urls) -> bool {
+    url.is_enabled() && !(url.is_overridden() && overrides.iter().any(|(_, by)| by.disables(url)))
+}
+
+/// Returns whether `url` is in service, and no provider of its service at another address is.
+fn is_last(url: &DubboUrl, all: &Urls, overrides: &Urls) -> bool {
+    let is_another = |other: &DubboUrl| {
+        (&other.host, other.port) != (&url.host, url.port)
+            && ["group", "version"].into_iter().all(|key| other.parameter(key) == url.parameter(key))
+            && is_in_service(other, overrides)
+    };
+    is_in_service(url, overrides) && !all.iter().any(|(_, other)| is_another(other))
 }
 
 /// Returns the instance of one node, without overrides.

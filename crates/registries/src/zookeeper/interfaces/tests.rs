@@ -6,7 +6,7 @@ fn provider(name: &str, created: i64, is_ephemeral: bool) -> Provider {
     Provider { name: name.to_owned(), url, stat }
 }
 
-fn overrides(url: &str) -> Overrides {
+fn overrides(url: &str) -> Urls {
     vec![(encoded(url), DubboUrl::decode(url).unwrap())]
 }
 
@@ -32,5 +32,27 @@ fn an_override_counts_where_all_consumers_apply_it() {
         let disabling = overrides(&DubboUrl::disabling(&provider.url, "a.B").to_string());
         assert_eq!(merged(&[&provider], &disabling).unwrap().in_service, expected, "{parameters}");
         assert!(merged(&[&provider], &Vec::new()).unwrap().in_service);
+    }
+}
+
+#[test]
+fn the_last_provider_of_a_service_is_known() {
+    let url = |port: u16, parameters: &str| {
+        DubboUrl::decode(&format!("dubbo://10.0.0.7:{port}/a.B?{parameters}")).unwrap()
+    };
+    let subject = url(20880, "version=1");
+    let none = Vec::new();
+    for (others, expected) in [
+        (vec![], true),
+        (vec![url(20881, "version=1")], false),
+        (vec![url(20881, "version=1&disabled=true")], true),
+        // Another service, and the same address.
+        (vec![url(20881, "version=2"), url(20881, ""), url(20880, "version=1&weight=5")], true),
+    ] {
+        let mut all: Urls = others.into_iter().map(|url| (url.encode(), url)).collect();
+        all.push((subject.encode(), subject.clone()));
+        assert_eq!(is_last(&subject, &all, &none), expected, "{all:?}");
+        // What is out of service already is not the last one in service.
+        assert!(!is_last(&url(20880, "version=1&disabled=true"), &all, &none));
     }
 }

@@ -243,7 +243,8 @@ async fn instances_of_dubbo_are_steered(dubbo: &ZooKeeper, other: &mut Other) ->
         assert_eq!(Instance { version: None, ..read }, wanted);
         let mut expected = before.clone();
         if !in_service {
-            expected["payload"]["metadata"]["disabled"] = json!("true");
+            expected["payload"]["metadata"]["dubbo.metadata.revision"] = json!("0");
+            expected["payload"]["metadata"]["podward-revision"] = json!("abc");
         }
         assert_eq!(other.json(path).await?, expected);
     }

@@ -73,7 +73,15 @@ async fn a_provider_is_registered_steered_and_removed(dubbo: &ZooKeeper, other: 
     let providers = folder(DEMO, "providers");
     assert_eq!(other.children(&providers).await?, [url("dynamic=false")]);
     let out = Instance { in_service: false, ..stored };
+    // Consumers would keep the last one.
+    let error = refused(write(dubbo, Change::SetInService(demo.clone(), out.clone())).await)?;
+    assert_eq!(error.kind, RegistryErrorKind::Conflict, "{error}");
+    assert_eq!(other.children(&providers).await?, [url("dynamic=false")]);
+    let second = instance("2", "10.0.0.8");
+    write(dubbo, Change::Register(demo.clone(), second.clone())).await?;
     write(dubbo, Change::SetInService(demo.clone(), out.clone())).await?;
+    assert!(dubbo.instance(0, &demo, &second).await?.context("it is gone")?.in_service);
+    write(dubbo, Change::Deregister(demo.clone(), second)).await?;
     assert_eq!(other.children(&providers).await?, [url("disabled=true&dynamic=false")]);
     write(dubbo, Change::SetInService(demo.clone(), out.clone())).await?;
     let read = dubbo.instance(0, &demo, &wanted).await?.context("it is gone")?;
@@ -138,6 +146,13 @@ async fn providers_of_applications_are_steered_by_overrides(
     other.create_one(&broken, "", Lifetime::Persistent).await?;
     let stored = common::only(dubbo.instances(0, &api).await?)?;
     assert_eq!((stored.owner(), stored.host.as_str(), stored.port), (None, "10.0.0.9", 20880));
+    // Others, which stay in service.
+    for parameters in ["release=3.2.16", "group=g&release=3.2.16&version=1.0.0"] {
+        let name = encoded(&format!("dubbo://10.0.0.10:20880/{interface}?{parameters}"));
+        other
+            .create_one(&format!("{}/{name}", folder(interface, "providers")), "", Lifetime::Ephemeral)
+            .await?;
+    }
     assert!(stored.in_service);
     let same_address = Instance { port: 20880, ..instance("1", "10.0.0.9") };
     for change in
