@@ -19,7 +19,7 @@ pub struct RegistryConnection {
     /// The kind of the registry.
     pub kind: RegistryKind,
     /// The addresses of all servers of the registry. Podward writes to one that answers, and a change is complete when
-    /// every address shows it. Consul: `http://host:8500`. Etcd: `host:2379`. Eureka: `http://host:8761/eureka` for Spring
+    /// every address shows it. Consul: `http://host:8500`. Etcd: `host:2379`. ZooKeeper: `host:2181`. Eureka: `http://host:8761/eureka` for Spring
     /// Cloud, `http://host:8080/eureka/v2` for Netflix. Http: a URL, which the paths of `http` follow.
     #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 300)))]
     pub addresses: Vec<String>,
@@ -45,6 +45,9 @@ pub struct RegistryConnection {
     /// What is special about a Eureka.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eureka: Option<EurekaConnection>,
+    /// What is special about a ZooKeeper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zookeeper: Option<ZooKeeperConnection>,
     /// The calls of a registry with an HTTP interface of its own. Needed for the kind Http.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpConnection>,
@@ -58,6 +61,7 @@ pub enum RegistryKind {
     Consul,
     Etcd,
     Eureka,
+    ZooKeeper,
     Http,
 }
 
@@ -125,6 +129,36 @@ pub struct EurekaConnection {
     #[serde(default = "default_lease")]
     #[schemars(range(min = 15, max = 3600), transform = known_format)]
     pub lease_seconds: u32,
+}
+
+/// What is special about a ZooKeeper.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ZooKeeperConnection {
+    /// How instances are stored.
+    #[serde(default)]
+    pub layout: ZooKeeperLayout,
+    /// The path of the node above all services. When not set, `/services`, and `/dubbo` for the layout DubboInterfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub base: Option<String>,
+    /// The protocol of the URLs that Podward registers, with the layout DubboInterfaces: `dubbo` or `tri`. When not set,
+    /// `dubbo`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-zA-Z0-9]+$"))]
+    pub protocol: Option<String>,
+}
+
+/// How instances are stored in ZooKeeper.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ZooKeeperLayout {
+    /// Curator's service discovery, which Spring Cloud uses.
+    #[default]
+    Curator,
+    /// Dubbo 2, and Dubbo 3 with interfaces. The name of a service is that of an interface.
+    DubboInterfaces,
+    /// Dubbo 3.1 or later with applications. Only the mode Steer is possible.
+    DubboApplications,
 }
 
 fn default_timeout() -> u32 {

@@ -4,6 +4,7 @@
 
 mod http;
 mod secrets;
+mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use podward_api::discovery_binding::BindingMode;
 use podward_api::registry_connection::{RegistryConnection, RegistryKind};
 use podward_registries::{
     Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, Eureka, EurekaOptions, HttpRegistry,
-    Registry, TlsOptions,
+    Registry, TlsOptions, ZooKeeper,
 };
 
 pub use secrets::RegistrySecrets;
@@ -65,6 +66,10 @@ pub fn connect(
                     lease: seconds(eureka.lease_seconds),
                 });
             Eureka::new(&common, options).map(|client| Arc::new(client) as Arc<dyn Registry>)
+        }
+        RegistryKind::ZooKeeper => {
+            let options = zookeeper::options(connection.zookeeper.clone().unwrap_or_default());
+            ZooKeeper::new(&common, &options).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }
         RegistryKind::Http => {
             let options = http::options(connection.http.clone().unwrap_or_default());

@@ -5,7 +5,7 @@ use rustls_pki_types::pem::PemObject;
 
 use crate::invalid_field::{InvalidField, invalid};
 
-use super::{RegistryConnection, RegistryKind};
+use super::{RegistryConnection, RegistryKind, ZooKeeperLayout};
 
 /// The largest timeout, in seconds.
 const MAX_TIMEOUT_SECONDS: u32 = 30;
@@ -26,7 +26,9 @@ impl RegistryConnection {
             }
             let is_url = ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme));
             match self.kind {
-                RegistryKind::Etcd if address.contains('/') || !address.contains(':') => {
+                RegistryKind::Etcd | RegistryKind::ZooKeeper
+                    if address.contains('/') || !address.contains(':') =>
+                {
                     return invalid(field, "is not of the form host:port");
                 }
                 RegistryKind::Consul | RegistryKind::Eureka | RegistryKind::Http if !is_url => {
@@ -71,6 +73,7 @@ impl RegistryConnection {
             ("consul", self.consul.is_some(), RegistryKind::Consul),
             ("etcd", self.etcd.is_some(), RegistryKind::Etcd),
             ("eureka", self.eureka.is_some(), RegistryKind::Eureka),
+            ("zookeeper", self.zookeeper.is_some(), RegistryKind::ZooKeeper),
             ("http", self.http.is_some(), RegistryKind::Http),
         ];
         for (name, is_set, kind) in parts {
@@ -81,6 +84,13 @@ impl RegistryConnection {
         }
         if self.kind == RegistryKind::Http && self.http.is_none() {
             return invalid(format!("{field}.http"), "must be set for the kind Http");
+        }
+        if let Some(zookeeper) = &self.zookeeper
+            && zookeeper.protocol.is_some()
+            && zookeeper.layout != ZooKeeperLayout::DubboInterfaces
+        {
+            let problem = "is only for the layout DubboInterfaces";
+            return invalid(format!("{field}.zookeeper.protocol"), problem);
         }
         match &self.eureka {
             Some(eureka) if eureka.renewal_seconds == 0 => {

@@ -10,7 +10,7 @@ use podward_api::DiscoveryBinding;
 use podward_e2e::Fixture;
 use podward_registries::{
     Connection, Consul, ConsulOptions, Credentials, DirectDialer, Etcd, EtcdOptions, Eureka, EurekaOptions,
-    Instance, Registry, ServiceKey,
+    Instance, Registry, ServiceKey, ZooKeeper, ZooKeeperLayout, ZooKeeperOptions,
 };
 use podward_support::{WAIT, within};
 use serde_json::{Value, json};
@@ -21,6 +21,8 @@ use super::reachable::ReachableServer;
 const POLL: Duration = Duration::from_millis(20);
 /// The name of the node in Consul's catalog, as that of the bridge.
 const NODE: &str = "podward";
+/// ZooKeeper with the layout of Dubbo 2.
+pub(super) const DUBBO: &str = "Dubbo";
 
 /// A DiscoveryBinding of the namespace of a test for pods with the label `app: web`. Its service is `<namespace>-web`.
 pub(super) struct Bound {
@@ -56,6 +58,13 @@ pub(super) fn client(kind: &str, addresses: &[String], token: Option<&str>) -> R
         }
         "Eureka" => Eureka::new(&connection, EurekaOptions::default())
             .map(|client| Arc::new(client) as Arc<dyn Registry>),
+        "ZooKeeper" => ZooKeeper::new(&connection, &ZooKeeperOptions::default())
+            .map(|client| Arc::new(client) as Arc<dyn Registry>),
+        DUBBO => {
+            let layout = ZooKeeperLayout::DubboInterfaces { protocol: "dubbo".to_owned() };
+            ZooKeeper::new(&connection, &ZooKeeperOptions { layout, base: String::new() })
+                .map(|client| Arc::new(client) as Arc<dyn Registry>)
+        }
         other => bail!("no registry {other}"),
     };
     registry.map_err(anyhow::Error::msg)
@@ -64,6 +73,10 @@ pub(super) fn client(kind: &str, addresses: &[String], token: Option<&str>) -> R
 /// Returns a connection for a binding.
 pub(super) fn connection(kind: &str, addresses: &[String]) -> Value {
     let mut connection = json!({"kind": kind, "addresses": addresses});
+    if kind == DUBBO {
+        connection["kind"] = json!("ZooKeeper");
+        connection["zookeeper"] = json!({"layout": "DubboInterfaces"});
+    }
     if kind == "Etcd" {
         connection["etcd"] = json!({"prefix": "/services"});
     }

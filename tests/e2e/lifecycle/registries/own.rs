@@ -9,16 +9,20 @@ use podward_core::keys;
 use podward_e2e::{Fixture, Test};
 use podward_registries::{Change, Instance};
 use podward_support::pods;
-use registry_servers::{ConsulServer, ConsulServerOptions, EtcdServer, EurekaServer};
+use registry_servers::{
+    ConsulServer, ConsulServerOptions, EtcdServer, EurekaServer, ZooKeeperServer, ZooKeeperServerOptions,
+};
 use serde_json::json;
 
-use super::bound::Bound;
+use super::bound::{Bound, DUBBO};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::simulated("registry_consul_holds_operations", consul),
         Test::simulated("registry_etcd_of_three_holds_operations", etcd),
         Test::simulated("registry_eureka_holds_operations", eureka),
+        Test::simulated("registry_zookeeper_of_three_holds_operations", zookeeper),
+        Test::simulated("registry_dubbo_holds_operations", dubbo),
         Test::simulated("registry_pods_that_have_not_opted_in", not_opted_in),
     ]
 }
@@ -37,6 +41,17 @@ async fn etcd(fixture: Arc<Fixture>) -> Result<()> {
 async fn eureka(fixture: Arc<Fixture>) -> Result<()> {
     let server = EurekaServer::start().await?;
     operations(fixture, "Eureka", vec![server.url()], Some(false)).await
+}
+
+async fn zookeeper(fixture: Arc<Fixture>) -> Result<()> {
+    let servers = ZooKeeperServer::start_three().await?;
+    let addresses: Vec<String> = servers.iter().map(ZooKeeperServer::address).collect();
+    operations(fixture, "ZooKeeper", addresses, Some(false)).await
+}
+
+async fn dubbo(fixture: Arc<Fixture>) -> Result<()> {
+    let server = ZooKeeperServer::start(ZooKeeperServerOptions::default()).await?;
+    operations(fixture, DUBBO, vec![server.address()], Some(false)).await
 }
 
 /// Podward registers pods when they become available, takes them out before an update, and deregisters them before they
