@@ -106,10 +106,14 @@ async fn operations(
     ensure!(present == Some(true), "the pod is back, and the registry shows {present:?}");
 
     let uid = fixture.feed().get("b").context("pod b is gone")?.uid().context("a pod without UID")?;
-    // The answer comes when Podward has deleted the pod, or after a wait.
+    // The answer comes when Podward has deleted the pod (404 if the pod is gone by then), or after a wait (429).
     let answer = fixture.api().delete("b", &DeleteParams::default()).await;
-    let is_held = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 429);
-    ensure!(is_held || answer.is_ok(), "{answer:?}");
+    let is_accepted = match &answer {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) => [404, 429].contains(&status.code),
+        Err(_) => false,
+    };
+    ensure!(is_accepted, "{answer:?}");
     // When Podward deletes the pod, the registry does not have it any more.
     let is_dying = |pod: &k8s_openapi::api::core::v1::Pod| pod.metadata.deletion_timestamp.is_some();
     let is_gone = |all: &[&k8s_openapi::api::core::v1::Pod]| {
