@@ -19,8 +19,9 @@ pub struct RegistryConnection {
     /// The kind of the registry.
     pub kind: RegistryKind,
     /// The addresses of all servers of the registry. Podward writes to one that answers, and a change is complete when
-    /// every address shows it. Consul: `http://host:8500`. Etcd: `host:2379`. ZooKeeper: `host:2181`. Eureka: `http://host:8761/eureka` for Spring
-    /// Cloud, `http://host:8080/eureka/v2` for Netflix. Http: a URL, which the paths of `http` follow.
+    /// every address shows it. Consul: `http://host:8500`. Etcd: `host:2379`. ZooKeeper: `host:2181`. Nacos:
+    /// `http://host:8848/nacos`. Eureka: `http://host:8761/eureka` for Spring Cloud, `http://host:8080/eureka/v2` for
+    /// Netflix. Http: a URL, which the paths of `http` follow.
     #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 300)))]
     pub addresses: Vec<String>,
     /// TLS. When not set, the connections are not encrypted, unless the addresses are `https` URLs.
@@ -61,6 +62,7 @@ pub enum RegistryKind {
     Consul,
     Etcd,
     Eureka,
+    Nacos,
     ZooKeeper,
     Http,
 }

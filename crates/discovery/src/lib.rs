@@ -13,7 +13,7 @@ use podward_api::InvalidField;
 use podward_api::discovery_binding::BindingMode;
 use podward_api::registry_connection::{RegistryConnection, RegistryKind};
 use podward_registries::{
-    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, Eureka, EurekaOptions, HttpRegistry,
+    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, Eureka, EurekaOptions, HttpRegistry, Nacos,
     Registry, TlsOptions, ZooKeeper,
 };
 
@@ -67,6 +67,7 @@ pub fn connect(
                 });
             Eureka::new(&common, options).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }
+        RegistryKind::Nacos => Nacos::new(&common).map(|client| Arc::new(client) as Arc<dyn Registry>),
         RegistryKind::ZooKeeper => {
             let options = zookeeper::options(connection.zookeeper.clone().unwrap_or_default());
             ZooKeeper::new(&common, &options).map(|client| Arc::new(client) as Arc<dyn Registry>)

@@ -7,11 +7,12 @@ mod faults;
 mod own;
 mod reachable;
 mod removal_limit;
+mod steer;
 
 use podward_e2e::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [access::tests(), own::tests(), drift::tests(), faults::tests(), removal_limit::tests()]
+    [access::tests(), own::tests(), drift::tests(), faults::tests(), removal_limit::tests(), steer::tests()]
         .into_iter()
         .flatten()
         .collect()

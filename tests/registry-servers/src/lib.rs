@@ -5,6 +5,7 @@ mod certificates;
 mod consul;
 mod etcd;
 mod eureka;
+mod nacos;
 mod process;
 mod zookeeper;
 
@@ -12,4 +13,5 @@ pub use certificates::TestCertificates;
 pub use consul::{ConsulServer, ConsulServerOptions};
 pub use etcd::EtcdServer;
 pub use eureka::EurekaServer;
+pub use nacos::{NacosServer, NacosServerOptions};
 pub use zookeeper::{ZooKeeperServer, ZooKeeperServerOptions};

@@ -19,6 +19,7 @@ mod pins;
 mod preflight;
 mod progress;
 mod requirement;
+mod rust;
 mod system;
 
 pub use cache::Tools;

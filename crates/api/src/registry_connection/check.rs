@@ -31,7 +31,9 @@ impl RegistryConnection {
                 {
                     return invalid(field, "is not of the form host:port");
                 }
-                RegistryKind::Consul | RegistryKind::Eureka | RegistryKind::Http if !is_url => {
+                RegistryKind::Consul | RegistryKind::Eureka | RegistryKind::Nacos | RegistryKind::Http
+                    if !is_url =>
+                {
                     return invalid(field, "is not a URL that begins with http:// or https://");
                 }
                 _ => {}

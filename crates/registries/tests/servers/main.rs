@@ -5,5 +5,6 @@ mod consul;
 mod etcd;
 mod eureka;
 mod http;
+mod nacos;
 mod own_http;
 mod zookeeper;

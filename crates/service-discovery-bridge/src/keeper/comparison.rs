@@ -21,21 +21,25 @@ pub(crate) struct Comparison {
 }
 
 /// Lists every address, and reopens the pods of which an address does not show what it should. An address that cannot be
-/// read shows nothing, so nothing follows from it.
+/// read shows nothing, so nothing follows from it. `services` are those of pods so far, for registries that cannot list
+/// services: those without pods stay until no address shows an instance of the binding in them.
 pub(crate) async fn compare(
     access: &RegistryAccess,
     binding: &Binding,
     pods: &mut HashMap<String, TrackedPod>,
+    services: &mut HashSet<ServiceKey>,
     now: Duration,
 ) -> Comparison {
     let mut comparison = Comparison::default();
-    let known: HashSet<ServiceKey> = pods
-        .values()
-        .filter_map(|tracked| tracked.desired.as_ref().ok().map(|desired| desired.service.clone()))
+    let of_pods = pods.values().filter_map(|tracked| Some(tracked.desired.as_ref().ok()?.service.clone()));
+    let current: HashSet<ServiceKey> = of_pods
+        .chain(binding.service_without_pods())
+        .map(|service| access.registry.canonical(service))
         .collect();
+    services.extend(current.iter().cloned());
     let uids: HashSet<String> = pods.keys().cloned().collect();
     for (address, name) in access.addresses().iter().enumerate() {
-        let listing = match list(access, address, &known).await {
+        let listing = match list(access, address, services).await {
             Ok(listing) => listing,
             Err(error) => {
                 comparison.unreachable.push(error.to_string());
@@ -51,6 +55,11 @@ pub(crate) async fn compare(
             compare_pod(access, binding, tracked, &shown, now, name);
         }
         count(&mut comparison, access, binding, &uids, &listing);
+    }
+    if comparison.unreachable.is_empty() {
+        let has_orphans =
+            |service: &ServiceKey| comparison.orphans.iter().any(|orphan| orphan.service == *service);
+        services.retain(|service| current.contains(service) || has_orphans(service));
     }
     comparison
 }

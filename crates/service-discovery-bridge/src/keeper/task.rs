@@ -56,6 +56,8 @@ pub(crate) struct BindingTask {
     orphans: Vec<Orphan>,
     /// Pods that the hook was asked to forget.
     released: HashSet<String>,
+    /// Services that pods of this binding have or had.
+    services: HashSet<ServiceKey>,
     /// The numbers of instances in service, as of the last comparison.
     totals: HashMap<ServiceKey, usize>,
     held: Option<HeldRemovals>,
@@ -99,6 +101,7 @@ impl BindingTask {
             limit: RemovalLimit::default(),
             orphans: Vec::new(),
             released: HashSet::new(),
+            services: HashSet::new(),
             totals: HashMap::new(),
             held: None,
             unreachable: None,
@@ -280,7 +283,7 @@ impl BindingTask {
             self.comparison_due = begin + binding.interval;
             return;
         }
-        let comparison = compare(access, binding, &mut self.tracked, begin).await;
+        let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
         self.shared.metrics.comparisons.inc();
         let took = self.shared.index.now().saturating_sub(begin);
         self.unreachable = comparison.unreachable.first().cloned();

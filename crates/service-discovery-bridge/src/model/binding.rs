@@ -1,5 +1,6 @@
 //! A `DiscoveryBinding` with its selector and templates compiled.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -175,6 +176,22 @@ impl Binding {
         };
         Ok(Desired { service, instance, owner })
     }
+
+    /// Returns the service that is the same for all pods that the binding may select. `None` if its name depends on the pod.
+    /// A registry that cannot list services is searched there for instances of pods that are gone.
+    pub(crate) fn service_without_pods(&self) -> Option<ServiceKey> {
+        let of_all = |field: &PodField| match field {
+            PodField::Namespace => Some(Cow::Borrowed(self.key.namespace.as_str())),
+            PodField::Label(key) => {
+                let labels = self.spec.selector.match_labels.as_ref()?;
+                labels.get(key).map(|text| Cow::Borrowed(text.as_str()))
+            }
+            _ => None,
+        };
+        let [name, namespace, group, _] = &self.service;
+        let render = |template: &Template| template.render(of_all).ok();
+        Some(ServiceKey { namespace: render(namespace)?, group: render(group)?, name: render(name)? })
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +222,17 @@ pub(crate) mod tests {
             "status": {"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]},
         });
         BoundPod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn the_service_of_pods_that_are_gone() {
+        let named =
+            |name: &str| binding(json!({"service": {"name": name, "group": "g"}})).service_without_pods();
+        let named = |name| named(name).map(|service| service.name);
+        assert_eq!(named("${pod.namespace}-web").as_deref(), Some("shop-web"));
+        assert_eq!(named("${pod.labels['app']}").as_deref(), Some("web"));
+        assert_eq!(named("${pod.labels['track']}-web"), None);
+        assert_eq!(named("${pod.name}"), None);
     }
 
     #[test]

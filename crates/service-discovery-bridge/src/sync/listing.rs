@@ -16,7 +16,8 @@ pub(crate) struct Listing {
     pub(crate) instances: Vec<(ServiceKey, Instance)>,
 }
 
-/// Reads all services at an address that may have instances of this cluster, and `known` ones besides.
+/// Reads all services at an address that may have instances of this cluster, and `known` ones besides, in their
+/// [canonical](podward_registries::Registry::canonical) form.
 ///
 /// # Errors
 /// Fails if the address, or one of its services, cannot be read: an incomplete list shows nothing.
@@ -26,8 +27,7 @@ pub(crate) async fn list(
     known: &HashSet<ServiceKey>,
 ) -> Result<Listing, RegistryError> {
     let registry = &access.registry;
-    let mut services: HashSet<ServiceKey> =
-        known.iter().map(|service| registry.canonical(service.clone())).collect();
+    let mut services = known.clone();
     if registry.can_list() {
         services.extend(registry.services(address, &access.cluster).await?);
     }

@@ -10,7 +10,7 @@ use podward_api::DiscoveryBinding;
 use podward_e2e::Fixture;
 use podward_registries::{
     Connection, Consul, ConsulOptions, Credentials, DirectDialer, Etcd, EtcdOptions, Eureka, EurekaOptions,
-    Instance, Registry, ServiceKey, ZooKeeper, ZooKeeperLayout, ZooKeeperOptions,
+    Instance, Nacos, Registry, ServiceKey, ZooKeeper, ZooKeeperLayout, ZooKeeperOptions,
 };
 use podward_support::{WAIT, within};
 use serde_json::{Value, json};
@@ -58,6 +58,7 @@ pub(super) fn client(kind: &str, addresses: &[String], token: Option<&str>) -> R
         }
         "Eureka" => Eureka::new(&connection, EurekaOptions::default())
             .map(|client| Arc::new(client) as Arc<dyn Registry>),
+        "Nacos" => Nacos::new(&connection).map(|client| Arc::new(client) as Arc<dyn Registry>),
         "ZooKeeper" => ZooKeeper::new(&connection, &ZooKeeperOptions::default())
             .map(|client| Arc::new(client) as Arc<dyn Registry>),
         DUBBO => {

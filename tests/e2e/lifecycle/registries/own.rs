@@ -10,7 +10,8 @@ use podward_e2e::{Fixture, Test};
 use podward_registries::{Change, Instance};
 use podward_support::pods;
 use registry_servers::{
-    ConsulServer, ConsulServerOptions, EtcdServer, EurekaServer, ZooKeeperServer, ZooKeeperServerOptions,
+    ConsulServer, ConsulServerOptions, EtcdServer, EurekaServer, NacosServer, NacosServerOptions,
+    ZooKeeperServer, ZooKeeperServerOptions,
 };
 use serde_json::json;
 
@@ -21,6 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::simulated("registry_consul_holds_operations", consul),
         Test::simulated("registry_etcd_of_three_holds_operations", etcd),
         Test::simulated("registry_eureka_holds_operations", eureka),
+        Test::simulated("registry_nacos_holds_operations", nacos),
         Test::simulated("registry_zookeeper_of_three_holds_operations", zookeeper),
         Test::simulated("registry_dubbo_holds_operations", dubbo),
         Test::simulated("registry_pods_that_have_not_opted_in", not_opted_in),
@@ -41,6 +43,11 @@ async fn etcd(fixture: Arc<Fixture>) -> Result<()> {
 async fn eureka(fixture: Arc<Fixture>) -> Result<()> {
     let server = EurekaServer::start().await?;
     operations(fixture, "Eureka", vec![server.url()], Some(false)).await
+}
+
+async fn nacos(fixture: Arc<Fixture>) -> Result<()> {
+    let server = NacosServer::start(NacosServerOptions::default()).await?;
+    operations(fixture, "Nacos", vec![server.url()], Some(false)).await
 }
 
 async fn zookeeper(fixture: Arc<Fixture>) -> Result<()> {
@@ -93,19 +100,21 @@ async fn operations(
         .until("both pods are in service", |found| found.iter().filter(|it| it.in_service).count() == 3)
         .await?;
 
+    let [of_a, of_b] = [bound.of_pod("a").await?, bound.of_pod("b").await?].map(|mut found| found.pop());
+    let (of_a, of_b) = (of_a.context("pod a has no instance")?, of_b.context("pod b has no instance")?);
+
     let operator = fixture.operator("up", "update");
     operator.begin("a").await?;
     let pod = operator.await_operate("a").await?;
-    let present = present_state(&bound, &pod.uid().context("a pod without UID")?).await?;
+    let present = present_state(&bound, &of_a).await?;
     ensure!(present == out, "the pod may be updated, and the registry shows {present:?} instead of {out:?}");
     let detail = pod.annotations().get(keys::EVIDENCE).cloned().unwrap_or_default();
     ensure!(!detail.contains("TIMED_OUT"), "{detail}");
     operator.finish("a").await?;
     operator.await_end("a").await?;
-    let present = present_state(&bound, &pod.uid().context("a pod without UID")?).await?;
+    let present = present_state(&bound, &of_a).await?;
     ensure!(present == Some(true), "the pod is back, and the registry shows {present:?}");
 
-    let uid = fixture.feed().get("b").context("pod b is gone")?.uid().context("a pod without UID")?;
     // The answer comes when Podward has deleted the pod (404 if the pod is gone by then), or after a wait (429).
     let answer = fixture.api().delete("b", &DeleteParams::default()).await;
     let is_accepted = match &answer {
@@ -120,7 +129,7 @@ async fn operations(
         !all.iter().any(|pod| pod.name_any() == "b" && !is_dying(pod))
     };
     fixture.feed().until_pods("pod b is being deleted", is_gone).await?;
-    let present = present_state(&bound, &uid).await?;
+    let present = present_state(&bound, &of_b).await?;
     ensure!(present.is_none(), "the pod is being deleted, and the registry shows {present:?}");
 
     let left =
@@ -129,16 +138,16 @@ async fn operations(
     bound.end().await
 }
 
-/// Returns what the registry shows of a pod at present, not what its lists show.
-async fn present_state(bound: &Bound, uid: &str) -> Result<Option<bool>> {
-    let mut wanted = None;
+/// Returns what the addresses show of an instance at present, not what their lists show: whether one has it in service, or
+/// `None` if none has it.
+async fn present_state(bound: &Bound, wanted: &Instance) -> Result<Option<bool>> {
+    let mut shown = None;
     for address in 0..bound.registry.addresses().len() {
-        let listed = bound.registry.instances(address, &bound.service).await?;
-        wanted = wanted.or(listed.into_iter().find(|it| it.owner().is_some_and(|owner| owner.uid == uid)));
+        let found = bound.registry.instance(address, &bound.service, wanted).await?;
+        let ours = found.filter(|instance| instance.owner() == wanted.owner());
+        shown = shown.max(ours.map(|instance| instance.in_service));
     }
-    let Some(wanted) = wanted else { return Ok(None) };
-    let found = bound.registry.instance(0, &bound.service, &wanted).await?;
-    Ok(found.map(|instance| instance.in_service))
+    Ok(shown)
 }
 
 /// The registry follows the readiness of pods that have not opted in.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::ToolsError;
 use super::part::Part;
-use super::{debian, maven, pins, system};
+use super::{debian, maven, pins, rust, system};
 
 /// A cache folder with the programs of a cluster.
 ///
@@ -33,7 +33,9 @@ impl Tools {
     /// Returns whether all programs of `parts` exist.
     pub fn is_complete(&self, parts: &[Part]) -> bool {
         pins::programs(parts).all(|p| self.has(p))
-            && parts.iter().all(|part| maven::is_fetched(&self.dir, *part))
+            && parts
+                .iter()
+                .all(|part| maven::is_fetched(&self.dir, *part) && rust::is_built(&self.dir, *part))
             && (!parts.contains(&Part::Node) || debian::is_unpacked(&self.dir) || system::has_node_programs())
     }
 
@@ -50,6 +52,9 @@ impl Tools {
     /// the machine. If there is none, it returns the path in the folder of compiled programs, so that the error of
     /// starting it names that path.
     pub fn bin(&self, name: &str) -> PathBuf {
+        if let Some(path) = rust::path(&self.dir, name) {
+            return path;
+        }
         let file = pins::file(name);
         let ours = self.program_dirs().map(|dir| dir.join(&file)).find(|path| path.exists());
         ours.or_else(|| system::find(name)).unwrap_or_else(|| self.dir.join("bin").join(file))

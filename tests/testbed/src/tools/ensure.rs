@@ -6,7 +6,7 @@ use super::cache::Tools;
 use super::error::ToolsError;
 use super::part::Part;
 use super::progress::{Planned, Progress};
-use super::{debian, golang, lock, maven, pins, preflight, system};
+use super::{debian, golang, lock, maven, pins, preflight, rust, system};
 
 impl Tools {
     /// Builds the programs of `parts` that are not in the cache folder, and returns the folder.
@@ -43,6 +43,10 @@ impl Tools {
             .filter(|(part, _)| parts.contains(part) && !maven::is_fetched(&tools.dir, *part))
             .collect();
         steps.extend(archives.iter().map(|(_, step)| Planned::new(step, maven::EXPECTED)));
+        let is_crate_missing = parts.iter().any(|part| !rust::is_built(&tools.dir, *part));
+        if is_crate_missing {
+            steps.push(Planned::new(rust::STEP, rust::EXPECTED));
+        }
         steps.extend(programs.iter().map(|p| Planned::compile(p.name, p.cold_seconds)));
         progress.plan(steps);
 
@@ -51,6 +55,9 @@ impl Tools {
         }
         for archives in archives {
             maven::fetch(&tools.dir, archives, progress).await?;
+        }
+        if is_crate_missing {
+            rust::build(&tools.dir, progress).await?;
         }
         golang::build(&tools.dir, &programs, progress).await?;
         Ok(tools)

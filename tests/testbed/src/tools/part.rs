@@ -19,11 +19,13 @@ pub enum Part {
     Eureka,
     /// ZooKeeper, which runs on Java.
     ZooKeeper,
+    /// rnacos, which has the HTTP interface of Nacos 1.
+    Nacos,
 }
 
 impl Part {
     /// All parts of clusters.
     pub const ALL: [Self; 5] = [Self::ControlPlane, Self::Node, Self::Dns, Self::Kwok, Self::Helm];
     /// The servers of registries.
-    pub const REGISTRIES: [Self; 3] = [Self::Consul, Self::Eureka, Self::ZooKeeper];
+    pub const REGISTRIES: [Self; 4] = [Self::Consul, Self::Eureka, Self::ZooKeeper, Self::Nacos];
 }

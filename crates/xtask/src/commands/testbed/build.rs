@@ -27,6 +27,7 @@ enum PartChoice {
     Eureka,
     #[value(name = "zookeeper")]
     ZooKeeper,
+    Nacos,
 }
 
 impl From<PartChoice> for Part {
@@ -40,6 +41,7 @@ impl From<PartChoice> for Part {
             PartChoice::Consul => Self::Consul,
             PartChoice::Eureka => Self::Eureka,
             PartChoice::ZooKeeper => Self::ZooKeeper,
+            PartChoice::Nacos => Self::Nacos,
         }
     }
 }

@@ -1,0 +1,319 @@
+//! Nacos 1, 2 and 3, over its HTTP interface.
+//!
+//! Podward's instances are persistent: they do not vanish when nobody renews them, and the health checker of their cluster is
+//! NONE, so that the server does not probe them. A service of Nacos has either persistent or ephemeral instances. Instances
+//! of applications are ephemeral: they can be steered.
+//!
+//! Lists that clients read lack instances that are disabled, so two lists are read: this one, and the list of what is stored.
+//! The latter lacks them too with rnacos, so an instance that it lacks is also looked up by its address with version 1.
+
+mod api;
+mod calls;
+mod found;
+mod server;
+mod wire;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use futures::stream::{self, StreamExt as _};
+use hyper::Method;
+use parking_lot::Mutex;
+
+use crate::connection::Connection;
+use crate::error::{RegistryError, RegistryErrorKind};
+use crate::http_client::HttpClient;
+use crate::instance::{Instance, ServiceKey};
+use crate::registry::{Capabilities, Change, Registry};
+
+use self::api::{Api, CLUSTER};
+use self::calls::{read_list, read_unlisted, send};
+use self::found::{Found, cluster, key, key_of, parameters_of, wire_of};
+use self::server::{Call, Server};
+use self::wire::StoredInstance;
+
+/// The number of calls at the same time. Nacos has no calls that register several persistent instances.
+const CONCURRENCY: usize = 16;
+const BATCH: usize = 256;
+/// Nacos 2 makes its lists 500 ms after a change (`pushTaskDelay`).
+const LIST_LAG: Duration = Duration::from_secs(1);
+/// Clients of Nacos 1 ask every 10 s, because notifications over UDP may be lost. Spring's load balancer keeps the answer
+/// (`spring.cloud.loadbalancer.cache.ttl`, 35 s).
+const CACHE: Duration = Duration::from_secs(45);
+
+/// A client of Nacos.
+pub struct Nacos {
+    servers: Vec<Server>,
+    addresses: Vec<String>,
+    written: Mutex<HashMap<ServiceKey, Written>>,
+}
+
+/// What this client has done with a service.
+#[derive(Debug, Default)]
+struct Written {
+    last: Option<Instant>,
+    /// The clusters whose health checker was switched off.
+    unchecked: BTreeSet<String>,
+}
+
+impl fmt::Debug for Nacos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nacos").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Nacos {
+    /// Returns a client. The addresses are URLs with the context path of Nacos: `http://nacos:8848/nacos`. Without a path it
+    /// is `/nacos`.
+    ///
+    /// # Errors
+    /// Fails if the TLS options are unusable.
+    pub fn new(connection: &Connection) -> Result<Self, String> {
+        let http = HttpClient::new(connection)?;
+        let servers = connection.addresses.iter().map(|address| {
+            let mut url = address.trim_end_matches('/').to_owned();
+            if url.split_once("://").is_none_or(|(_, rest)| !rest.contains('/')) {
+                url.push_str("/nacos");
+            }
+            Server::new(url, http.clone(), connection.credentials.clone())
+        });
+        let servers: Vec<Server> = servers.collect();
+        let addresses = connection.addresses.clone();
+        Ok(Self { servers, addresses, written: Mutex::default() })
+    }
+
+    fn server(&self, address: usize, doing: &str) -> Result<&Server, RegistryError> {
+        self.servers.get(address).ok_or_else(|| RegistryError {
+            doing: doing.to_owned(),
+            address: "no address".to_owned(),
+            reason: format!("there are only {} addresses", self.servers.len()),
+            kind: RegistryErrorKind::Rejected,
+        })
+    }
+
+    /// Returns the time until lists show the last change of a service by this client. `None` if they do.
+    fn until_listed(&self, service: &ServiceKey) -> Option<Duration> {
+        let last = self.written.lock().get(service).and_then(|written| written.last)?;
+        LIST_LAG.checked_sub(last.elapsed())
+    }
+
+    /// Reads the instances of a service at one server.
+    async fn read(
+        &self,
+        server: &Server,
+        service: &ServiceKey,
+        doing: &str,
+    ) -> Result<Vec<Found>, RegistryError> {
+        let api = server.api(doing).await?;
+        let visible = read_list(server, api, api.visible(), api.name(api.visible(), service), doing).await?;
+        let Some(visible) = visible else {
+            server.forget_api();
+            let reason = "HTTP status 404: the server has changed; its version will be detected again";
+            return Err(server.error(RegistryErrorKind::Unavailable, doing, reason.to_owned()));
+        };
+        let mut clusters: BTreeSet<String> = [CLUSTER.to_owned()].into();
+        if api.lists_clusters() {
+            clusters.extend(visible.iter().map(|instance| cluster(instance).to_owned()));
+            if let Some(written) = self.written.lock().get(service) {
+                clusters.extend(written.unchecked.iter().cloned());
+            }
+        }
+        let mut found = Vec::new();
+        for cluster in clusters {
+            let mut parameters = api.name(api.stored(), service);
+            parameters.extend(api.page(&cluster));
+            // Nacos has no service, or no cluster, without instances.
+            let stored = read_list(server, api, api.stored(), parameters, doing).await?.unwrap_or_default();
+            found.extend(stored);
+        }
+        let visible: HashSet<_> = visible.iter().filter(|instance| instance.healthy).map(key).collect();
+        let is_visible = |stored: &StoredInstance| stored.enabled && visible.contains(&key(stored));
+        Ok(found.into_iter().map(|stored| Found { is_visible: is_visible(&stored), stored }).collect())
+    }
+
+    /// Reads a service at the first server that is reachable, and returns the server too: it tells the others.
+    async fn read_anywhere(
+        &self,
+        service: &ServiceKey,
+        doing: &str,
+    ) -> Result<(&Server, Vec<Found>), RegistryError> {
+        let mut last = None;
+        for server in &self.servers {
+            match self.read(server, service, doing).await {
+                Ok(found) => return Ok((server, found)),
+                // Nothing was changed.
+                Err(error) if error.kind == RegistryErrorKind::Unavailable => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match last {
+            Some(error) => Err(error),
+            None => self.server(0, doing).map(|server| (server, Vec::new())),
+        }
+    }
+
+    async fn write_one(
+        &self,
+        change: &Change,
+        (server, all): (&Server, &[Found]),
+    ) -> Result<(), RegistryError> {
+        let (service, instance) = change.target();
+        let doing = change.to_string();
+        let conflict = |reason: &str| server.error(RegistryErrorKind::Conflict, &doing, reason.to_owned());
+        if service.name.is_empty() {
+            let reason = "the name of the service is empty";
+            return Err(server.error(RegistryErrorKind::Rejected, &doing, reason.to_owned()));
+        }
+        let present = match all.iter().find(|found| key(&found.stored) == key_of(instance)) {
+            Some(found) => Some(found.clone()),
+            None => read_unlisted(server, service, instance, &doing).await?,
+        };
+        let is_ours = present.clone().is_none_or(|found| Instance::from(found).owner() == instance.owner());
+        let (method, mut stored) = match (change, present) {
+            (Change::SetInService(..), None) => return Err(conflict("Nacos does not know the instance")),
+            (Change::SetInService(..), Some(found)) => (Method::PUT, found.stored),
+            _ if !is_ours => return Err(conflict("somebody else has registered an instance at its address")),
+            // What an update has stored counts more than what a registration says, so an instance that exists is updated.
+            (Change::Register(..), Some(_)) => (Method::PUT, wire_of(instance)),
+            (Change::Register(..), None) => (Method::POST, wire_of(instance)),
+            // The list may be older than a registration.
+            (Change::Deregister(..), None) if self.until_listed(service).is_some() => {
+                (Method::DELETE, wire_of(instance))
+            }
+            (Change::Deregister(..), None) => return Ok(()),
+            (Change::Deregister(..), Some(found)) => (Method::DELETE, found.stored),
+        };
+        stored.enabled = instance.in_service;
+        let is_registered = method == Method::POST;
+        let api = server.api(&doing).await?;
+        let mut parameters = api.name(api.instance(), service);
+        parameters.extend(parameters_of(&stored)?);
+        send(server, Call { method, path: api.instance(), parameters }, false, &doing).await?;
+        if is_registered {
+            self.switch_off_checks((server, api), service, &stored, all.is_empty(), &doing).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets the health checker of an instance's cluster to NONE, unless this client has done so, and `is_new` is false.
+    async fn switch_off_checks(
+        &self,
+        (server, api): (&Server, Api),
+        service: &ServiceKey,
+        instance: &StoredInstance,
+        is_new: bool,
+        doing: &str,
+    ) -> Result<(), RegistryError> {
+        let cluster = cluster(instance).to_owned();
+        let is_done =
+            self.written.lock().get(service).is_some_and(|written| written.unchecked.contains(&cluster));
+        if is_done && !is_new {
+            return Ok(());
+        }
+        let mut parameters = api.name(api.cluster(), service);
+        parameters.extend([
+            ("clusterName", cluster.clone()),
+            ("checkPort", "80".to_owned()),
+            ("useInstancePort4Check", "true".to_owned()),
+            ("healthChecker", r#"{"type":"NONE"}"#.to_owned()),
+        ]);
+        let doing = format!("{doing}: switch off the health checks of cluster {cluster}");
+        send(server, Call { method: Method::PUT, path: api.cluster(), parameters }, true, &doing).await?;
+        self.written.lock().entry(service.clone()).or_default().unchecked.insert(cluster);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Registry for Nacos {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            own: true,
+            steer: true,
+            by_address: true,
+            weights: true,
+            renewal: None,
+            batch: BATCH,
+            list_lag: LIST_LAG,
+            cache: CACHE,
+        }
+    }
+
+    /// Nacos lists the services of one group and namespace, and this client does not know which may be listed.
+    fn can_list(&self) -> bool {
+        false
+    }
+
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn services(&self, _: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
+        Ok(Vec::new())
+    }
+
+    fn canonical(&self, service: ServiceKey) -> ServiceKey {
+        let without = |text: String, default| if text == default { String::new() } else { text };
+        ServiceKey {
+            namespace: without(service.namespace, api::NAMESPACE),
+            group: without(service.group, api::GROUP),
+            name: service.name,
+        }
+    }
+
+    async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        let doing = format!("read the instances of service {}", service.name);
+        let found = self.read(self.server(address, &doing)?, service, &doing).await?;
+        Ok(found.into_iter().map(Instance::from).collect())
+    }
+
+    async fn instance(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &Instance,
+    ) -> Result<Option<Instance>, RegistryError> {
+        if let Some(remaining) = self.until_listed(service) {
+            tokio::time::sleep(remaining).await;
+        }
+        let doing = format!("read {}:{} of service {}", wanted.host, wanted.port, service.name);
+        let server = self.server(address, &doing)?;
+        let mut found = self.read(server, service, &doing).await?.into_iter();
+        let found = match found.find(|found| key(&found.stored) == key_of(wanted)) {
+            Some(found) => Some(found),
+            None => read_unlisted(server, service, wanted, &doing).await?,
+        };
+        Ok(found.map(Instance::from))
+    }
+
+    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        let mut services: HashMap<&ServiceKey, Result<(&Server, Vec<Found>), RegistryError>> = HashMap::new();
+        for change in changes {
+            let (service, _) = change.target();
+            if !services.contains_key(service) {
+                let read = self.read_anywhere(service, &change.to_string()).await;
+                services.insert(service, read);
+            }
+        }
+        let calls: Vec<_> = changes
+            .iter()
+            .map(|change| {
+                let read = &services[change.target().0];
+                async move {
+                    match read {
+                        Ok((server, found)) => self.write_one(change, (server, found)).await,
+                        Err(error) => Err(RegistryError { doing: change.to_string(), ..error.clone() }),
+                    }
+                }
+            })
+            .collect();
+        let results = stream::iter(calls).buffered(CONCURRENCY).collect().await;
+        let mut written = self.written.lock();
+        for service in services.keys() {
+            written.entry((*service).clone()).or_default().last = Some(Instant::now());
+        }
+        results
+    }
+}

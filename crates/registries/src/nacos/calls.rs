@@ -1,0 +1,92 @@
+//! Single reads and changes at one server.
+
+use hyper::StatusCode;
+
+use crate::error::{RegistryError, RegistryErrorKind};
+use crate::instance::{Instance, ServiceKey};
+
+use super::api::{Api, Parameters};
+use super::found::{Found, key_of};
+use super::server::{Call, Server};
+use super::wire::{self, StoredInstance};
+
+/// Reads a list. Returns `None` if there is no such service, cluster or path.
+pub(super) async fn read_list(
+    server: &Server,
+    api: Api,
+    path: &'static str,
+    parameters: Parameters,
+    doing: &str,
+) -> Result<Option<Vec<StoredInstance>>, RegistryError> {
+    let response = server.call(&Call::get(path, parameters), doing).await?;
+    // Nacos 1 answers 500 if there is no such service.
+    let text = String::from_utf8_lossy(&response.body);
+    let is_missing = response.status == StatusCode::NOT_FOUND
+        || response.status == StatusCode::GONE
+        || (api == Api::V1
+            && response.status == StatusCode::INTERNAL_SERVER_ERROR
+            && text.contains("is not found"));
+    if is_missing {
+        return Ok(None);
+    }
+    if !response.status.is_success() {
+        return Err(response.failure(doing, &server.url));
+    }
+    let found = wire::instances(&response.body);
+    found.map(Some).map_err(|reason| server.error(RegistryErrorKind::Invalid, doing, reason))
+}
+
+/// Reads an instance that the lists lack. Clients do not see it.
+pub(super) async fn read_unlisted(
+    server: &Server,
+    service: &ServiceKey,
+    wanted: &Instance,
+    doing: &str,
+) -> Result<Option<Found>, RegistryError> {
+    let api = server.api(doing).await?;
+    if api != Api::V1 {
+        return Ok(None);
+    }
+    let (ip, port, cluster) = key_of(wanted);
+    let mut parameters = api.name(api.instance(), service);
+    parameters.extend([
+        ("ip", ip.to_owned()),
+        ("port", port.to_string()),
+        ("clusterName", cluster.to_owned()),
+    ]);
+    let response = server.call(&Call::get(api.instance(), parameters), doing).await?;
+    match response.status {
+        status if status.is_success() => {
+            let stored: StoredInstance = response.json(doing, &server.url)?;
+            Ok(Some(Found { stored, is_visible: false }))
+        }
+        // Version 1 has no status of its own for an instance that does not exist, and both lists were read.
+        StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR => Ok(None),
+        _ => Err(response.failure(doing, &server.url)),
+    }
+}
+
+/// Makes a change. `may_be_missing`: servers that lack the path need no change.
+pub(super) async fn send(
+    server: &Server,
+    call: Call,
+    may_be_missing: bool,
+    doing: &str,
+) -> Result<(), RegistryError> {
+    let response = server.call(&call, doing).await?;
+    match response.status {
+        StatusCode::NOT_FOUND if may_be_missing => Ok(()),
+        status if status.is_success() => wire::outcome(&response.body)
+            .map_err(|reason| server.error(RegistryErrorKind::Rejected, doing, reason)),
+        StatusCode::GONE => {
+            server.forget_api();
+            Err(response.failure(doing, &server.url))
+        }
+        // Nacos may have made the change.
+        status if status.is_server_error() => {
+            let error = response.failure(doing, &server.url);
+            Err(RegistryError { kind: RegistryErrorKind::Unknown, ..error })
+        }
+        _ => Err(response.failure(doing, &server.url)),
+    }
+}
