@@ -37,14 +37,12 @@ use crate::instance::{Instance, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
 
 use self::applications::Applications;
-use self::calls::Calls;
+use self::calls::{CONCURRENCY, Calls};
 use self::interfaces::Interfaces;
 use self::packets::Request;
 use self::server::{Server, ZooKeeperUser};
 
 const BATCH: usize = 256;
-/// The number of requests at the same time. The session sends them without waiting for answers.
-const CONCURRENCY: usize = 32;
 /// Curator's caches watch. Spring asks each time, and its load balancer keeps the answer
 /// (`spring.cloud.loadbalancer.cache.ttl`, 35 s).
 const CACHE_OF_SPRING: Duration = Duration::from_secs(35);

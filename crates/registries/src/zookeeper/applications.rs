@@ -8,8 +8,7 @@ use crate::error::RegistryError;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::registry::Change;
 
-use super::CONCURRENCY;
-use super::calls::{Calls, Node};
+use super::calls::{CONCURRENCY, Calls, Node};
 use super::codes::Refusal;
 use super::curator;
 use super::packets::Request;

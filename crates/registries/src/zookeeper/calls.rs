@@ -11,6 +11,9 @@ use super::path;
 use super::server::Server;
 use super::session::Answer;
 
+/// The number of requests at the same time. The session sends them without waiting for answers.
+pub(super) const CONCURRENCY: usize = 32;
+
 /// What an operation of the registry calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calls<'a> {

@@ -16,8 +16,7 @@ use crate::error::RegistryError;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::registry::Change;
 
-use super::CONCURRENCY;
-use super::calls::Calls;
+use super::calls::{CONCURRENCY, Calls};
 use super::codes::Refusal;
 use super::dubbo_url::{DubboUrl, encoded};
 use super::packets::{Request, Stat};
