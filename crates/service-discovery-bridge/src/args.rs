@@ -29,6 +29,10 @@ pub struct Args {
     /// default is the UID of the namespace kube-system
     #[arg(long, env = "PODWARD_CLUSTER_ID", value_name = "ID", value_parser = cluster_id)]
     pub(crate) cluster_id: Option<String>,
+    /// Answer the lifecycle protocol of OpenKruise for pods of its CloneSets and StatefulSets: write the labels and finalizers
+    /// that their spec.lifecycle names
+    #[arg(long, env = "PODWARD_KRUISE")]
+    pub(crate) kruise: bool,
     /// URL of the gRPC port of the lifecycle-controller. For several replicas, repeat the flag or separate the URLs by
     /// commas. They are tried in this order
     #[arg(

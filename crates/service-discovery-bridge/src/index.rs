@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use podward_api::{ClusterRegistry, DiscoveryBinding};
 use tokio::sync::watch;
 
-use crate::model::{Binding, BindingKey, BoundPod};
+use crate::model::{Binding, BindingKey, BoundPod, KruiseWorkload, Lifecycle};
 
 /// The index that all tasks of the process share.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ struct State {
     namespaces: HashMap<String, Namespace>,
     bindings: BTreeMap<BindingKey, BindingEntry>,
     registries: HashMap<String, Arc<ClusterRegistry>>,
+    lifecycles: HashMap<KruiseWorkload, Arc<Lifecycle>>,
 }
 
 #[derive(Debug)]
@@ -129,6 +130,13 @@ impl Index {
         self.state.lock().bindings.keys().cloned().collect()
     }
 
+    /// Returns the number of bindings that select a pod.
+    pub(crate) fn count_bindings_of(&self, pod: &BoundPod) -> usize {
+        let state = self.state.lock();
+        let valid = state.bindings.values().filter_map(|entry| entry.valid.as_ref());
+        valid.filter(|binding| binding.selects(pod)).count()
+    }
+
     /// Returns a binding.
     pub(crate) fn binding(&self, key: &BindingKey) -> Option<BindingEntry> {
         self.state.lock().bindings.get(key).cloned()
@@ -157,6 +165,32 @@ impl Index {
     /// Returns a cluster registry. `None` if it does not exist.
     pub(crate) fn registry(&self, name: &str) -> Option<Arc<ClusterRegistry>> {
         self.state.lock().registries.get(name).cloned()
+    }
+
+    /// Adds or replaces the hooks of a workload of OpenKruise.
+    pub(crate) fn put_lifecycle(&self, workload: KruiseWorkload, lifecycle: Lifecycle) {
+        let mut state = self.state.lock();
+        if state.lifecycles.get(&workload).is_some_and(|known| **known == lifecycle) {
+            return;
+        }
+        state.namespaces.entry(workload.namespace.clone()).or_default().changes.send_replace(());
+        state.lifecycles.insert(workload, Arc::new(lifecycle));
+    }
+
+    /// Removes a workload of OpenKruise that was deleted.
+    pub(crate) fn remove_lifecycle(&self, workload: &KruiseWorkload) {
+        self.state.lock().lifecycles.remove(workload);
+    }
+
+    /// Removes all workloads of a kind that are not in a complete list.
+    pub(crate) fn retain_lifecycles(&self, kind: &str, listed: &HashSet<KruiseWorkload>) {
+        let lifecycles = &mut self.state.lock().lifecycles;
+        lifecycles.retain(|workload, _| workload.kind != kind || listed.contains(workload));
+    }
+
+    /// Returns the hooks of a workload of OpenKruise. `None` if it is not known.
+    pub(crate) fn lifecycle(&self, workload: &KruiseWorkload) -> Option<Arc<Lifecycle>> {
+        self.state.lock().lifecycles.get(workload).cloned()
     }
 
     /// Returns a receiver that is notified when a binding or a cluster registry changes.

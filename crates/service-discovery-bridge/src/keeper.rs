@@ -4,6 +4,7 @@ mod calls;
 mod comparison;
 mod connection;
 mod hook;
+mod kruise_answers;
 mod renewal;
 mod shared;
 mod status;

@@ -23,7 +23,7 @@ use crate::index::Index;
 use crate::keeper::{self, Shared};
 use crate::members::{self, Member, Members};
 use crate::metrics::BridgeMetrics;
-use crate::model::PodObject;
+use crate::model::{AdvancedStatefulSetObject, CloneSetObject, PodObject};
 use crate::watches;
 
 const SERVICE: &str = "service-discovery-bridge";
@@ -98,6 +98,12 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     watch!(PodObject, listed.0);
     watch!(DiscoveryBinding, listed.1);
     watch!(ClusterRegistry, listed.2);
+    if args.kruise {
+        // OpenKruise may be installed later, so nothing waits for these lists.
+        let later = Readiness::default();
+        watch!(CloneSetObject, later.condition("CloneSets"));
+        watch!(AdvancedStatefulSetObject, later.condition("StatefulSets of OpenKruise"));
+    }
     listed.3.set(true);
     // Without the first lists nothing is known, so nothing may be removed.
     while !readiness.missing().is_empty() {

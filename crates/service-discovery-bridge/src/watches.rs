@@ -16,7 +16,9 @@ use std::fmt::Debug;
 use tokio_util::sync::CancellationToken;
 
 use crate::index::Index;
-use crate::model::{BindingKey, BoundPod, PodObject};
+use crate::model::{
+    AdvancedStatefulSetObject, BindingKey, BoundPod, CloneSetObject, KruiseWorkload, PodObject,
+};
 
 /// A kind of object in the index.
 pub(crate) trait Indexed:
@@ -95,6 +97,34 @@ impl Indexed for ClusterRegistry {
         index.retain_registries(listed);
     }
 }
+
+macro_rules! indexed_workload {
+    ($kind:ty, $watch:literal) => {
+        impl Indexed for $kind {
+            const WATCH: &'static str = $watch;
+            type Key = KruiseWorkload;
+
+            fn key(&self) -> KruiseWorkload {
+                self.workload()
+            }
+
+            fn put(self, index: &Index) {
+                index.put_lifecycle(self.workload(), self.lifecycle());
+            }
+
+            fn remove(self, index: &Index) {
+                index.remove_lifecycle(&self.workload());
+            }
+
+            fn retain(listed: &HashSet<KruiseWorkload>, index: &Index) {
+                index.retain_lifecycles(&<$kind as Resource>::kind(&()), listed);
+            }
+        }
+    };
+}
+
+indexed_workload!(CloneSetObject, "clone-sets");
+indexed_workload!(AdvancedStatefulSetObject, "advanced-stateful-sets");
 
 /// Watches all objects of a kind and keeps `index` up to date until `stop`. Sets `listed` when the first list is complete.
 ///

@@ -4,6 +4,7 @@ mod access;
 mod bound;
 mod drift;
 mod faults;
+mod kruise;
 mod own;
 mod reachable;
 mod removal_limit;
@@ -12,8 +13,16 @@ mod steer;
 use podward_e2e::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [access::tests(), own::tests(), drift::tests(), faults::tests(), removal_limit::tests(), steer::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        access::tests(),
+        own::tests(),
+        drift::tests(),
+        faults::tests(),
+        removal_limit::tests(),
+        steer::tests(),
+        kruise::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -1,6 +1,7 @@
 //! The work for one binding.
 
 mod answers;
+mod kruise;
 mod pods;
 mod removals;
 mod report;
@@ -19,6 +20,7 @@ use super::calls::OpenCall;
 use super::comparison::compare;
 use super::connection::RegistryConnector;
 use super::hook::{self, HookCall, HookState};
+use super::kruise_answers::KruiseAnswers;
 use super::renewal;
 use super::shared::Shared;
 use super::status;
@@ -58,6 +60,7 @@ pub(crate) struct BindingTask {
     released: HashSet<String>,
     /// Services that pods of this binding have or had.
     services: HashSet<ServiceKey>,
+    kruise: KruiseAnswers,
     /// The numbers of instances in service, as of the last comparison.
     totals: HashMap<ServiceKey, usize>,
     held: Option<HeldRemovals>,
@@ -102,6 +105,7 @@ impl BindingTask {
             orphans: Vec::new(),
             released: HashSet::new(),
             services: HashSet::new(),
+            kruise: KruiseAnswers::default(),
             totals: HashMap::new(),
             held: None,
             unreachable: None,
@@ -207,6 +211,7 @@ impl BindingTask {
         self.remove_orphans(&binding, &access).await;
         self.renew(&access).await;
         self.answer(&binding, &access);
+        self.answer_kruise(&binding, &access).await;
         self.forget_the_gone(&binding);
         self.watch_registry(&access);
         if binding.deleting {
@@ -376,7 +381,8 @@ impl BindingTask {
         let attempts = self.tracked.values().filter_map(|tracked| tracked.next_attempt());
         let calls = self.calls.iter().map(|call| call.until);
         let renewal = access.capabilities.renewal.map(|_| self.renewal_due);
-        let due = attempts.chain(calls).chain(renewal).chain([self.comparison_due]).min();
+        let due =
+            attempts.chain(calls).chain(renewal).chain(self.kruise.due).chain([self.comparison_due]).min();
         due.map_or(MAX_PAUSE, |due| due.saturating_sub(now)).clamp(Duration::from_millis(10), MAX_PAUSE)
     }
 }

@@ -15,6 +15,8 @@ use podward_core::keys::{
 use podward_core::{ConditionStatus, Operations, PodFacts, PodView, desired_gate};
 use serde::Deserialize;
 
+use super::kruise::{KruisePod, KruiseState};
+
 /// A pod as the API server sends it, without what no binding reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct PodObject {
@@ -108,6 +110,8 @@ pub(crate) struct BoundPod {
     pub(crate) demand: Demand,
     /// The finalizers of consumers.
     pub(crate) finalizers: Vec<String>,
+    /// What the protocol of OpenKruise says, if one of its workloads manages the pod.
+    pub(crate) kruise: Option<KruisePod>,
 }
 
 /// Longer annotations are no values for a registry. Those that tools write can have many kilobytes.
@@ -117,6 +121,7 @@ impl BoundPod {
     /// Returns the fields of `object`.
     pub(crate) fn new(object: PodObject) -> Self {
         let PodObject { metadata, spec, status } = object;
+        let kruise = KruisePod::of(&metadata);
         let labels = metadata.labels.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
         let finalizers = metadata.finalizers.unwrap_or_default();
@@ -143,7 +148,11 @@ impl BoundPod {
         let leads_to_deletion = annotations.contains_key(DELETION_REQUEST) || labels.contains_key(TO_DELETE);
         let demand = match finished || view.terminating {
             true => Demand::Gone,
-            false => demand(&view, is_true("ContainersReady"), leads_to_deletion),
+            false => {
+                let containers_ready = is_true("ContainersReady");
+                let own = demand(&view, containers_ready, leads_to_deletion);
+                kruise.as_ref().map_or(own, |kruise| with_kruise(own, kruise.state, containers_ready))
+            }
         };
         let controlled = view.is_controlled();
         let finalizers = view.protection_finalizers().map(ToOwned::to_owned).collect();
@@ -164,6 +173,7 @@ impl BoundPod {
             controlled,
             demand,
             finalizers,
+            kruise,
             annotations: annotations.into_iter().filter(|(_, text)| text.len() <= MAX_ANNOTATION).collect(),
             labels,
         }
@@ -205,6 +215,20 @@ fn demand(pod: &PodView<'_>, containers_ready: bool, leads_to_deletion: bool) ->
         Some(false) if leads_to_deletion || is_deletion(&operations) => Demand::OutForDelete,
         Some(false) => Demand::OutForUpdate,
         None => Demand::Unchanged,
+    }
+}
+
+/// Returns what an operation and the protocol of OpenKruise want together: the one that takes the pod out of service counts.
+fn with_kruise(own: Demand, state: KruiseState, containers_ready: bool) -> Demand {
+    match (own, state) {
+        (Demand::Gone | Demand::OutForUpdate | Demand::OutForDelete, _) => own,
+        (_, KruiseState::PreparingDelete) => Demand::OutForDelete,
+        (_, KruiseState::PreparingUpdate | KruiseState::Updating) => Demand::OutForUpdate,
+        // Its readiness may wait for the answer.
+        (Demand::NotReady, KruiseState::PreparingNormal | KruiseState::Updated) if containers_ready => {
+            Demand::InService
+        }
+        _ => own,
     }
 }
 
@@ -293,6 +317,18 @@ mod tests {
         // Without the label, only Ready counts.
         assert_eq!(demand_of(json!({}), ready.clone(), none.clone()), Demand::NotReady);
         assert_eq!(demand_of(json!({}), fully.clone(), none), Demand::InService);
+        for (state, wanted) in [
+            ("Normal", Demand::NotReady),
+            ("Updated", Demand::InService),
+            ("Updating", Demand::OutForUpdate),
+            ("PreparingDelete", Demand::OutForDelete),
+        ] {
+            let owner = json!({"metadata.ownerReferences": [{
+                "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true,
+            }]});
+            let labels = json!({"lifecycle.apps.kruise.io/state": state});
+            assert_eq!(demand_of(labels, ready.clone(), owner), wanted, "{state}");
+        }
         let terminating = json!({"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(demand_of(control, ready, terminating), Demand::Gone);
         assert_eq!(demand_of(json!({}), fully, json!({"status.phase": "Succeeded"})), Demand::Gone);

@@ -69,7 +69,7 @@ pub(super) async fn of(
             }
         }
         ServiceKind::ServiceDiscoveryBridge => {
-            args.add("--namespace", NAMESPACE).add("--pod-name", name);
+            args.add("--namespace", NAMESPACE).add("--pod-name", name).flag("--kruise");
             args.add("--controller-url", &controllers).file("--controller-ca", &ca);
             args.file("--token-file", &account.token);
             for network in &options.allowed_addresses {

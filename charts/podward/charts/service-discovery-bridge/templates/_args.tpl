@@ -4,6 +4,9 @@
 {{- with .Values.clusterId }}
 - --cluster-id={{ . }}
 {{- end }}
+{{- if .Values.kruise }}
+- --kruise
+{{- end }}
 {{- range .Values.global.allowedAddresses }}
 - --allow-address={{ . }}
 {{- end }}

@@ -1,0 +1,16 @@
+//! Answers to the lifecycle protocol of OpenKruise.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::BoundPod;
+
+/// The answers that were written for the pods of a binding.
+#[derive(Debug, Default)]
+pub(super) struct KruiseAnswers {
+    /// The pods as they were when they were patched, by UID.
+    pub(super) written: HashMap<String, Arc<BoundPod>>,
+    /// When an answer may be due next.
+    pub(super) due: Option<Duration>,
+}

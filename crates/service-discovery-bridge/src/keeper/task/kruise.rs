@@ -1,0 +1,107 @@
+//! Answers to the lifecycle protocol of OpenKruise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use podward_core::hooks::HookPhase;
+use serde_json::{Value, json};
+
+use super::super::calls::{Answer, answer};
+use super::BindingTask;
+use crate::model::{Binding, BoundPod};
+use crate::sync::RegistryAccess;
+
+/// Pods that are patched at the same time.
+const MAX_CONCURRENT_CALLS: usize = 16;
+/// The pause before a patch that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// An answer that is to be written.
+struct Marked {
+    pod: Arc<BoundPod>,
+    phase: HookPhase,
+    operations: Vec<Value>,
+    detail: String,
+}
+
+impl BindingTask {
+    /// Writes the markers of pods of which the registry shows what their state wants.
+    pub(super) async fn answer_kruise(&mut self, binding: &Binding, access: &RegistryAccess) {
+        let now = self.shared.index.now();
+        let waits = access.cache_waits(binding);
+        self.kruise.due = None;
+        let mut due = Vec::new();
+        let mut marked = Vec::new();
+        for (uid, tracked) in &mut self.tracked {
+            let pod = Arc::clone(&tracked.pod);
+            let Some(kruise) = &pod.kruise else { continue };
+            let (Some(phase), Some(lifecycle)) =
+                (kruise.state.question(), self.shared.index.lifecycle(&kruise.workload))
+            else {
+                continue;
+            };
+            let is_written = self.kruise.written.get(uid).is_some_and(|known| Arc::ptr_eq(known, &pod));
+            if is_written || binding.deleting {
+                continue;
+            }
+            let operations = kruise.answer(&lifecycle, uid, &pod.labels).and_then(|operations| {
+                // Each would answer for its own registry only.
+                match operations.is_empty() || self.shared.index.count_bindings_of(&pod) == 1 {
+                    true => Ok(operations),
+                    false => Err("several DiscoveryBindings select the pod; keep one of them".to_owned()),
+                }
+            });
+            let operations = match operations {
+                Ok(operations) if operations.is_empty() => continue,
+                Ok(operations) => operations,
+                Err(problem) => {
+                    tracing::warn!(binding = %self.key, pod = pod.name, workload = kruise.workload.name, problem, "the hook of OpenKruise is not answered");
+                    self.kruise.written.insert(uid.clone(), pod);
+                    continue;
+                }
+            };
+            match answer(phase, false, tracked, access, waits, binding, now) {
+                Answer::Done { detail, .. } => marked.push(Marked { pod, phase, operations, detail }),
+                Answer::Pending { wake, .. } => due.extend(wake),
+            }
+        }
+        self.kruise.due = due.into_iter().min();
+        self.kruise.written.retain(|uid, _| self.tracked.contains_key(uid));
+        let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &self.key.namespace);
+        let writes: Vec<_> = marked.into_iter().map(|marked| write(&pods, marked)).collect();
+        let results: Vec<_> = stream::iter(writes).buffer_unordered(MAX_CONCURRENT_CALLS).collect().await;
+        for (Marked { pod, phase, detail, .. }, result) in results {
+            match result {
+                Ok(()) => {
+                    tracing::info!(
+                        binding = %self.key,
+                        pod = pod.name,
+                        phase = phase.as_str(),
+                        detail,
+                        "the hook of OpenKruise is answered"
+                    );
+                    self.kruise.written.insert(pod.uid.clone(), pod);
+                }
+                Err(error) => {
+                    // The pod may have changed meanwhile.
+                    tracing::warn!(binding = %self.key, pod = pod.name, %error, "could not write the markers of OpenKruise; trying again");
+                    self.kruise.due = Some(now + RETRY);
+                }
+            }
+        }
+    }
+}
+
+async fn write(pods: &Api<Pod>, marked: Marked) -> (Marked, anyhow::Result<()>) {
+    let written = async {
+        let patch: json_patch::Patch = serde_json::from_value(json!(marked.operations))?;
+        pods.patch_metadata(&marked.pod.name, &PatchParams::default(), &Patch::Json::<()>(patch)).await?;
+        Ok(())
+    };
+    let result = written.await;
+    (marked, result)
+}

@@ -1,0 +1,266 @@
+//! The lifecycle protocol of OpenKruise: its controllers write the state of a pod, and wait for the labels and finalizers
+//! (the markers) that `spec.lifecycle` of the workload names. A pod with its markers is in service, one without is not.
+//! Sources: `apis/apps/pub/lifecycle.go` and `pkg/util/lifecycle` of openkruise/kruise 1.9.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use podward_core::hooks::HookPhase;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The API group of OpenKruise's workloads.
+pub(crate) const GROUP: &str = "apps.kruise.io";
+const STATE: &str = "lifecycle.apps.kruise.io/state";
+/// Whose labels and finalizers are no markers: a workload must not make Podward write what its author may not.
+const RESERVED: [&str; 5] = ["kubernetes.io", "k8s.io", "kusionstack.io", "podward.io", "kruise.io"];
+
+/// A state that a controller of OpenKruise has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KruiseState {
+    PreparingNormal,
+    Normal,
+    PreparingUpdate,
+    Updating,
+    Updated,
+    PreparingDelete,
+}
+
+/// A workload of OpenKruise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KruiseWorkload {
+    pub(crate) namespace: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+}
+
+/// What the protocol says of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KruisePod {
+    pub(crate) state: KruiseState,
+    pub(crate) workload: KruiseWorkload,
+    /// All finalizers of the pod, in their order.
+    finalizers: Vec<String>,
+}
+
+/// `spec.lifecycle` of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Lifecycle {
+    pre_normal: Option<Markers>,
+    in_place_update: Option<Markers>,
+    pre_delete: Option<Markers>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Markers {
+    labels_handler: Option<BTreeMap<String, String>>,
+    finalizers_handler: Option<Vec<String>>,
+}
+
+impl KruiseState {
+    /// Returns the state. `None` if it is unknown.
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "PreparingNormal" => Self::PreparingNormal,
+            "Normal" => Self::Normal,
+            "PreparingUpdate" => Self::PreparingUpdate,
+            "Updating" => Self::Updating,
+            "Updated" => Self::Updated,
+            "PreparingDelete" => Self::PreparingDelete,
+            _ => return None,
+        })
+    }
+
+    /// Returns the question that the state asks. `None` if the controller waits for nobody.
+    pub(crate) fn question(self) -> Option<HookPhase> {
+        match self {
+            Self::PreparingNormal | Self::Normal | Self::Updated => Some(HookPhase::Complete),
+            Self::PreparingUpdate | Self::PreparingDelete => Some(HookPhase::Prepare),
+            Self::Updating => None,
+        }
+    }
+}
+
+impl KruisePod {
+    /// Returns what the protocol says of a pod. `None` if no workload of OpenKruise manages it, or it has no state.
+    pub(crate) fn of(metadata: &ObjectMeta) -> Option<Self> {
+        let state = KruiseState::parse(metadata.labels.as_ref()?.get(STATE)?)?;
+        let owners = metadata.owner_references.iter().flatten();
+        let owner = owners.into_iter().find(|owner| owner.controller == Some(true))?;
+        let (group, _) = owner.api_version.split_once('/')?;
+        (group == GROUP).then(|| Self {
+            state,
+            workload: KruiseWorkload {
+                namespace: metadata.namespace.clone().unwrap_or_default(),
+                kind: owner.kind.clone(),
+                name: owner.name.clone(),
+            },
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+        })
+    }
+
+    /// Returns the operations of the JSON Patch that answers the question of the state, for the pod with this UID and these
+    /// labels. It is empty if the markers are as they should be.
+    ///
+    /// # Errors
+    /// Fails with a text for people if a marker is reserved.
+    pub(crate) fn answer(
+        &self,
+        lifecycle: &Lifecycle,
+        uid: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<Vec<Value>, String> {
+        let (markers, present) = match self.state {
+            KruiseState::PreparingNormal | KruiseState::Normal | KruiseState::Updated => {
+                let all = [&lifecycle.pre_normal, &lifecycle.in_place_update, &lifecycle.pre_delete];
+                (all.into_iter().flatten().collect(), true)
+            }
+            KruiseState::PreparingUpdate => (lifecycle.in_place_update.iter().collect(), false),
+            KruiseState::PreparingDelete => (lifecycle.pre_delete.iter().collect(), false),
+            KruiseState::Updating => (Vec::new(), false),
+        };
+        let markers: Vec<&Markers> = markers;
+        let named_labels: BTreeMap<&String, &String> =
+            markers.iter().flat_map(|markers| markers.labels_handler.iter().flatten()).collect();
+        let named_finalizers: BTreeSet<&String> =
+            markers.iter().flat_map(|markers| markers.finalizers_handler.iter().flatten()).collect();
+        for name in named_labels.keys().chain(&named_finalizers) {
+            refuse_reserved(name)?;
+        }
+        let mut operations = Vec::new();
+        for (key, value) in named_labels {
+            let path = format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1"));
+            let stored = labels.get(key);
+            // A label with another value is no marker.
+            if present && stored != Some(value) {
+                operations.push(json!({"op": "add", "path": path, "value": value}));
+            } else if !present && stored == Some(value) {
+                operations.push(json!({"op": "remove", "path": path}));
+            }
+        }
+        let mut finalizers: Vec<&String> = self.finalizers.iter().collect();
+        match present {
+            true => {
+                let missing = named_finalizers.into_iter().filter(|name| !self.finalizers.contains(name));
+                finalizers.extend(missing);
+            }
+            false => finalizers.retain(|name| !named_finalizers.contains(name)),
+        }
+        if finalizers.len() != self.finalizers.len() {
+            // A pod without finalizers has no list that could be tested.
+            if !self.finalizers.is_empty() {
+                operations
+                    .push(json!({"op": "test", "path": "/metadata/finalizers", "value": self.finalizers}));
+            }
+            operations.push(json!({"op": "add", "path": "/metadata/finalizers", "value": finalizers}));
+        }
+        if !operations.is_empty() {
+            // Neither another pod with the name, nor one whose state has changed.
+            let state = json!({"op": "test", "path": "/metadata/labels/lifecycle.apps.kruise.io~1state", "value": labels.get(STATE)});
+            operations.insert(0, state);
+            operations.insert(0, json!({"op": "test", "path": "/metadata/uid", "value": uid}));
+        }
+        Ok(operations)
+    }
+}
+
+fn refuse_reserved(name: &str) -> Result<(), String> {
+    let domain = name.split_once('/').map_or("", |(domain, _)| domain);
+    let is_of = |reserved: &str| {
+        domain == reserved || domain.strip_suffix(reserved).is_some_and(|rest| rest.ends_with('.'))
+    };
+    match RESERVED.into_iter().find(|reserved| is_of(reserved)) {
+        Some(reserved) => {
+            Err(format!("spec.lifecycle names {name}, and {reserved} is reserved; choose another domain"))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(state: &str, labels: Value, finalizers: Value) -> (KruisePod, BTreeMap<String, String>) {
+        let mut metadata = json!({
+            "name": "web-x", "namespace": "shop", "uid": "u1", "labels": labels, "finalizers": finalizers,
+            "ownerReferences": [{
+                "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "w", "controller": true,
+            }],
+        });
+        metadata["labels"][STATE] = json!(state);
+        let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+        (KruisePod::of(&metadata).unwrap(), metadata.labels.unwrap())
+    }
+
+    fn lifecycle() -> Lifecycle {
+        serde_json::from_value(json!({
+            "preNormal": {"labelsHandler": {"online": "true"}},
+            "inPlaceUpdate": {"labelsHandler": {"online": "true"}, "markPodNotReady": true},
+            "preDelete": {"finalizersHandler": ["example.com/registry"], "labelsHandler": {"a~/b": "1"}},
+        }))
+        .unwrap()
+    }
+
+    /// Returns labels without the state, and finalizers, after the answer.
+    fn after(state: &str, labels: Value, finalizers: Value) -> (Value, Value) {
+        let (pod, known) = pod(state, labels, finalizers);
+        let operations = pod.answer(&lifecycle(), "u1", &known).unwrap();
+        let mut document = json!({"metadata": {"uid": "u1", "labels": known, "finalizers": pod.finalizers}});
+        let patch: json_patch::Patch = serde_json::from_value(json!(operations)).unwrap();
+        json_patch::patch(&mut document, &patch).unwrap();
+        document["metadata"]["labels"].as_object_mut().unwrap().remove(STATE);
+        (document["metadata"]["labels"].clone(), document["metadata"]["finalizers"].clone())
+    }
+
+    #[test]
+    fn a_pod_in_service_has_all_markers() {
+        let all =
+            (json!({"app": "web", "online": "true", "a~/b": "1"}), json!(["x", "example.com/registry"]));
+        for state in ["PreparingNormal", "Normal", "Updated"] {
+            assert_eq!(after(state, json!({"app": "web", "online": "no"}), json!(["x"])), all);
+            let (pod, labels) = pod(state, all.0.clone(), all.1.clone());
+            assert_eq!(pod.answer(&lifecycle(), "u1", &labels), Ok(Vec::new()), "it is stored already");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_out_of_service_lacks_the_markers_of_the_hook() {
+        let all = (json!({"online": "true", "a~/b": "1"}), json!(["x", "example.com/registry"]));
+        let updating = (json!({"a~/b": "1"}), all.1.clone());
+        assert_eq!(after("PreparingUpdate", all.0.clone(), all.1.clone()), updating);
+        assert_eq!(
+            after("PreparingDelete", all.0.clone(), all.1.clone()),
+            (json!({"online": "true"}), json!(["x"]))
+        );
+        // The controller waits for nobody.
+        assert_eq!(after("Updating", all.0.clone(), all.1.clone()), all);
+    }
+
+    #[test]
+    fn reserved_markers_are_refused() {
+        let (pod, labels) = pod("Normal", json!({}), json!([]));
+        for name in [
+            "kusionstack.io/control",
+            "x.kubernetes.io/y",
+            "prot.podopslifecycle.kusionstack.io/x",
+            "podward.io/a",
+        ] {
+            let lifecycle = json!({"preDelete": {"finalizersHandler": [name]}});
+            let lifecycle: Lifecycle = serde_json::from_value(lifecycle).unwrap();
+            assert!(pod.answer(&lifecycle, "u1", &labels).unwrap_err().contains(name), "{name}");
+        }
+        assert_eq!(refuse_reserved("notkubernetes.io/a"), Ok(()));
+    }
+
+    #[test]
+    fn pods_of_others_have_no_state() {
+        let other = json!({"labels": {STATE: "Normal"}, "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "w", "controller": true},
+        ]});
+        assert_eq!(KruisePod::of(&serde_json::from_value(other).unwrap()), None);
+        assert_eq!(KruiseState::parse("Created"), None);
+    }
+}
