@@ -3,6 +3,7 @@
 mod events;
 mod pass;
 mod patch;
+mod removals;
 mod stop;
 mod tally;
 mod write;
@@ -27,6 +28,9 @@ use write::ReleaseWriter;
 /// Removes what would block pods without Podward: finalizers of hooks, recorded deletion requests (the pods stay until
 /// they are deleted again) and all other metadata that only Podward writes. Sets readiness gates to True. The labels
 /// with which operators announce operations stay. Pods are not drained: traffic continues.
+///
+/// With `discoverybinding/NAME`, releases the removals from a service registry that the removal limit of this binding
+/// holds.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["all", "namespace", "pods"]))]
 pub(crate) struct Release {
@@ -36,7 +40,7 @@ pub(crate) struct Release {
     /// All pods of this namespace, or the namespace of the named pods
     #[arg(long, short)]
     namespace: Option<String>,
-    /// Single pods, in the namespace of the kubeconfig's context if no namespace is given
+    /// Single pods, or discoverybinding/NAME, in the namespace of the kubeconfig's context if no namespace is given
     #[arg(value_name = "POD")]
     pods: Vec<String>,
     /// Stop Podward first: delete its webhook configurations and scale its controllers to zero. Without this option, it
@@ -60,6 +64,14 @@ pub(crate) struct Release {
 
 impl Release {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+        let bindings: Vec<&str> = self.pods.iter().filter_map(|name| removals::binding_name(name)).collect();
+        match bindings.as_slice() {
+            [] => {}
+            [name] if self.pods.len() == 1 => {
+                return removals::release(client, self.namespace.as_deref(), name, self.dry_run).await;
+            }
+            _ => bail!("name one DiscoveryBinding, and no pods with it"),
+        }
         let deadline = Instant::now() + self.timeout;
         let installation = PodwardInstallation::new(client.clone(), &self.podward_namespace);
         if self.stop_services && self.dry_run {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
 use podward_api::discovery_binding::RELEASE_REMOVALS_ANNOTATION;
 use podward_e2e::{Fixture, Test};
 use podward_registries::{Change, Instance, Owner};
@@ -50,8 +51,17 @@ async fn limited(fixture: Arc<Fixture>) -> Result<()> {
     ensure!(held.reason.contains("4 of 5 instances"), "{held:?}");
     ensure!(bound.instances(0).await?.len() == 5, "an instance was removed");
     bound.until_condition("Synchronized", "False").await?;
-    bound.patch(json!({"metadata": {"annotations": {RELEASE_REMOVALS_ANNOTATION: held.id}}})).await?;
+    let release = ["release", "discoverybinding/web", "--dry-run"];
+    let said = fixture.plugin(&release).await?.succeeded()?.said;
+    ensure!(said.contains("holds 4 removals") && said.contains("would release them"), "{said}");
+    ensure!(bound.instances(0).await?.len() == 5, "a dry run has released them");
+    let said = fixture.plugin(&release[..2]).await?.succeeded()?.said;
+    ensure!(said.contains("released them"), "{said}");
+    let released = bound.api().get("web").await?.annotations().get(RELEASE_REMOVALS_ANNOTATION).cloned();
+    ensure!(released.as_ref() == Some(&held.id), "{released:?} is released instead of {held:?}");
     bound.until("only the pod is left", |found| found.len() == 1).await?;
     bound.until_condition("Synchronized", "True").await?;
+    let said = fixture.plugin(&release[..2]).await?.succeeded()?.said;
+    ensure!(said.contains("holds no removals"), "{said}");
     bound.end().await
 }
