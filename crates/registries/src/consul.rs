@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use secrecy::ExposeSecret;
 
 use crate::connection::{Connection, Credentials};
-use crate::error::{RegistryError, RegistryErrorKind};
+use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::{HttpClient, HttpResponse, escaped};
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::owner::Owner;
@@ -99,12 +99,7 @@ impl Consul {
     }
 
     fn address(&self, index: usize) -> Result<&str, RegistryError> {
-        self.addresses.get(index).map(String::as_str).ok_or_else(|| RegistryError {
-            doing: "call Consul".to_owned(),
-            address: format!("address {index}"),
-            reason: format!("there are only {} addresses", self.addresses.len()),
-            kind: RegistryErrorKind::Rejected,
-        })
+        at_address(&self.addresses, index, "call Consul").map(String::as_str)
     }
 
     /// Returns a request. `query` are further parameters, each with a leading `&`.

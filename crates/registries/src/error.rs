@@ -30,3 +30,16 @@ pub enum RegistryErrorKind {
     /// The response is not one that this client understands.
     Invalid,
 }
+
+/// Returns what belongs to the address with this index.
+///
+/// # Errors
+/// [`Rejected`](RegistryErrorKind::Rejected) if there are fewer addresses.
+pub(crate) fn at_address<'a, T>(all: &'a [T], index: usize, doing: &str) -> Result<&'a T, RegistryError> {
+    all.get(index).ok_or_else(|| RegistryError {
+        doing: doing.to_owned(),
+        address: format!("address {index}"),
+        reason: format!("there are only {} addresses", all.len()),
+        kind: RegistryErrorKind::Rejected,
+    })
+}

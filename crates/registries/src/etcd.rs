@@ -18,7 +18,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 
 use crate::connection::{Connection, Credentials};
-use crate::error::{RegistryError, RegistryErrorKind};
+use crate::error::{RegistryError, at_address};
 use crate::http_client::DialConnector;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
@@ -99,12 +99,7 @@ impl Etcd {
     }
 
     fn server(&self, index: usize) -> Result<&EtcdServer, RegistryError> {
-        self.servers.get(index).ok_or_else(|| RegistryError {
-            doing: "call etcd".to_owned(),
-            address: format!("address {index}"),
-            reason: format!("there are only {} addresses", self.servers.len()),
-            kind: RegistryErrorKind::Rejected,
-        })
+        at_address(&self.servers, index, "call etcd")
     }
 
     /// What the keys of a service begin with, or those of all services.

@@ -22,7 +22,7 @@ use hyper::{Method, Request, StatusCode};
 use secrecy::ExposeSecret;
 
 use crate::connection::{Connection, Credentials};
-use crate::error::{RegistryError, RegistryErrorKind};
+use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::{HttpClient, HttpResponse, escaped};
 use crate::instance::{Instance, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
@@ -140,9 +140,7 @@ impl Eureka {
         path: &str,
         doing: &str,
     ) -> Result<Option<Answer<'_>>, RegistryError> {
-        let address = self.addresses.get(address).ok_or_else(|| {
-            failed(doing, "no address", format!("there are only {} addresses", self.addresses.len()))
-        })?;
+        let address = at_address(&self.addresses, address, doing)?;
         let answer = self.call(address, (&Method::GET, path), &Bytes::new(), doing).await?;
         match answer.response.status {
             StatusCode::OK => Ok(Some(answer)),

@@ -25,7 +25,7 @@ use hyper::{Request, StatusCode, Uri};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::connection::{Connection, Credentials};
-use crate::error::{RegistryError, RegistryErrorKind};
+use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::{HttpClient, HttpResponse};
 use crate::instance::{Instance, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
@@ -250,10 +250,6 @@ fn invalid(doing: &str, address: &str, reason: String) -> RegistryError {
     RegistryError { kind: RegistryErrorKind::Invalid, ..rejected(doing, address, reason) }
 }
 
-fn no_address(doing: &str) -> RegistryError {
-    rejected(doing, "no address", "there is no such address".to_owned())
-}
-
 #[async_trait]
 impl Registry for HttpRegistry {
     fn capabilities(&self) -> Capabilities {
@@ -287,7 +283,7 @@ impl Registry for HttpRegistry {
 
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
         let doing = "list the services";
-        let at = self.addresses.get(address).ok_or_else(|| no_address(doing))?;
+        let at = at_address(&self.addresses, address, doing)?;
         let listing =
             self.listing.as_ref().ok_or_else(|| rejected(doing, at, "no call lists services".to_owned()))?;
         let path = call::fill_path(&listing.path, Subject { service: None, instance: None });
@@ -297,8 +293,7 @@ impl Registry for HttpRegistry {
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
-        let at = self.addresses.get(address);
-        self.read(at.ok_or_else(|| no_address("read instances"))?, service).await
+        self.read(at_address(&self.addresses, address, "read instances")?, service).await
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {

@@ -23,7 +23,7 @@ use hyper::Method;
 use parking_lot::Mutex;
 
 use crate::connection::Connection;
-use crate::error::{RegistryError, RegistryErrorKind};
+use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::HttpClient;
 use crate::instance::{Instance, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
@@ -84,15 +84,6 @@ impl Nacos {
         Ok(Self { servers, addresses, written: Mutex::default() })
     }
 
-    fn server(&self, address: usize, doing: &str) -> Result<&Server, RegistryError> {
-        self.servers.get(address).ok_or_else(|| RegistryError {
-            doing: doing.to_owned(),
-            address: "no address".to_owned(),
-            reason: format!("there are only {} addresses", self.servers.len()),
-            kind: RegistryErrorKind::Rejected,
-        })
-    }
-
     /// Returns the time until lists show the last change of a service by this client. `None` if they do.
     fn until_listed(&self, service: &ServiceKey) -> Option<Duration> {
         let last = self.written.lock().get(service).and_then(|written| written.last)?;
@@ -150,7 +141,7 @@ impl Nacos {
         }
         match last {
             Some(error) => Err(error),
-            None => self.server(0, doing).map(|server| (server, Vec::new())),
+            None => at_address(&self.servers, 0, doing).map(|server| (server, Vec::new())),
         }
     }
 
@@ -265,7 +256,7 @@ impl Registry for Nacos {
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
         let doing = format!("read the instances of service {}", service.name);
-        let found = self.read(self.server(address, &doing)?, service, &doing).await?;
+        let found = self.read(at_address(&self.servers, address, &doing)?, service, &doing).await?;
         Ok(found.into_iter().map(Instance::from).collect())
     }
 
@@ -279,7 +270,7 @@ impl Registry for Nacos {
             tokio::time::sleep(remaining).await;
         }
         let doing = format!("read {}:{} of service {}", wanted.host, wanted.port, service.name);
-        let server = self.server(address, &doing)?;
+        let server = at_address(&self.servers, address, &doing)?;
         let mut found = self.read(server, service, &doing).await?.into_iter();
         let found = match found.find(|found| key(&found.stored) == key_of(wanted)) {
             Some(found) => Some(found),

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::connection::{Connection, Credentials};
-use crate::error::{RegistryError, RegistryErrorKind};
+use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::instance::{Instance, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
 
@@ -142,12 +142,7 @@ impl ZooKeeper {
     }
 
     fn calls<'a>(&'a self, address: usize, doing: &'a str) -> Result<Calls<'a>, RegistryError> {
-        let server = self.servers.get(address).ok_or_else(|| RegistryError {
-            doing: doing.to_owned(),
-            address: format!("address {address}"),
-            reason: format!("there are only {} addresses", self.servers.len()),
-            kind: RegistryErrorKind::Rejected,
-        })?;
+        let server = at_address(&self.servers, address, doing)?;
         Ok(Calls { server, doing, deadline: Instant::now() + self.timeout })
     }
 

@@ -5,10 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use podward_testbed::{Part, Tools};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use crate::process::{ServerProcess, free_ports};
+use crate::process::{ServerProcess, answers, free_ports};
 
 /// What Eureka's libraries need on Java 17.
 const OPENS: [&str; 3] = ["java.base/java.lang", "java.base/java.util", "java.base/java.net"];
@@ -103,15 +101,6 @@ impl EurekaServer {
 
 async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
     let mut process = ServerProcess::start("eureka", Path::new("java"), args, dir.path())?;
-    process.await_ready(|| async move { answers(port).await.unwrap_or(false) }).await?;
+    process.await_ready(|| async move { answers(port, "/eureka/v2/apps").await.unwrap_or(false) }).await?;
     Ok(process)
-}
-
-/// The port is open before Eureka serves.
-async fn answers(port: u16) -> Result<bool> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(b"GET /eureka/v2/apps HTTP/1.0\r\n\r\n").await?;
-    let mut status = [0; 12];
-    stream.read_exact(&mut status).await?;
-    Ok(status.ends_with(b" 200"))
 }

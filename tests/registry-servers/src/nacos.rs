@@ -3,10 +3,8 @@
 use anyhow::{Context, Result};
 use podward_testbed::Part;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use crate::process::{ServerProcess, free_ports, program};
+use crate::process::{ServerProcess, answers, free_ports, program};
 
 /// How a server is started.
 #[derive(Debug, Default)]
@@ -88,15 +86,7 @@ async fn run(settings: &[String], ready: &str, dir: &TempDir, port: u16) -> Resu
     args.push(format!("RNACOS_DATA_DIR={}", dir.path().join("data").display()));
     args.push(program("rnacos", Part::Nacos)?.display().to_string());
     let mut process = ServerProcess::start("rnacos", "env".as_ref(), &args, dir.path())?;
+    // Before it has elected itself it takes no changes.
     process.await_ready(|| async move { answers(port, ready).await.unwrap_or(false) }).await?;
     Ok(process)
-}
-
-/// Returns true if the server has elected itself: before that it takes no changes.
-async fn answers(port: u16, path: &str) -> Result<bool> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
-    let mut status = [0; 12];
-    stream.read_exact(&mut status).await?;
-    Ok(status.ends_with(b" 200"))
 }

@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podward_testbed::{Part, Tools};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 /// The time for a server to become ready. They need a few seconds on a busy machine.
@@ -82,6 +84,15 @@ impl ServerProcess {
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
+}
+
+/// Returns whether a server of loopback answers a GET of `path` with 200: its port is open before it serves.
+pub(crate) async fn answers(port: u16, path: &str) -> Result<bool> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await?;
+    Ok(status.ends_with(b" 200"))
 }
 
 /// Returns the path of a program of `part`.

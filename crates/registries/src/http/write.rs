@@ -11,7 +11,7 @@ use crate::registry::{Change, Registry};
 
 use super::call::{Call, Verdict};
 use super::template::{Field, Subject};
-use super::{Answer, HttpRegistry, no_address, rejected};
+use super::{Answer, HttpRegistry, rejected};
 
 /// The number of calls at the same time.
 const CONCURRENCY: usize = 8;
@@ -188,4 +188,9 @@ impl HttpRegistry {
             false => one.id == other.id,
         }
     }
+}
+
+/// The error of a registry without addresses.
+fn no_address(doing: &str) -> RegistryError {
+    rejected(doing, "no address", "the registry has no address".to_owned())
 }

@@ -2,7 +2,7 @@
 
 use crate::instance::ServiceKey;
 
-/// The names that Nacos gives to what has no name.
+/// The defaults of Nacos.
 pub(super) const NAMESPACE: &str = "public";
 pub(super) const GROUP: &str = "DEFAULT_GROUP";
 pub(super) const CLUSTER: &str = "DEFAULT";

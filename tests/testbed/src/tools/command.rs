@@ -1,7 +1,9 @@
 //! Runs the commands of builds.
 
+use std::path::Path;
 use std::process::Stdio;
 
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
@@ -10,6 +12,13 @@ use super::progress::Step;
 
 /// The number of output lines of a failed command in an error.
 const TAIL: usize = 30;
+
+/// Makes a folder in `dir` for a step that builds or fetches something, removed when it is dropped. What a killed build leaves
+/// is found by this prefix.
+pub(super) fn work_folder(dir: &Path) -> Result<TempDir, ToolsError> {
+    let made = tempfile::Builder::new().prefix("build-").tempdir_in(dir);
+    made.map_err(|e| ToolsError::io("create a build folder in", dir, e))
+}
 
 /// Runs `command` to its end and shows its latest line of output beside the step.
 pub(super) async fn run(

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tokio::process::Command;
 
-use super::command::run;
+use super::command::{run, work_folder};
 use super::error::ToolsError;
 use super::pins::{BUILD_FLAGS, Program};
 use super::progress::{Progress, Step};
@@ -17,10 +17,7 @@ pub(super) async fn build(dir: &Path, programs: &[&Program], progress: &Progress
     }
     let bin = dir.join("bin");
     std::fs::create_dir_all(&bin).map_err(|e| ToolsError::io("create", &bin, e))?;
-    let work = tempfile::Builder::new()
-        .prefix("build-")
-        .tempdir_in(dir)
-        .map_err(|e| ToolsError::io("create a build folder in", dir, e))?;
+    let work = work_folder(dir)?;
     for program in programs {
         let module = work.path().join(format!("{}-module", program.name));
         std::fs::create_dir_all(&module).map_err(|e| ToolsError::io("create", &module, e))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
-use super::command::run;
+use super::command::{run, work_folder};
 use super::error::ToolsError;
 use super::part::Part;
 use super::progress::Progress;
@@ -113,10 +113,7 @@ pub(super) async fn fetch(
     let step = progress.step(name, None);
     let place = dir.join(FOLDER);
     std::fs::create_dir_all(&place).map_err(|e| ToolsError::io("create", &place, e))?;
-    let work = tempfile::Builder::new()
-        .prefix("build-")
-        .tempdir_in(dir)
-        .map_err(|e| ToolsError::io("create a folder for archives in", dir, e))?;
+    let work = work_folder(dir)?;
     for archive in archives(part) {
         step.detail(archive.file);
         let mut command = Command::new("mvn");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::command::run;
+use super::command::{run, work_folder};
 use super::error::ToolsError;
 use super::part::Part;
 use super::progress::Progress;
@@ -32,10 +32,7 @@ pub(super) async fn build(dir: &Path, progress: &Progress) -> Result<(), ToolsEr
     let step = progress.step(STEP, None);
     let bin = dir.join("bin");
     std::fs::create_dir_all(&bin).map_err(|e| ToolsError::io("create", &bin, e))?;
-    let work = tempfile::Builder::new()
-        .prefix("build-")
-        .tempdir_in(dir)
-        .map_err(|e| ToolsError::io("create a build folder in", dir, e))?;
+    let work = work_folder(dir)?;
     let cargo = system::find("cargo").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
