@@ -11,6 +11,8 @@ use crate::model::BoundPod;
 pub(super) struct KruiseAnswers {
     /// The pods as they were when they were patched, by UID.
     pub(super) written: HashMap<String, Arc<BoundPod>>,
+    /// The reasons that were logged why a pod gets no answer, by UID.
+    pub(super) refused: HashMap<String, String>,
     /// When an answer may be due next.
     pub(super) due: Option<Duration>,
 }

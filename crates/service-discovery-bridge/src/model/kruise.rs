@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use podward_core::hooks::HookPhase;
 use serde::Deserialize;
@@ -111,7 +113,7 @@ impl KruisePod {
         lifecycle: &Lifecycle,
         uid: &str,
         labels: &BTreeMap<String, String>,
-    ) -> Result<Vec<Value>, String> {
+    ) -> Result<Vec<PatchOperation>, String> {
         let (markers, present) = match self.state {
             KruiseState::PreparingNormal | KruiseState::Normal | KruiseState::Updated => {
                 let all = [&lifecycle.pre_normal, &lifecycle.in_place_update, &lifecycle.pre_delete];
@@ -131,13 +133,12 @@ impl KruisePod {
         }
         let mut operations = Vec::new();
         for (key, value) in named_labels {
-            let path = format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1"));
             let stored = labels.get(key);
             // A label with another value is no marker.
             if present && stored != Some(value) {
-                operations.push(json!({"op": "add", "path": path, "value": value}));
+                operations.push(add(&["labels", key], json!(value)));
             } else if !present && stored == Some(value) {
-                operations.push(json!({"op": "remove", "path": path}));
+                operations.push(PatchOperation::Remove(RemoveOperation { path: path(&["labels", key]) }));
             }
         }
         let mut finalizers: Vec<&String> = self.finalizers.iter().collect();
@@ -151,19 +152,30 @@ impl KruisePod {
         if finalizers.len() != self.finalizers.len() {
             // A pod without finalizers has no list that could be tested.
             if !self.finalizers.is_empty() {
-                operations
-                    .push(json!({"op": "test", "path": "/metadata/finalizers", "value": self.finalizers}));
+                operations.push(test(&["finalizers"], json!(self.finalizers)));
             }
-            operations.push(json!({"op": "add", "path": "/metadata/finalizers", "value": finalizers}));
+            operations.push(add(&["finalizers"], json!(finalizers)));
         }
         if !operations.is_empty() {
             // Neither another pod with the name, nor one whose state has changed.
-            let state = json!({"op": "test", "path": "/metadata/labels/lifecycle.apps.kruise.io~1state", "value": labels.get(STATE)});
-            operations.insert(0, state);
-            operations.insert(0, json!({"op": "test", "path": "/metadata/uid", "value": uid}));
+            let guards = [test(&["uid"], json!(uid)), test(&["labels", STATE], json!(labels.get(STATE)))];
+            operations.splice(0..0, guards);
         }
         Ok(operations)
     }
+}
+
+/// Returns a path in the metadata.
+fn path(fields: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(["metadata"].iter().chain(fields).copied())
+}
+
+fn add(fields: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: path(fields), value })
+}
+
+fn test(fields: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Test(TestOperation { path: path(fields), value })
 }
 
 fn refuse_reserved(name: &str) -> Result<(), String> {
@@ -209,8 +221,7 @@ mod tests {
         let (pod, known) = pod(state, labels, finalizers);
         let operations = pod.answer(&lifecycle(), "u1", &known).unwrap();
         let mut document = json!({"metadata": {"uid": "u1", "labels": known, "finalizers": pod.finalizers}});
-        let patch: json_patch::Patch = serde_json::from_value(json!(operations)).unwrap();
-        json_patch::patch(&mut document, &patch).unwrap();
+        json_patch::patch(&mut document, &operations).unwrap();
         document["metadata"]["labels"].as_object_mut().unwrap().remove(STATE);
         (document["metadata"]["labels"].clone(), document["metadata"]["finalizers"].clone())
     }

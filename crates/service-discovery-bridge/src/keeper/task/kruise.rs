@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
+use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use podward_core::hooks::HookPhase;
-use serde_json::{Value, json};
 
 use super::super::calls::{Answer, answer};
 use super::BindingTask;
@@ -24,7 +24,7 @@ const RETRY: Duration = Duration::from_secs(1);
 struct Marked {
     pod: Arc<BoundPod>,
     phase: HookPhase,
-    operations: Vec<Value>,
+    operations: Vec<PatchOperation>,
     detail: String,
 }
 
@@ -59,8 +59,10 @@ impl BindingTask {
                 Ok(operations) if operations.is_empty() => continue,
                 Ok(operations) => operations,
                 Err(problem) => {
-                    tracing::warn!(binding = %self.key, pod = pod.name, workload = kruise.workload.name, problem, "the hook of OpenKruise is not answered");
-                    self.kruise.written.insert(uid.clone(), pod);
+                    if self.kruise.refused.get(uid) != Some(&problem) {
+                        tracing::warn!(binding = %self.key, pod = pod.name, workload = kruise.workload.name, problem, "the hook of OpenKruise is not answered");
+                        self.kruise.refused.insert(uid.clone(), problem);
+                    }
                     continue;
                 }
             };
@@ -71,6 +73,7 @@ impl BindingTask {
         }
         self.kruise.due = due.into_iter().min();
         self.kruise.written.retain(|uid, _| self.tracked.contains_key(uid));
+        self.kruise.refused.retain(|uid, _| self.tracked.contains_key(uid));
         let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &self.key.namespace);
         let writes: Vec<_> = marked.into_iter().map(|marked| write(&pods, marked)).collect();
         let results: Vec<_> = stream::iter(writes).buffer_unordered(MAX_CONCURRENT_CALLS).collect().await;
@@ -96,12 +99,8 @@ impl BindingTask {
     }
 }
 
-async fn write(pods: &Api<Pod>, marked: Marked) -> (Marked, anyhow::Result<()>) {
-    let written = async {
-        let patch: json_patch::Patch = serde_json::from_value(json!(marked.operations))?;
-        pods.patch_metadata(&marked.pod.name, &PatchParams::default(), &Patch::Json::<()>(patch)).await?;
-        Ok(())
-    };
-    let result = written.await;
-    (marked, result)
+async fn write(pods: &Api<Pod>, marked: Marked) -> (Marked, kube::Result<()>) {
+    let patch = Patch::Json::<()>(json_patch::Patch(marked.operations.clone()));
+    let written = pods.patch_metadata(&marked.pod.name, &PatchParams::default(), &patch).await;
+    (marked, written.map(drop))
 }
