@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podward_api::InvalidField;
-use podward_api::discovery_binding::BindingMode;
+use podward_api::discovery_binding::{BindingMode, Template, parse_weight};
 use podward_api::registry_connection::{RegistryConnection, RegistryKind};
 use podward_registries::{
     Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, Eureka, EurekaOptions, HttpRegistry, Nacos,
@@ -105,4 +105,17 @@ pub fn check_mode(
         _ => return Ok(()),
     };
     Err(InvalidField { field: "spec.mode".to_owned(), problem })
+}
+
+/// Checks that a registry can store the weight of a binding, if it is the same for all pods.
+///
+/// # Errors
+/// Fails if it cannot.
+pub fn check_weight(weight: &str, registry: &dyn Registry) -> Result<(), InvalidField> {
+    let template = Template::parse(weight).map_err(|error| error.to_string());
+    let checked = template.and_then(|template| match template.literal() {
+        Some(text) => registry.check_weight(parse_weight(text)?),
+        None => Ok(()),
+    });
+    checked.map_err(|problem| InvalidField { field: "spec.weight".to_owned(), problem })
 }

@@ -143,9 +143,18 @@ impl Consul {
         query: &str,
         doing: &str,
     ) -> Result<HttpResponse, RegistryError> {
-        let address = self.address(address)?;
-        let query = format!("&stale{query}");
-        let request = self.request(Method::GET, address, path, &query, Bytes::new());
+        self.read(self.address(address)?, path, &format!("&stale{query}"), doing).await
+    }
+
+    /// Reads from the leader, by the server at `address`, unless the query says otherwise.
+    async fn read(
+        &self,
+        address: &str,
+        path: &str,
+        query: &str,
+        doing: &str,
+    ) -> Result<HttpResponse, RegistryError> {
+        let request = self.request(Method::GET, address, path, query, Bytes::new());
         let request = request.map_err(|reason| invalid_request(doing, address, reason))?;
         let response = self.http.send(request, doing).await?;
         if response.status.is_success() { Ok(response) } else { Err(response.failure(doing, address)) }
@@ -182,6 +191,10 @@ impl Registry for Consul {
 
     fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    fn check_weight(&self, weight: f64) -> Result<(), String> {
+        transaction::check_weight(weight)
     }
 
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {

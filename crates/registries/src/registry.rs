@@ -12,6 +12,7 @@ use crate::instance::{Instance, ServiceKey};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Registers an instance, or replaces the one with its id (or address). With a version it replaces only that version.
+    /// Without one, registries with conditional changes replace only an instance with the same owner.
     Register(ServiceKey, Instance),
     /// Sets [`Instance::in_service`] of a stored instance, and nothing else of it. The instance is as it was read; the
     /// flag is the wanted one. The application may have registered it.
@@ -89,6 +90,14 @@ pub trait Registry: fmt::Debug + Send + Sync {
     /// Returns true if the registry can store an instance that is out of service. Otherwise it has to be deregistered.
     fn can_take_out_of_service(&self) -> bool {
         true
+    }
+
+    /// Checks that the registry can store an instance with this weight. An error is a text for people.
+    ///
+    /// # Errors
+    /// Fails if it would store another one.
+    fn check_weight(&self, _weight: f64) -> Result<(), String> {
+        Ok(())
     }
 
     /// Returns the configured addresses, without credentials.

@@ -254,6 +254,13 @@ impl Registry for ZooKeeper {
         }
     }
 
+    fn check_weight(&self, weight: f64) -> Result<(), String> {
+        match self.layout {
+            Layout::Applications(_) => Ok(()),
+            Layout::Interfaces(_) => interfaces::check_weight(weight),
+        }
+    }
+
     fn addresses(&self) -> &[String] {
         &self.addresses
     }

@@ -12,7 +12,7 @@ use kube::Client;
 use podward_api::discovery_binding::BindingRegistry;
 use podward_api::registry_connection::RegistryConnection;
 use podward_api::{ClusterRegistry, DiscoveryBinding, InvalidField};
-use podward_discovery::{RegistrySecrets, check_mode, connect};
+use podward_discovery::{RegistrySecrets, check_mode, check_weight, connect};
 use podward_registries::DirectDialer;
 use podward_runtime::admission::{
     AdmissionDecision, AdmissionOperation, AdmissionRequest, AdmissionResponse, Webhook, WebhookRoute,
@@ -103,7 +103,8 @@ fn check_binding(
     object.check()?;
     let Some(connection) = connection else { return Ok(()) };
     let registry = try_connect(connection, "spec.registry.connection")?;
-    check_mode(object.spec.mode, connection.kind, &*registry)
+    check_mode(object.spec.mode, connection.kind, &*registry)?;
+    check_weight(&object.spec.weight, &*registry)
 }
 
 /// Checks what only the client of the registry knows. Clients connect when they are used.
@@ -212,6 +213,9 @@ mod tests {
             (serde_json::json!({"registry": {}}), "spec.registry"),
             (serde_json::json!({"port": 0}), "spec.port"),
             (serde_json::json!({"weight": "many"}), "spec.weight"),
+            // Consul's weights are whole numbers from 1 on.
+            (serde_json::json!({"weight": "0"}), "spec.weight"),
+            (serde_json::json!({"weight": "1.5"}), "spec.weight"),
             (serde_json::json!({"service": {"name": "${pod.color}"}}), "spec.service.name"),
             (serde_json::json!({"metadata": {"podward-uid": "x"}}), "spec.metadata[podward-uid]"),
             (serde_json::json!({"mode": "Steer"}), "spec.mode"),

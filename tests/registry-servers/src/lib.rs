@@ -1,10 +1,11 @@
-//! Real servers of registries, for tests: each runs as a process on loopback, and ends with the test.
+//! Servers of registries, for tests: each real one runs as a process on loopback, and ends with the test.
 #![forbid(unsafe_code)]
 
 mod certificates;
 mod consul;
 mod etcd;
 mod eureka;
+mod invented;
 mod nacos;
 mod process;
 mod zookeeper;
@@ -13,5 +14,6 @@ pub use certificates::TestCertificates;
 pub use consul::{ConsulServer, ConsulServerOptions};
 pub use etcd::EtcdServer;
 pub use eureka::EurekaServer;
+pub use invented::{InventedServer, InventedState};
 pub use nacos::{NacosServer, NacosServerOptions};
 pub use zookeeper::{ZooKeeperServer, ZooKeeperServerOptions};

@@ -6,13 +6,14 @@ use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 
 use crate::error::{RegistryError, RegistryErrorKind};
-use crate::http_client::HttpResponse;
-use crate::instance::{Instance, ServiceKey};
-use crate::registry::{Change, Registry};
+use crate::http_client::{HttpResponse, escaped};
+use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::owner::Owner;
+use crate::registry::Change;
 
 use super::wire::{
-    Check, CheckOperation, Node, NodeOperation, Operation, Service, ServiceOperation, TransactionResult,
-    Weights,
+    Check, CheckOperation, Node, NodeOperation, NodeService, NodeServices, Operation, Service, ServiceOperation,
+    TransactionResult, Weights,
 };
 use super::{Consul, invalid_request};
 
@@ -27,6 +28,13 @@ const STALE: &str = "index is stale";
 /// What Consul says about a check of a service that does not exist.
 const MISSING: &str = "Missing service registration";
 
+/// What follows from the refusal of a change.
+enum Refusal {
+    Result(Result<(), RegistryError>),
+    /// The change is sent again, on the condition that the service is of this version.
+    Retry(InstanceVersion),
+}
+
 impl Consul {
     /// Makes the changes in one transaction. Consul makes all or none, so what it refuses is left out, and the others are
     /// sent again.
@@ -35,6 +43,9 @@ impl Consul {
             .iter()
             .map(|change| check(change).err().map(|reason| Err(self.error(change, reason))))
             .collect();
+        // Without a version the service must not exist, or be ours: its version is read then.
+        let mut versions: Vec<Option<InstanceVersion>> =
+            changes.iter().map(|change| change.target().1.version).collect();
         loop {
             let open: Vec<usize> = (0..changes.len()).filter(|at| results[*at].is_none()).collect();
             if open.is_empty() {
@@ -43,7 +54,7 @@ impl Consul {
             let mut operations = vec![self.node()];
             let mut origin = vec![None];
             for at in &open {
-                for operation in self.operations(&changes[*at]) {
+                for operation in self.operations(&changes[*at], versions[*at]) {
                     operations.push(operation);
                     origin.push(Some(*at));
                 }
@@ -53,7 +64,10 @@ impl Consul {
                 Ok(errors) => {
                     for (index, what) in errors {
                         if let Some(Some(at)) = origin.get(index) {
-                            results[*at] = Some(self.refusal(&changes[*at], what).await);
+                            match self.refusal(&changes[*at], versions[*at], what).await {
+                                Refusal::Result(result) => results[*at] = Some(result),
+                                Refusal::Retry(version) => versions[*at] = Some(version),
+                            }
                         } else {
                             let of_node = |at: &usize| Err(self.error(&changes[*at], what.clone()));
                             open.iter().for_each(|at| results[*at] = Some(of_node(at)));
@@ -71,19 +85,63 @@ impl Consul {
         results.into_iter().map(|result| result.unwrap_or(Ok(()))).collect()
     }
 
-    /// Returns the result of a change that a transaction refused because of `what`.
-    async fn refusal(&self, change: &Change, what: String) -> Result<(), RegistryError> {
+    /// Returns what follows when a transaction with a change, conditional on `version`, was refused because of `what`.
+    async fn refusal(&self, change: &Change, version: Option<InstanceVersion>, what: String) -> Refusal {
         let (service, instance) = change.target();
-        let is_conflict = what.contains(STALE) || what.contains(MISSING);
-        if let (Change::Deregister(..), true) = (change, is_conflict) {
-            // A version is also stale when there is nothing left to remove.
-            let left = self.instances(0, service).await?;
-            if left.iter().all(|left| left.id != instance.id) {
-                return Ok(());
+        let error = |kind, reason| Err(RegistryError { kind, ..self.error(change, reason) });
+        if !what.contains(STALE) && !what.contains(MISSING) {
+            return Refusal::Result(error(RegistryErrorKind::Rejected, what));
+        }
+        let stored = match self.stored(service, instance).await {
+            Ok(stored) => stored,
+            Err(error) => return Refusal::Result(Err(RegistryError { doing: change.to_string(), ..error })),
+        };
+        let stored = match (stored, change) {
+            (None, Change::Deregister(..)) => return Refusal::Result(Ok(())),
+            (None, _) => return Refusal::Result(error(RegistryErrorKind::Conflict, what)),
+            (Some(stored), _) => stored,
+        };
+        let owner = Owner::of(&stored.meta);
+        if version.is_none() && owner.is_some() && owner == instance.owner() {
+            return Refusal::Retry(InstanceVersion(stored.modify_index));
+        }
+        let reason = match version {
+            Some(_) => what,
+            None => format!(
+                "node {} has an instance {} of service {} that somebody else has registered",
+                self.options.node, stored.id, stored.service
+            ),
+        };
+        Refusal::Result(error(RegistryErrorKind::Conflict, reason))
+    }
+
+    /// Reads what is stored with the id of an instance on the node: from the leader, by the first address that answers.
+    async fn stored(
+        &self,
+        service: &ServiceKey,
+        instance: &Instance,
+    ) -> Result<Option<NodeService>, RegistryError> {
+        let doing = format!("read instance {} of service {}", instance.id, service.name);
+        let mut query = format!("&filter={}", escaped(&format!("ID == {:?}", instance.id)));
+        if !service.namespace.is_empty() {
+            query.push_str(&format!("&ns={}", escaped(&service.namespace)));
+        }
+        let mut last = None;
+        for address in &self.addresses {
+            let found = async {
+                let response = self.read(address, &self.node_path(), &query, &doing).await?;
+                response.json::<NodeServices>(&doing, address)
+            };
+            match found.await {
+                Ok(found) => return Ok(found.services.into_iter().find(|found| found.id == instance.id)),
+                Err(error) => last = Some(error),
             }
         }
-        let kind = if is_conflict { RegistryErrorKind::Conflict } else { RegistryErrorKind::Rejected };
-        Err(RegistryError { kind, ..self.error(change, what) })
+        Err(last.unwrap_or_else(|| self.no_address(&doing)))
+    }
+
+    fn no_address(&self, doing: &str) -> RegistryError {
+        invalid_request(doing, "no address", "there is no address".to_owned())
     }
 
     fn error(&self, change: &Change, reason: String) -> RegistryError {
@@ -101,30 +159,27 @@ impl Consul {
         Operation { node: Some(NodeOperation { verb: "set", node }), ..Operation::default() }
     }
 
-    fn operations<'a>(&'a self, change: &'a Change) -> Vec<Operation<'a>> {
+    fn operations<'a>(&'a self, change: &'a Change, version: Option<InstanceVersion>) -> Vec<Operation<'a>> {
         let (service, instance) = change.target();
         match change {
             Change::Register(..) => {
-                // With version 0 an instance that somebody else has removed would be registered again.
-                let verb = if instance.version.is_some() { "cas" } else { "set" };
-                vec![self.service(verb, service, instance, true), self.check(service, instance)]
+                vec![self.service("cas", service, instance, version), self.check(service, instance)]
             }
             Change::SetInService(..) => vec![self.check(service, instance)],
-            Change::Deregister(..) => {
-                let verb = if instance.version.is_some() { "delete-cas" } else { "delete" };
-                vec![self.service(verb, service, instance, false)]
-            }
+            Change::Deregister(..) => vec![self.service("delete-cas", service, instance, version)],
         }
     }
 
+    /// With the index 0, `cas` succeeds only if there is no such service, and `delete-cas` never.
     fn service<'a>(
         &'a self,
         verb: &'static str,
         key: &'a ServiceKey,
         instance: &'a Instance,
-        is_complete: bool,
+        version: Option<InstanceVersion>,
     ) -> Operation<'a> {
-        let weight = weight(instance.weight);
+        let is_complete = verb == "cas";
+        let weight = instance.weight as u32;
         let service = Service {
             id: &instance.id,
             service: &key.name,
@@ -134,7 +189,7 @@ impl Consul {
             port: instance.port,
             meta: is_complete.then_some(&instance.metadata),
             weights: is_complete.then_some(Weights { passing: weight, warning: weight }),
-            modify_index: instance.version.map(|version| version.0),
+            modify_index: version.map_or(0, |version| version.0),
         };
         let operation = ServiceOperation { verb, node: &self.options.node, service };
         Operation { service: Some(operation), ..Operation::default() }
@@ -176,7 +231,7 @@ impl Consul {
                 Ok(response) => return outcome(&response, doing, address),
             }
         }
-        Err(last.unwrap_or_else(|| invalid_request(doing, "no address", "there is no address".to_owned())))
+        Err(last.unwrap_or_else(|| self.no_address(doing)))
     }
 }
 
@@ -202,9 +257,12 @@ fn outcome(
     }
 }
 
-/// Consul's weights are whole numbers from 1 on.
-fn weight(weight: f64) -> u32 {
-    weight.clamp(1.0, 65_535.0).round() as u32
+/// Consul's weights of passing instances are whole numbers from 1 on (`ValidateWeights` in `agent/structs/structs.go`).
+pub(super) fn check_weight(weight: f64) -> Result<(), String> {
+    match (1.0..=65_535.0).contains(&weight) && weight.fract() == 0.0 {
+        true => Ok(()),
+        false => Err(format!("the weight {weight} is not a whole number from 1 to 65535, as those of Consul are")),
+    }
 }
 
 /// Checks what Consul would not store, so that one such change does not stop the others of its transaction.
@@ -213,6 +271,7 @@ fn check(change: &Change) -> Result<(), String> {
     if service.name.is_empty() {
         return Err("the name of the service is empty".to_owned());
     }
+    check_weight(instance.weight)?;
     if instance.metadata.len() > MAX_PAIRS {
         return Err(format!(
             "there are {} entries of metadata, more than {MAX_PAIRS}",

@@ -59,8 +59,7 @@ pub(super) struct Service<'a> {
     pub(super) meta: Option<&'a BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) weights: Option<Weights>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) modify_index: Option<u64>,
+    pub(super) modify_index: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
@@ -162,9 +161,15 @@ pub(super) struct NodeServices {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct NodeService {
+    #[serde(default, rename = "ID")]
+    pub(super) id: String,
     pub(super) service: String,
     #[serde(default)]
     pub(super) namespace: String,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub(super) meta: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) modify_index: u64,
 }
 
 /// Go writes an empty list or map as `null`.

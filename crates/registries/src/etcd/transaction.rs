@@ -1,5 +1,7 @@
 //! Changes of instances, each conditional on the revision of its key.
 
+use std::collections::HashSet;
+
 use tonic::Request;
 
 use crate::error::{RegistryError, RegistryErrorKind};
@@ -25,20 +27,35 @@ enum ChangeResult {
 }
 
 impl Etcd {
-    /// Makes the changes, each as a transaction of its own, in one call.
+    /// Makes the changes, each as a transaction of its own, in one call. etcd refuses a call that changes a key twice, so
+    /// further changes of a key follow in another one.
     pub(super) async fn write_all(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        let versions: Vec<Option<InstanceVersion>> =
-            changes.iter().map(|change| change.target().1.version).collect();
-        let first = self.commit(changes, &versions).await;
-        let mut results = Vec::new();
-        for (change, result) in changes.iter().zip(first) {
-            results.push(match result {
+        let mut results: Vec<Result<(), RegistryError>> = changes.iter().map(|_| Ok(())).collect();
+        let mut open: Vec<(usize, &Change)> = changes.iter().enumerate().collect();
+        while !open.is_empty() {
+            let mut keys = HashSet::new();
+            let (now, later) = open.into_iter().partition(|(_, change)| {
+                let (service, instance) = change.target();
+                keys.insert(self.key(service, instance))
+            });
+            open = later;
+            self.write_once(now, &mut results).await;
+        }
+        results
+    }
+
+    /// Makes changes of different keys in one call. `results` are those of all changes.
+    async fn write_once(&self, changes: Vec<(usize, &Change)>, results: &mut [Result<(), RegistryError>]) {
+        let with_versions: Vec<(&Change, Option<InstanceVersion>)> =
+            changes.iter().map(|(_, change)| (*change, change.target().1.version)).collect();
+        let first = self.commit(&with_versions).await;
+        for ((at, change), result) in changes.into_iter().zip(first) {
+            results[at] = match result {
                 Ok(ChangeResult::Made) => Ok(()),
                 Ok(ChangeResult::Refused(stored)) => self.settle(change, stored).await,
                 Err(error) => Err(error),
-            });
+            };
         }
-        results
     }
 
     /// Settles a change whose key was not of the expected revision.
@@ -65,47 +82,43 @@ impl Etcd {
             return Err(conflict(&format!("somebody else has written key {key:?}")));
         }
         let version = present.and_then(|present| present.version);
-        match self.commit(std::slice::from_ref(change), &[version]).await.pop() {
+        match self.commit(&[(change, version)]).await.pop() {
             Some(Ok(ChangeResult::Made)) | None => Ok(()),
             Some(Ok(ChangeResult::Refused(_))) => Err(conflict("somebody else writes it at the same time")),
             Some(Err(error)) => Err(error),
         }
     }
 
+    /// Makes changes of different keys, each on the condition that its key is of the version.
     async fn commit(
         &self,
-        changes: &[Change],
-        versions: &[Option<InstanceVersion>],
+        changes: &[(&Change, Option<InstanceVersion>)],
     ) -> Vec<Result<ChangeResult, RegistryError>> {
-        let mut operations = Vec::new();
-        let mut results: Vec<Option<Result<ChangeResult, RegistryError>>> = Vec::new();
-        for (change, version) in changes.iter().zip(versions) {
-            match self.operation(change, *version) {
-                Ok(operation) => {
-                    operations.push(operation);
-                    results.push(None);
-                }
-                Err(reason) => results.push(Some(Err(self.rejected(change, reason)))),
-            }
-        }
-        let mut answers = match operations.is_empty() {
+        let operations: Vec<Result<RequestOp, String>> =
+            changes.iter().map(|(change, version)| self.operation(change, *version)).collect();
+        let sent: Vec<RequestOp> = operations.iter().filter_map(|it| it.as_ref().ok().cloned()).collect();
+        let mut answers = match sent.is_empty() {
             true => Ok(Vec::new()),
-            false => self.send(operations).await,
+            false => self.send(sent).await,
         }
         .map(Vec::into_iter);
-        let next = |change: &Change| match &mut answers {
-            Ok(answers) => answers
-                .next()
-                .and_then(result_of)
-                .ok_or_else(|| self.rejected(change, "the response of etcd is incomplete".to_owned())),
-            Err(error) => Err(RegistryError { doing: change.to_string(), ..error.clone() }),
-        };
-        let mut next = next;
+        let mut results = Vec::new();
+        for ((change, _), operation) in changes.iter().zip(operations) {
+            results.push(match (operation, &mut answers) {
+                (Err(reason), _) => Err(self.rejected(change, reason)),
+                (Ok(_), Ok(answers)) => {
+                    answers.next().and_then(result_of).ok_or_else(|| self.incomplete(change))
+                }
+                (Ok(_), Err(error)) => Err(RegistryError { doing: change.to_string(), ..error.clone() }),
+            });
+        }
         results
-            .into_iter()
-            .zip(changes)
-            .map(|(result, change)| result.unwrap_or_else(|| next(change)))
-            .collect()
+    }
+
+    /// The change may have been made.
+    fn incomplete(&self, change: &Change) -> RegistryError {
+        let reason = "the response of etcd is incomplete".to_owned();
+        RegistryError { kind: RegistryErrorKind::Unknown, ..self.rejected(change, reason) }
     }
 
     fn rejected(&self, change: &Change, reason: String) -> RegistryError {

@@ -386,14 +386,23 @@ async fn transact(calls: &Calls<'_>, steps: Vec<Request>) -> Result<(), Registry
     }
 }
 
+/// Checks that Dubbo can store a weight as it is.
+pub(super) fn check_weight(weight: f64) -> Result<(), String> {
+    let of_dubbo = weight * WEIGHT;
+    match (0.0..=1_000_000.0).contains(&weight) && (of_dubbo - of_dubbo.round()).abs() < 1e-6 {
+        true => Ok(()),
+        false => Err(format!(
+            "the weight {weight} times {WEIGHT} is not a whole number from 0 on, as the weights of Dubbo are"
+        )),
+    }
+}
+
 /// Checks what becomes a URL.
 fn check(instance: &Instance) -> Result<(), String> {
     if instance.host.is_empty() || instance.host.contains(['/', '?', '&', '@', '%']) || instance.port == 0 {
         return Err(format!("{:?} and port {} are not an address", instance.host, instance.port));
     }
-    if !(0.0..=1_000_000.0).contains(&instance.weight) {
-        return Err(format!("the weight {} is out of range", instance.weight));
-    }
+    check_weight(instance.weight)?;
     for (key, value) in &instance.metadata {
         if RESERVED.contains(&key.as_str()) {
             return Err(format!(

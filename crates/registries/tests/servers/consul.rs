@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use podward_registries::{
-    Change, Connection, Consul, ConsulOptions, Credentials, Instance, InstanceVersion, Registry,
+    Change, Connection, Consul, ConsulOptions, Credentials, Instance, InstanceVersion, Owner, Registry,
     RegistryErrorKind, TlsOptions,
 };
 use registry_servers::{ConsulServer, ConsulServerOptions, TestCertificates};
@@ -89,6 +89,67 @@ async fn what_others_have_changed_is_not_overwritten() -> Result<()> {
     assert_eq!((foreign.owner(), foreign.host.as_str()), (None, "10.0.0.1"));
     let out = write(&consul, Change::SetInService(web, foreign)).await.unwrap_err();
     assert_eq!(out.kind, RegistryErrorKind::Conflict, "{out}");
+    Ok(())
+}
+
+/// Without a version, an entry of the client's own node is replaced only if it has the same mark.
+#[tokio::test]
+async fn an_entry_with_another_mark_is_not_overwritten() -> Result<()> {
+    let (_server, consul) = started().await?;
+    let web = service("web");
+    let mut theirs = instance("1", "10.0.0.7");
+    Owner { cluster: "c2".to_owned(), ..owner("1") }.mark(&mut theirs.metadata);
+    write(&consul, Change::Register(web.clone(), theirs.clone())).await?;
+    let ours = instance("1", "10.0.0.8");
+    // The entry is the same whatever the name of its service is.
+    let changes = [
+        Change::Register(web.clone(), ours.clone()),
+        Change::Deregister(web.clone(), ours.clone()),
+        Change::Register(service("shop"), ours.clone()),
+        Change::Register(web.clone(), instance("2", "10.0.0.9")),
+    ];
+    let results = consul.write(&changes).await;
+    for result in &results[..3] {
+        let error = result.as_ref().unwrap_err();
+        assert_eq!(error.kind, RegistryErrorKind::Conflict, "{error}");
+        assert!(error.reason.contains("instance web-1 of service web"), "{error}");
+    }
+    assert_eq!(results[3], Ok(()));
+    let stored = consul.instances(0, &web).await?;
+    let of_them = stored.iter().find(|stored| stored.id == "web-1").context("it is gone")?;
+    assert_eq!((of_them.owner(), of_them.host.as_str()), (theirs.owner(), "10.0.0.7"));
+    // Our own moves to another service.
+    write(&consul, Change::Register(service("shop"), instance("2", "10.0.0.9"))).await?;
+    assert_eq!(consul.instances(0, &web).await?.len(), 1);
+    assert_eq!(consul.instances(0, &service("shop")).await?.len(), 1);
+    Ok(())
+}
+
+/// What is stored after a change with a stale version is read by an address that answers.
+#[tokio::test]
+async fn a_stale_removal_needs_one_address_that_answers() -> Result<()> {
+    let (server, consul) = started().await?;
+    let web = service("web");
+    write(&consul, Change::Register(web.clone(), instance("1", "10.0.0.7"))).await?;
+    let stored = common::only(consul.instances(0, &web).await?)?;
+    write(&consul, Change::Deregister(web.clone(), stored.clone())).await?;
+    let unused = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let two = client(&connection(vec![format!("http://{unused}"), server.url()]))?;
+    write(&two, Change::Deregister(web.clone(), stored)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn weights_that_consul_does_not_have_are_rejected() -> Result<()> {
+    let (_server, consul) = started().await?;
+    let web = service("web");
+    for weight in [0.0, 0.5, 1.5, 65_536.0] {
+        let change = Change::Register(web.clone(), Instance { weight, ..instance("1", "10.0.0.7") });
+        let error = write(&consul, change).await.unwrap_err();
+        assert_eq!(error.kind, RegistryErrorKind::Rejected, "{error}");
+        assert!(error.reason.contains(&weight.to_string()), "{error}");
+    }
+    assert_eq!(consul.instances(0, &web).await?, []);
     Ok(())
 }
 

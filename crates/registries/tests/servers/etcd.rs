@@ -127,6 +127,37 @@ async fn one_bad_change_does_not_stop_the_others() -> Result<()> {
     Ok(())
 }
 
+/// etcd refuses a transaction that changes a key twice.
+#[tokio::test]
+async fn changes_of_one_key_are_made_in_their_order() -> Result<()> {
+    let (_server, etcd) = started().await?;
+    let web = service("web");
+    let at = |host| instance("1", host);
+    let changes = [
+        Change::Register(web.clone(), at("10.0.0.7")),
+        Change::Register(web.clone(), instance("2", "10.0.0.8")),
+        Change::Register(web.clone(), at("10.0.0.9")),
+        Change::Deregister(web.clone(), instance("2", "10.0.0.8")),
+        Change::Deregister(web.clone(), at("10.0.0.9")),
+        Change::Register(web.clone(), at("10.0.0.10")),
+    ];
+    let results = etcd.write(&changes).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(common::only(etcd.instances(0, &web).await?)?.host, "10.0.0.10");
+    Ok(())
+}
+
+/// What etcd has made of a change that its response does not mention is not known.
+#[tokio::test]
+async fn an_incomplete_response_leaves_the_result_open() -> Result<()> {
+    let address = http::serve_empty_grpc().await?;
+    let etcd = client(&connection(vec![address]))?;
+    let error = write(&etcd, Change::Register(service("web"), instance("1", "10.0.0.7"))).await.unwrap_err();
+    assert_eq!(error.kind, RegistryErrorKind::Unknown, "{error}");
+    assert!(error.reason.contains("incomplete"), "{error}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn more_instances_than_a_page_are_read() -> Result<()> {
     let (_server, etcd) = started().await?;

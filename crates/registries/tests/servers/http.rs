@@ -3,10 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use hyper::header::CONTENT_TYPE;
-use hyper::{Method, Request};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response};
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -51,4 +52,26 @@ pub(crate) async fn serve_always(response: &'static str) -> Result<String> {
         }
     });
     Ok(url)
+}
+
+/// Starts a server that answers every gRPC call with an empty message. Returns `host:port`.
+pub(crate) async fn serve_empty_grpc() -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?.to_string();
+    let answer = service_fn(|_: Request<hyper::body::Incoming>| async {
+        let status = HeaderMap::from_iter([(
+            hyper::header::HeaderName::from_static("grpc-status"),
+            HeaderValue::from_static("0"),
+        )]);
+        // Not compressed, and of no bytes.
+        let body = Full::new(Bytes::from_static(&[0; 5])).with_trailers(async move { Some(Ok(status)) });
+        Response::builder().header(CONTENT_TYPE, "application/grpc").body(body)
+    });
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(server.serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    Ok(address)
 }

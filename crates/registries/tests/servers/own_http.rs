@@ -1,155 +1,14 @@
 //! The client of registries with an HTTP interface of their own, against one that this test invents.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
-
 use anyhow::{Context, Result};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use podward_registries::{
     Change, Connection, Credentials, HttpCall, HttpListing, HttpOptions, HttpReading, HttpRegistry,
     HttpStatuses, Instance, Registry, RegistryErrorKind, TlsOptions,
 };
-use registry_servers::TestCertificates;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use registry_servers::{InventedServer, TestCertificates};
+use serde_json::json;
 
 use crate::common::{self, connection, instance, service, write};
-
-/// What the invented registry has stored, and what was sent to it.
-#[derive(Debug, Default)]
-struct Stored {
-    /// By service and id.
-    instances: BTreeMap<(String, String), Value>,
-    /// The keys of the changes, in their order.
-    keys: Vec<String>,
-    /// The statuses of the next responses to changes. Nothing is changed then, but for 502.
-    faults: Vec<u16>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct InventedRegistry(Arc<Mutex<Stored>>);
-
-impl InventedRegistry {
-    /// Starts it, and returns its address.
-    async fn start(&self, certificates: Option<&TestCertificates>) -> Result<String> {
-        let acceptor = certificates.map(acceptor).transpose()?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let scheme = if acceptor.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{}/api", listener.local_addr()?);
-        let registry = self.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (registry, acceptor) = (registry.clone(), acceptor.clone());
-                tokio::spawn(async move {
-                    let serve = service_fn(move |request| {
-                        let registry = registry.clone();
-                        async move { Ok::<_, Infallible>(registry.answer(request).await) }
-                    });
-                    let http = hyper::server::conn::http1::Builder::new();
-                    match acceptor {
-                        Some(acceptor) => {
-                            if let Ok(stream) = acceptor.accept(stream).await {
-                                let _ = http.serve_connection(TokioIo::new(stream), serve).await;
-                            }
-                        }
-                        None => drop(http.serve_connection(TokioIo::new(stream), serve).await),
-                    }
-                });
-            }
-        });
-        Ok(url)
-    }
-
-    fn stored(&self) -> std::sync::MutexGuard<'_, Stored> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let (head, body) = request.into_parts();
-        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-        let (status, answer) = match header("authorization") {
-            Some("Bearer sesame" | "Basic YWRhOnNlc2FtZQ==") => self.change(
-                (head.method.as_str(), head.uri.path()),
-                header("idempotency-key"),
-                serde_json::from_slice(&body).unwrap_or_default(),
-            ),
-            other => (401, json!({"you sent": other})),
-        };
-        let mut response = Response::new(Full::from(answer.to_string()));
-        *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or_default();
-        response
-    }
-
-    fn change(&self, (method, path): (&str, &str), key: Option<&str>, body: Value) -> (u16, Value) {
-        let mut stored = self.stored();
-        let segments: Vec<&str> = path.split('/').skip(2).collect();
-        if method != "GET" {
-            stored.keys.push(key.unwrap_or_default().to_owned());
-            if !stored.faults.is_empty() {
-                let fault = stored.faults.remove(0);
-                if fault != 502 {
-                    return (fault, json!(null));
-                }
-                // The response of a change that is made is lost.
-                stored.faults.insert(0, 0);
-            }
-        }
-        let is_lost = stored.faults.first() == Some(&0);
-        stored.faults.retain(|fault| *fault != 0);
-        let owned = |service: &str, id: &str| (service.to_owned(), id.to_owned());
-        let (status, answer) = match (method, segments.as_slice()) {
-            ("GET", ["services"]) => {
-                let names: std::collections::BTreeSet<_> =
-                    stored.instances.keys().map(|key| &key.0).collect();
-                (200, json!({"services": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}))
-            }
-            ("GET", ["services", name]) => {
-                let found: Vec<_> = stored.instances.iter().filter(|(key, _)| key.0 == *name).collect();
-                let values: Vec<_> = found.iter().map(|(_, value)| *value).collect();
-                if found.is_empty() { (404, json!(null)) } else { (200, json!({"instances": values})) }
-            }
-            ("PUT", ["services", service, id]) => {
-                stored.instances.insert(owned(service, id), body);
-                (201, json!(null))
-            }
-            ("PUT", ["services", service, id, "status"]) => {
-                match stored.instances.get_mut(&owned(service, id)) {
-                    Some(value) => {
-                        value["status"] = body["status"].clone();
-                        (200, json!(null))
-                    }
-                    None => (404, json!(null)),
-                }
-            }
-            ("DELETE", ["services", service, id]) => match stored.instances.remove(&owned(service, id)) {
-                Some(_) => (204, json!(null)),
-                None => (404, json!(null)),
-            },
-            _ => (400, json!(null)),
-        };
-        if is_lost { (502, json!(null)) } else { (status, answer) }
-    }
-}
-
-fn acceptor(certificates: &TestCertificates) -> Result<TlsAcceptor> {
-    let chain = CertificateDer::from_pem_slice(certificates.certificate.as_bytes())?;
-    let key = PrivateKeyDer::from_pem_slice(certificates.key.as_bytes())?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![chain], key)?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
 
 fn call(method: &str, path: &str, body: &str) -> Option<HttpCall> {
     Some(HttpCall {
@@ -167,12 +26,12 @@ fn options() -> HttpOptions {
         ("port", "/port"),
         ("weight", "/weight"),
         ("inService", "/status"),
-        ("metadata", "/meta"),
+        ("metadata", "/metadata"),
     ];
     let register = r#"{"id": "${id}", "host": "${host}", "port": "${port}", "weight": "${weight}", "status": "${inService}",
-        "meta": "${metadata}"}"#;
-    let path = "/services/${service}/${id}";
-    let status = "/services/${service}/${id}/status";
+        "metadata": "${metadata}"}"#;
+    let path = "/services/${service}/instances/${id}";
+    let status = "/services/${service}/instances/${id}/status";
     let gone = |call: Option<HttpCall>| {
         call.map(|call| HttpCall {
             statuses: HttpStatuses { gone: vec![404], ..HttpStatuses::default() },
@@ -185,7 +44,7 @@ fn options() -> HttpOptions {
         put_into_service: gone(call("PUT", status, r#"{"status": "${inService}"}"#)),
         take_out_of_service: gone(call("PUT", status, r#"{"status": "${inService}"}"#)),
         read: Some(HttpReading {
-            path: "/services/${service}".to_owned(),
+            path: "/services/${service}/instances".to_owned(),
             instances: "/instances".to_owned(),
             fields: pointers.map(|(name, at)| (name.to_owned(), at.to_owned())).into(),
             missing: vec![404],
@@ -209,9 +68,14 @@ fn client(connection: &Connection, options: &HttpOptions) -> Result<HttpRegistry
     HttpRegistry::new(connection, options).map_err(anyhow::Error::msg)
 }
 
-async fn started() -> Result<(InventedRegistry, HttpRegistry)> {
-    let registry = InventedRegistry::default();
-    let url = registry.start(None).await?;
+/// Addresses may have a path.
+async fn url_of(server: &InventedServer, certificates: Option<&TestCertificates>) -> Result<String> {
+    Ok(format!("{}/api", server.start(certificates).await?))
+}
+
+async fn started() -> Result<(InventedServer, HttpRegistry)> {
+    let registry = InventedServer::default();
+    let url = url_of(&registry, None).await?;
     Ok((registry, client(&with_token(&url), &options())?))
 }
 
@@ -312,7 +176,7 @@ async fn each_change_of_a_batch_has_its_result() -> Result<()> {
 #[tokio::test]
 async fn a_status_without_a_meaning_is_not_success() -> Result<()> {
     let (registry, _) = started().await?;
-    let url = registry.start(None).await?;
+    let url = url_of(&registry, None).await?;
     let blind = HttpOptions { read: None, list: None, ..options() };
     let http = client(&with_token(&url), &blind)?;
     assert!(!http.can_read() && !http.can_list());
@@ -335,7 +199,7 @@ async fn a_status_without_a_meaning_is_not_success() -> Result<()> {
 #[tokio::test]
 async fn credentials_and_certificates_are_checked() -> Result<()> {
     let certificates = TestCertificates::new()?;
-    let url = InventedRegistry::default().start(Some(&certificates)).await?;
+    let url = url_of(&InventedServer::default(), Some(&certificates)).await?;
     let tls = |authority: &str| {
         Some(TlsOptions { authorities: Some(authority.to_owned()), ..TlsOptions::default() })
     };
