@@ -278,10 +278,12 @@ impl LeaseArgs {
     }
 }
 
-/// Arguments of unreachable nodes. The webhook that holds deletes and the controller that executes them have the same.
+/// Arguments of unreachable nodes. The webhook that holds deletes, the controller that executes them and the bridge to
+/// registries have the same.
 #[derive(Clone, Debug, Args)]
 pub struct NodeArgs {
-    /// Seconds that a node must not have been Ready before its pods are deleted without waiting for consumers
+    /// Seconds that a node must not have been Ready before it counts as lost: its pods are deleted without waiting for
+    /// consumers, and removed from registries
     #[arg(long, env = "PODWARD_NODE_UNREACHABLE_LIMIT", default_value = "60", value_parser = seconds)]
     pub node_unreachable_limit: Duration,
 }

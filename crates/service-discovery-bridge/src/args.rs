@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use podward_runtime::args::{AddressArgs, CertificateArgs, KubeArgs, ProcessArgs};
+use podward_runtime::args::{AddressArgs, CertificateArgs, KubeArgs, NodeArgs, ProcessArgs};
 
 /// Registers pods in service registries outside Kubernetes, takes them out of service before an operation, and reports the
 /// evidence
@@ -16,6 +16,8 @@ pub struct Args {
     pub(crate) kube: KubeArgs,
     #[command(flatten)]
     pub(crate) addresses: AddressArgs,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
     /// Its namespace is also that of the Leases of the replicas, and of the Secrets of ClusterRegistries
     #[command(flatten)]
     pub(crate) certificate: CertificateArgs,

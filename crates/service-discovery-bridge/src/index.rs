@@ -4,16 +4,19 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use podward_api::{ClusterRegistry, DiscoveryBinding};
 use tokio::sync::watch;
 
-use crate::model::{Binding, BindingKey, BoundPod, KruiseWorkload, Lifecycle};
+use crate::model::{Binding, BindingKey, BoundPod, Demand, KruiseWorkload, Lifecycle};
 
 /// The index that all tasks of the process share.
 #[derive(Debug)]
 pub(crate) struct Index {
     start: Instant,
+    /// A node that has been silent for longer is lost.
+    node_limit: Duration,
     state: Mutex<State>,
     /// Changes of bindings and cluster registries.
     bindings: watch::Sender<()>,
@@ -51,8 +54,8 @@ pub(crate) struct BindingEntry {
 }
 
 impl Index {
-    pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), state: Mutex::default(), bindings: watch::Sender::new(()) }
+    pub(crate) fn new(node_limit: Duration) -> Self {
+        Self { start: Instant::now(), node_limit, state: Mutex::default(), bindings: watch::Sender::new(()) }
     }
 
     /// Returns the time since the start of the process.
@@ -62,6 +65,7 @@ impl Index {
 
     /// Adds or replaces a pod.
     pub(crate) fn put_pod(&self, pod: BoundPod) {
+        let pod = pod.judged(Timestamp::now(), self.node_limit);
         let mut state = self.state.lock();
         let namespace = state.namespaces.entry(pod.namespace.clone()).or_default();
         if namespace.pods.get(&pod.uid).is_some_and(|known| **known == pod) {
@@ -69,6 +73,23 @@ impl Index {
         }
         namespace.pods.insert(pod.uid.clone(), Arc::new(pod));
         namespace.changes.send_replace(());
+    }
+
+    /// Finds the pods whose node is lost by now: nothing changes in them at that moment.
+    pub(crate) fn find_lost(&self) {
+        let now = Timestamp::now();
+        for namespace in self.state.lock().namespaces.values_mut() {
+            let mut is_changed = false;
+            for pod in namespace.pods.values_mut() {
+                if pod.demand != Demand::Lost && pod.is_lost(now, self.node_limit) {
+                    *pod = Arc::new(BoundPod { demand: Demand::Lost, ..(**pod).clone() });
+                    is_changed = true;
+                }
+            }
+            if is_changed {
+                namespace.changes.send_replace(());
+            }
+        }
     }
 
     /// Removes a pod that was deleted.

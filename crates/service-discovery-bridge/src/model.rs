@@ -13,6 +13,7 @@ mod decision;
 mod evidence;
 mod kruise;
 mod kruise_objects;
+mod lost_node;
 mod members;
 mod orphans;
 mod presence;

@@ -83,7 +83,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     };
     tracing::info!(service = SERVICE, version, admin = %admin_address, cluster, replica = args.pod_name, "running");
 
-    let index = Arc::new(Index::new());
+    let index = Arc::new(Index::new(args.node.node_unreachable_limit));
+    tokio::spawn(watches::find_lost_nodes(Arc::clone(&index), stop_watches.clone()));
     macro_rules! watch {
         ($kind:ty, $listed:expr) => {
             tokio::spawn(watches::follow::<$kind>(

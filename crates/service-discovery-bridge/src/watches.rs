@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -19,6 +20,9 @@ use crate::index::Index;
 use crate::model::{
     AdvancedStatefulSetObject, BindingKey, BoundPod, CloneSetObject, KruiseWorkload, PodObject,
 };
+
+/// The interval of looks for pods of lost nodes.
+const LOST_NODES_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A kind of object in the index.
 pub(crate) trait Indexed:
@@ -125,6 +129,13 @@ macro_rules! indexed_workload {
 
 indexed_workload!(CloneSetObject, "clone-sets");
 indexed_workload!(AdvancedStatefulSetObject, "advanced-stateful-sets");
+
+/// Finds pods of lost nodes from time to time, until `stop`.
+pub(crate) async fn find_lost_nodes(index: Arc<Index>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(LOST_NODES_INTERVAL)).await.is_some() {
+        index.find_lost();
+    }
+}
 
 /// Watches all objects of a kind and keeps `index` up to date until `stop`. Sets `listed` when the first list is complete.
 ///

@@ -42,6 +42,7 @@ pub(crate) async fn compare(
         let listing = match list(access, address, services).await {
             Ok(listing) => listing,
             Err(error) => {
+                access.note(&error);
                 comparison.unreachable.push(error.to_string());
                 continue;
             }

@@ -16,7 +16,8 @@ use crate::sync::RegistryAccess;
 
 /// The pause before a connection that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-/// Secrets are read again after this time, because they are not watched: a Role may allow to get a single one only.
+/// Secrets are read again after this time, and when the registry refuses them. They are not watched: a Role may allow to
+/// get a single one only.
 const SECRETS_AGE: Duration = Duration::from_secs(300);
 
 /// The client of a binding's registry, made again when what it depends on changes.
@@ -57,9 +58,12 @@ impl RegistryConnector {
         };
         if let Some(made) = &self.made
             && made.connection == connection
-            && (connection.secrets().next().is_none() || now.saturating_sub(made.at) < SECRETS_AGE)
         {
-            return Ok(made.access.clone());
+            let is_refused = made.access.is_denied() && now >= self.due;
+            let is_recent = now.saturating_sub(made.at) < SECRETS_AGE && !is_refused;
+            if connection.secrets().next().is_none() || is_recent {
+                return Ok(made.access.clone());
+            }
         }
         if let Some(problem) = self.problem.clone().filter(|_| now < self.due) {
             return Err(problem);
@@ -111,6 +115,7 @@ impl RegistryConnector {
             && made.secrets == read
         {
             made.at = at;
+            made.access.forget_denials();
             return Ok(made.access.clone());
         }
         let field = "spec.registry.connection";

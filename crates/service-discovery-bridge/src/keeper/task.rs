@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podward_api::discovery_binding::{BindingMode, BindingStatus, HeldRemovals};
-use podward_registries::ServiceKey;
+use podward_registries::{Registry, ServiceKey};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -83,6 +83,7 @@ pub(crate) struct BindingTask {
 
 /// The watch of a registry that can report changes.
 struct RegistryWatch {
+    registry: Arc<dyn Registry>,
     services: Vec<ServiceKey>,
     task: JoinHandle<()>,
 }
@@ -331,7 +332,11 @@ impl BindingTask {
             .collect();
         let mut services: Vec<ServiceKey> = services.into_iter().collect();
         services.sort();
-        if self.registry_watch.as_ref().is_some_and(|watch| watch.services == services) {
+        // The client is another one after a change of the connection or of its Secrets.
+        let is_watched = |watch: &RegistryWatch| {
+            watch.services == services && Arc::ptr_eq(&watch.registry, &access.registry)
+        };
+        if self.registry_watch.as_ref().is_some_and(is_watched) {
             return;
         }
         let (registry, notify) = (Arc::clone(&access.registry), Arc::clone(&self.registry_changed));
@@ -348,7 +353,8 @@ impl BindingTask {
                 tokio::time::sleep(pause).await;
             }
         });
-        self.registry_watch = Some(RegistryWatch { services, task });
+        let registry = Arc::clone(&access.registry);
+        self.registry_watch = Some(RegistryWatch { registry, services, task });
     }
 
     /// Ends the work for a binding that is being deleted: when no instance is left, its hook and its finalizer go.

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as corev1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -16,6 +17,7 @@ use podward_core::{ConditionStatus, Operations, PodFacts, PodView, desired_gate}
 use serde::Deserialize;
 
 use super::kruise::{KruisePod, KruiseState};
+use super::lost_node::silent_since;
 
 /// A pod as the API server sends it, without what no binding reads.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -70,10 +72,13 @@ struct Status {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Condition {
+#[serde(rename_all = "camelCase")]
+pub(super) struct Condition {
     #[serde(rename = "type")]
-    type_: String,
-    status: String,
+    pub(super) type_: String,
+    pub(super) status: String,
+    #[serde(default)]
+    pub(super) last_transition_time: Option<Time>,
 }
 
 /// What a pod's operations, or its condition, want of consumers.
@@ -81,6 +86,8 @@ struct Condition {
 pub(crate) enum Demand {
     /// The pod has ended, or its containers are being stopped.
     Gone,
+    /// Its node is lost.
+    Lost,
     /// An operation after which it continues to exist takes it out of service.
     OutForUpdate,
     /// An operation that ends in its deletion takes it out of service.
@@ -108,6 +115,8 @@ pub(crate) struct BoundPod {
     /// True if the pod has opted in, so that hooks are asked about it.
     pub(crate) controlled: bool,
     pub(crate) demand: Demand,
+    /// Since when its conditions are such as only a lost node leaves them.
+    pub(crate) silent_since: Option<Timestamp>,
     /// The finalizers of consumers.
     pub(crate) finalizers: Vec<String>,
     /// What the protocol of OpenKruise says, if one of its workloads manages the pod.
@@ -155,6 +164,8 @@ impl BoundPod {
             }
         };
         let controlled = view.is_controlled();
+        let gates = spec.readiness_gates.iter().flatten().map(|gate| gate.condition_type.as_str());
+        let silent_since = silent_since(status.conditions.as_deref().unwrap_or_default(), gates);
         let finalizers = view.protection_finalizers().map(ToOwned::to_owned).collect();
         let ports = spec.containers.unwrap_or_default().into_iter().flat_map(|container| {
             container
@@ -172,6 +183,7 @@ impl BoundPod {
             ports: ports.collect(),
             controlled,
             demand,
+            silent_since,
             finalizers,
             kruise,
             annotations: annotations.into_iter().filter(|(_, text)| text.len() <= MAX_ANNOTATION).collect(),

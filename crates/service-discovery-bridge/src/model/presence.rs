@@ -37,9 +37,9 @@ pub(crate) fn presence(
         (_, Demand::InService) if may_enter => Presence::InService,
         (_, Demand::InService) => Presence::Unchanged,
         // An application of its own deregisters itself, and knows whether it is ready.
-        (BindingMode::Steer, Demand::Gone | Demand::NotReady) => Presence::Unchanged,
+        (BindingMode::Steer, Demand::Gone | Demand::Lost | Demand::NotReady) => Presence::Unchanged,
         (BindingMode::Steer, Demand::OutForUpdate | Demand::OutForDelete) => Presence::OutOfService,
-        (BindingMode::Own, Demand::Gone) => Presence::Released,
+        (BindingMode::Own, Demand::Gone | Demand::Lost) => Presence::Released,
         (BindingMode::Own, Demand::NotReady) => Presence::OutOfService,
         (BindingMode::Own, Demand::OutForUpdate) => of_removal(binding.phases.before_update),
         (BindingMode::Own, Demand::OutForDelete) => of_removal(binding.phases.before_delete),
@@ -89,9 +89,10 @@ mod tests {
         assert_eq!(at(&own, Demand::OutForDelete, true), Presence::Absent);
         assert_eq!(at(&own, Demand::NotReady, true), Presence::OutOfService);
         assert_eq!(at(&own, Demand::Gone, true), Presence::Released);
+        assert_eq!(at(&own, Demand::Lost, true), Presence::Released);
         assert_eq!(at(&own, Demand::Unchanged, true), Presence::Unchanged);
         assert_eq!(at(&steer, Demand::OutForDelete, true), Presence::OutOfService);
-        for demand in [Demand::Gone, Demand::NotReady, Demand::Unchanged] {
+        for demand in [Demand::Gone, Demand::Lost, Demand::NotReady, Demand::Unchanged] {
             assert_eq!(at(&steer, demand, true), Presence::Unchanged, "{demand:?}");
         }
     }

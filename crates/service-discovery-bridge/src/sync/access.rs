@@ -1,9 +1,10 @@
 //! A client of a registry, and what it can do.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use podward_registries::{Capabilities, Registry};
+use podward_registries::{Capabilities, Registry, RegistryError, RegistryErrorKind};
 
 use crate::model::{Binding, CacheWaits};
 
@@ -14,12 +15,31 @@ pub(crate) struct RegistryAccess {
     pub(crate) capabilities: Capabilities,
     /// The id of the Kubernetes cluster in the marks of instances.
     pub(crate) cluster: Arc<str>,
+    /// Whether the registry has refused the credentials.
+    denied: Arc<AtomicBool>,
 }
 
 impl RegistryAccess {
     pub(crate) fn new(registry: Arc<dyn Registry>, cluster: Arc<str>) -> Self {
         let capabilities = registry.capabilities();
-        Self { registry, capabilities, cluster }
+        Self { registry, capabilities, cluster, denied: Arc::default() }
+    }
+
+    /// Notes an error of the registry.
+    pub(crate) fn note(&self, error: &RegistryError) {
+        if error.kind == RegistryErrorKind::Denied {
+            self.denied.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the registry has refused the credentials since [`forget_denials`](Self::forget_denials).
+    pub(crate) fn is_denied(&self) -> bool {
+        self.denied.load(Ordering::Relaxed)
+    }
+
+    /// Forgets that the registry has refused the credentials.
+    pub(crate) fn forget_denials(&self) {
+        self.denied.store(false, Ordering::Relaxed);
     }
 
     /// Returns the addresses of the registry.

@@ -82,6 +82,7 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
             break;
         }
         for (index, error) in write(access, changes).await {
+            access.note(&error);
             match error.kind {
                 // The next round reads what is there.
                 RegistryErrorKind::Conflict | RegistryErrorKind::Unknown => {
@@ -118,6 +119,7 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
         let found = match view {
             Ok(found) => found.as_ref(),
             Err(error) => {
+                access.note(error);
                 unreachable.push(address.clone());
                 first_error.get_or_insert(error);
                 continue;
@@ -264,6 +266,7 @@ async fn write_blindly(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outcome> 
         Some((index, change))
     });
     for (index, error) in write(access, changes.collect()).await {
+        access.note(&error);
         if let Some(outcome) = outcomes.get_mut(index) {
             *outcome = Outcome::Failed(error.to_string());
         }

@@ -1,6 +1,7 @@
 {{- define "service-discovery-bridge.args" -}}
 - --controller-url={{ include "podward.controllerUrl" . }}
 - --token-file=/var/run/secrets/podward/token
+- --node-unreachable-limit={{ .Values.global.nodeUnreachableLimitSeconds }}
 {{- with .Values.clusterId }}
 - --cluster-id={{ . }}
 {{- end }}

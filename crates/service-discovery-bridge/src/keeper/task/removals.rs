@@ -12,15 +12,16 @@ use crate::model::{Binding, Demand, Orphan, Presence};
 use crate::sync::RegistryAccess;
 
 impl BindingTask {
-    /// Returns the UIDs of the pods whose removal the limit holds: they are not ready, and nobody operates on them.
+    /// Returns the UIDs of the pods whose removal the limit holds: they are not ready, or their nodes are lost, and nobody
+    /// operates on them.
     pub(super) fn hold_removals(&mut self, binding: &Binding, now: Duration) -> HashSet<String> {
         let mut wanted: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
         for (uid, tracked) in &self.tracked {
             let is_removal =
-                tracked.presence == Presence::OutOfService || tracked.presence == Presence::Absent;
+                matches!(tracked.presence, Presence::OutOfService | Presence::Absent | Presence::Released);
             if let Ok(desired) = &tracked.desired
                 && is_removal
-                && tracked.pod.demand == Demand::NotReady
+                && matches!(tracked.pod.demand, Demand::NotReady | Demand::Lost)
                 && tracked.is_in_service
                 && tracked.is_due(now)
             {
