@@ -112,10 +112,32 @@ pub struct ConsulConnection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdConnection {
-    /// What begins all keys. The key of an instance is `<prefix>/<service>/<address>`.
+    /// What begins all keys. The key of an instance is `<prefix>/<service>/<id>`, and its value the JSON of go's
+    /// `naming/endpoints`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub prefix: Option<String>,
+    /// Another format of keys and values. It must not be set with `prefix`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<EtcdTemplate>,
+    /// After this time without a bridge, in seconds, etcd deletes the instances. When not set, they stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 86_400), transform = known_format)]
+    pub lease_seconds: Option<u32>,
+}
+
+/// A format of keys and values in an etcd. The fields are those of `http`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdTemplate {
+    /// The whole key. Its first field is `${service}`, which a text follows. After it come `${id}`, or `${host}` and
+    /// `${port}`.
+    #[schemars(length(min = 1, max = 1000))]
+    pub key: String,
+    /// The value: JSON whose strings are templates, as the bodies of `http`. It contains `"${metadata}"`, which says who has
+    /// registered an instance, and host and port unless the key does.
+    #[schemars(length(min = 1, max = 16_384))]
+    pub value: String,
 }
 
 /// What is special about a Eureka.

@@ -13,7 +13,7 @@ use podward_api::InvalidField;
 use podward_api::discovery_binding::{BindingMode, Template, parse_weight};
 use podward_api::registry_connection::{RegistryConnection, RegistryKind};
 use podward_registries::{
-    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, Eureka, EurekaOptions, HttpRegistry, Nacos,
+    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, EtcdTemplate, Eureka, EurekaOptions, HttpRegistry, Nacos,
     Registry, TlsOptions, ZooKeeper,
 };
 
@@ -56,8 +56,16 @@ pub fn connect(
             Consul::new(&common, options).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }
         RegistryKind::Etcd => {
-            let prefix = connection.etcd.clone().unwrap_or_default().prefix.unwrap_or_default();
-            Etcd::new(&common, &EtcdOptions { prefix }).map(|client| Arc::new(client) as Arc<dyn Registry>)
+            let etcd = connection.etcd.clone().unwrap_or_default();
+            let options = EtcdOptions {
+                prefix: etcd.prefix.unwrap_or_default(),
+                template: etcd
+                    .template
+                    .map(|template| EtcdTemplate { key: template.key, value: template.value }),
+                lease: etcd.lease_seconds.map(seconds),
+            };
+            let client = Etcd::new(&common, &options).map(|client| Arc::new(client) as Arc<dyn Registry>);
+            client.map_err(|problem| format!("etcd: {problem}"))
         }
         RegistryKind::Eureka => {
             let options =

@@ -1,29 +1,33 @@
 //! etcd, by its gRPC interface.
 //!
 //! Instances are keys in the format of `go.etcd.io/etcd/client/v3/naming/endpoints`, which gRPC for Go resolves:
-//! `<prefix>/<service>/<id>` with the value `{"Op":0,"Addr":"<host>:<port>","Metadata":{...}}`. They have no lease, so they
-//! stay when Podward is down. Every change is conditional on the revision of its key. There is no state "out of service".
+//! `<prefix>/<service>/<id>` with the value `{"Op":0,"Addr":"<host>:<port>","Metadata":{...}}`, or of templates. Unless they
+//! are to have a lease, they stay when Podward is down. Every change is conditional on the revision of its key. There is no
+//! state "out of service".
 
 mod calls;
+mod format;
+mod lease;
 mod transaction;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use secrecy::ExposeSecret;
-use serde::{Deserialize, Serialize};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 
 use crate::connection::{Connection, Credentials};
-use crate::error::{RegistryError, at_address};
+use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::DialConnector;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::registry::{Capabilities, Change, Registry};
 
 use self::calls::{CallKind, EtcdServer, EtcdUser, MAX_MESSAGE};
+use self::format::Format;
+use self::lease::Lease;
 use self::proto::kv_client::KvClient;
 use self::proto::watch_client::WatchClient;
 use self::proto::{
@@ -48,6 +52,21 @@ const PAGE: i64 = 1000;
 pub struct EtcdOptions {
     /// What begins all keys, such as `/services`. Empty if keys begin with the name of the service.
     pub prefix: String,
+    /// How instances are stored. `None` for the format of `naming/endpoints`.
+    pub template: Option<EtcdTemplate>,
+    /// After this time without a bridge, etcd deletes the keys. `None` if they stay.
+    pub lease: Option<Duration>,
+}
+
+/// How instances are stored in a format of its own. Both are templates with fields as [`HttpOptions`](crate::HttpOptions)
+/// has them.
+#[derive(Clone, Debug, Default)]
+pub struct EtcdTemplate {
+    /// The whole key. Its first field is `${service}`, which a text follows. After it come `${id}`, or `${host}` and
+    /// `${port}`.
+    pub key: String,
+    /// JSON whose strings are templates. It contains `"${metadata}"`, and host and port unless the key does.
+    pub value: String,
 }
 
 /// A client of etcd.
@@ -57,28 +76,17 @@ pub struct Etcd {
     addresses: Vec<String>,
     user: Option<EtcdUser>,
     timeout: Duration,
-    /// Without a slash at the end.
-    prefix: String,
+    format: Format,
+    lease: Option<Lease>,
     /// The revision up to which changes have been reported, by address.
     revisions: Mutex<HashMap<usize, i64>>,
-}
-
-/// The value of a key.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct EndpointValue {
-    #[serde(default)]
-    op: u8,
-    addr: String,
-    #[serde(default)]
-    metadata: Option<serde_json::Value>,
 }
 
 impl Etcd {
     /// Returns a client. The addresses are of the form `host:port`. It connects when it is used.
     ///
     /// # Errors
-    /// Fails if an address, the TLS options or the credentials are unusable.
+    /// Fails if an address, the TLS options, the credentials or a template are unusable.
     pub fn new(connection: &Connection, options: &EtcdOptions) -> Result<Self, String> {
         let user = match &connection.credentials {
             Credentials::Anonymous => None,
@@ -93,7 +101,8 @@ impl Etcd {
             addresses: connection.addresses.clone(),
             user,
             timeout: connection.timeout,
-            prefix: options.prefix.trim_end_matches('/').to_owned(),
+            format: Format::new(options)?,
+            lease: options.lease.map(Lease::new),
             revisions: Mutex::default(),
         })
     }
@@ -102,18 +111,21 @@ impl Etcd {
         at_address(&self.servers, index, "call etcd")
     }
 
-    /// What the keys of a service begin with, or those of all services.
-    fn path(&self, service: Option<&ServiceKey>) -> String {
-        match (service, self.prefix.as_str()) {
-            (Some(service), "") => format!("{}/", service.name),
-            (Some(service), prefix) => format!("{prefix}/{}/", service.name),
-            (None, "") => String::new(),
-            (None, prefix) => format!("{prefix}/"),
-        }
+    /// Returns the instance that a key of a service stores.
+    fn instance_of(&self, service: &ServiceKey, pair: &KeyValue) -> Option<Instance> {
+        let path = self.format.path(Some(service));
+        let rest = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
+        let version = u64::try_from(pair.mod_revision).ok().map(InstanceVersion);
+        Some(Instance { version, ..self.format.instance(rest, &pair.value)? })
     }
 
-    fn key(&self, service: &ServiceKey, instance: &Instance) -> Vec<u8> {
-        format!("{}{}", self.path(Some(service)), instance.id).into_bytes()
+    fn no_address(&self, doing: &str) -> RegistryError {
+        RegistryError {
+            doing: doing.to_owned(),
+            address: "no address".to_owned(),
+            reason: "there is no address".to_owned(),
+            kind: RegistryErrorKind::Rejected,
+        }
     }
 
     /// Reads all keys that begin with `path`, of one revision, from the server's own state.
@@ -197,47 +209,15 @@ fn range_end(path: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-fn text_of(instance: &Instance) -> Result<Vec<u8>, serde_json::Error> {
-    let host = match instance.host.contains(':') {
-        true => format!("[{}]", instance.host),
-        false => instance.host.clone(),
-    };
-    let metadata = serde_json::to_value(&instance.metadata)?;
-    let addr = format!("{host}:{}", instance.port);
-    serde_json::to_vec(&EndpointValue { op: 0, addr, metadata: Some(metadata) })
-}
-
-/// Returns the instance of a key. `None` if it is not an endpoint.
-fn instance(id: &str, pair: &KeyValue) -> Option<Instance> {
-    let value: EndpointValue = serde_json::from_slice(&pair.value).ok()?;
-    let (host, port) = value.addr.rsplit_once(':')?;
-    let metadata: BTreeMap<String, String> = match value.metadata {
-        Some(serde_json::Value::Object(fields)) => {
-            fields.into_iter().filter_map(|(key, text)| Some((key, text.as_str()?.to_owned()))).collect()
-        }
-        _ => BTreeMap::new(),
-    };
-    Some(Instance {
-        id: id.to_owned(),
-        host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-        port: port.parse().ok()?,
-        cluster: String::new(),
-        weight: 1.0,
-        metadata,
-        in_service: true,
-        version: u64::try_from(pair.mod_revision).ok().map(InstanceVersion),
-    })
-}
-
 #[async_trait]
 impl Registry for Etcd {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             own: true,
             steer: false,
-            by_address: false,
-            weights: false,
-            renewal: None,
+            by_address: self.format.by_address(),
+            weights: self.format.has_weight(),
+            renewal: self.lease.as_ref().map(Lease::interval),
             batch: BATCH,
             list_lag: Duration::ZERO,
             cache: CACHE,
@@ -253,29 +233,24 @@ impl Registry for Etcd {
     }
 
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
-        let path = self.path(None);
+        let path = self.format.path(None);
         let doing = format!("list the services below {path:?}");
         let (pairs, _) = self.read(address, &path, true, &doing).await?;
         let names: BTreeSet<String> = pairs
             .iter()
             .filter_map(|pair| {
-                let key = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
-                let (service, _) = key.rsplit_once('/')?;
-                Some(service.to_owned())
+                let rest = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
+                self.format.service(rest).map(ToOwned::to_owned)
             })
             .collect();
         Ok(names.into_iter().map(|name| ServiceKey { name, ..ServiceKey::default() }).collect())
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
-        let path = self.path(Some(service));
+        let path = self.format.path(Some(service));
         let doing = format!("read the instances of service {}", service.name);
         let (pairs, _) = self.read(address, &path, false, &doing).await?;
-        let found = pairs.iter().filter_map(|pair| {
-            let id = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
-            // Further slashes belong to the name of another service.
-            if id.contains('/') { None } else { instance(id, pair) }
-        });
+        let found = pairs.iter().filter_map(|pair| self.instance_of(service, pair));
         Ok(found.collect())
     }
 
@@ -283,8 +258,15 @@ impl Registry for Etcd {
         self.write_all(changes).await
     }
 
+    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+        match &self.lease {
+            Some(_) => self.renew_all(instances).await,
+            None => instances.iter().map(|_| Ok(true)).collect(),
+        }
+    }
+
     async fn changed(&self, address: usize, _: &[ServiceKey]) -> Result<(), RegistryError> {
-        let path = self.path(None);
+        let path = self.format.path(None);
         let doing = format!("watch the keys below {path:?}");
         let server = self.server(address)?;
         let seen = self.revisions.lock().get(&address).copied();

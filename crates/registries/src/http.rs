@@ -4,12 +4,12 @@
 //! instances of a service are read before an instance is registered or deregistered, and one with another owner is left
 //! alone.
 
-mod body;
+pub(crate) mod body;
 mod call;
 mod idempotency;
 mod options;
 mod reading;
-mod template;
+pub(crate) mod template;
 mod write;
 
 use std::fmt;
@@ -302,4 +302,4 @@ impl Registry for HttpRegistry {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

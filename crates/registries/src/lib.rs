@@ -26,7 +26,7 @@ pub use connection::{Connection, Credentials, TlsOptions};
 pub use consul::{Consul, ConsulOptions};
 pub use dialer::{Dialer, DirectDialer};
 pub use error::{RegistryError, RegistryErrorKind};
-pub use etcd::{Etcd, EtcdOptions};
+pub use etcd::{Etcd, EtcdOptions, EtcdTemplate};
 pub use eureka::{Eureka, EurekaOptions};
 pub use http::{HttpCall, HttpListing, HttpOptions, HttpReading, HttpRegistry, HttpStatuses};
 pub use instance::{Instance, InstanceVersion, ServiceKey};

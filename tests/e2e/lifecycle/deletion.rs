@@ -11,7 +11,7 @@ mod kinds;
 mod lost_node;
 pub(crate) mod objects;
 mod other_admission;
-mod own_nodes;
+pub(crate) mod own_nodes;
 mod owners;
 mod queue_worker;
 mod replay;

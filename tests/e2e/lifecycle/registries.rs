@@ -1,11 +1,18 @@
 //! Pods in service registries outside Kubernetes, with real servers.
 
 mod access;
+mod answers;
 mod bound;
+mod credentials;
 mod drift;
 mod faults;
+mod faulty_proxy;
+mod identity;
 mod kruise;
+mod lost_node;
 mod own;
+mod own_http;
+mod pages;
 mod reachable;
 mod removal_limit;
 mod steer;
@@ -16,11 +23,17 @@ pub(crate) fn tests() -> Vec<Test> {
     [
         access::tests(),
         own::tests(),
+        own_http::tests(),
         drift::tests(),
         faults::tests(),
+        answers::tests(),
+        credentials::tests(),
+        identity::tests(),
+        lost_node::tests(),
         removal_limit::tests(),
         steer::tests(),
         kruise::tests(),
+        pages::tests(),
     ]
     .into_iter()
     .flatten()

@@ -1,13 +1,20 @@
 //! Consul.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use podward_testbed::Part;
+use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
+use tokio::process::Command;
 
 use crate::certificates::TestCertificates;
 use crate::process::{ServerProcess, free_ports, program};
+
+/// A server that has just started has no leader. Half a minute.
+const TOKEN_ATTEMPTS: usize = 120;
 
 /// How a Consul is started.
 #[derive(Debug, Default)]
@@ -18,6 +25,18 @@ pub struct ConsulServerOptions {
     pub tls: Option<TestCertificates>,
 }
 
+/// A token of Consul.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ConsulToken {
+    /// What it is known by.
+    #[serde(rename = "AccessorID")]
+    pub accessor: String,
+    /// What clients send.
+    #[serde(rename = "SecretID")]
+    pub secret: String,
+}
+
 /// A Consul server that keeps its state in memory.
 #[derive(Debug)]
 pub struct ConsulServer {
@@ -26,6 +45,7 @@ pub struct ConsulServer {
     port: u16,
     scheme: &'static str,
     dir: TempDir,
+    token: Option<String>,
 }
 
 impl ConsulServer {
@@ -65,7 +85,45 @@ impl ConsulServer {
         args.extend(settings.into_iter().map(|setting| format!("-hcl={setting}")));
         let process = run(&args, &dir, port).await?;
         let scheme = if options.tls.is_some() { "https" } else { "http" };
-        Ok(Self { process, args, port, scheme, dir })
+        Ok(Self { process, args, port, scheme, dir, token: options.token })
+    }
+
+    /// Makes a token that may do everything. The server needs one itself, and no TLS.
+    ///
+    /// # Errors
+    /// Fails if Consul refuses, or has no leader for long.
+    pub async fn create_token(&self) -> Result<ConsulToken> {
+        let args = ["acl", "token", "create", "-policy-name=global-management", "-format=json"];
+        let mut last = Ok(Vec::new());
+        for _ in 0..TOKEN_ATTEMPTS {
+            last = self.command(&args).await;
+            if let Ok(output) = &last {
+                return serde_json::from_slice(output).context("read the new token");
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+        last.and_then(|_| bail!("no token was made"))
+    }
+
+    /// Deletes a token.
+    ///
+    /// # Errors
+    /// Fails if Consul refuses.
+    pub async fn delete_token(&self, token: &ConsulToken) -> Result<()> {
+        let accessor = format!("-accessor-id={}", token.accessor);
+        self.command(&["acl", "token", "delete", &accessor]).await.map(drop)
+    }
+
+    async fn command(&self, args: &[&str]) -> Result<Vec<u8>> {
+        let mut command = Command::new(program("consul", Part::Consul)?);
+        command.args(args).env("CONSUL_HTTP_ADDR", self.url()).kill_on_drop(true);
+        if let Some(token) = &self.token {
+            command.env("CONSUL_HTTP_TOKEN", token);
+        }
+        let output = command.output().await.context("run consul")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "consul {}: {said}", args.join(" "));
+        Ok(output.stdout)
     }
 
     /// Returns the address of its HTTP interface: `http://127.0.0.1:<port>`, or with `https`.

@@ -11,7 +11,7 @@ mod process;
 mod zookeeper;
 
 pub use certificates::TestCertificates;
-pub use consul::{ConsulServer, ConsulServerOptions};
+pub use consul::{ConsulServer, ConsulServerOptions, ConsulToken};
 pub use etcd::EtcdServer;
 pub use eureka::EurekaServer;
 pub use invented::{InventedServer, InventedState};

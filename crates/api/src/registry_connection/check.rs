@@ -94,6 +94,12 @@ impl RegistryConnection {
             let problem = "is only for the layout DubboInterfaces";
             return invalid(format!("{field}.zookeeper.protocol"), problem);
         }
+        if let Some(seconds) = self.etcd.as_ref().and_then(|etcd| etcd.lease_seconds)
+            && !(60..=86_400).contains(&seconds)
+        {
+            let problem = format!("{seconds} s is not between 60 s and 86400 s");
+            return invalid(format!("{field}.etcd.leaseSeconds"), problem);
+        }
         match &self.eureka {
             Some(eureka) if eureka.renewal_seconds == 0 => {
                 invalid(format!("{field}.eureka.renewalSeconds"), "must be at least 1")

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tonic::Request;
 
 use crate::error::{RegistryError, RegistryErrorKind};
-use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::instance::InstanceVersion;
 use crate::registry::Change;
 
 use super::calls::CallKind;
@@ -17,7 +17,10 @@ use super::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest,
     TxnResponse,
 };
-use super::{Etcd, instance, text_of};
+use super::Etcd;
+
+/// What etcd says about a lease that it does not know.
+const NO_LEASE: &str = "requested lease not found";
 
 /// The result of one change in a transaction.
 enum ChangeResult {
@@ -36,7 +39,7 @@ impl Etcd {
             let mut keys = HashSet::new();
             let (now, later) = open.into_iter().partition(|(_, change)| {
                 let (service, instance) = change.target();
-                keys.insert(self.key(service, instance))
+                keys.insert(self.format.key(service, instance))
             });
             open = later;
             self.write_once(now, &mut results).await;
@@ -73,12 +76,12 @@ impl Etcd {
                 _ => Err(conflict("somebody else has removed it")),
             };
         };
-        let present = instance(&wanted.id, &stored);
+        let present = self.instance_of(service, &stored);
         let is_ours = present
             .as_ref()
             .is_some_and(|present| present.owner().is_some() && present.owner() == wanted.owner());
         if wanted.version.is_some() || !is_ours {
-            let key = String::from_utf8_lossy(&self.key(service, wanted)).into_owned();
+            let key = String::from_utf8_lossy(&stored.key).into_owned();
             return Err(conflict(&format!("somebody else has written key {key:?}")));
         }
         let version = present.and_then(|present| present.version);
@@ -94,8 +97,22 @@ impl Etcd {
         &self,
         changes: &[(&Change, Option<InstanceVersion>)],
     ) -> Vec<Result<ChangeResult, RegistryError>> {
+        let needs_lease = changes.iter().any(|(change, _)| matches!(change, Change::Register(..)));
+        let lease = match needs_lease {
+            true => self.lease_id().await,
+            false => Ok(0),
+        };
+        let lease = match lease {
+            Ok(lease) => lease,
+            Err(error) => {
+                let failed = |(change, _): &(&Change, _)| {
+                    Err(RegistryError { doing: change.to_string(), ..error.clone() })
+                };
+                return changes.iter().map(failed).collect();
+            }
+        };
         let operations: Vec<Result<RequestOp, String>> =
-            changes.iter().map(|(change, version)| self.operation(change, *version)).collect();
+            changes.iter().map(|(change, version)| self.operation(change, *version, lease)).collect();
         let sent: Vec<RequestOp> = operations.iter().filter_map(|it| it.as_ref().ok().cloned()).collect();
         let mut answers = match sent.is_empty() {
             true => Ok(Vec::new()),
@@ -132,14 +149,18 @@ impl Etcd {
 
     /// Returns the change as a transaction that reads the key if it is not of `version`. Without a version the key must not
     /// exist.
-    fn operation(&self, change: &Change, version: Option<InstanceVersion>) -> Result<RequestOp, String> {
+    fn operation(
+        &self,
+        change: &Change,
+        version: Option<InstanceVersion>,
+        lease: i64,
+    ) -> Result<RequestOp, String> {
         let (service, wanted) = change.target();
-        check(service, wanted)?;
-        let key = self.key(service, wanted);
+        let key = self.format.key(service, wanted)?;
         let operation = match change {
             Change::Register(..) => {
-                let value = text_of(wanted).map_err(|error| error.to_string())?;
-                Operation::RequestPut(PutRequest { key: key.clone(), value })
+                let value = self.format.value(service, wanted)?;
+                Operation::RequestPut(PutRequest { key: key.clone(), value, lease })
             }
             Change::Deregister(..) => Operation::RequestDeleteRange(DeleteRangeRequest { key: key.clone() }),
             Change::SetInService(..) => {
@@ -177,16 +198,18 @@ impl Etcd {
             match server.call(self.user.as_ref(), self.timeout, (doing, CallKind::Write), call).await {
                 // Nothing was sent.
                 Err(error) if error.kind == RegistryErrorKind::Unavailable => last = Some(error),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // etcd has lost the lease with its state, or it has ended.
+                    if let Some(lease) = self.lease.as_ref().filter(|_| error.reason.contains(NO_LEASE)) {
+                        lease.forget().await;
+                        return Err(RegistryError { kind: RegistryErrorKind::Unavailable, ..error });
+                    }
+                    return Err(error);
+                }
                 Ok(TxnResponse { responses, .. }) => return Ok(responses),
             }
         }
-        Err(last.unwrap_or_else(|| RegistryError {
-            doing: doing.to_owned(),
-            address: "no address".to_owned(),
-            reason: "there is no address".to_owned(),
-            kind: RegistryErrorKind::Rejected,
-        }))
+        Err(last.unwrap_or_else(|| self.no_address(doing)))
     }
 }
 
@@ -199,15 +222,4 @@ fn result_of(response: ResponseOp) -> Option<ChangeResult> {
         OperationResult::ResponseRange(range) => Some(ChangeResult::Refused(range.kvs.into_iter().next())),
         _ => None,
     }
-}
-
-/// A slash in an id would make it the instance of another service.
-fn check(service: &ServiceKey, wanted: &Instance) -> Result<(), String> {
-    if service.name.is_empty() {
-        return Err("the name of the service is empty".to_owned());
-    }
-    if wanted.id.is_empty() || wanted.id.contains('/') {
-        return Err(format!("the id {:?} of an instance must not be empty or contain '/'", wanted.id));
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use super::template::{Field, Part, Placeholder, Scope, Subject, Template};
 /// A parsed body. Fields stand in strings: `"${host}:${port}"`. A string with one field and nothing else becomes what the
 /// field is: `"${port}"` a number, `"${inService}"` a boolean, `"${metadata}"` an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Body {
+pub(crate) enum Body {
     Literal(Value),
     Text(Template),
     Typed(Placeholder),
@@ -18,7 +18,7 @@ pub(super) enum Body {
 impl Body {
     /// # Errors
     /// Fails with a message for people if the text is not JSON, or if a template in it is wrong.
-    pub(super) fn parse(text: &str, scope: Scope) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, scope: Scope) -> Result<Self, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| format!("the body is not JSON: {error}"))?;
         Self::of(value, scope)
@@ -56,7 +56,7 @@ impl Body {
 
     /// # Errors
     /// Fails if a field is not there.
-    pub(super) fn fill(&self, subject: Subject<'_>) -> Result<Value, String> {
+    pub(crate) fn fill(&self, subject: Subject<'_>) -> Result<Value, String> {
         Ok(match self {
             Body::Literal(value) => value.clone(),
             Body::Text(template) => Value::String(template.fill(subject)?),
@@ -71,7 +71,7 @@ impl Body {
         })
     }
 
-    pub(super) fn names(&self, wanted: &Field) -> bool {
+    pub(crate) fn names(&self, wanted: &Field) -> bool {
         match self {
             Body::Literal(_) => false,
             Body::Text(template) => template.names(wanted),

@@ -6,14 +6,14 @@ use crate::instance::{Instance, ServiceKey};
 
 /// What a template is filled with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Subject<'a> {
-    pub(super) service: Option<&'a ServiceKey>,
-    pub(super) instance: Option<&'a Instance>,
+pub(crate) struct Subject<'a> {
+    pub(crate) service: Option<&'a ServiceKey>,
+    pub(crate) instance: Option<&'a Instance>,
 }
 
 /// The fields that a template may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Scope {
+pub(crate) enum Scope {
     /// None.
     Nothing,
     /// Those of a service.
@@ -24,7 +24,7 @@ pub(super) enum Scope {
 
 /// A field of a service or an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(crate) enum Field {
     Service,
     Namespace,
     Group,
@@ -65,12 +65,12 @@ impl Field {
 
 /// `${field}`, `${field:-default}` or `${field|string}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placeholder {
-    pub(super) field: Field,
+pub(crate) struct Placeholder {
+    pub(crate) field: Field,
     /// What stands for a field that is empty or not there.
-    pub(super) default: Option<String>,
+    pub(crate) default: Option<String>,
     /// True if the field is a text where it could be something else.
-    pub(super) is_text: bool,
+    pub(crate) is_text: bool,
 }
 
 impl Placeholder {
@@ -78,7 +78,7 @@ impl Placeholder {
     ///
     /// # Errors
     /// Fails if the field is not there, and there is no default.
-    pub(super) fn text<'a>(&'a self, subject: Subject<'a>) -> Result<Cow<'a, str>, String> {
+    pub(crate) fn text<'a>(&'a self, subject: Subject<'a>) -> Result<Cow<'a, str>, String> {
         let of_service = |get: fn(&ServiceKey) -> &str| subject.service.map(|it| Cow::Borrowed(get(it)));
         let of_instance = |get: fn(&Instance) -> &str| subject.instance.map(|it| Cow::Borrowed(get(it)));
         let text = match &self.field {
@@ -105,7 +105,7 @@ impl Placeholder {
     }
 
     /// Returns the name of the field, for messages.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match &self.field {
             Field::Entry(key) => format!("metadata['{key}']"),
             field => NAMES.iter().find(|(_, it)| it == field).map(|(name, _)| *name).unwrap_or("").to_owned(),
@@ -115,12 +115,12 @@ impl Placeholder {
 
 /// A parsed text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Template {
-    pub(super) parts: Vec<Part>,
+pub(crate) struct Template {
+    pub(crate) parts: Vec<Part>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Text(String),
     Field(Placeholder),
 }
@@ -130,7 +130,7 @@ impl Template {
     ///
     /// # Errors
     /// Fails with a message for people if a `${` is not closed, or names a field that does not exist in this scope.
-    pub(super) fn parse(text: &str, scope: Scope) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, scope: Scope) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -161,7 +161,7 @@ impl Template {
     ///
     /// # Errors
     /// Fails if a field is not there.
-    pub(super) fn fill(&self, subject: Subject<'_>) -> Result<String, String> {
+    pub(crate) fn fill(&self, subject: Subject<'_>) -> Result<String, String> {
         let mut filled = String::new();
         for part in &self.parts {
             match part {
@@ -172,11 +172,11 @@ impl Template {
         Ok(filled)
     }
 
-    pub(super) fn names(&self, wanted: &Field) -> bool {
+    pub(crate) fn names(&self, wanted: &Field) -> bool {
         self.placeholders().any(|placeholder| placeholder.field == *wanted)
     }
 
-    pub(super) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+    pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.parts.iter().filter_map(|part| match part {
             Part::Field(placeholder) => Some(placeholder),
             Part::Text(_) => None,

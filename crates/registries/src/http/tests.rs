@@ -4,7 +4,7 @@ use super::*;
 use crate::dialer::DirectDialer;
 use std::sync::Arc;
 
-pub(super) fn example() -> (ServiceKey, Instance) {
+pub(crate) fn example() -> (ServiceKey, Instance) {
     let service = ServiceKey { name: "shop".to_owned(), ..ServiceKey::default() };
     let instance = Instance {
         id: "web-1".to_owned(),
@@ -19,7 +19,7 @@ pub(super) fn example() -> (ServiceKey, Instance) {
     (service, instance)
 }
 
-pub(super) fn subject<'a>(service: &'a ServiceKey, instance: &'a Instance) -> Subject<'a> {
+pub(crate) fn subject<'a>(service: &'a ServiceKey, instance: &'a Instance) -> Subject<'a> {
     Subject { service: Some(service), instance: Some(instance) }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use podward_registries::{
-    Change, Connection, Credentials, Etcd, EtcdOptions, Instance, InstanceVersion, Registry,
+    Change, Connection, Credentials, Etcd, EtcdOptions, EtcdTemplate, Instance, InstanceVersion, Registry,
     RegistryErrorKind, TlsOptions,
 };
 use registry_servers::{EtcdServer, TestCertificates};
@@ -16,7 +16,7 @@ use crate::common::{self, connection, owner, service, write};
 use crate::http;
 
 fn client(connection: &Connection) -> Result<Etcd> {
-    let options = EtcdOptions { prefix: "/services".to_owned() };
+    let options = EtcdOptions { prefix: "/services".to_owned(), ..EtcdOptions::default() };
     Etcd::new(connection, &options).map_err(anyhow::Error::msg)
 }
 
@@ -270,6 +270,101 @@ async fn users_and_certificates_are_checked() -> Result<()> {
         let error = with(refused)?.instances(0, &web).await.unwrap_err();
         assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
     }
+    Ok(())
+}
+
+/// What a resolver of another format reads.
+#[tokio::test]
+async fn instances_are_stored_by_templates() -> Result<()> {
+    let server = EtcdServer::start(None).await?;
+    let with = |key: &str, value: &str| {
+        let template = EtcdTemplate { key: key.to_owned(), value: value.to_owned() };
+        let options = EtcdOptions { template: Some(template), ..EtcdOptions::default() };
+        Etcd::new(&connection(vec![server.address()]), &options).map_err(anyhow::Error::msg)
+    };
+    let value = r#"{"endpoint": "http://${host}:${port}", "weight": "${weight}", "tags": "${metadata}", "v": 2}"#;
+    let (by_id, by_address) =
+        (with("/rpc/${service}/nodes/${id}", value)?, with("/at/${service}/${host}:${port}", value)?);
+    common::until_writable(&by_id).await?;
+    let web = service("web");
+    for (etcd, key) in [(&by_id, "/rpc/web/nodes/web-1"), (&by_address, "/at/web/fd00::7:8080")] {
+        let wanted = common::instance("1", "fd00::7");
+        for _ in 0..2 {
+            write(etcd, Change::Register(web.clone(), wanted.clone())).await?;
+        }
+        let body = json!({"key": base64(key)});
+        let read: Value =
+            serde_json::from_str(&http::post(&format!("{}/v3/kv/range", server.url()), &body).await?)?;
+        let stored = STANDARD.decode(read["kvs"][0]["value"].as_str().context("no value")?)?;
+        let expected =
+            json!({"endpoint": "http://fd00::7:8080", "weight": 2, "tags": wanted.metadata, "v": 2});
+        assert_eq!(serde_json::from_slice::<Value>(&stored)?, expected);
+        let found = common::only(etcd.instances(0, &web).await?)?;
+        assert_eq!((&found.host, found.port, found.weight), (&wanted.host, 8080, 2.0));
+        assert_eq!((found.owner(), &found.metadata), (Some(owner("1")), &wanted.metadata));
+        assert_eq!(etcd.services(0, "c1").await?, std::slice::from_ref(&web));
+        // Somebody else edits it, and takes the key over.
+        for foreign in [r#"{"endpoint": "http://10.0.0.1:80", "weight": 1, "tags": {}}"#, "anything"] {
+            put(&server, key, foreign).await?;
+            for change in [
+                Change::Register(web.clone(), wanted.clone()),
+                Change::Deregister(web.clone(), found.clone()),
+            ] {
+                let error = write(etcd, change).await.unwrap_err();
+                assert_eq!(error.kind, RegistryErrorKind::Conflict, "{error}");
+                assert!(error.reason.contains(key), "{error}");
+            }
+        }
+        assert_eq!(etcd.instances(0, &web).await?, []);
+    }
+    // Not the instance of a service.
+    let slashes = Change::Register(service("web/nodes/x"), common::instance("1", "10.0.0.7"));
+    let error = write(&by_id, slashes).await.unwrap_err();
+    assert_eq!(error.kind, RegistryErrorKind::Rejected, "{error}");
+    Ok(())
+}
+
+/// A client that takes over keeps the instances, and without any they vanish.
+#[tokio::test]
+async fn instances_with_a_lease_end_without_a_bridge() -> Result<()> {
+    let mut server = EtcdServer::start(None).await?;
+    let options = EtcdOptions {
+        prefix: "/services".to_owned(),
+        lease: Some(Duration::from_secs(3)),
+        ..EtcdOptions::default()
+    };
+    let started = || Etcd::new(&connection(vec![server.address()]), &options).map_err(anyhow::Error::msg);
+    let (first, second) = (started()?, started()?);
+    common::until_writable(&first).await?;
+    let web = service("web");
+    let (kept, lost) = (instance("kept", "10.0.0.7"), instance("lost", "10.0.0.8"));
+    for wanted in [&kept, &lost] {
+        write(&first, Change::Register(web.clone(), wanted.clone())).await?;
+    }
+    let renewal = first.capabilities().renewal.context("no renewal")?;
+    assert!(renewal <= Duration::from_secs(1), "{renewal:?}");
+    assert_eq!(first.renew(&[(web.clone(), kept.clone())]).await, [Ok(true)]);
+    // The first client has ended.
+    drop(first);
+    let taken = [(web.clone(), kept.clone()), (web.clone(), instance("none", "10.0.0.9"))];
+    let vanished = async {
+        loop {
+            assert_eq!(second.renew(&taken).await, [Ok(true), Ok(false)]);
+            let found = second.instances(0, &web).await?;
+            assert!(found.iter().any(|it| it.id == kept.id), "{found:?}");
+            if found.len() == 1 {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), vanished).await.context("it has not vanished")??;
+    // etcd has lost the lease with everything else.
+    server.restart_empty().await?;
+    common::until_writable(&second).await?;
+    assert_eq!(second.renew(&taken[..1]).await, [Ok(false)]);
+    write(&second, Change::Register(web.clone(), kept)).await?;
+    assert_eq!(second.instances(0, &web).await?.len(), 1);
     Ok(())
 }
 

@@ -20,14 +20,14 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// A node for the pods of one test.
-pub(super) struct OwnNode<'s> {
+pub(crate) struct OwnNode<'s> {
     fixture: &'s Fixture,
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl<'s> OwnNode<'s> {
     /// Creates a node with room for `cpus`. With a kubelet it is simulated. Without one, the test writes its status.
-    pub(super) async fn make(
+    pub(crate) async fn make(
         fixture: &'s Fixture,
         which: &str,
         cpus: u32,
@@ -52,13 +52,13 @@ impl<'s> OwnNode<'s> {
     }
 
     /// Returns what the `spec` of a pod needs to be scheduled to one of the test's nodes.
-    pub(super) fn place(&self, spec: &mut Value) {
+    pub(crate) fn place(&self, spec: &mut Value) {
         spec["nodeSelector"] = json!({OWN: self.fixture.namespace()});
         spec["tolerations"] = json!([{"key": OWN, "operator": "Exists"}]);
     }
 
     /// Sets the node's condition (`True`, `False`, `Unknown`) and the time of its last change.
-    pub(super) async fn report(&self, ready: &str, since: &str) -> Result<()> {
+    pub(crate) async fn report(&self, ready: &str, since: &str) -> Result<()> {
         let condition = json!({
             "type": "Ready", "status": ready, "reason": "Test", "message": "",
             "lastTransitionTime": since, "lastHeartbeatTime": since,
@@ -70,7 +70,7 @@ impl<'s> OwnNode<'s> {
     }
 
     /// Deletes the node. A failed test leaves it until the end of the test cluster.
-    pub(super) async fn remove(self) -> Result<()> {
+    pub(crate) async fn remove(self) -> Result<()> {
         let removed = api_of(self.fixture, "v1", "Node").delete(&self.name, &DeleteParams::default()).await;
         removed.map(drop).with_context(|| format!("delete node {}", self.name))
     }

@@ -24,17 +24,23 @@ const NODE: &str = "podward";
 /// ZooKeeper with the layout of Dubbo 2.
 pub(super) const DUBBO: &str = "Dubbo";
 
-/// A DiscoveryBinding of the namespace of a test for pods with the label `app: web`. Its service is `<namespace>-web`.
+/// A DiscoveryBinding of the namespace of a test for pods with the label `app: <its name>`. Its service is
+/// `<namespace>-<its name>`. The name is `web` unless a test needs several.
 pub(super) struct Bound {
     fixture: Arc<Fixture>,
+    name: &'static str,
     servers: Vec<ReachableServer>,
     pub(super) registry: Arc<dyn Registry>,
     pub(super) service: ServiceKey,
 }
 
-/// The labels of a pod that has opted in and that the binding selects.
+/// The labels of a pod that has opted in and that the binding `web` selects.
 pub(super) fn labels() -> Value {
-    json!({podward_core::keys::CONTROL_LABEL: podward_core::keys::CONTROL_VALUE, "app": "web"})
+    labels_of("web")
+}
+
+fn labels_of(binding: &str) -> Value {
+    json!({podward_core::keys::CONTROL_LABEL: podward_core::keys::CONTROL_VALUE, "app": binding})
 }
 
 /// Returns a client of its own for a registry.
@@ -53,7 +59,7 @@ pub(super) fn client(kind: &str, addresses: &[String], token: Option<&str>) -> R
             Consul::new(&connection, options).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }
         "Etcd" => {
-            let options = EtcdOptions { prefix: "/services".to_owned() };
+            let options = EtcdOptions { prefix: "/services".to_owned(), ..EtcdOptions::default() };
             Etcd::new(&connection, &options).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }
         "Eureka" => Eureka::new(&connection, EurekaOptions::default())
@@ -106,15 +112,26 @@ impl Bound {
         token: Option<&str>,
         change: Value,
     ) -> Result<Self> {
-        let name = format!("{}-web", fixture.namespace());
+        Self::start_named(fixture, "web", kind, addresses, token, change).await
+    }
+
+    /// As [`start`](Self::start), with another name.
+    pub(super) async fn start_named(
+        fixture: Arc<Fixture>,
+        name: &'static str,
+        kind: &'static str,
+        addresses: Vec<String>,
+        token: Option<&str>,
+        change: Value,
+    ) -> Result<Self> {
         let mut object = json!({
             "apiVersion": "podward.io/v1alpha1",
             "kind": "DiscoveryBinding",
-            "metadata": {"name": "web"},
+            "metadata": {"name": name},
             "spec": {
-                "selector": {"matchLabels": {"app": "web"}},
+                "selector": {"matchLabels": {"app": name}},
                 "registry": {"connection": connection(kind, &addresses)},
-                "service": {"name": "${pod.namespace}-web"},
+                "service": {"name": format!("${{pod.namespace}}-{name}")},
                 "port": 8080,
                 "metadata": {"pod": "${pod.name}"},
                 "clientCacheSeconds": 0,
@@ -129,8 +146,9 @@ impl Bound {
         let bound = Self {
             servers,
             registry: client(kind, &addresses, token)?,
+            service: ServiceKey { name: format!("{}-{name}", fixture.namespace()), ..ServiceKey::default() },
             fixture,
-            service: ServiceKey { name, ..ServiceKey::default() },
+            name,
         };
         let object = serde_json::from_value(object).context("describe the binding")?;
         bound.api().create(&PostParams::default(), &object).await.context("create the binding")?;
@@ -149,7 +167,7 @@ impl Bound {
 
     /// Creates a pod that the binding selects.
     pub(super) async fn create(&self, name: &str) -> Result<()> {
-        self.fixture.create_with(name, &labels(), &json!({})).await.map(drop)
+        self.fixture.create_with(name, &labels_of(self.name), &json!({})).await.map(drop)
     }
 
     /// Returns the instances at an address.
@@ -197,7 +215,7 @@ impl Bound {
         let api = self.api();
         let read = async {
             loop {
-                let binding = api.get("web").await.context("read the binding")?;
+                let binding = api.get(self.name).await.context("read the binding")?;
                 let conditions = binding.status.map(|status| status.conditions).unwrap_or_default();
                 let found = conditions.into_iter().find(|it| it.type_ == kind && it.status == status);
                 if let Some(found) = found {
@@ -211,24 +229,29 @@ impl Bound {
 
     /// Merges a patch into the binding.
     pub(super) async fn patch(&self, patch: Value) -> Result<DiscoveryBinding> {
-        let patched = self.api().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let patched = self.api().patch(self.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.with_context(|| format!("patch the binding with {patch}"))
     }
 
     /// Deletes the binding, and waits until it is gone with its instances.
     pub(super) async fn end(self) -> Result<()> {
+        self.delete().await?;
+        let is_empty = |found: &[Instance]| !found.iter().any(|instance| instance.owner().is_some());
+        self.until("no instance of the binding is left", is_empty).await.map(drop)
+    }
+
+    /// Deletes the binding, and waits until it is gone.
+    pub(super) async fn delete(&self) -> Result<()> {
         let api = self.api();
-        let deleted = api.delete("web", &DeleteParams::default()).await.context("delete the binding")?;
+        let deleted = api.delete(self.name, &DeleteParams::default()).await.context("delete the binding")?;
         let uid = deleted.left().and_then(|binding| binding.uid());
         let gone = async {
-            while api.get_opt("web").await?.is_some_and(|binding| binding.uid() == uid) {
+            while api.get_opt(self.name).await?.is_some_and(|binding| binding.uid() == uid) {
                 tokio::time::sleep(POLL).await;
             }
             Ok(())
         };
-        within(WAIT, || "the binding to be gone".to_owned(), gone).await?;
-        let is_empty = |found: &[Instance]| !found.iter().any(|instance| instance.owner().is_some());
-        self.until("no instance of the binding is left", is_empty).await.map(drop)
+        within(WAIT, || "the binding to be gone".to_owned(), gone).await
     }
 }
 
