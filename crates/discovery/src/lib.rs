@@ -13,8 +13,8 @@ use podward_api::InvalidField;
 use podward_api::discovery_binding::{BindingMode, Template, parse_weight};
 use podward_api::registry_connection::{RegistryConnection, RegistryKind};
 use podward_registries::{
-    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, EtcdTemplate, Eureka, EurekaOptions, HttpRegistry, Nacos,
-    Registry, TlsOptions, ZooKeeper,
+    Connection, Consul, ConsulOptions, Dialer, Etcd, EtcdOptions, EtcdTemplate, Eureka, EurekaOptions,
+    HttpRegistry, Nacos, Registry, TlsOptions, ZooKeeper,
 };
 
 pub use secrets::RegistrySecrets;

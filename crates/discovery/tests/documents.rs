@@ -46,5 +46,5 @@ async fn examples_are_valid() {
             }
         }
     }
-    assert!(bindings == 7 && registries == 1, "{bindings} bindings, {registries} registries");
+    assert!(bindings == 8 && registries == 1, "{bindings} bindings, {registries} registries");
 }

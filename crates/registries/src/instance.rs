@@ -49,4 +49,13 @@ impl Instance {
     pub fn owner(&self) -> Option<Owner> {
         Owner::of(&self.metadata)
     }
+
+    /// Returns whether this one may be registered in the place of `present`: they have the same mark, or marks of two pods of
+    /// one binding. An address is inherited from a pod that has ended.
+    pub(crate) fn may_replace(&self, present: &Self) -> bool {
+        match (self.owner(), present.owner()) {
+            (Some(own), Some(other)) => own.is_of_binding_of(&other),
+            (own, other) => own == other,
+        }
+    }
 }

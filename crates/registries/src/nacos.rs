@@ -161,7 +161,10 @@ impl Nacos {
             Some(found) => Some(found.clone()),
             None => read_unlisted(server, service, instance, &doing).await?,
         };
-        let is_ours = present.clone().is_none_or(|found| Instance::from(found).owner() == instance.owner());
+        let is_ours = present.clone().map(Instance::from).is_none_or(|found| match change {
+            Change::Register(..) => instance.may_replace(&found),
+            _ => found.owner() == instance.owner(),
+        });
         let (method, mut stored) = match (change, present) {
             (Change::SetInService(..), None) => return Err(conflict("Nacos does not know the instance")),
             (Change::SetInService(..), Some(found)) => (Method::PUT, found.stored),

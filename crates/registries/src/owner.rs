@@ -28,6 +28,11 @@ impl Owner {
         Some(Self { cluster: cluster?, namespace: namespace?, binding: binding?, pod: pod?, uid: uid? })
     }
 
+    /// Returns whether both are marks of one binding.
+    pub(crate) fn is_of_binding_of(&self, other: &Self) -> bool {
+        (&self.cluster, &self.namespace, &self.binding) == (&other.cluster, &other.namespace, &other.binding)
+    }
+
     /// Writes the owner into the metadata of an instance.
     pub fn mark(&self, metadata: &mut BTreeMap<String, String>) {
         let values = [&self.cluster, &self.namespace, &self.binding, &self.pod, &self.uid];

@@ -12,8 +12,8 @@ use crate::owner::Owner;
 use crate::registry::Change;
 
 use super::wire::{
-    Check, CheckOperation, Node, NodeOperation, NodeService, NodeServices, Operation, Service, ServiceOperation,
-    TransactionResult, Weights,
+    Check, CheckOperation, Node, NodeOperation, NodeService, NodeServices, Operation, Service,
+    ServiceOperation, TransactionResult, Weights,
 };
 use super::{Consul, invalid_request};
 
@@ -261,7 +261,9 @@ fn outcome(
 pub(super) fn check_weight(weight: f64) -> Result<(), String> {
     match (1.0..=65_535.0).contains(&weight) && weight.fract() == 0.0 {
         true => Ok(()),
-        false => Err(format!("the weight {weight} is not a whole number from 1 to 65535, as those of Consul are")),
+        false => {
+            Err(format!("the weight {weight} is not a whole number from 1 to 65535, as those of Consul are"))
+        }
     }
 }
 

@@ -18,7 +18,9 @@ use super::EtcdOptions;
 #[derive(Clone, Debug)]
 pub(super) enum Format {
     /// `<prefix>/<service>/<id>`, with an [`EndpointValue`]. The prefix has no slash at its end.
-    Endpoints { prefix: String },
+    Endpoints {
+        prefix: String,
+    },
     Template(Box<TemplateFormat>),
 }
 
@@ -40,7 +42,9 @@ impl Format {
         let prefix = options.prefix.trim_end_matches('/').to_owned();
         match &options.template {
             None => Ok(Self::Endpoints { prefix }),
-            Some(_) if !prefix.is_empty() => Err("a template has the whole key: do not set a prefix".to_owned()),
+            Some(_) if !prefix.is_empty() => {
+                Err("a template has the whole key: do not set a prefix".to_owned())
+            }
             Some(template) => Ok(Self::Template(Box::new(TemplateFormat::new(template)?))),
         }
     }

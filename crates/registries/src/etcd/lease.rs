@@ -19,7 +19,8 @@ use super::proto::lease_client::LeaseClient;
 use super::proto::request_op::Request as Operation;
 use super::proto::response_op::Response as OperationResult;
 use super::proto::{
-    KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, RangeRequest, RequestOp, TxnRequest,
+    KeyValue, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, RangeRequest, RequestOp,
+    TxnRequest,
 };
 
 /// The lease of a client.

@@ -8,6 +8,7 @@ use crate::error::{RegistryError, RegistryErrorKind};
 use crate::instance::InstanceVersion;
 use crate::registry::Change;
 
+use super::Etcd;
 use super::calls::CallKind;
 use super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::kv_client::KvClient;
@@ -17,7 +18,6 @@ use super::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest,
     TxnResponse,
 };
-use super::Etcd;
 
 /// What etcd says about a lease that it does not know.
 const NO_LEASE: &str = "requested lease not found";

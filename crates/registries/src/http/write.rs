@@ -97,7 +97,11 @@ impl HttpRegistry {
             })?;
             let stored = before.iter().find(|stored| self.is_same(stored, instance));
             is_absent = stored.is_none();
-            if stored.is_some_and(|stored| stored.owner() != instance.owner()) {
+            let is_ours = |stored: &&Instance| match change {
+                Change::Register(..) => instance.may_replace(stored),
+                _ => stored.owner() == instance.owner(),
+            };
+            if stored.is_some_and(|stored| !is_ours(&stored)) {
                 let reason = "somebody else has registered an instance in its place";
                 return Err(refused(RegistryErrorKind::Conflict, reason));
             }

@@ -102,7 +102,12 @@ impl Interfaces {
         let name = self.url(service, instance).encode();
         let folder = self.category(service, "providers");
         let (present, _) = self.present(calls, service, instance).await?;
-        self.check_owner(calls, &present, instance)?;
+        // The version shows that the other pod's instance was read, and is to be replaced.
+        let is_replaced = instance.version.is_some();
+        let is_ours_too = |present: &Instance| {
+            present.owner() == instance.owner() || (is_replaced && instance.may_replace(present))
+        };
+        self.check_owner(calls, &present, is_ours_too)?;
         if present.iter().map(|provider| &provider.name).eq([&name]) {
             return Ok(());
         }
@@ -199,7 +204,7 @@ impl Interfaces {
         if present.is_empty() {
             return Ok(());
         }
-        self.check_owner(calls, &present, instance)?;
+        self.check_owner(calls, &present, |present| present.owner() == instance.owner())?;
         check_version(calls, &present, instance.version)?;
         transact(calls, deletions(&self.category(service, "providers"), &present)).await
     }
@@ -209,11 +214,10 @@ impl Interfaces {
         &self,
         calls: &Calls<'_>,
         present: &[Provider],
-        instance: &Instance,
+        is_ours_too: impl Fn(&Instance) -> bool,
     ) -> Result<(), RegistryError> {
         let of_others = |provider: &&Provider| {
-            !is_ours(provider)
-                || instance_of(provider).and_then(|present| present.owner()) != instance.owner()
+            !(is_ours(provider) && instance_of(provider).is_some_and(|present| is_ours_too(&present)))
         };
         match present.iter().find(of_others) {
             Some(provider) => {

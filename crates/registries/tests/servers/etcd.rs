@@ -282,7 +282,8 @@ async fn instances_are_stored_by_templates() -> Result<()> {
         let options = EtcdOptions { template: Some(template), ..EtcdOptions::default() };
         Etcd::new(&connection(vec![server.address()]), &options).map_err(anyhow::Error::msg)
     };
-    let value = r#"{"endpoint": "http://${host}:${port}", "weight": "${weight}", "tags": "${metadata}", "v": 2}"#;
+    let value =
+        r#"{"endpoint": "http://${host}:${port}", "weight": "${weight}", "tags": "${metadata}", "v": 2}"#;
     let (by_id, by_address) =
         (with("/rpc/${service}/nodes/${id}", value)?, with("/at/${service}/${host}:${port}", value)?);
     common::until_writable(&by_id).await?;

@@ -5,7 +5,7 @@ mod stub;
 
 use anyhow::{Context, Result, ensure};
 use podward_registries::{
-    Change, Connection, Credentials, Instance, Nacos, Registry, RegistryErrorKind, ServiceKey,
+    Change, Connection, Credentials, Instance, Nacos, Owner, Registry, RegistryErrorKind, ServiceKey,
 };
 use registry_servers::{NacosServer, NacosServerOptions};
 
@@ -29,6 +29,7 @@ async fn version_1_against_rnacos() -> Result<()> {
     );
     http::post(&foreign, &serde_json::Value::Null).await?;
     instances_of_others_are_only_steered(&nacos).await?;
+    an_address_is_inherited(&nacos).await?;
 
     write(&nacos, Change::Register(service("web"), instance("1", "10.0.0.7"))).await?;
     server.restart_empty().await?;
@@ -113,9 +114,11 @@ async fn what_a_registry_does(nacos: &Nacos, lists_all: bool) -> Result<()> {
         write(nacos, Change::SetInService(web.clone(), wanted.clone())).await?;
         assert_eq!(read().await?.as_ref(), Some(&wanted));
 
-        // Another pod has the address.
+        // Another pod has the address, and one of another cluster.
+        let mut of_other_cluster = instance("1", "10.0.0.7");
+        Owner { cluster: "c2".to_owned(), ..owner("1") }.mark(&mut of_other_cluster.metadata);
         for change in [
-            Change::Register(web.clone(), instance("2", "10.0.0.7")),
+            Change::Register(web.clone(), of_other_cluster),
             Change::Deregister(web.clone(), instance("2", "10.0.0.7")),
         ] {
             let error = common::refused(write(nacos, change).await)?;
@@ -163,6 +166,20 @@ async fn instances_of_others_are_only_steered(nacos: &Nacos) -> Result<()> {
     assert_eq!(nacos.instance(0, &api, &stored).await?, Some(out));
     write(nacos, Change::SetInService(api.clone(), stored.clone())).await?;
     assert_eq!(nacos.instance(0, &api, &stored).await?, Some(stored));
+    Ok(())
+}
+
+/// A pod inherits the address of one that has ended. What the former pod leaves behind does not take the place back.
+async fn an_address_is_inherited(nacos: &Nacos) -> Result<()> {
+    let inherited = service("inherited");
+    let (first, second) = (instance("first", "10.0.0.77"), instance("second", "10.0.0.77"));
+    write(nacos, Change::Register(inherited.clone(), first.clone())).await?;
+    write(nacos, Change::Register(inherited.clone(), second.clone())).await?;
+    let error = common::refused(write(nacos, Change::Deregister(inherited.clone(), first)).await)?;
+    assert_eq!(error.kind, RegistryErrorKind::Conflict, "{error}");
+    let found = nacos.instance(0, &inherited, &second).await?.context("it is gone")?;
+    assert_eq!(found.owner(), second.owner());
+    write(nacos, Change::Deregister(inherited, second)).await?;
     Ok(())
 }
 

@@ -46,7 +46,10 @@ async fn errors(fixture: Arc<Fixture>) -> Result<()> {
         let explains = |pod: &Pod| pods::describe(pod).contains("500");
         fixture.feed().until(pod, "its condition names the status", explains).await?;
     }
-    ensure!(!may_operate(&fixture, &operator, "a")?, "the pod may be updated, and nobody knows what is shown");
+    ensure!(
+        !may_operate(&fixture, &operator, "a")?,
+        "the pod may be updated, and nobody knows what is shown"
+    );
     ensure!(bound.in_service("a").await? == Some(true), "a change arrived that was answered with 500");
     ensure!(bound.in_service("b").await?.is_none(), "b is registered");
 
@@ -89,7 +92,10 @@ async fn stalled(fixture: Arc<Fixture>) -> Result<()> {
     for _ in 0..3 {
         operator.begin("of-fast").await?;
         operator.await_operate("of-fast").await?;
-        ensure!(fast.in_service("of-fast").await? == Some(false), "the pod may be updated, and is in service");
+        ensure!(
+            fast.in_service("of-fast").await? == Some(false),
+            "the pod may be updated, and is in service"
+        );
         operator.finish("of-fast").await?;
         operator.await_end("of-fast").await?;
     }

@@ -26,7 +26,8 @@ async fn replaced(fixture: Arc<Fixture>) -> Result<()> {
     let server = ConsulServer::start(ConsulServerOptions { token: Some(root.to_owned()), tls: None }).await?;
     let first = server.create_token().await?;
     let run = async |args: &[&str]| fixture.kubectl(args).await?.succeeded().map(drop);
-    run(&["create", "secret", "generic", "consul", &format!("--from-literal=token={}", first.secret)]).await?;
+    run(&["create", "secret", "generic", "consul", &format!("--from-literal=token={}", first.secret)])
+        .await?;
     run(&["create", "role", "reader", "--verb=get", "--resource=secrets", "--resource-name=consul"]).await?;
     let account = "--serviceaccount=podward-system:service-discovery-bridge";
     run(&["create", "rolebinding", "bridge-reads", "--role=reader", account]).await?;

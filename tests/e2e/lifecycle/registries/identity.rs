@@ -51,12 +51,14 @@ async fn two_clusters(fixture: Arc<Fixture>) -> Result<()> {
     for instance in &theirs {
         write(&bound, Change::Register(bound.service.clone(), instance.clone())).await?;
     }
-    let is_theirs =
-        |instance: &Instance| instance.owner().is_some_and(|owner| owner.cluster == "other");
+    let is_theirs = |instance: &Instance| instance.owner().is_some_and(|owner| owner.cluster == "other");
     let of_them = |found: &[Instance]| {
         theirs.iter().all(|wanted| {
             found.iter().any(|it| {
-                it.in_service && it.id == wanted.id && it.host == wanted.host && it.metadata == wanted.metadata
+                it.in_service
+                    && it.id == wanted.id
+                    && it.host == wanted.host
+                    && it.metadata == wanted.metadata
             })
         })
     };
@@ -95,7 +97,13 @@ async fn one_address(fixture: Arc<Fixture>) -> Result<()> {
     fixture.until_available("a").await?;
     let ours = bound.of_pod("a").await?.pop().context("no instance")?;
     let theirs = of_other_cluster(&ours, "theirs")?;
-    write(&bound, Change::Register(bound.service.clone(), theirs.clone())).await?;
+    let takes_over = [
+        Change::Deregister(bound.service.clone(), ours),
+        Change::Register(bound.service.clone(), theirs.clone()),
+    ];
+    for change in takes_over {
+        write(&bound, change).await?;
+    }
     let message = bound.until_condition("Synchronized", "False").await?;
     ensure!(message.contains("somebody else (cluster other"), "{message}");
     let operator = fixture.operator("up", "update");
@@ -153,7 +161,10 @@ async fn names(fixture: Arc<Fixture>, kind: &'static str, url: String) -> Result
     ensure!(is_of(&bound.instances(0).await?, &third), "the third pod is available, and not alone");
     drop(fixture.api().delete("web-0", &DeleteParams::default()).await);
     let fourth = create(&fixture, &node, &labels()).await?;
-    fixture.feed().until("web-0", "it is available", |pod| pod.uid() == fourth.uid() && pods::is_available(pod)).await?;
+    fixture
+        .feed()
+        .until("web-0", "it is available", |pod| pod.uid() == fourth.uid() && pods::is_available(pod))
+        .await?;
     let found = bound.instances(0).await?;
     ensure!(is_of(&found, &fourth), "the fourth pod is available, and the registry shows {found:?}");
     // Also after a comparison of all.

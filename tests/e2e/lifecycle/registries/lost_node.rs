@@ -63,7 +63,8 @@ async fn ended(fixture: Arc<Fixture>) -> Result<()> {
     // The node is back.
     node.report("True", &ago(0)?).await?;
     for name in ["free", "lost"] {
-        let ready = json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ago(0)?}]});
+        let ready =
+            json!({"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ago(0)?}]});
         set_status(&fixture, name, ready).await?;
     }
     bound.until("both are in service", |found| pods_of(found) == ["free", "kept", "lost"]).await?;

@@ -64,7 +64,8 @@ async fn create(fixture: &Fixture, urls: &[String]) -> Result<Vec<ReachableServe
     let run = async |args: &[&str]| fixture.kubectl(args).await?.succeeded().map(drop);
     let token = format!("--from-literal=token={}", InventedServer::TOKEN);
     run(&["create", "secret", "generic", "registry", &token]).await?;
-    run(&["create", "role", "reader", "--verb=get", "--resource=secrets", "--resource-name=registry"]).await?;
+    run(&["create", "role", "reader", "--verb=get", "--resource=secrets", "--resource-name=registry"])
+        .await?;
     let account = "--serviceaccount=podward-system:service-discovery-bridge";
     run(&["create", "rolebinding", "bridge-reads", "--role=reader", account]).await?;
     let mut servers = Vec::new();
@@ -97,13 +98,18 @@ fn in_service(server: &InventedServer, pod: &str) -> Option<bool> {
 async fn operations(fixture: Arc<Fixture>) -> Result<()> {
     let server = InventedServer::default();
     let _reachable = create(&fixture, &[server.start(None).await?]).await?;
-    let of_others = json!({"id": "vm-1", "host": "192.0.2.1", "port": 80, "status": true, "metadata": {"zone": "b"}});
+    let of_others =
+        json!({"id": "vm-1", "host": "192.0.2.1", "port": 80, "status": true, "metadata": {"zone": "b"}});
     server.stored().instances.insert(("web".to_owned(), "vm-1".to_owned()), of_others.clone());
     // The first one is refused, the second is made and its answer is lost.
     server.stored().faults = vec![503, 502];
     fixture.create_with("a", &labels(), &json!({})).await?;
     fixture.until_available("a").await?;
-    ensure!(in_service(&server, "a") == Some(true), "the pod is available, and the registry has {:?}", server.stored());
+    ensure!(
+        in_service(&server, "a") == Some(true),
+        "the pod is available, and the registry has {:?}",
+        server.stored()
+    );
     ensure!(server.stored().faults.is_empty(), "no change met the faults");
 
     let operator = fixture.operator("up", "update");
@@ -142,7 +148,10 @@ async fn stale(fixture: Arc<Fixture>) -> Result<()> {
     };
     within(WAIT, || "the first address to have the pod".to_owned(), replicate).await?;
     let pod = fixture.feed().get("a");
-    ensure!(!pod.is_some_and(|pod| pods::is_available(&pod)), "the pod is available, and one address lacks it");
+    ensure!(
+        !pod.is_some_and(|pod| pods::is_available(&pod)),
+        "the pod is available, and one address lacks it"
+    );
     follower.replicate(&leader);
     fixture.until_available("a").await?;
 

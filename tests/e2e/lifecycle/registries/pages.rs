@@ -75,7 +75,8 @@ async fn admitted(fixture: Arc<Fixture>) -> Result<()> {
             let file = fixture.cluster().dir().join(format!("{}-{page}.json", fixture.namespace()));
             fs::write(&file, document.to_string()).context("write the object")?;
             let path = file.to_str().context("the path of the object")?;
-            let applied = fixture.kubectl(&["apply", "--server-side", "--dry-run=server", "-f", path]).await?;
+            let applied =
+                fixture.kubectl(&["apply", "--server-side", "--dry-run=server", "-f", path]).await?;
             applied.succeeded().with_context(|| format!("{name}: {document}"))?;
         }
     }
@@ -106,7 +107,7 @@ async fn http(fixture: Arc<Fixture>) -> Result<()> {
 }
 
 async fn nacos(fixture: Arc<Fixture>) -> Result<()> {
-    let password = "sesame".to_owned();
+    let password = "sesame-123".to_owned();
     let server = NacosServer::start(NacosServerOptions { password: Some(password.clone()) }).await?;
     register(&fixture, "nacos", &server.url(), &[("username", "nacos"), ("password", &password)]).await
 }

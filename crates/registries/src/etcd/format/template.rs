@@ -33,7 +33,8 @@ impl TemplateFormat {
     /// Fails with a message for people that says what is wrong with a template.
     pub(super) fn new(options: &EtcdTemplate) -> Result<Self, String> {
         let key = Template::parse(&options.key, Scope::Instance).map_err(|error| format!("key: {error}"))?;
-        let value = Body::parse(&options.value, Scope::Instance).map_err(|error| format!("value: {error}"))?;
+        let value =
+            Body::parse(&options.value, Scope::Instance).map_err(|error| format!("value: {error}"))?;
         let (lead, delimiter, rest) =
             divided(key).map_err(|problem| format!("key {:?}: {problem}", options.key))?;
         let format = Self { lead, delimiter, rest, value };
@@ -128,13 +129,19 @@ fn divided(key: Template) -> Result<(String, String, Template), String> {
     };
     let rest = Template { parts: parts.collect() };
     for placeholder in rest.placeholders() {
-        if !matches!(placeholder.field, Field::Id | Field::Host | Field::Port) || placeholder.default.is_some() {
-            return Err("after ${service} it may contain ${id}, ${host} and ${port}, without defaults".to_owned());
+        if !matches!(placeholder.field, Field::Id | Field::Host | Field::Port)
+            || placeholder.default.is_some()
+        {
+            return Err(
+                "after ${service} it may contain ${id}, ${host} and ${port}, without defaults".to_owned()
+            );
         }
     }
     let is_unique = rest.names(&Field::Id) || (rest.names(&Field::Host) && rest.names(&Field::Port));
     if !is_unique {
-        return Err("it must contain ${id}, or ${host} and ${port}: each instance has a key of its own".to_owned());
+        return Err(
+            "it must contain ${id}, or ${host} and ${port}: each instance has a key of its own".to_owned()
+        );
     }
     check_apart(&rest)?;
     Ok((lead, delimiter, rest))
@@ -232,9 +239,21 @@ mod tests {
     fn what_is_written_is_read() {
         let (service, mut instance) = example();
         for (key, value, id) in [
-            ("/rpc/${service}/${id}", r#"{"addr": "${host}:${port}", "w": "${weight}", "meta": "${metadata}"}"#, None),
-            ("${service}.at.${host}:${port}", r#"{"meta": "${metadata}", "name": "${service}", "v": 1}"#, Some("address")),
-            ("/${service}/x-${id}-y", r#"["${host}", "${port}", {"in": "${metadata}", "w": "w${weight}"}]"#, None),
+            (
+                "/rpc/${service}/${id}",
+                r#"{"addr": "${host}:${port}", "w": "${weight}", "meta": "${metadata}"}"#,
+                None,
+            ),
+            (
+                "${service}.at.${host}:${port}",
+                r#"{"meta": "${metadata}", "name": "${service}", "v": 1}"#,
+                Some("address"),
+            ),
+            (
+                "/${service}/x-${id}-y",
+                r#"["${host}", "${port}", {"in": "${metadata}", "w": "w${weight}"}]"#,
+                None,
+            ),
         ] {
             for host in ["10.0.0.7", "fd00::7"] {
                 instance.host = host.to_owned();
@@ -254,8 +273,15 @@ mod tests {
 
     #[test]
     fn what_is_not_an_instance_is_not_read() {
-        let format = format("/${service}/${id}", r#"{"at": "${host}:${port}", "meta": "${metadata}"}"#).unwrap();
-        for value in ["x", "{}", r#"{"at": "a", "meta": {}}"#, r#"{"at": "a:b", "meta": {}}"#, r#"{"at": "a:1", "meta": 1}"#] {
+        let format =
+            format("/${service}/${id}", r#"{"at": "${host}:${port}", "meta": "${metadata}"}"#).unwrap();
+        for value in [
+            "x",
+            "{}",
+            r#"{"at": "a", "meta": {}}"#,
+            r#"{"at": "a:b", "meta": {}}"#,
+            r#"{"at": "a:1", "meta": 1}"#,
+        ] {
             assert_eq!(format.instance("id", value.as_bytes()), None, "{value}");
         }
         assert!(format.instance("id", br#"{"at": "a:1", "meta": {}, "more": 1}"#).is_some());
