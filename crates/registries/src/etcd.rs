@@ -8,6 +8,7 @@
 mod calls;
 mod format;
 mod lease;
+mod renewal;
 mod transaction;
 
 use std::collections::{BTreeSet, HashMap};
@@ -101,7 +102,10 @@ impl Etcd {
             addresses: connection.addresses.clone(),
             user,
             timeout: connection.timeout,
-            format: Format::new(options)?,
+            format: Format::new(
+                &options.prefix,
+                options.template.as_ref().map(|it| (it.key.as_str(), it.value.as_str())),
+            )?,
             lease: options.lease.map(Lease::new),
             revisions: Mutex::default(),
         })

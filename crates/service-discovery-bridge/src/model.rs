@@ -9,6 +9,7 @@
 
 mod binding;
 mod bound_pod;
+mod conditions;
 mod decision;
 mod evidence;
 mod kruise;

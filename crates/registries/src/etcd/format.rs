@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::instance::{Instance, ServiceKey};
 
-use self::template::TemplateFormat;
-use super::EtcdOptions;
+use self::template::{TemplateFormat, texts};
 
 /// How instances are stored.
 #[derive(Clone, Debug)]
@@ -36,16 +35,18 @@ struct EndpointValue {
 }
 
 impl Format {
+    /// `template` is a key and a value.
+    ///
     /// # Errors
     /// Fails with a message for people that says what is wrong with a template.
-    pub(super) fn new(options: &EtcdOptions) -> Result<Self, String> {
-        let prefix = options.prefix.trim_end_matches('/').to_owned();
-        match &options.template {
+    pub(super) fn new(prefix: &str, template: Option<(&str, &str)>) -> Result<Self, String> {
+        let prefix = prefix.trim_end_matches('/').to_owned();
+        match template {
             None => Ok(Self::Endpoints { prefix }),
             Some(_) if !prefix.is_empty() => {
                 Err("a template has the whole key: do not set a prefix".to_owned())
             }
-            Some(template) => Ok(Self::Template(Box::new(TemplateFormat::new(template)?))),
+            Some((key, value)) => Ok(Self::Template(Box::new(TemplateFormat::new(key, value)?))),
         }
     }
 
@@ -142,9 +143,4 @@ impl Format {
             version: None,
         })
     }
-}
-
-/// Returns the fields that are texts.
-fn texts(fields: &serde_json::Map<String, serde_json::Value>) -> BTreeMap<String, String> {
-    fields.iter().filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned()))).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as corev1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -16,8 +16,8 @@ use podward_core::keys::{
 use podward_core::{ConditionStatus, Operations, PodFacts, PodView, desired_gate};
 use serde::Deserialize;
 
+use super::conditions::{Condition, silent_since};
 use super::kruise::{KruisePod, KruiseState};
-use super::lost_node::silent_since;
 
 /// A pod as the API server sends it, without what no binding reads.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -69,16 +69,6 @@ struct Status {
     pod_ip: Option<String>,
     #[serde(default)]
     conditions: Option<Vec<Condition>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Condition {
-    #[serde(rename = "type")]
-    pub(super) type_: String,
-    pub(super) status: String,
-    #[serde(default)]
-    pub(super) last_transition_time: Option<Time>,
 }
 
 /// What a pod's operations, or its condition, want of consumers.

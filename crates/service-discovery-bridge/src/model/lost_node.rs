@@ -7,22 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::bound_pod::{BoundPod, Condition, Demand};
-
-/// Returns since when the conditions of a pod are such as only a lost node leaves them. `None` if they are not.
-pub(super) fn silent_since<'c>(
-    conditions: &'c [Condition],
-    gates: impl Iterator<Item = &'c str>,
-) -> Option<Timestamp> {
-    let find = |name: &str| conditions.iter().find(|condition| condition.type_ == name);
-    let ready = find("Ready").filter(|ready| ready.status != "True")?;
-    let mut since = ready.last_transition_time.as_ref()?.0;
-    for name in std::iter::once("ContainersReady").chain(gates) {
-        let condition = find(name).filter(|condition| condition.status == "True")?;
-        since = since.max(condition.last_transition_time.as_ref()?.0);
-    }
-    Some(since)
-}
+use super::bound_pod::{BoundPod, Demand};
 
 impl BoundPod {
     /// Returns whether the node of the pod is lost at `now`: for `limit` it has not made the pod Ready.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::etcd::EtcdTemplate;
 use crate::http::body::Body;
 use crate::http::template::{Field, Part, Scope, Subject, Template};
 use crate::instance::{Instance, ServiceKey};
@@ -31,12 +30,10 @@ struct Found {
 impl TemplateFormat {
     /// # Errors
     /// Fails with a message for people that says what is wrong with a template.
-    pub(super) fn new(options: &EtcdTemplate) -> Result<Self, String> {
-        let key = Template::parse(&options.key, Scope::Instance).map_err(|error| format!("key: {error}"))?;
-        let value =
-            Body::parse(&options.value, Scope::Instance).map_err(|error| format!("value: {error}"))?;
-        let (lead, delimiter, rest) =
-            divided(key).map_err(|problem| format!("key {:?}: {problem}", options.key))?;
+    pub(super) fn new(key: &str, value: &str) -> Result<Self, String> {
+        let parsed = Template::parse(key, Scope::Instance).map_err(|error| format!("key: {error}"))?;
+        let value = Body::parse(value, Scope::Instance).map_err(|error| format!("value: {error}"))?;
+        let (lead, delimiter, rest) = divided(parsed).map_err(|problem| format!("key {key:?}: {problem}"))?;
         let format = Self { lead, delimiter, rest, value };
         format.check()?;
         Ok(format)
@@ -173,7 +170,7 @@ fn read(template: &Body, value: &Value, found: &mut Found) -> Option<()> {
         Body::Text(template) => read_text(&template.parts, value.as_str()?, found),
         Body::Typed(placeholder) => {
             match (&placeholder.field, value) {
-                (Field::Metadata, Value::Object(fields)) => found.metadata = Some(super::texts(fields)),
+                (Field::Metadata, Value::Object(fields)) => found.metadata = Some(texts(fields)),
                 (Field::Port, value) => found.port = Some(u16::try_from(value.as_u64()?).ok()?),
                 (Field::Weight, value) => found.weight = Some(value.as_f64()?),
                 (Field::Metadata, _) => return None,
@@ -226,13 +223,18 @@ impl Found {
     }
 }
 
+/// Returns the fields that are texts.
+pub(super) fn texts(fields: &serde_json::Map<String, Value>) -> BTreeMap<String, String> {
+    fields.iter().filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned()))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::http::tests::example;
 
     fn format(key: &str, value: &str) -> Result<TemplateFormat, String> {
-        TemplateFormat::new(&EtcdTemplate { key: key.to_owned(), value: value.to_owned() })
+        TemplateFormat::new(key, value)
     }
 
     #[test]
