@@ -12,6 +12,6 @@ mod zookeeper;
 pub use certificates::TestCertificates;
 pub use consul::{ConsulServer, ConsulServerOptions};
 pub use etcd::EtcdServer;
-pub use eureka::EurekaServer;
+pub use eureka::{EurekaServer, EurekaServerOptions};
 pub use nacos::{NacosServer, NacosServerOptions};
 pub use zookeeper::{ZooKeeperServer, ZooKeeperServerOptions};
