@@ -86,7 +86,8 @@ mod tests {
             let args = ["x", "--control", "127.0.0.1:0"].into_iter().chain(args.split_whitespace());
             ClientArgs::try_parse_from(args)
         };
-        let args = parse("--registry zookeeper --registry-address a:2181 --registry-address b:2181 --service web");
+        let args =
+            parse("--registry zookeeper --registry-address a:2181 --registry-address b:2181 --service web");
         let args = args.unwrap();
         assert_eq!(args.registry, Some(RegistryKind::ZooKeeper));
         assert_eq!((args.registry_address.len(), args.cache), (2, Duration::from_secs(5)));

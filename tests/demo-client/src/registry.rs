@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use podward_registries::{
-    Connection, Consul, ConsulOptions, Credentials, DirectDialer, Etcd, EtcdOptions, Eureka, EurekaOptions, Nacos,
-    Registry, ZooKeeper, ZooKeeperLayout, ZooKeeperOptions,
+    Connection, Consul, ConsulOptions, Credentials, DirectDialer, Etcd, EtcdOptions, Eureka, EurekaOptions,
+    Nacos, Registry, ZooKeeper, ZooKeeperLayout, ZooKeeperOptions,
 };
 use serde::{Deserialize, Serialize};
 

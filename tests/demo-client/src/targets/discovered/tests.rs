@@ -76,7 +76,8 @@ fn targets(registry: &Arc<FakeRegistry>) -> DiscoveredTargets {
 
 #[tokio::test]
 async fn instances_in_service_take_turns() {
-    let all = vec![instance(at(2), true), instance(at(1), true), instance(at(3), false), instance(at(2), true)];
+    let all =
+        vec![instance(at(2), true), instance(at(1), true), instance(at(3), false), instance(at(2), true)];
     let registry = FakeRegistry::new(vec![Some(all)]);
     let targets = targets(&registry);
     assert_eq!(targets.next(), None, "nothing was read yet");
