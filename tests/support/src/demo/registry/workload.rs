@@ -88,10 +88,8 @@ impl DiscoveredWorkload {
         if workload.opted_in {
             let finalizer = hook_finalizer(&hook(&workload));
             let holds = |pod: &&Pod| pods::holders(pod).any(|holder| holder == finalizer);
-            workload
-                .feed
-                .until_pods("the binding holds all pods", |pods| pods.iter().all(|pod| holds(pod)))
-                .await?;
+            let all_held = |pods: &[&Pod]| pods.iter().all(holds);
+            workload.feed.until_pods("the binding holds all pods", all_held).await?;
         }
         let options = LoadClientOptions {
             program: clients.program,
@@ -137,7 +135,7 @@ impl DiscoveredWorkload {
             loop {
                 let now = self.answers().await?;
                 let pods = self.workload.feed.all();
-                let addresses = pods.iter().filter_map(|pod| address(pod));
+                let addresses = pods.iter().filter_map(address);
                 let is_new = |address: SocketAddr| {
                     now.iter().enumerate().all(|(load, answers)| {
                         let count = |of: Option<&Answers>| of.and_then(|of| of.get(&address)).copied();
