@@ -25,7 +25,7 @@ pub use self::{
     entry::DemoEntry,
     options::Demo,
     server::DemoServer,
-    workload::{DemoWorkload, REPLICAS},
+    workload::{CPU_REQUEST, DemoWorkload, REPLICAS},
 };
 use self::{
     clock::DemoClock,

@@ -17,6 +17,8 @@ use super::service_fixture::has_lost_nothing;
 const RATE: u32 = 100;
 /// The interval at which clients read the registry, and the age of the lists of Eureka's server.
 const CACHE: Duration = Duration::from_secs(1);
+/// The interval of the clients that are to lose requests. The kubelet stops a pod within a few seconds.
+const LONG_CACHE: Duration = Duration::from_secs(10);
 /// The time for all acts. With all registries at once, the processors are busy all the time.
 const DEADLINE: Duration = Duration::from_secs(400);
 /// Late losses count, too.
@@ -37,7 +39,7 @@ pub(crate) fn tests() -> Vec<Test> {
 /// All acts, one after the other, while the clients go on.
 async fn lose_nothing(fixture: Arc<Fixture>, kind: RegistryKind) -> Result<()> {
     let server = RegistryServer::start(fixture.cluster(), kind, CACHE).await?;
-    let discovered = start(&fixture, &server, true).await?;
+    let discovered = start(&fixture, &server, CACHE, true).await?;
     for act in Act::ALL {
         discovered.perform(act, &fixture.images().v2).await?;
         // Also the pods that the act has created or restarted.
@@ -57,8 +59,8 @@ async fn lose_nothing(fixture: Arc<Fixture>, kind: RegistryKind) -> Result<()> {
 /// The same clients, with a syncer that deregisters a pod when its deletion begins. It shows that they can lose requests.
 async fn lose_without_podward(fixture: Arc<Fixture>) -> Result<()> {
     let server = RegistryServer::start(fixture.cluster(), RegistryKind::Consul, CACHE).await?;
-    let discovered = start(&fixture, &server, false).await?;
-    discovered.perform(Act::ScaleIn, &fixture.images().v2).await?;
+    let discovered = start(&fixture, &server, LONG_CACHE, false).await?;
+    discovered.perform(Act::RollingUpdate, &fixture.images().v2).await?;
     tokio::time::sleep(discovered.workload().removal_wait + AFTERWARDS).await;
     let (loads, _) = discovered.stop().await?;
     // Pods that have not opted in have no labels of the protocol.
@@ -69,10 +71,15 @@ async fn lose_without_podward(fixture: Arc<Fixture>) -> Result<()> {
     Ok(())
 }
 
-async fn start(fixture: &Fixture, server: &RegistryServer, opted_in: bool) -> Result<DiscoveredWorkload> {
+async fn start(
+    fixture: &Fixture,
+    server: &RegistryServer,
+    cache: Duration,
+    opted_in: bool,
+) -> Result<DiscoveredWorkload> {
     let clients = RegistryClients {
         program: DemoImages::client("dev").await?,
-        cache: CACHE,
+        cache,
         connections: vec![Connections::New, Connections::KeepAlive],
         rate: RATE,
     };
@@ -84,6 +91,8 @@ async fn start(fixture: &Fixture, server: &RegistryServer, opted_in: bool) -> Re
         strategy: None,
         two_pods_on: None,
         removal_wait: clients.removal_wait(server),
+        // More than twenty pods have to fit on two processors, beside those of other tests.
+        cpu_request: "20m",
         feed: PodFeed::start(fixture.client(), fixture.namespace(), "app=web").await?,
     };
     DiscoveredWorkload::start(fixture.cluster(), workload, server, clients).await

@@ -8,7 +8,7 @@ use podward_e2e::{Fixture, Test};
 use podward_images::DemoImages;
 use podward_support::{
     LoadClient, LoadClientOptions, LoadTargets, PodFeed,
-    demo::{Act, DemoServer, DemoWorkload, REPLICAS},
+    demo::{Act, CPU_REQUEST, DemoServer, DemoWorkload, REPLICAS},
 };
 use serde_json::json;
 
@@ -75,6 +75,7 @@ pub(crate) async fn under_load(
         strategy,
         two_pods_on: None,
         removal_wait: Duration::ZERO,
+        cpu_request: CPU_REQUEST,
         feed: PodFeed::start(fixture.client(), fixture.namespace(), "app=web").await?,
     };
     let target: SocketAddr = workload.create().await?;

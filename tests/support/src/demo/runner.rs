@@ -107,6 +107,7 @@ impl DemoRunner<'_> {
             strategy: None,
             two_pods_on,
             removal_wait: Duration::ZERO,
+            cpu_request: workload::CPU_REQUEST,
             feed,
         };
         let played = self.under_load(act, &workload, connections).await;

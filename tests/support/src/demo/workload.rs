@@ -30,6 +30,8 @@ pub(super) const SELECTOR: &str = "app=web";
 pub const REPLICAS: usize = 4;
 /// The time that an act, or a step of it, may take, without the waits for caches of clients.
 const LONGEST: Duration = Duration::from_secs(180);
+/// The usual CPU request of a pod.
+pub const CPU_REQUEST: &str = "100m";
 const FIELD_MANAGER: &str = "podward-demo";
 const PORT: u16 = 80;
 
@@ -59,6 +61,9 @@ pub struct DemoWorkload {
     pub two_pods_on: Option<usize>,
     /// The time for which each removal of a pod waits for caches of clients. Acts may take longer by it.
     pub removal_wait: Duration,
+    /// The CPU request of a pod. Without one, a pod gets almost no CPU time while the machine is busy, and loses requests for
+    /// that reason.
+    pub cpu_request: &'static str,
     /// The watch on its pods.
     pub feed: PodFeed,
 }
@@ -164,9 +169,7 @@ impl DemoWorkload {
         if let Some(variables) = spec["containers"][0]["env"].as_array_mut() {
             variables.push(json!({"name": "SHUTDOWN", "value": self.server.mode()}));
         }
-        // Without a request, a pod gets almost no CPU time while the machine is busy, and loses requests for that
-        // reason.
-        spec["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+        spec["containers"][0]["resources"] = json!({"requests": {"cpu": self.cpu_request}});
         if self.two_pods_on.is_some() {
             // The pods of each version are spread by themselves, so that old ones do not keep new ones from a node.
             spec["topologySpreadConstraints"] = json!([{

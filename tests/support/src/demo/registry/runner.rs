@@ -76,6 +76,8 @@ impl RegistryRunner<'_> {
             strategy: None,
             two_pods_on: None,
             removal_wait,
+            // The pods of several registries run at the same time.
+            cpu_request: "20m",
         };
         let what = format!("{act} in namespace {}", workload.namespace);
         let played = async {
