@@ -78,8 +78,8 @@ pub struct DiscoveryBindingSpec {
     #[serde(default)]
     pub phases: BindingPhases,
     /// How long clients of the registry may use what they have read after the registry shows a change, in seconds. Podward
-    /// waits this time after a removal. When not set, 30 for Eureka (besides 30 for its own cache), 10 for Consul, etcd,
-    /// Http and the Dubbo layouts of ZooKeeper, 35 for its layout Curator.
+    /// waits this time after a removal. When not set, 65 for Eureka (besides the cache of its servers), 45 for Nacos, 35 for
+    /// ZooKeeper's layout Curator, 10 for its Dubbo layouts, 5 for Consul, etcd and Http.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 3600), transform = known_format)]
     pub client_cache_seconds: Option<u32>,

@@ -153,6 +153,11 @@ pub struct EurekaConnection {
     #[serde(default = "default_lease")]
     #[schemars(range(min = 15, max = 3600), transform = known_format)]
     pub lease_seconds: u32,
+    /// How long the servers answer lists from their cache, in seconds: `responseCacheUpdateIntervalMs` of Eureka. 0 if
+    /// `shouldUseReadOnlyResponseCache` is false.
+    #[serde(default = "default_response_cache")]
+    #[schemars(range(max = 3600), transform = known_format)]
+    pub response_cache_seconds: u32,
 }
 
 /// What is special about a ZooKeeper.
@@ -195,4 +200,8 @@ fn default_renewal() -> u32 {
 
 fn default_lease() -> u32 {
     90
+}
+
+fn default_response_cache() -> u32 {
+    30
 }

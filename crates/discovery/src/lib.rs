@@ -72,6 +72,7 @@ pub fn connect(
                 connection.eureka.as_ref().map_or_else(EurekaOptions::default, |eureka| EurekaOptions {
                     renewal: seconds(eureka.renewal_seconds),
                     lease: seconds(eureka.lease_seconds),
+                    response_cache: seconds(eureka.response_cache_seconds),
                 });
             Eureka::new(&common, options).map(|client| Arc::new(client) as Arc<dyn Registry>)
         }

@@ -4,7 +4,8 @@
 //! application renews its registration, so instances of applications can be steered. Names of applications do not depend on
 //! the case; they are returned in upper case, as Eureka does.
 //!
-//! Lists come from a cache of the server that is 30 s old at most (`responseCacheUpdateIntervalMs`); single instances do not.
+//! Lists come from a cache of the server that is 30 s old at most by default ([`EurekaOptions::response_cache`]); single
+//! instances do not.
 
 mod wire;
 
@@ -35,11 +36,9 @@ use self::wire::{
 /// The number of calls at the same time. Eureka has no calls for several instances.
 const CONCURRENCY: usize = 16;
 const BATCH: usize = 256;
-/// `responseCacheUpdateIntervalMs` of the server, by default.
-const LIST_LAG: Duration = Duration::from_secs(30);
-/// The cache of the server (30 s), the interval at which clients read (30 s), and that of Ribbon or Spring's load balancer
-/// (30 and 35 s).
-const CACHE: Duration = Duration::from_secs(95);
+/// The interval at which clients read (30 s), and that of Ribbon or Spring's load balancer (30 and 35 s). The cache of the
+/// server comes before.
+const CACHE: Duration = Duration::from_secs(65);
 
 /// What is special about a Eureka.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +47,18 @@ pub struct EurekaOptions {
     pub renewal: Duration,
     /// The time after which Eureka removes an instance that was not renewed.
     pub lease: Duration,
+    /// How long lists may be older than the registry: `responseCacheUpdateIntervalMs` of the server. Zero if
+    /// `shouldUseReadOnlyResponseCache` is false.
+    pub response_cache: Duration,
 }
 
 impl Default for EurekaOptions {
     fn default() -> Self {
-        Self { renewal: Duration::from_secs(30), lease: Duration::from_secs(90) }
+        Self {
+            renewal: Duration::from_secs(30),
+            lease: Duration::from_secs(90),
+            response_cache: Duration::from_secs(30),
+        }
     }
 }
 
@@ -307,7 +313,7 @@ impl Registry for Eureka {
             weights: false,
             renewal: Some(self.options.renewal),
             batch: BATCH,
-            list_lag: LIST_LAG,
+            list_lag: self.options.response_cache,
             cache: CACHE,
         }
     }

@@ -4,15 +4,28 @@ use std::{net::SocketAddr, time::Duration};
 
 use clap::Parser;
 
-use crate::report::Connections;
+use crate::{registry::RegistryKind, report::Connections};
 
-/// Sends requests to a Service and counts the lost ones
+/// Sends requests to a Service, or to the instances that a registry shows, and counts the lost ones
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 pub struct ClientArgs {
     /// Address and port of the Service; several are used in turn, like the nodes behind a load balancer
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "registry")]
     pub target: Vec<SocketAddr>,
+    /// Send the requests to the instances that a registry of this kind shows, in turn
+    #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["target", "health_port"])]
+    #[arg(requires_all = ["registry_address", "service"])]
+    pub registry: Option<RegistryKind>,
+    /// Address of the registry; several are read in this order until one answers
+    #[arg(long, value_name = "ADDRESS", requires = "registry")]
+    pub registry_address: Vec<String>,
+    /// Name of the service in the registry
+    #[arg(long, value_name = "NAME", requires = "registry")]
+    pub service: Option<String>,
+    /// Seconds between two reads of the registry, at least 1
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = whole_seconds, requires = "registry")]
+    pub cache: Duration,
     /// Port of the targets at which `GET /healthz` says with status 200 whether a target may get new connections
     #[arg(long, value_name = "PORT")]
     pub health_port: Option<u16>,
@@ -52,4 +65,44 @@ fn milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
 
 fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
     text.parse().map(Duration::from_secs)
+}
+
+/// An interval of zero would never pause.
+fn whole_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_given_or_discovered() {
+        let parse = |args: &str| {
+            let args = ["x", "--control", "127.0.0.1:0"].into_iter().chain(args.split_whitespace());
+            ClientArgs::try_parse_from(args)
+        };
+        let args =
+            parse("--registry zookeeper --registry-address a:2181 --registry-address b:2181 --service web");
+        let args = args.unwrap();
+        assert_eq!(args.registry, Some(RegistryKind::ZooKeeper));
+        assert_eq!((args.registry_address.len(), args.cache), (2, Duration::from_secs(5)));
+        assert!(parse("--target 10.0.0.1:80").is_ok());
+        for bad in [
+            "",
+            "--registry nacos --registry-address http://n:8848",
+            "--registry nacos --service web",
+            "--registry nacos --registry-address http://n:8848 --service web --target 10.0.0.1:80",
+            "--registry nacos --registry-address http://n:8848 --service web --health-port 80",
+            "--registry nacos --registry-address http://n:8848 --service web --cache 0",
+            "--registry bonjour --registry-address http://n:8848 --service web",
+            "--target 10.0.0.1:80 --service web",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -33,8 +33,8 @@ pub(crate) async fn run(args: ClientArgs) -> io::Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     let (stop, stops) = watch::channel(false);
     let (stopped, told) = (watch::Sender::new(false), watch::Sender::new(false));
-    let loads: Vec<_> =
-        args.connections.iter().map(|connections| RunningLoad::new(&args, *connections)).collect();
+    let loads = args.connections.iter().map(|connections| RunningLoad::new(&args, *connections));
+    let loads: Vec<_> = loads.collect::<Result<_, _>>().map_err(io::Error::other)?;
     let control = Arc::new(ControlServer { loads, stop, stopped, told });
     let mut running: JoinSet<()> = control.loads.iter().map(|load| load.clone().run(stops.clone())).collect();
     let mut end = control.told.subscribe();

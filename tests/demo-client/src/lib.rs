@@ -1,5 +1,5 @@
 //! Clients of a Service that count the requests it loses: a fixed number of requests a second, counted, timed, and
-//! reported over HTTP.
+//! reported over HTTP. They use the address of the Service, or the instances that a registry shows.
 //!
 //! | control path | response |
 //! |---|---|
@@ -15,17 +15,19 @@ mod control;
 mod exchange;
 mod load;
 mod pool;
+mod registry;
 mod report;
 mod tally;
 mod targets;
 
 pub use args::ClientArgs;
-pub use report::{ClientReport, Connections, LoadReport, LoadSecond, RequestFailure};
+pub use registry::RegistryKind;
+pub use report::{ClientReport, Connections, DiscoveryReport, LoadReport, LoadSecond, RequestFailure};
 
 /// Runs the load until it is stopped over the control port, by SIGTERM, or by its time limit.
 ///
 /// # Errors
-/// Fails if the control port cannot be opened.
+/// Fails if the control port cannot be opened, or the registry is unusable.
 pub async fn run(args: ClientArgs) -> std::io::Result<()> {
     control::run(args).await
 }

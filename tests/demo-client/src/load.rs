@@ -1,6 +1,7 @@
 //! One load: sends each request when it is due.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,10 +15,10 @@ use tokio::{
 use crate::{
     args::ClientArgs,
     exchange::{self, BrokenExchange, HttpAnswer, exchange},
-    pool::{self, ConnectionPool},
+    pool::{self, ConnectionPool, IdleConnection},
     report::{Connections, LoadReport},
     tally::Tally,
-    targets::Targets,
+    targets::{NoTarget, Targets},
 };
 
 /// The number of concurrent requests. It bounds the requests to a Service that never responds.
@@ -39,11 +40,16 @@ pub(crate) struct RunningLoad {
 }
 
 impl RunningLoad {
-    pub(crate) fn new(args: &ClientArgs, connections: Connections) -> Arc<Self> {
+    /// # Errors
+    /// Fails with a message for people if the registry of `args` is unusable.
+    pub(crate) fn new(args: &ClientArgs, connections: Connections) -> Result<Arc<Self>, String> {
+        Ok(Self::to(Targets::new(args)?, args, connections))
+    }
+
+    fn to(targets: Targets, args: &ClientArgs, connections: Connections) -> Arc<Self> {
         let keep_alive = connections == Connections::KeepAlive;
-        let targets = Targets::new(args);
         Arc::new(Self {
-            request: exchange::request(&targets.next().to_string(), &args.path, keep_alive),
+            request: exchange::request(&targets.host(), &args.path, keep_alive),
             targets,
             connections,
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY)),
@@ -58,7 +64,7 @@ impl RunningLoad {
     pub(crate) async fn run(self: Arc<Self>, stop: watch::Receiver<bool>) {
         tokio::select! {
             () = self.clone().send_all(stop) => {}
-            () = self.targets.check_forever() => {}
+            () = self.targets.update_forever(|| self.pool.lock().retain(|address| self.targets.keeps(address))) => {}
         }
     }
 
@@ -115,8 +121,9 @@ impl RunningLoad {
     /// Opens the connections that are kept alive, like clients that have run for a while.
     async fn fill(&self) {
         while self.pool.lock().has_room() {
-            match tokio::time::timeout(self.args.timeout, pool::open(self.targets.next())).await {
-                Ok(Ok(stream)) => self.pool.lock().give(stream),
+            let Ok(target) = self.targets.next() else { return };
+            match tokio::time::timeout(self.args.timeout, pool::open(target)).await {
+                Ok(Ok(stream)) => self.pool.lock().give((target, stream)),
                 // The requests will report the failure.
                 Ok(Err(_)) | Err(_) => return,
             }
@@ -126,54 +133,63 @@ impl RunningLoad {
     /// Returns the results so far.
     pub(crate) fn report(&self) -> LoadReport {
         let end = self.ended.lock().unwrap_or_else(Instant::now);
-        self.tally.lock().report(end)
+        LoadReport { discovery: self.targets.report(), ..self.tally.lock().report(end) }
     }
 
     async fn one(&self, due: Instant) {
         let answered = match tokio::time::timeout(self.args.timeout, self.ask()).await {
-            Ok(Ok(answer)) if answer.status == 200 => Ok(()),
-            Ok(Ok(answer)) => Err(format!("status {}", answer.status)),
+            Ok(Ok((address, HttpAnswer { status: 200, .. }))) => Ok(address),
+            Ok(Ok((_, answer))) => Err(format!("status {}", answer.status)),
             Ok(Err(broken)) => Err(broken.reason),
             Err(_) => Err(format!("no answer within {} ms", self.args.timeout.as_millis())),
         };
         let mut tally = self.tally.lock();
         match answered {
-            Ok(()) => tally.succeeded(due, Instant::now()),
+            Ok(address) => tally.succeeded(address, due, Instant::now()),
             Err(reason) => tally.failed(reason, due, Instant::now()),
         }
     }
 
-    async fn ask(&self) -> Result<HttpAnswer, BrokenExchange> {
+    /// Sends a request, and returns the response and the address that it came from.
+    async fn ask(&self) -> Result<(SocketAddr, HttpAnswer), BrokenExchange> {
+        let chosen = self.targets.of_request().map_err(no_instance)?;
         let used = match self.connections {
-            Connections::KeepAlive => self.pool.lock().take(),
+            Connections::KeepAlive => self.pool.lock().take(chosen),
             Connections::New => None,
         };
-        if let Some(mut stream) = used {
+        if let Some((address, mut stream)) = used {
             match exchange(&mut stream, &self.request).await {
                 Err(broken) if broken.unanswered => self.tally.lock().sent_again += 1,
-                other => {
-                    self.keep(stream, &other);
-                    return other;
+                answered => {
+                    self.keep((address, stream), &answered);
+                    return answered.map(|answer| (address, answer));
                 }
             }
         }
         self.tally.lock().opened += 1;
-        let opened = pool::open(self.targets.next()).await;
-        let mut stream = opened.map_err(|error| BrokenExchange {
+        let target = match chosen {
+            Some(target) => target,
+            None => self.targets.next().map_err(no_instance)?,
+        };
+        let mut stream = pool::open(target).await.map_err(|error| BrokenExchange {
             reason: format!("connect: {}", exchange::words(&error)),
             unanswered: true,
         })?;
-        let answer = exchange(&mut stream, &self.request).await;
-        self.keep(stream, &answer);
-        answer
+        let answered = exchange(&mut stream, &self.request).await;
+        self.keep((target, stream), &answered);
+        answered.map(|answer| (target, answer))
     }
 
-    fn keep(&self, stream: tokio::net::TcpStream, answer: &Result<HttpAnswer, BrokenExchange>) {
-        let reusable = answer.as_ref().is_ok_and(|answer| answer.reusable);
-        if reusable && self.connections == Connections::KeepAlive {
-            self.pool.lock().give(stream);
+    fn keep(&self, connection: IdleConnection, answered: &Result<HttpAnswer, BrokenExchange>) {
+        let reusable = answered.as_ref().is_ok_and(|answer| answer.reusable);
+        if reusable && self.connections == Connections::KeepAlive && self.targets.keeps(connection.0) {
+            self.pool.lock().give(connection);
         }
     }
+}
+
+fn no_instance(NoTarget: NoTarget) -> BrokenExchange {
+    BrokenExchange { reason: "the registry shows no instance".to_owned(), unanswered: true }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The report of a load.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, net::SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +67,23 @@ pub struct LoadReport {
     pub p99_ms: f64,
     /// The requests that finished in each second.
     pub series: Vec<LoadSecond>,
+    /// The number of good responses by the address that they came from.
+    pub answered_by: BTreeMap<SocketAddr, u64>,
+    /// The reads of the registry, if the client discovers its targets.
+    pub discovery: Option<DiscoveryReport>,
+}
+
+/// The reads of a registry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiscoveryReport {
+    /// The number of reads that returned a list.
+    pub reads: u64,
+    /// The number of reads that failed, and left the list as it was.
+    pub failed_reads: u64,
+    /// The reason of the last failure.
+    pub last_problem: Option<String>,
+    /// The duration of the longest read, in milliseconds.
+    pub longest_read_ms: f64,
 }
 
 /// A request without a good response.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -18,6 +19,7 @@ pub(crate) struct Tally {
     reasons: BTreeMap<String, u64>,
     failures: Vec<RequestFailure>,
     series: Vec<LoadSecond>,
+    answered_by: BTreeMap<SocketAddr, u64>,
     pub(crate) sent_again: u64,
     pub(crate) opened: u64,
 }
@@ -33,13 +35,15 @@ impl Tally {
             reasons: BTreeMap::new(),
             failures: Vec::new(),
             series: Vec::new(),
+            answered_by: BTreeMap::new(),
             sent_again: 0,
             opened: 0,
         }
     }
 
-    /// Counts a request that was due at `due` and got a good response.
-    pub(crate) fn succeeded(&mut self, due: Instant, now: Instant) {
+    /// Counts a request that was due at `due` and got a good response from `address`.
+    pub(crate) fn succeeded(&mut self, address: SocketAddr, due: Instant, now: Instant) {
+        *self.answered_by.entry(address).or_default() += 1;
         self.longest_pause = self.longest_pause.max(now.saturating_duration_since(self.last_success));
         self.last_success = now;
         self.latencies.push(now.saturating_duration_since(due));
@@ -92,6 +96,8 @@ impl Tally {
             median_ms: at(0.5),
             p99_ms: at(0.99),
             series: self.series.clone(),
+            answered_by: self.answered_by.clone(),
+            discovery: None,
         }
     }
 }
@@ -115,9 +121,10 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut tally = Tally::new(Connections::New, start);
-        tally.succeeded(at(5), at(10));
+        let (one, other) = (SocketAddr::from(([10, 0, 0, 1], 80)), SocketAddr::from(([10, 0, 0, 2], 80)));
+        tally.succeeded(one, at(5), at(10));
         tally.failed("refused".to_owned(), at(490), at(500));
-        tally.succeeded(at(690), at(700));
+        tally.succeeded(other, at(690), at(700));
         tally.failed("refused".to_owned(), at(90), at(1100));
         let report = tally.report(at(1200));
         assert_eq!((report.requests, report.failed), (4, 2));
@@ -128,6 +135,7 @@ mod tests {
         assert!((report.median_ms - 10.0).abs() < 1e-6, "{}", report.median_ms);
         let series = [LoadSecond { requests: 3, failed: 1 }, LoadSecond { requests: 1, failed: 1 }];
         assert_eq!(report.series, series);
+        assert_eq!(report.answered_by, BTreeMap::from([(one, 1), (other, 1)]));
         // A pause that has not ended counts, too.
         assert!((tally.report(at(2000)).longest_pause_ms - 1300.0).abs() < 1e-6);
     }

@@ -1,99 +1,95 @@
-//! The targets of a load: one, or several with health checks, as behind a load balancer.
+//! Where the requests of a load go.
 
-use std::{
-    net::SocketAddr,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-    time::Duration,
-};
+mod balanced;
+pub(crate) mod discovered;
 
-use crate::{
-    args::ClientArgs,
-    exchange::{self, exchange},
-    pool,
-};
+use std::net::SocketAddr;
 
-/// The time after which a health check without a response has failed.
-const TIMEOUT: Duration = Duration::from_secs(1);
+use self::{balanced::BalancedTargets, discovered::DiscoveredTargets};
+use crate::{args::ClientArgs, report::DiscoveryReport};
 
+/// There is no address to send a request to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoTarget;
+
+/// Where the requests of a load go.
 #[derive(Debug)]
-struct Target {
-    address: SocketAddr,
-    healthy: AtomicBool,
-}
-
-/// The targets, used in turn.
-#[derive(Debug)]
-pub(crate) struct Targets {
-    targets: Vec<Target>,
-    next: AtomicUsize,
-    health_port: Option<u16>,
-    interval: Duration,
+pub(crate) enum Targets {
+    /// To a Service, or through load balancers, which choose the pod of a connection.
+    Balanced(BalancedTargets),
+    /// To the instances of a service. The client chooses one for each request.
+    Discovered(DiscoveredTargets),
 }
 
 impl Targets {
-    pub(crate) fn new(args: &ClientArgs) -> Self {
-        let target = |&address| Target { address, healthy: AtomicBool::new(true) };
-        Self {
-            targets: args.target.iter().map(target).collect(),
-            next: AtomicUsize::new(0),
-            health_port: args.health_port,
-            interval: args.health_interval,
+    /// # Errors
+    /// Fails with a message for people if the registry of `args` is unusable.
+    pub(crate) fn new(args: &ClientArgs) -> Result<Self, String> {
+        Ok(match args.registry {
+            Some(kind) => Self::Discovered(DiscoveredTargets::new(kind, args)?),
+            None => Self::Balanced(BalancedTargets::new(args)),
+        })
+    }
+
+    /// Returns the host that requests name.
+    pub(crate) fn host(&self) -> String {
+        match self {
+            Self::Balanced(targets) => targets.next().to_string(),
+            Self::Discovered(targets) => targets.service().to_owned(),
         }
     }
 
-    /// Returns the number of targets.
+    /// Returns the number of good responses in turn after which the targets are known to work.
     pub(crate) fn count(&self) -> usize {
-        self.targets.len()
-    }
-
-    /// Returns the next healthy target. Returns the next one if none is healthy, as load balancers do.
-    pub(crate) fn next(&self) -> SocketAddr {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        let in_turn = (0..self.count()).map(|step| &self.targets[(turn + step) % self.count()]);
-        let mut healthy = in_turn.filter(|target| target.healthy.load(Ordering::Relaxed));
-        healthy.next().unwrap_or(&self.targets[turn % self.count()]).address
-    }
-
-    /// Checks the health of all targets, again and again. Does nothing if there is no health port.
-    pub(crate) async fn check_forever(&self) {
-        let Some(port) = self.health_port else { return std::future::pending().await };
-        let mut due = tokio::time::interval(self.interval);
-        loop {
-            due.tick().await;
-            for target in &self.targets {
-                let healthy = is_healthy(SocketAddr::new(target.address.ip(), port)).await;
-                target.healthy.store(healthy, Ordering::Relaxed);
-            }
+        match self {
+            Self::Balanced(targets) => targets.count(),
+            Self::Discovered(targets) => targets.count().max(1),
         }
     }
-}
 
-async fn is_healthy(at: SocketAddr) -> bool {
-    let check = async {
-        let mut stream = pool::open(at).await.ok()?;
-        exchange(&mut stream, &exchange::request(&at.to_string(), "/healthz", false)).await.ok()
-    };
-    matches!(tokio::time::timeout(TIMEOUT, check).await, Ok(Some(answer)) if answer.status == 200)
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[test]
-    fn healthy_targets_take_turns() {
-        let args = ["x", "--target", "10.0.0.1:80", "--target", "10.0.0.2:80", "--target", "10.0.0.3:80"];
-        let args = ClientArgs::parse_from(args.into_iter().chain(["--control", "127.0.0.1:0"]));
-        let targets = Targets::new(&args);
-        let next = || targets.next().ip().to_string();
-        assert_eq!([next(), next(), next()], ["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
-        targets.targets[1].healthy.store(false, Ordering::Relaxed);
-        assert_eq!([next(), next(), next()], ["10.0.0.1", "10.0.0.3", "10.0.0.3"]);
-        for target in &targets.targets {
-            target.healthy.store(false, Ordering::Relaxed);
+    /// Returns the address of a request. `None` if a request may use any open connection.
+    ///
+    /// # Errors
+    /// Fails if no instance is known.
+    pub(crate) fn of_request(&self) -> Result<Option<SocketAddr>, NoTarget> {
+        match self {
+            Self::Balanced(_) => Ok(None),
+            Self::Discovered(targets) => targets.next().map(Some).ok_or(NoTarget),
         }
-        assert_eq!(next(), "10.0.0.1", "somewhere it has to go");
+    }
+
+    /// Returns the address of a new connection.
+    ///
+    /// # Errors
+    /// Fails if no instance is known.
+    pub(crate) fn next(&self) -> Result<SocketAddr, NoTarget> {
+        match self {
+            Self::Balanced(targets) => Ok(targets.next()),
+            Self::Discovered(targets) => targets.next().ok_or(NoTarget),
+        }
+    }
+
+    /// Returns whether connections to an address may be used again.
+    pub(crate) fn keeps(&self, address: SocketAddr) -> bool {
+        match self {
+            Self::Balanced(_) => true,
+            Self::Discovered(targets) => targets.contains(address),
+        }
+    }
+
+    /// Keeps the targets current. Calls `changed` when an address may have left.
+    pub(crate) async fn update_forever(&self, changed: impl Fn()) {
+        match self {
+            Self::Balanced(targets) => targets.check_forever().await,
+            Self::Discovered(targets) => targets.read_forever(changed).await,
+        }
+    }
+
+    /// Returns the reads of the registry. `None` without a registry.
+    pub(crate) fn report(&self) -> Option<DiscoveryReport> {
+        match self {
+            Self::Balanced(_) => None,
+            Self::Discovered(targets) => Some(targets.report()),
+        }
     }
 }

@@ -13,6 +13,7 @@ mod proxies;
 mod registry;
 mod replicas;
 mod service_fixture;
+mod service_registries;
 mod zero_loss;
 
 use podward_e2e::Test;
@@ -27,6 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
         metrics::tests(),
         node_agent::tests(),
         zero_loss::tests(),
+        service_registries::tests(),
         proxies::tests(),
         replicas::tests(),
         least_rights::tests(),

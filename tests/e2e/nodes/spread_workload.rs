@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt, api::PostParams};
 use podward_core::keys;
 use podward_e2e::Fixture;
 use podward_images::DemoImages;
-use podward_support::{LoadClient, LoadClientOptions, pods};
+use podward_support::{LoadClient, LoadClientOptions, LoadTargets, pods};
 use serde_json::json;
 
 /// A low request rate. No request may be lost.
@@ -121,8 +121,7 @@ impl<'f> SpreadWorkload<'f> {
         let options = LoadClientOptions {
             program: DemoImages::client("dev").await?,
             image: self.fixture.images().v1.clone(),
-            targets: vec![self.address],
-            health_port: None,
+            targets: LoadTargets::Service(self.address),
             node: None,
             path: "/slow?ms=5".to_owned(),
             connections: vec![Connections::New],

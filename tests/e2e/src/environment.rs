@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use podward_images::build_program;
 use podward_images::{DemoImages, QueueWorkerImage};
+use podward_support::demo::registry::WITH_BRIDGE;
 use podward_support::{Cluster, Installation, PodwardOptions, Replicas, ServiceKind};
 use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, ToolsError, preflight};
 use tokio::sync::{OnceCell, RwLock};
@@ -178,9 +179,13 @@ impl Environment {
         let cluster =
             cluster_to_install_on("e2e-serving", &images, |builder| builder.audit_log(true)).await?;
         let lease = lease_value();
-        let waits =
-            ["traffic-controller.waits.dnsTtlSeconds=4", "traffic-controller.waits.surgeWaitSeconds=20"];
-        let installed = Installation::install(&cluster, &[&lease, waits[0], waits[1]]).await;
+        let values = [
+            lease.as_str(),
+            "traffic-controller.waits.dnsTtlSeconds=4",
+            "traffic-controller.waits.surgeWaitSeconds=20",
+            WITH_BRIDGE,
+        ];
+        let installed = Installation::install(&cluster, &values).await;
         let running = kept(&cluster, installed.map(RunningPodward::Whole))?;
         Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
     }

@@ -17,7 +17,7 @@ use crate::{
     fixture::Fixture,
 };
 
-/// The time that a test may take, without the time it waits to start.
+/// The time that a test may take by default, without the time it waits to start.
 const DEADLINE: Duration = Duration::from_secs(150);
 /// The number of tests that run at a time. Tests mostly wait, so it is more than the number of processors.
 const AT_A_TIME: usize = 8;
@@ -41,6 +41,7 @@ pub struct Test {
     name: String,
     place: TestPlace,
     alone: bool,
+    deadline: Duration,
     body: TestBody,
 }
 
@@ -114,7 +115,14 @@ impl Test {
         F: FnOnce(Arc<Fixture>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { name: name.to_owned(), place, alone, body: Box::new(move |fixture| Box::pin(body(fixture))) }
+        let body: TestBody = Box::new(move |fixture| Box::pin(body(fixture)));
+        Self { name: name.to_owned(), place, alone, deadline: DEADLINE, body }
+    }
+
+    /// Returns the same test with another time that it may take.
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
     /// Returns the order of the test: tests with a lower value start first. Tests that need their cluster alone come
@@ -147,7 +155,7 @@ impl Test {
         let (name, body) = (self.name, (self.body)(fixture.clone()));
         // After a panic, the lock must be released and the namespace deleted.
         let body = async { tokio::spawn(body).await.context("the test panicked")? };
-        let outcome = match within(DEADLINE, || format!("the end of the test {name}"), body).await {
+        let outcome = match within(self.deadline, || format!("the end of the test {name}"), body).await {
             Ok(()) => fixture.verify().await,
             failed => failed,
         };

@@ -1,6 +1,7 @@
 //! Netflix's Eureka.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use podward_testbed::{Part, Tools};
@@ -10,6 +11,13 @@ use crate::process::{ServerProcess, answers, free_ports};
 
 /// What Eureka's libraries need on Java 17.
 const OPENS: [&str; 3] = ["java.base/java.lang", "java.base/java.util", "java.base/java.net"];
+
+/// How a Eureka is started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EurekaServerOptions {
+    /// The age of lists of the server, `responseCacheUpdateIntervalMs`. `None` for the default of 30 s.
+    pub response_cache: Option<Duration>,
+}
 
 /// A Eureka server. Its state is in memory, and in its peers.
 #[derive(Debug)]
@@ -26,8 +34,16 @@ impl EurekaServer {
     /// # Errors
     /// Fails if Eureka is not fetched, or does not become ready.
     pub async fn start() -> Result<Self> {
+        Self::start_with(EurekaServerOptions::default()).await
+    }
+
+    /// As [`start`](Self::start), with options.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_with(options: EurekaServerOptions) -> Result<Self> {
         let [port] = free_ports()?;
-        Self::with_peers(port, &[port]).await
+        Self::with_peers(port, &[port], options).await
     }
 
     /// Starts two servers that replicate to each other.
@@ -36,12 +52,12 @@ impl EurekaServer {
     /// Fails if Eureka is not fetched, or does not become ready.
     pub async fn start_two() -> Result<[Self; 2]> {
         let ports: [u16; 2] = free_ports()?;
-        let (first, second) =
-            tokio::try_join!(Self::with_peers(ports[0], &ports), Self::with_peers(ports[1], &ports))?;
+        let start = |port| Self::with_peers(port, &ports, EurekaServerOptions::default());
+        let (first, second) = tokio::try_join!(start(ports[0]), start(ports[1]))?;
         Ok([first, second])
     }
 
-    async fn with_peers(port: u16, ports: &[u16]) -> Result<Self> {
+    async fn with_peers(port: u16, ports: &[u16], options: EurekaServerOptions) -> Result<Self> {
         let tools = Tools::cached()?;
         if !tools.is_complete(&[Part::Eureka]) {
             bail!(
@@ -66,6 +82,11 @@ impl EurekaServer {
                 ("serviceUrl.default", &peers.join(",")),
             ]
             .map(|(name, value)| format!("-Deureka.{name}={value}")),
+        );
+        args.extend(
+            options
+                .response_cache
+                .map(|age| format!("-Deureka.responseCacheUpdateIntervalMs={}", age.as_millis())),
         );
         args.extend(["-jar".to_owned(), archive("jetty-runner")?]);
         args.extend(["--host", "127.0.0.1", "--port"].map(str::to_owned));

@@ -13,7 +13,7 @@ mod zookeeper;
 pub use certificates::TestCertificates;
 pub use consul::{ConsulServer, ConsulServerOptions, ConsulToken};
 pub use etcd::EtcdServer;
-pub use eureka::EurekaServer;
+pub use eureka::{EurekaServer, EurekaServerOptions};
 pub use invented::{InventedServer, InventedState};
 pub use nacos::{NacosServer, NacosServerOptions};
 pub use zookeeper::{ZooKeeperServer, ZooKeeperServerOptions};

@@ -7,6 +7,7 @@ mod clock;
 mod entry;
 mod eviction;
 mod options;
+pub mod registry;
 mod runner;
 mod server;
 mod table;
@@ -24,7 +25,7 @@ pub use self::{
     entry::DemoEntry,
     options::Demo,
     server::DemoServer,
-    workload::{DemoWorkload, REPLICAS},
+    workload::{CPU_REQUEST, DemoWorkload, REPLICAS},
 };
 use self::{
     clock::DemoClock,
@@ -43,14 +44,7 @@ pub async fn run(demo: Demo) -> Result<()> {
     let clock = DemoClock(Instant::now());
     let (cluster, client) = start_cluster(&demo, &clock).await?;
     let outcome = play(&demo, &cluster, client, &clock).await;
-    if let Some(test_cluster) = cluster.test_cluster().filter(|_| !demo.keep) {
-        if outcome.is_err() {
-            test_cluster.keep_logs();
-            println!("logs are in {}", test_cluster.logs_dir().display());
-        }
-        test_cluster.down().await.context("end the test cluster")?;
-    }
-    outcome
+    end_cluster(&demo, &cluster, outcome).await
 }
 
 /// Returns the cluster and the path of the load client.
@@ -81,6 +75,18 @@ async fn start_cluster(demo: &Demo, clock: &DemoClock) -> Result<(Cluster, PathB
     Ok((Cluster::of_test_cluster(Arc::new(test_cluster.context("start the demo's test cluster")?)), client))
 }
 
+/// Ends the test cluster, unless it is to be kept. After a failure it keeps the logs.
+async fn end_cluster(demo: &Demo, cluster: &Cluster, outcome: Result<()>) -> Result<()> {
+    if let Some(test_cluster) = cluster.test_cluster().filter(|_| !demo.keep) {
+        if outcome.is_err() {
+            test_cluster.keep_logs();
+            println!("logs are in {}", test_cluster.logs_dir().display());
+        }
+        test_cluster.down().await.context("end the test cluster")?;
+    }
+    outcome
+}
+
 /// Runs the acts without Podward, then, in the same cluster, with Podward.
 async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &DemoClock) -> Result<()> {
     let runner = DemoRunner { demo, cluster, client, clock };
@@ -91,9 +97,17 @@ async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &DemoClock
     if !demo.no_podward {
         entries.extend(with_podward(&runner).await?);
     }
-    println!("\n{}", table::render(&entries));
+    report(demo, &entries)
+}
+
+/// Prints the results, and writes them to the file of the options.
+///
+/// # Errors
+/// Fails if requests were lost with Podward.
+fn report(demo: &Demo, entries: &[DemoEntry]) -> Result<()> {
+    println!("\n{}", table::render(entries));
     if let Some(file) = &demo.json {
-        let text = serde_json::to_string_pretty(&entries).context("write the entries as JSON")?;
+        let text = serde_json::to_string_pretty(entries).context("write the entries as JSON")?;
         std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
     }
     let lost: u64 = entries.iter().filter(|entry| entry.podward).map(|entry| entry.failed).sum();
@@ -117,14 +131,7 @@ async fn with_podward(runner: &DemoRunner<'_>) -> Result<Vec<DemoEntry>> {
         }
         let played = runner.play_all(DemoSide::Podward, demo.runs).await;
         if demo.keep {
-            println!(
-                "The cluster goes on as test cluster {}, logs in {}.",
-                test_cluster.id(),
-                test_cluster.logs_dir().display()
-            );
-            println!("  cargo xtask testbed exec --name {CLUSTER_NAME} -- kubectl get pods -A --show-labels");
-            println!("  export KUBECONFIG={}", test_cluster.kubeconfig().display());
-            println!("End it all: cargo xtask testbed down --name {CLUSTER_NAME}");
+            tell_how_to_use(test_cluster);
         }
         return match played {
             Ok(entries) => Ok(entries),
@@ -142,4 +149,16 @@ async fn with_podward(runner: &DemoRunner<'_>) -> Result<Vec<DemoEntry>> {
     }
     podward.shutdown().await?;
     played
+}
+
+/// Prints how to use a cluster that is kept.
+fn tell_how_to_use(test_cluster: &TestCluster) {
+    println!(
+        "The cluster goes on as test cluster {}, logs in {}.",
+        test_cluster.id(),
+        test_cluster.logs_dir().display()
+    );
+    println!("  cargo xtask testbed exec --name {CLUSTER_NAME} -- kubectl get pods -A --show-labels");
+    println!("  export KUBECONFIG={}", test_cluster.kubeconfig().display());
+    println!("End it all: cargo xtask testbed down --name {CLUSTER_NAME}");
 }

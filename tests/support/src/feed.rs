@@ -155,6 +155,16 @@ impl PodFeed {
         self.latest.borrow().values().cloned().collect()
     }
 
+    /// Waits until a pod has changed since the last call, and returns the latest versions of all pods, sorted by name.
+    ///
+    /// # Errors
+    /// Fails if the watch has ended.
+    pub async fn changed(&mut self) -> Result<Vec<Arc<Pod>>> {
+        let ended = || format!("the watch on the pods of namespace {} has ended", self.namespace);
+        self.latest.changed().await.with_context(ended)?;
+        Ok(self.latest.borrow_and_update().values().cloned().collect())
+    }
+
     /// Waits until `test` is true for the pod `name`. `what` describes the condition in errors.
     ///
     /// # Errors

@@ -12,13 +12,15 @@
 //!   its pods.
 //! - [`rendered`] returns the output of the Helm chart as files.
 //! - [`PythonExamples`] runs the Python examples in an environment of their own.
-//! - [`LoadClient`] sends requests to a Service and counts the lost ones.
+//! - [`LoadClient`] sends requests to a Service, or to the instances that a registry shows, and counts the lost ones.
+//! - [`ReachableServer`] makes a server of this process's network reachable in the cluster.
 //! - [`ask`] sends a request to a service.
 //! - [`api_answers`] are responses for tests that replace the API server.
 //! - [`metrics_text`] returns the metrics of a registry.
-//! - [`demo::run`] runs the demo.
+//! - [`demo::run`] runs the demo, and [`demo::registry::run`] that with registries.
 //!
-//! Nothing here uses Podward's client code. Only the names in `podward_core::keys` are shared with it.
+//! Nothing here uses Podward's client code, except that clients of registries are those of `podward_registries`. Only the
+//! names in `podward_core::keys` are shared with it.
 #![forbid(unsafe_code)]
 
 pub mod api_answers;
@@ -35,6 +37,7 @@ pub mod pods;
 mod podward;
 mod private_file;
 mod python;
+mod reachable;
 pub mod rendered;
 pub mod timeline;
 mod traffic_loop;
@@ -43,12 +46,13 @@ mod wait;
 pub use cluster::{Cluster, ClusterStream, ExposedServer, ServiceCommand, ServiceProcess};
 pub use feed::{PodFeed, PodFeedEvent, WatchTask, observe};
 pub use installation::{Installation, PodSecurity, Replica, Replicas};
-pub use load::{LoadClient, LoadClientOptions};
+pub use load::{LoadClient, LoadClientOptions, LoadTargets};
 pub use metrics::metrics_text;
 pub use operator::{FinishStyle, Operator};
 pub use podward::{Podward, PodwardOptions, PodwardService, ServiceKind, webhook_path_state, webhook_paths};
 pub(crate) use private_file::private_file;
 pub use python::PythonExamples;
+pub use reachable::ReachableServer;
 pub use timeline::Timeline;
 pub use traffic_loop::{TrafficBehaviour, TrafficLoop, TrafficPace};
 pub use wait::{WAIT, within};

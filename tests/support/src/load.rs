@@ -1,11 +1,11 @@
-//! Clients of a Service. They run in the network of a node, or in a pod where programs cannot run there.
+//! Clients of a Service, or of a registry. They run in the network of a node, or in a pod where programs cannot run there.
 
 mod pod;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use demo_client::{ClientReport, Connections, LoadReport};
+use demo_client::{ClientReport, Connections, LoadReport, RegistryKind};
 use hyper::StatusCode;
 use podward_testbed::{Command, TestNode};
 
@@ -28,10 +28,8 @@ pub struct LoadClientOptions {
     pub program: PathBuf,
     /// The image that contains the program, for clusters where it runs in a pod.
     pub image: String,
-    /// The address and port of the Service, or several that are used in turn, like the nodes behind a load balancer.
-    pub targets: Vec<SocketAddr>,
-    /// The port of the targets at which health checks ask whether a target may get new connections.
-    pub health_port: Option<u16>,
+    /// Where the requests go.
+    pub targets: LoadTargets,
     /// The real node in whose network the clients run. The default is the first one. Without effect in a pod.
     pub node: Option<String>,
     /// The path of the requests.
@@ -40,6 +38,55 @@ pub struct LoadClientOptions {
     pub connections: Vec<Connections>,
     /// The request rate per second.
     pub rate: u32,
+}
+
+/// Where the requests of a load go.
+#[derive(Clone, Debug)]
+pub enum LoadTargets {
+    /// To the address and port of a Service.
+    Service(SocketAddr),
+    /// To several addresses, used in turn, like the nodes behind a load balancer.
+    Balanced {
+        /// The addresses.
+        addresses: Vec<SocketAddr>,
+        /// The port at which health checks ask whether an address may get new connections.
+        health_port: u16,
+    },
+    /// To the instances that a registry shows, used in turn.
+    Discovered {
+        /// The kind of the registry.
+        registry: RegistryKind,
+        /// The addresses of the registry.
+        addresses: Vec<String>,
+        /// The name of the service in the registry.
+        service: String,
+        /// The interval at which clients read the registry, in whole seconds.
+        cache: Duration,
+    },
+}
+
+impl LoadTargets {
+    /// Returns the arguments of the load client.
+    fn args(&self) -> Vec<String> {
+        let several = |name: &str, values: &[String]| {
+            values.iter().flat_map(|value| [name.to_owned(), value.clone()]).collect::<Vec<_>>()
+        };
+        match self {
+            Self::Service(address) => several("--target", &[address.to_string()]),
+            Self::Balanced { addresses, health_port } => {
+                let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                [several("--target", &addresses), several("--health-port", &[health_port.to_string()])]
+                    .concat()
+            }
+            Self::Discovered { registry, addresses, service, cache } => [
+                several("--registry", &[registry.to_string()]),
+                several("--registry-address", addresses),
+                several("--service", std::slice::from_ref(service)),
+                several("--cache", &[cache.as_secs().to_string()]),
+            ]
+            .concat(),
+        }
+    }
 }
 
 /// A running load. It ends when it is stopped, and after ten minutes at the latest.
@@ -62,11 +109,7 @@ impl LoadClient {
     /// # Errors
     /// Fails if it cannot be started, or the Service sends no good response.
     pub async fn start(cluster: &Cluster, options: LoadClientOptions) -> Result<Self> {
-        let targets = options.targets.iter().flat_map(|target| ["--target".to_owned(), target.to_string()]);
-        let mut args: Vec<String> = targets.collect();
-        args.extend(
-            options.health_port.iter().flat_map(|port| ["--health-port".to_owned(), port.to_string()]),
-        );
+        let mut args = options.targets.args();
         args.extend(["--path".to_owned(), options.path, "--rate".to_owned(), options.rate.to_string()]);
         args.extend(["--await-first".to_owned(), AWAIT_FIRST.to_owned()]);
         args.extend(options.connections.iter().flat_map(|how| ["--connections".to_owned(), how.to_string()]));

@@ -1,15 +1,18 @@
 //! `cargo xtask demo`: requests lost without and with Podward.
 
+mod registry;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use podward_support::demo::{self, Act};
 use podward_testbed::{Part, ProxyMode};
 
+use self::registry::RegistryDemoCommand;
 use crate::prepare;
 
 /// Count the requests that a Deployment's clients lose without and with Podward.
@@ -18,7 +21,10 @@ use crate::prepare;
 /// and a scale-in: first without Podward, then with Podward. It prints a table of the requests that
 /// failed, and fails if any request fails with Podward.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DemoCommand {
+    #[command(subcommand)]
+    other: Option<OtherDemo>,
     /// Leave the cluster and what runs in it when the demo ends
     #[arg(long)]
     keep: bool,
@@ -56,6 +62,12 @@ pub(crate) struct DemoCommand {
     runs: usize,
 }
 
+/// A demo of something other than Services.
+#[derive(Debug, Subcommand)]
+enum OtherDemo {
+    Registry(RegistryDemoCommand),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DemoSide {
     /// Without Podward
@@ -75,6 +87,9 @@ fn act_parser() -> impl TypedValueParser<Value = Act> {
 
 impl DemoCommand {
     pub(crate) async fn run(self) -> Result<ExitCode> {
+        if let Some(OtherDemo::Registry(demo)) = self.other {
+            return demo.run().await;
+        }
         if self.kubeconfig.is_none() {
             prepare::test_cluster(&Part::ALL, true).await?;
         }

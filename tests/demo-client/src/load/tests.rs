@@ -1,5 +1,7 @@
 //! Loads for servers that lose requests on purpose.
 
+mod discovery;
+
 use clap::Parser;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -42,7 +44,7 @@ async fn load_on(good: usize, connections: Connections, requests: u64) -> LoadRe
 
 async fn load(target: &str, connections: Connections, requests: u64) -> LoadReport {
     let args = ["x", "--target", target, "--rate", "1000", "--pool", "3", "--control", "127.0.0.1:0"];
-    let load = RunningLoad::new(&ClientArgs::parse_from(args), connections);
+    let load = RunningLoad::new(&ClientArgs::parse_from(args), connections).unwrap();
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(load.clone().run(stopped));
     while load.report().requests < requests {
@@ -97,7 +99,7 @@ async fn the_load_waits_for_a_first_answer() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let target = address.to_string();
     let args = ["x", "--target", &target, "--await-first", "60", "--control", "127.0.0.1:0"];
-    let load = RunningLoad::new(&ClientArgs::parse_from(args), Connections::New);
+    let load = RunningLoad::new(&ClientArgs::parse_from(args), Connections::New).unwrap();
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(load.clone().run(stopped));
     tokio::time::sleep(Duration::from_millis(200)).await;

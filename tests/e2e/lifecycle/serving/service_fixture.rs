@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use demo_client::Connections;
+use demo_client::{Connections, LoadReport};
 use k8s_openapi::api::{
     core::v1::{Pod, ResourceQuota, Service},
     discovery::v1::EndpointSlice,
@@ -16,7 +16,7 @@ use podward_core::hooks::hook_finalizer;
 use podward_core::keys;
 use podward_e2e::Fixture;
 use podward_images::DemoImages;
-use podward_support::{LoadClient, LoadClientOptions, WAIT, pods, within};
+use podward_support::{LoadClient, LoadClientOptions, LoadTargets, WAIT, pods, within};
 use serde_json::{Value, json};
 
 /// The name of the traffic-controller's hook.
@@ -66,8 +66,10 @@ pub(crate) async fn crowd(fixture: &Fixture, service: &str) -> Result<LoadClient
     let options = LoadClientOptions {
         program: DemoImages::client("dev").await?,
         image: fixture.images().v1.clone(),
-        targets: vec![SocketAddr::new(address.parse().context("understand the Service's address")?, 80)],
-        health_port: None,
+        targets: LoadTargets::Service(SocketAddr::new(
+            address.parse().context("understand the Service's address")?,
+            80,
+        )),
         node: None,
         path: PATH.to_owned(),
         connections: vec![Connections::New],
@@ -78,22 +80,26 @@ pub(crate) async fn crowd(fixture: &Fixture, service: &str) -> Result<LoadClient
 
 /// Stops the clients. They must not have lost a request.
 pub(crate) async fn lost_nothing(crowd: LoadClient) -> Result<()> {
-    for load in crowd.stop().await?.loads {
-        let (failed, requests, reasons) = (load.failed, load.requests, &load.reasons);
-        let seconds: Vec<(usize, u64)> = load
-            .series
-            .iter()
-            .map(|second| second.failed)
-            .enumerate()
-            .filter(|(_, failed)| *failed > 0)
-            .collect();
-        ensure!(
-            failed == 0,
-            "lost {failed} of {requests} requests: {reasons:?}; by second of {:.0}: {seconds:?}",
-            load.seconds
-        );
-        ensure!(requests > 0, "there were no requests");
-    }
+    crowd.stop().await?.loads.iter().try_for_each(has_lost_nothing)
+}
+
+/// Checks that there were requests, and that none was lost.
+pub(crate) fn has_lost_nothing(load: &LoadReport) -> Result<()> {
+    let (failed, requests, reasons) = (load.failed, load.requests, &load.reasons);
+    let seconds: Vec<(usize, u64)> = load
+        .series
+        .iter()
+        .map(|second| second.failed)
+        .enumerate()
+        .filter(|(_, failed)| *failed > 0)
+        .collect();
+    ensure!(
+        failed == 0,
+        "lost {failed} of {requests} requests with {} connections: {reasons:?}; by second of {:.0}: {seconds:?}",
+        load.connections,
+        load.seconds
+    );
+    ensure!(requests > 0, "there were no requests");
     Ok(())
 }
 

@@ -1,14 +1,14 @@
 //! Zero loss: with a server that exits at once on SIGTERM, without `preStop` or sleep, no request is lost.
 
-use std::{net::SocketAddr, process::Output, sync::Arc};
+use std::{net::SocketAddr, process::Output, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use demo_client::Connections;
 use podward_e2e::{Fixture, Test};
 use podward_images::DemoImages;
 use podward_support::{
-    LoadClient, LoadClientOptions, PodFeed,
-    demo::{Act, DemoServer, DemoWorkload, REPLICAS},
+    LoadClient, LoadClientOptions, LoadTargets, PodFeed,
+    demo::{Act, CPU_REQUEST, DemoServer, DemoWorkload, REPLICAS},
 };
 use serde_json::json;
 
@@ -74,14 +74,15 @@ pub(crate) async fn under_load(
         opted_in: true,
         strategy,
         two_pods_on: None,
+        removal_wait: Duration::ZERO,
+        cpu_request: CPU_REQUEST,
         feed: PodFeed::start(fixture.client(), fixture.namespace(), "app=web").await?,
     };
     let target: SocketAddr = workload.create().await?;
     let options = LoadClientOptions {
         program: DemoImages::client("dev").await?,
         image: fixture.images().v1.clone(),
-        targets: vec![target],
-        health_port: None,
+        targets: LoadTargets::Service(target),
         node: None,
         path: "/slow?ms=5".to_owned(),
         connections: vec![Connections::New],

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{
     eviction,
-    workload::{DemoWorkload, LONGEST, NAME},
+    workload::{DemoWorkload, NAME},
 };
 use crate::{operator::Operator, pods, wait::within};
 
@@ -56,7 +56,7 @@ impl Act {
     /// Fails if the operation fails or does not end.
     pub async fn perform(self, workload: &DemoWorkload, image: &str) -> Result<()> {
         let what = || format!("the end of {self} in namespace {}", workload.namespace);
-        within(LONGEST, what, async {
+        within(workload.longest(), what, async {
             match self {
                 Self::RollingUpdate => rolling_update(workload).await,
                 Self::InPlaceUpdate => in_place_update(workload, image).await,

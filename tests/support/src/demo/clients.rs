@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, Result};
-use demo_client::{ClientReport, Connections, LoadReport, LoadSecond};
+use demo_client::{ClientReport, Connections, LoadReport, LoadSecond, RegistryKind};
 use futures::future::try_join_all;
 use serde::Serialize;
 
 use super::workload::NodePorts;
-use crate::{Cluster, LoadClient, LoadClientOptions};
+use crate::{Cluster, LoadClient, LoadClientOptions, LoadTargets};
 
 /// The way of requests to the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -19,6 +19,8 @@ pub enum DemoClients {
     /// Clients on each node use the node ports of the other nodes, as a load balancer does: in turn, and only those of
     /// nodes whose health check succeeds. The external traffic policy is Local.
     LoadBalancer,
+    /// Clients use the instances that a registry shows, and no Service.
+    Registry(RegistryKind),
 }
 
 impl fmt::Display for DemoClients {
@@ -26,6 +28,7 @@ impl fmt::Display for DemoClients {
         f.pad(match self {
             Self::InCluster => "in-cluster",
             Self::LoadBalancer => "load-balancer",
+            Self::Registry(kind) => kind.as_str(),
         })
     }
 }
@@ -78,28 +81,28 @@ fn describe(
     node_ports: Option<NodePorts>,
 ) -> Vec<(DemoClients, LoadClientOptions)> {
     let nodes: Vec<_> = cluster.test_cluster().map(|cluster| cluster.nodes()).unwrap_or_default();
-    let of = |targets, health_port, node, clients: usize| LoadClientOptions {
+    let of = |targets, node, clients: usize| LoadClientOptions {
         program: options.program.clone(),
         image: options.image.clone(),
         targets,
-        health_port,
         node,
         path: options.path.to_owned(),
         connections: options.connections.clone(),
         rate: (options.rate / u32::try_from(clients).unwrap_or(u32::MAX)).max(1),
     };
     if nodes.len() < 2 {
-        return vec![(DemoClients::InCluster, of(vec![address], None, None, 1))];
+        return vec![(DemoClients::InCluster, of(LoadTargets::Service(address), None, 1))];
     }
     let clients = nodes.len() * if node_ports.is_some() { 2 } else { 1 };
     let mut all = Vec::new();
     for node in &nodes {
-        all.push((DemoClients::InCluster, of(vec![address], None, Some(node.name()), clients)));
+        all.push((DemoClients::InCluster, of(LoadTargets::Service(address), Some(node.name()), clients)));
         // To a connection from a node to itself, kube-proxy does not apply the policy Local.
         let others = nodes.iter().filter(|other| other.name() != node.name());
         if let Some(ports) = node_ports {
-            let targets = others.map(|other| SocketAddr::new(other.ip(), ports.port)).collect();
-            let client = of(targets, Some(ports.health), Some(node.name()), clients);
+            let addresses = others.map(|other| SocketAddr::new(other.ip(), ports.port)).collect();
+            let targets = LoadTargets::Balanced { addresses, health_port: ports.health };
+            let client = of(targets, Some(node.name()), clients);
             all.push((DemoClients::LoadBalancer, client));
         }
     }
@@ -134,6 +137,9 @@ fn add(mut sum: LoadReport, load: LoadReport) -> LoadReport {
     if sum.series.len() < load.series.len() {
         sum.series.resize(load.series.len(), LoadSecond::default());
     }
+    for (address, count) in load.answered_by {
+        *sum.answered_by.entry(address).or_default() += count;
+    }
     for (second, other) in sum.series.iter_mut().zip(load.series) {
         second.requests += other.requests;
         second.failed += other.failed;
@@ -165,6 +171,8 @@ mod tests {
             median_ms: 1.0,
             p99_ms: 2.0,
             series: vec![LoadSecond { requests, failed }],
+            answered_by: BTreeMap::new(),
+            discovery: None,
         };
         ClientReport { loads: vec![load] }
     }

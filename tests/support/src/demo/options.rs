@@ -44,6 +44,13 @@ pub struct Demo {
     pub rate: u32,
 }
 
+impl Demo {
+    /// Returns whether the act is to be run.
+    pub(super) fn includes(&self, act: Act) -> bool {
+        self.acts.is_empty() || self.acts.contains(&act)
+    }
+}
+
 impl Default for Demo {
     fn default() -> Self {
         Self {

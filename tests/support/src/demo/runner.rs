@@ -1,6 +1,7 @@
 //! Runs acts under load and counts what clients lose.
 
 use std::{
+    fmt,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -22,7 +23,7 @@ use crate::{Cluster, PodFeed};
 /// The time that the load goes on after an act. Late effects count, too.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// The path of requests. A request takes a moment, so that some are always in flight.
-const PATH: &str = "/slow?ms=5";
+pub(super) const PATH: &str = "/slow?ms=5";
 
 /// Whether Podward manages the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,15 @@ pub(super) enum DemoSide {
     Stock,
     /// With Podward.
     Podward,
+}
+
+impl fmt::Display for DemoSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Stock => "stock",
+            Self::Podward => "podward",
+        })
+    }
 }
 
 impl DemoSide {
@@ -65,7 +75,7 @@ impl DemoRunner<'_> {
         let mut entries = Vec::new();
         for run in 1..=runs {
             for act in Act::ALL {
-                if !self.demo.acts.is_empty() && !self.demo.acts.contains(&act) {
+                if !self.demo.includes(act) {
                     continue;
                 }
                 for (server, connections) in side.cases() {
@@ -82,15 +92,24 @@ impl DemoRunner<'_> {
         server: DemoServer,
         connections: &[Connections],
     ) -> Result<Vec<DemoEntry>> {
-        let who = if side == DemoSide::Podward { "podward" } else { "stock" };
-        let namespace = format!("demo-{act}-{who}-{}-{run}", server.mode());
+        let namespace = format!("demo-{act}-{side}-{}-{run}", server.mode());
         let client = self.cluster.client();
         let feed = PodFeed::start(client, &namespace, workload::SELECTOR).await?;
         let image = self.demo.images.v1.clone();
         let opted_in = side == DemoSide::Podward;
         // A scale-in may take all pods of a node, after which a load balancer's clients lose requests at that node.
         let two_pods_on = (self.demo.nodes > 1 && act != Act::ScaleIn).then_some(self.demo.nodes);
-        let workload = DemoWorkload { namespace, image, server, opted_in, strategy: None, two_pods_on, feed };
+        let workload = DemoWorkload {
+            namespace,
+            image,
+            server,
+            opted_in,
+            strategy: None,
+            two_pods_on,
+            removal_wait: Duration::ZERO,
+            cpu_request: workload::CPU_REQUEST,
+            feed,
+        };
         let played = self.under_load(act, &workload, connections).await;
         if !self.demo.keep || played.is_ok() {
             workload.remove().await?;
@@ -100,23 +119,7 @@ impl DemoRunner<'_> {
         let entry =
             |(clients, load)| DemoEntry::of((act, podward, run), clients, server, took.as_secs_f64(), load);
         let entries: Vec<DemoEntry> = loads.into_iter().map(entry).collect();
-        for entry in &entries {
-            let (failed, requests, how) = (entry.failed, entry.requests, entry.connections);
-            let took = took.as_secs_f64();
-            let through = match entry.clients {
-                DemoClients::InCluster => "",
-                DemoClients::LoadBalancer => " through node ports",
-            };
-            self.clock.say(&format!(
-                "{act}, {who}, server {server}, {how} connections{through}: lost {failed} of {requests} in {took:.1} s"
-            ));
-            // With Podward, every failed request is one too many.
-            for failure in entry.failures.iter().filter(|_| podward) {
-                let (reason, after) = (&failure.reason, failure.took_ms);
-                self.clock
-                    .say(&format!("lost, {after:.0} ms after it was due, at {}: {reason}", failure.at_ms));
-            }
-        }
+        entries.iter().for_each(|entry| self.clock.announce(entry));
         Ok(entries)
     }
 

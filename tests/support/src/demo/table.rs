@@ -8,13 +8,15 @@ use super::{act::Act, clients::DemoClients, entry::DemoEntry};
 pub(super) fn render(entries: &[DemoEntry]) -> String {
     // A column for them only if they differ.
     let differ = entries.iter().any(|entry| entry.clients != DemoClients::InCluster);
+    let of_registries = entries.iter().any(|entry| matches!(entry.clients, DemoClients::Registry(_)));
+    let head = if of_registries { "registry" } else { "clients" };
     let clients = |cell: &dyn Display| if differ { format!("{cell:<13}  ") } else { String::new() };
     let mut text = format!(
         "{:<15}  {:<7}  {:<13}  {}{:<11}  {:>8}  {:>6}  {:>16}  {:>8}\n",
         "act",
         "podward",
         "server",
-        clients(&"clients"),
+        clients(&head),
         "connections",
         "requests",
         "failed",

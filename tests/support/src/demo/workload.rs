@@ -28,8 +28,10 @@ const BALANCED: &str = "web-balanced";
 pub(super) const SELECTOR: &str = "app=web";
 /// The number of pods, unless there are two on each node.
 pub const REPLICAS: usize = 4;
-/// The time that an act, or a step of it, may take.
-pub(super) const LONGEST: Duration = Duration::from_secs(180);
+/// The time that an act, or a step of it, may take, without the waits for caches of clients.
+const LONGEST: Duration = Duration::from_secs(180);
+/// The usual CPU request of a pod.
+pub const CPU_REQUEST: &str = "100m";
 const FIELD_MANAGER: &str = "podward-demo";
 const PORT: u16 = 80;
 
@@ -57,6 +59,11 @@ pub struct DemoWorkload {
     pub strategy: Option<Value>,
     /// The number of nodes that get two pods each. Without it, there are [`REPLICAS`] pods, wherever they are scheduled.
     pub two_pods_on: Option<usize>,
+    /// The time for which each removal of a pod waits for caches of clients. Acts may take longer by it.
+    pub removal_wait: Duration,
+    /// The CPU request of a pod. Without one, a pod gets almost no CPU time while the machine is busy, and loses requests for
+    /// that reason.
+    pub cpu_request: &'static str,
     /// The watch on its pods.
     pub feed: PodFeed,
 }
@@ -65,6 +72,12 @@ impl DemoWorkload {
     /// Returns the number of its pods.
     pub(super) fn replicas(&self) -> usize {
         self.two_pods_on.map_or(REPLICAS, |nodes| 2 * nodes)
+    }
+
+    /// Returns the time that an act, or a step of it, may take.
+    pub(super) fn longest(&self) -> Duration {
+        let removals = u32::try_from(self.replicas()).unwrap_or(u32::MAX);
+        LONGEST + self.removal_wait.saturating_mul(removals)
     }
 
     pub(super) fn client(&self) -> Client {
@@ -86,9 +99,7 @@ impl DemoWorkload {
     /// # Errors
     /// Fails if the API server rejects an object, or a pod does not become available.
     pub async fn create(&self) -> Result<SocketAddr> {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
-        self.apply(&Api::<Namespace>::all(self.client()), &self.namespace, &namespace).await?;
+        self.create_namespace().await?;
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
@@ -97,6 +108,22 @@ impl DemoWorkload {
         });
         let services = Api::<Service>::namespaced(self.client(), &self.namespace);
         self.apply(&services, NAME, &service).await?;
+        self.create_pods().await?;
+        let service = services.get(NAME).await.context("read the Service")?;
+        let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
+        let address: IpAddr = address.parse().with_context(|| format!("understand the address {address}"))?;
+        Ok(SocketAddr::new(address, PORT))
+    }
+
+    /// Creates the namespace, if it does not exist.
+    pub(super) async fn create_namespace(&self) -> Result<()> {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}});
+        self.apply(&Api::<Namespace>::all(self.client()), &self.namespace, &namespace).await
+    }
+
+    /// Creates the Deployment and its disruption budget, and waits until all pods are available.
+    pub(super) async fn create_pods(&self) -> Result<()> {
         let budget = json!({
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
@@ -105,11 +132,7 @@ impl DemoWorkload {
         });
         self.apply(&self.budgets(), NAME, &budget).await?;
         self.apply(&self.deployments(), NAME, &self.deployment()).await?;
-        self.until_in_service(self.replicas()).await?;
-        let service = services.get(NAME).await.context("read the Service")?;
-        let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
-        let address: IpAddr = address.parse().with_context(|| format!("understand the address {address}"))?;
-        Ok(SocketAddr::new(address, PORT))
+        self.until_in_service(self.replicas()).await.map(drop)
     }
 
     /// Creates a Service of type LoadBalancer with external traffic policy Local for the same pods, and returns its
@@ -146,9 +169,7 @@ impl DemoWorkload {
         if let Some(variables) = spec["containers"][0]["env"].as_array_mut() {
             variables.push(json!({"name": "SHUTDOWN", "value": self.server.mode()}));
         }
-        // Without a request, a pod gets almost no CPU time while the machine is busy, and loses requests for that
-        // reason.
-        spec["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+        spec["containers"][0]["resources"] = json!({"requests": {"cpu": self.cpu_request}});
         if self.two_pods_on.is_some() {
             // The pods of each version are spread by themselves, so that old ones do not keep new ones from a node.
             spec["topologySpreadConstraints"] = json!([{
@@ -184,7 +205,7 @@ impl DemoWorkload {
     /// Fails if that takes too long.
     pub async fn until_in_service(&self, count: usize) -> Result<Vec<Arc<Pod>>> {
         let all = |pods: &[&Pod]| pods.len() == count && pods.iter().all(|pod| self.serves(pod));
-        self.feed.until_pods_within(LONGEST, &format!("{count} pods are in service"), all).await
+        self.feed.until_pods_within(self.longest(), &format!("{count} pods are in service"), all).await
     }
 
     /// Returns the names of the existing pods.
@@ -197,10 +218,11 @@ impl DemoWorkload {
         let namespaces: Api<Namespace> = Api::all(self.client());
         let removed = namespaces.delete(&self.namespace, &DeleteParams::default()).await;
         removed.with_context(|| format!("delete the namespace {}", self.namespace))?;
-        self.feed.until_pods("all pods are gone", |pods| pods.is_empty()).await.map(drop)
+        let gone = |pods: &[&Pod]| pods.is_empty();
+        self.feed.until_pods_within(self.longest(), "all pods are gone", gone).await.map(drop)
     }
 
-    async fn apply<K>(&self, api: &Api<K>, name: &str, object: &Value) -> Result<()>
+    pub(super) async fn apply<K>(&self, api: &Api<K>, name: &str, object: &Value) -> Result<()>
     where
         K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
     {
