@@ -6,7 +6,6 @@ mod drift;
 mod faults;
 mod kruise;
 mod own;
-mod reachable;
 mod removal_limit;
 mod steer;
 

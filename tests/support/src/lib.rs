@@ -7,6 +7,7 @@
 //!   controllers.
 //! - [`Timeline`] records every version of every pod and checks the protocol's invariants on all of them.
 //! - [`Cluster`] is the cluster that everything runs on: a test cluster of `podward-testbed`, or an existing cluster.
+//! - [`ReachableServer`] makes a server of this process's network reachable for services.
 //! - [`Podward`] runs Podward's services as processes, each with the rights of its own service account.
 //! - [`Installation`] is Podward on a test cluster, installed with Helm from images; [`Replicas`] stops and starts
 //!   its pods.
@@ -35,6 +36,7 @@ pub mod pods;
 mod podward;
 mod private_file;
 mod python;
+mod reachable;
 pub mod rendered;
 pub mod timeline;
 mod traffic_loop;
@@ -49,6 +51,7 @@ pub use operator::{FinishStyle, Operator};
 pub use podward::{Podward, PodwardOptions, PodwardService, ServiceKind, webhook_path_state, webhook_paths};
 pub(crate) use private_file::private_file;
 pub use python::PythonExamples;
+pub use reachable::ReachableServer;
 pub use timeline::Timeline;
 pub use traffic_loop::{TrafficBehaviour, TrafficLoop, TrafficPace};
 pub use wait::{WAIT, within};

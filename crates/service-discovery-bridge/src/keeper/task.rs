@@ -289,8 +289,8 @@ impl BindingTask {
             return;
         }
         let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
-        self.shared.metrics.comparisons.inc();
         let took = self.shared.index.now().saturating_sub(begin);
+        self.shared.metrics.compared(took);
         self.unreachable = comparison.unreachable.first().cloned();
         if comparison.unreachable.is_empty() {
             if self.was_unreachable {
