@@ -7,11 +7,11 @@ use podward_api::DiscoveryBinding;
 use podward_support::{ReachableServer, within};
 use serde_json::json;
 
+use super::bench::Bench;
+use super::names::{BINDING, DEADLINE, NAMESPACE};
 use super::pods::{SERVICE_LABEL, service};
 use super::server::{RegistryName, RegistryServer};
-use super::{Bench, DEADLINE, NAMESPACE};
 
-pub(super) const BINDING: &str = "bench";
 const POLL: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// A binding, with a registry of its own.

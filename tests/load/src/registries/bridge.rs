@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use podward_support::{Podward, PodwardService, ServiceKind, within};
 
-use super::binding::BINDING;
-use super::{DEADLINE, NAMESPACE};
+use super::names::{BINDING, DEADLINE, NAMESPACE};
 use crate::usage::Usage;
 
 /// The interval of reads of the metrics.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::Bench;
+use super::bench::Bench;
 use super::binding::Bound;
 use super::server::RegistryName;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::Bench;
+use super::bench::Bench;
 use super::binding::Bound;
 use super::server::RegistryName;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use podward_registries::{Instance, Owner, Registry, ServiceKey};
 
-use super::NAMESPACE;
-use super::binding::BINDING;
+use super::names::{BINDING, NAMESPACE};
 use super::pods::ReadyPod;
 
 /// The interval of reads of a single instance.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::Bench;
+use super::bench::Bench;
 use super::binding::Bound;
 use super::bridge::BridgeNumbers;
 use super::instances::count;
@@ -53,7 +53,7 @@ pub(super) async fn measure(bench: &Bench<'_>, name: RegistryName) -> Result<Los
             break;
         }
         ensure!(
-            begun.elapsed() < super::DEADLINE,
+            begun.elapsed() < super::names::DEADLINE,
             "{} of {} instances are registered again",
             numbers.shown - before.shown,
             bound.pods()

@@ -12,7 +12,7 @@ use podward_support::{PodFeedEvent, WatchTask, observe, pods};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{DEADLINE, NAMESPACE};
+use super::names::{DEADLINE, NAMESPACE};
 
 /// The label that names the service of a pod.
 pub(super) const SERVICE_LABEL: &str = "app";

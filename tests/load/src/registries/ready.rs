@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use podward_registries::{Change, Registry};
 use serde::{Deserialize, Serialize};
 
-use super::Bench;
+use super::bench::Bench;
 use super::binding::Bound;
 use super::instances::{instance_of, instance_without_pod, key, until_visible};
 use super::server::RegistryName;

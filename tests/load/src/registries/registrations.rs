@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt};
 use podward_registries::{Change, Registry};
 use serde::{Deserialize, Serialize};
 
-use super::Bench;
+use super::bench::Bench;
 use super::binding::Bound;
 use super::instances::{instance_without_pod, key};
 use super::pods::service;
