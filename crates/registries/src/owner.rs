@@ -24,8 +24,21 @@ impl Owner {
 
     /// Returns the owner in the metadata of an instance, or `None` if a key is missing.
     pub fn of(metadata: &BTreeMap<String, String>) -> Option<Self> {
-        let [cluster, namespace, binding, pod, uid] = Self::KEYS.map(|key| metadata.get(key).cloned());
-        Some(Self { cluster: cluster?, namespace: namespace?, binding: binding?, pod: pod?, uid: uid? })
+        let [cluster, namespace, binding, pod, uid] = Self::marks(metadata)?.map(ToOwned::to_owned);
+        Some(Self { cluster, namespace, binding, pod, uid })
+    }
+
+    /// Returns the values of [`KEYS`](Self::KEYS) in the metadata of an instance, or `None` if one is missing.
+    pub fn marks(metadata: &BTreeMap<String, String>) -> Option<[&str; 5]> {
+        let [cluster, namespace, binding, pod, uid] =
+            Self::KEYS.map(|key| metadata.get(key).map(String::as_str));
+        Some([cluster?, namespace?, binding?, pod?, uid?])
+    }
+
+    /// Returns whether the metadata of an instance has this mark.
+    pub fn is_in(&self, metadata: &BTreeMap<String, String>) -> bool {
+        let Self { cluster, namespace, binding, pod, uid } = self;
+        Self::marks(metadata) == Some([cluster, namespace, binding, pod, uid])
     }
 
     /// Returns whether both are marks of one binding.
@@ -56,9 +69,12 @@ mod tests {
         };
         let mut metadata = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
         owner.mark(&mut metadata);
-        assert_eq!(Owner::of(&metadata), Some(owner));
+        assert_eq!(Owner::of(&metadata).as_ref(), Some(&owner));
+        assert!(owner.is_in(&metadata));
+        assert!(!Owner { uid: "1-2-4".to_owned(), ..owner.clone() }.is_in(&metadata));
         assert_eq!(metadata.len(), 6);
         metadata.remove("podward-uid");
         assert_eq!(Owner::of(&metadata), None);
+        assert!(!owner.is_in(&metadata));
     }
 }

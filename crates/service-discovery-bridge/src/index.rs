@@ -1,7 +1,9 @@
 //! What the watches have seen: pods, bindings and cluster registries.
 
+mod changes;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -10,6 +12,8 @@ use podward_api::{ClusterRegistry, DiscoveryBinding};
 use tokio::sync::watch;
 
 use crate::model::{Binding, BindingKey, BoundPod, Demand, KruiseWorkload, Lifecycle};
+
+pub(crate) use changes::PodChanges;
 
 /// The index that all tasks of the process share.
 #[derive(Debug)]
@@ -30,15 +34,22 @@ struct State {
     lifecycles: HashMap<KruiseWorkload, Arc<Lifecycle>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Namespace {
     pods: HashMap<String, Arc<BoundPod>>,
-    changes: watch::Sender<()>,
+    /// One for each task.
+    changes: Vec<Weak<PodChanges>>,
 }
 
-impl Default for Namespace {
-    fn default() -> Self {
-        Self { pods: HashMap::new(), changes: watch::Sender::new(()) }
+impl Namespace {
+    fn changed(&mut self, uids: &[String]) {
+        self.changes.retain(|changes| match changes.upgrade() {
+            Some(changes) => {
+                changes.add(uids.iter().cloned());
+                true
+            }
+            None => false,
+        });
     }
 }
 
@@ -71,8 +82,9 @@ impl Index {
         if namespace.pods.get(&pod.uid).is_some_and(|known| **known == pod) {
             return;
         }
-        namespace.pods.insert(pod.uid.clone(), Arc::new(pod));
-        namespace.changes.send_replace(());
+        let uid = pod.uid.clone();
+        namespace.pods.insert(uid.clone(), Arc::new(pod));
+        namespace.changed(&[uid]);
     }
 
     /// Finds the pods whose node is lost by now: nothing changes in them at that moment.
@@ -96,7 +108,7 @@ impl Index {
     pub(crate) fn remove_pod(&self, namespace: &str, uid: &str) {
         if let Some(namespace) = self.state.lock().namespaces.get_mut(namespace) {
             namespace.pods.remove(uid);
-            namespace.changes.send_replace(());
+            namespace.changed(&[uid.to_owned()]);
         }
     }
 
@@ -104,20 +116,32 @@ impl Index {
     pub(crate) fn retain_pods(&self, listed: &HashSet<String>) {
         let mut state = self.state.lock();
         for namespace in state.namespaces.values_mut() {
+            let gone: Vec<String> =
+                namespace.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
             namespace.pods.retain(|uid, _| listed.contains(uid));
-            namespace.changes.send_replace(());
+            namespace.changed(&gone);
         }
     }
 
-    /// Returns the pods of a namespace.
-    pub(crate) fn pods(&self, namespace: &str) -> Vec<Arc<BoundPod>> {
+    /// Returns the UIDs of the pods of a namespace.
+    pub(crate) fn pod_uids(&self, namespace: &str) -> Vec<String> {
         let state = self.state.lock();
-        state.namespaces.get(namespace).into_iter().flat_map(|it| it.pods.values().cloned()).collect()
+        state.namespaces.get(namespace).into_iter().flat_map(|it| it.pods.keys().cloned()).collect()
     }
 
-    /// Returns a receiver that is notified when a pod of a namespace changes.
-    pub(crate) fn subscribe_to_pods(&self, namespace: &str) -> watch::Receiver<()> {
-        self.state.lock().namespaces.entry(namespace.to_owned()).or_default().changes.subscribe()
+    /// Returns a pod. `None` if it does not exist.
+    pub(crate) fn pod(&self, namespace: &str, uid: &str) -> Option<Arc<BoundPod>> {
+        self.state.lock().namespaces.get(namespace)?.pods.get(uid).cloned()
+    }
+
+    /// Returns where the changes of the pods of a namespace are noted from now on. At first all pods have changed.
+    pub(crate) fn subscribe_to_pods(&self, namespace: &str) -> Arc<PodChanges> {
+        let changes = Arc::new(PodChanges::default());
+        let mut state = self.state.lock();
+        let namespace = state.namespaces.entry(namespace.to_owned()).or_default();
+        changes.add(namespace.pods.keys().cloned());
+        namespace.changes.push(Arc::downgrade(&changes));
+        changes
     }
 
     /// Adds or replaces a binding. An invalid one keeps its last valid form, because a mistake must not change the registry.
@@ -194,7 +218,7 @@ impl Index {
         if state.lifecycles.get(&workload).is_some_and(|known| **known == lifecycle) {
             return;
         }
-        state.namespaces.entry(workload.namespace.clone()).or_default().changes.send_replace(());
+        state.namespaces.entry(workload.namespace.clone()).or_default().changed(&[]);
         state.lifecycles.insert(workload, Arc::new(lifecycle));
     }
 
@@ -217,5 +241,31 @@ impl Index {
     /// Returns a receiver that is notified when a binding or a cluster registry changes.
     pub(crate) fn subscribe_to_bindings(&self) -> watch::Receiver<()> {
         self.bindings.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::tests::pod;
+
+    #[test]
+    fn each_task_takes_the_changes_since_its_last_look() {
+        let index = Index::new();
+        index.put_pod(pod("a"));
+        let namespace = pod("a").namespace;
+        let (first, second) = (index.subscribe_to_pods(&namespace), index.subscribe_to_pods(&namespace));
+        let uids = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<HashSet<_>>();
+        assert_eq!(first.take(), uids(&["a"]));
+        index.put_pod(pod("b"));
+        // The same pod again is no change.
+        index.put_pod(pod("a"));
+        assert_eq!(first.take(), uids(&["b"]));
+        index.remove_pod(&namespace, "b");
+        index.retain_pods(&HashSet::new());
+        assert_eq!(first.take(), uids(&["a", "b"]));
+        assert_eq!(second.take(), uids(&["a", "b"]));
+        assert!(first.take().is_empty());
+        assert!(index.pod(&namespace, "a").is_none());
     }
 }

@@ -1,11 +1,13 @@
 //! The metrics of the process.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::model::BindingKey;
@@ -36,7 +38,7 @@ struct ResultLabels {
 }
 
 /// All metrics of the service-discovery-bridge.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BridgeMetrics {
     pub(crate) kept: Gauge<i64, AtomicI64>,
     instances: Family<StateLabels, Gauge<i64, AtomicI64>>,
@@ -45,7 +47,25 @@ pub(crate) struct BridgeMetrics {
     answers: Family<AnswerLabels, Counter<u64, AtomicU64>>,
     changes: Family<ResultLabels, Counter<u64, AtomicU64>>,
     renewals: Family<ResultLabels, Counter<u64, AtomicU64>>,
-    pub(crate) comparisons: Counter,
+    comparisons: Counter,
+    comparison_seconds: Histogram,
+}
+
+impl Default for BridgeMetrics {
+    fn default() -> Self {
+        Self {
+            kept: Gauge::default(),
+            instances: Family::default(),
+            unreachable: Family::default(),
+            rejected: Family::default(),
+            answers: Family::default(),
+            changes: Family::default(),
+            renewals: Family::default(),
+            comparisons: Counter::default(),
+            // From 1 ms to 33 s.
+            comparison_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+        }
+    }
 }
 
 /// The numbers of a binding.
@@ -108,6 +128,11 @@ impl BridgeMetrics {
             "Full comparisons of a registry with the pods",
             self.comparisons.clone(),
         );
+        registry.register(
+            "comparison_seconds",
+            "Time of a full comparison of a registry with the pods",
+            self.comparison_seconds.clone(),
+        );
     }
 
     /// Sets the numbers of a binding.
@@ -139,6 +164,12 @@ impl BridgeMetrics {
     /// Counts changes.
     pub(crate) fn changed(&self, result: &'static str, count: u64) {
         self.changes.get_or_create(&ResultLabels { result }).inc_by(count);
+    }
+
+    /// Counts a full comparison.
+    pub(crate) fn compared(&self, took: Duration) {
+        self.comparisons.inc();
+        self.comparison_seconds.observe(took.as_secs_f64());
     }
 
     /// Counts heartbeats.

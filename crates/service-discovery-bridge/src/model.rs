@@ -27,6 +27,9 @@ pub(crate) use evidence::{CacheWaits, ShownAt, ShownPod, Verdict, verdict};
 pub(crate) use kruise::{KruiseWorkload, Lifecycle};
 pub(crate) use kruise_objects::{AdvancedStatefulSetObject, CloneSetObject};
 pub(crate) use members::keeper_of;
-pub(crate) use orphans::{Orphan, orphans};
+pub(crate) use orphans::{Orphan, marked_uid};
 pub(crate) use presence::{Presence, presence};
 pub(crate) use removal_limit::RemovalLimit;
+
+#[cfg(test)]
+pub(crate) use binding::tests;

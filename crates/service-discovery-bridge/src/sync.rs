@@ -5,5 +5,5 @@ mod listing;
 mod settle;
 
 pub(crate) use access::RegistryAccess;
-pub(crate) use listing::{Listing, list};
+pub(crate) use listing::read_services;
 pub(crate) use settle::{Outcome, Task, settle};

@@ -13,7 +13,6 @@ mod lost_node;
 mod own;
 mod own_http;
 mod pages;
-mod reachable;
 mod removal_limit;
 mod steer;
 

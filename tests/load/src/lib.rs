@@ -8,6 +8,7 @@ pub mod drain;
 pub mod evidence;
 mod fleet;
 pub mod operations;
+pub mod registries;
 pub mod rules;
 pub mod times;
 mod usage;

@@ -1,8 +1,8 @@
 //! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS
-//! [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`, `podward-load webhook PROGRAM
-//! [SECONDS]`, `podward-load deletes PROGRAM [SECONDS]` or `podward-load flood PROGRAM [SECONDS]`. It prints the report
-//! as JSON on standard output. `cargo xtask bench` builds the programs and runs it. `podward-load kube-proxies` is a
-//! part of the benchmark evidence.
+//! [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`, `podward-load registries [PODS]
+//! [service=PODS] [PART..] [REGISTRY..]`, `podward-load webhook PROGRAM [SECONDS]`, `podward-load deletes PROGRAM
+//! [SECONDS]` or `podward-load flood PROGRAM [SECONDS]`. It prints the report as JSON on standard output. `cargo xtask
+//! bench` builds the programs and runs it. `podward-load kube-proxies` is a part of the benchmark evidence.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use podward_load::admission::{self, AdmissionOptions};
 use podward_load::drain::{self, DrainOptions};
 use podward_load::evidence::{self, EvidenceOptions};
 use podward_load::operations::{self, OperationsOptions};
+use podward_load::registries::{self, RegistriesOptions};
 use podward_load::rules::{self, RulesOptions};
 use podward_load::webhook::{self, WebhookOptions};
 use serde::Serialize;
@@ -26,11 +27,12 @@ fn main() -> Result<()> {
         Some("admission") => runtime.block_on(measure_admission()),
         Some("evidence") => runtime.block_on(measure_evidence(arguments.collect())),
         Some(evidence::KUBE_PROXIES) => runtime.block_on(evidence::serve_kube_proxies()),
+        Some("registries") => runtime.block_on(measure_registries(arguments.collect())),
         Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
         Some("flood") => runtime.block_on(measure_flood(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, evidence [NODES [PODS]], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, evidence [NODES [PODS]], registries [PODS] [service=PODS] [PART..] [REGISTRY..], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
         ),
     }
 }
@@ -72,6 +74,11 @@ async fn measure_evidence(sizes: Vec<String>) -> Result<()> {
     options.nodes = sizes.first().copied().unwrap_or(options.nodes);
     options.pods = sizes.get(1).copied().unwrap_or(options.pods);
     print(&evidence::run(&options, |step| eprintln!("{step}")).await?)
+}
+
+async fn measure_registries(words: Vec<String>) -> Result<()> {
+    let options = RegistriesOptions::parse(&words)?;
+    print(&registries::run(&options, |step| eprintln!("{step}")).await?)
 }
 
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {

@@ -21,6 +21,14 @@ pub struct ReachableServer {
 }
 
 impl ReachableServer {
+    /// As [`new`](Self::new), at loopback.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub async fn on_loopback(cluster: &Cluster, address: &str) -> Result<Self> {
+        Self::new(cluster, Ipv4Addr::LOCALHOST.into(), address).await
+    }
+
     /// Makes the server at `address`, `127.0.0.1:<port>` or a URL with it, reachable at the same port of `ip`: processes
     /// beside the cluster reach it at loopback, pods at [`Cluster::service_address`].
     ///

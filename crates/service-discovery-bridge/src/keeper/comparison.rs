@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use podward_api::discovery_binding::BindingMode;
 use podward_registries::{Instance, ServiceKey};
 
 use super::tracked::{SyncState, TrackedPod};
-use crate::model::{Binding, Decision, Orphan, Presence, decide, orphans};
-use crate::sync::{Listing, RegistryAccess, list};
+use crate::model::{Binding, Decision, Orphan, Presence, decide, marked_uid};
+use crate::sync::{RegistryAccess, read_services};
 
 /// What a comparison has found.
 #[derive(Debug, Default)]
@@ -31,38 +32,73 @@ pub(crate) async fn compare(
     now: Duration,
 ) -> Comparison {
     let mut comparison = Comparison::default();
-    let of_pods = pods.values().filter_map(|tracked| Some(tracked.desired.as_ref().ok()?.service.clone()));
-    let current: HashSet<ServiceKey> = of_pods
-        .chain(binding.service_without_pods())
-        .map(|service| access.registry.canonical(service))
-        .collect();
-    services.extend(current.iter().cloned());
-    let uids: HashSet<String> = pods.keys().cloned().collect();
-    for (address, name) in access.addresses().iter().enumerate() {
-        let listing = match list(access, address, services).await {
-            Ok(listing) => listing,
-            Err(error) => {
-                access.note(&error);
-                comparison.unreachable.push(error.to_string());
-                continue;
-            }
-        };
-        let shown: HashMap<(&ServiceKey, Identity<'_>), &Instance> = listing
-            .instances
-            .iter()
-            .map(|(service, instance)| ((service, identity(access, instance)), instance))
-            .collect();
-        for tracked in pods.values_mut() {
-            compare_pod(access, binding, tracked, &shown, now, name);
+    let mut of_services: HashMap<ServiceKey, Vec<&String>> = HashMap::new();
+    for (uid, tracked) in &*pods {
+        if let Ok(desired) = &tracked.desired {
+            of_services.entry(access.registry.canonical(desired.service.clone())).or_default().push(uid);
         }
-        count(&mut comparison, access, binding, &uids, &listing);
+    }
+    let without_pods = binding.service_without_pods().map(|service| access.registry.canonical(service));
+    let current: HashSet<ServiceKey> = of_services.keys().cloned().chain(without_pods).collect();
+    services.extend(current.iter().cloned());
+    let view = PodsView { access, binding, pods, of_services, now };
+    let (mut changed, mut in_service) = (HashSet::new(), HashSet::new());
+    for (address, name) in access.addresses().iter().enumerate() {
+        let mut shown = Shown::default();
+        let visit = |service: ServiceKey, instances: Vec<Instance>| view.look(service, instances, &mut shown);
+        if let Err(error) = read_services(access, address, services, visit).await {
+            access.note(&error);
+            comparison.unreachable.push(error.to_string());
+            continue;
+        }
+        for uid in shown.changed {
+            let pod = view.pods.get(&uid).map(|tracked| &*tracked.pod.name);
+            tracing::info!(
+                binding = %binding.key, pod, address = name,
+                "the registry does not show the pod as it should; it is repaired"
+            );
+            changed.insert(uid);
+        }
+        in_service.extend(shown.in_service);
+        for (service, total) in shown.totals {
+            let most = comparison.totals.entry(service).or_default();
+            *most = total.max(*most);
+        }
+        add_new(&mut comparison.orphans, shown.orphans);
+    }
+    for uid in in_service {
+        pods.entry(uid).and_modify(|tracked| tracked.is_in_service = true);
+    }
+    for uid in changed {
+        pods.entry(uid).and_modify(TrackedPod::reopen);
     }
     if comparison.unreachable.is_empty() {
-        let has_orphans =
-            |service: &ServiceKey| comparison.orphans.iter().any(|orphan| orphan.service == *service);
-        services.retain(|service| current.contains(service) || has_orphans(service));
+        let has_orphans: HashSet<&ServiceKey> =
+            comparison.orphans.iter().map(|orphan| &orphan.service).collect();
+        services.retain(|service| current.contains(service) || has_orphans.contains(service));
     }
     comparison
+}
+
+/// The pods that a registry is compared with.
+struct PodsView<'a> {
+    access: &'a RegistryAccess,
+    binding: &'a Binding,
+    pods: &'a HashMap<String, TrackedPod>,
+    /// The UIDs of the pods, by service.
+    of_services: HashMap<ServiceKey, Vec<&'a String>>,
+    now: Duration,
+}
+
+/// What follows from what one address shows. Instances are not kept: there may be many.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The UIDs of pods that it does not show as it should.
+    changed: Vec<String>,
+    /// The UIDs of pods that it shows in service, of which that was not known.
+    in_service: Vec<String>,
+    totals: HashMap<ServiceKey, usize>,
+    orphans: Vec<Orphan>,
 }
 
 /// What an instance is known by.
@@ -79,68 +115,63 @@ fn identity<'i>(access: &RegistryAccess, instance: &'i Instance) -> Identity<'i>
     }
 }
 
-fn compare_pod(
-    access: &RegistryAccess,
-    binding: &Binding,
-    tracked: &mut TrackedPod,
-    shown: &HashMap<(&ServiceKey, Identity<'_>), &Instance>,
-    now: Duration,
-    address: &str,
-) {
-    let Ok(desired) = &tracked.desired else { return };
-    let service = access.registry.canonical(desired.service.clone());
-    let found = shown.get(&(&service, identity(access, &desired.instance))).copied();
-    if found.is_some_and(|found| found.in_service && found.owner().as_ref() == Some(&desired.owner)) {
-        tracked.is_in_service = true;
+impl PodsView<'_> {
+    /// Looks at all instances of a service.
+    fn look(&self, service: ServiceKey, instances: Vec<Instance>, shown: &mut Shown) {
+        let by_identity: HashMap<Identity<'_>, &Instance> =
+            instances.iter().map(|instance| (identity(self.access, instance), instance)).collect();
+        for uid in self.of_services.get(&service).into_iter().flatten() {
+            let Some(tracked) = self.pods.get(*uid) else { continue };
+            let Ok(desired) = &tracked.desired else { continue };
+            let found = by_identity.get(&identity(self.access, &desired.instance)).copied();
+            let is_in_service =
+                found.is_some_and(|found| found.in_service && desired.owner.is_in(&found.metadata));
+            if is_in_service && !tracked.is_in_service {
+                shown.in_service.push((*uid).clone());
+            }
+            if self.is_changed(tracked, found) {
+                shown.changed.push((*uid).clone());
+            }
+        }
+        let mut total = 0;
+        for instance in instances {
+            let Some(uid) = marked_uid(&self.access.cluster, &self.binding.key, &instance) else { continue };
+            total += usize::from(instance.in_service);
+            if !self.pods.contains_key(uid) {
+                let uid = uid.to_owned();
+                shown.orphans.push(Orphan { service: service.clone(), instance, uid });
+            }
+        }
+        if total > 0 {
+            shown.totals.insert(service, total);
+        }
     }
-    let SyncState::Shown { at, .. } = &tracked.state else { return };
-    // The list may be older than the change.
-    let lag = access.capabilities.list_lag;
-    let is_steered = binding.mode == podward_api::discovery_binding::BindingMode::Steer;
-    if tracked.presence == Presence::Unchanged || (!lag.is_zero() && now < at.since + 2 * lag) || is_steered {
-        return;
-    }
-    let next =
-        decide(binding.mode, binding.foreign_changes, tracked.presence, desired, &access.capabilities, found);
-    match next {
-        Decision::Shown | Decision::Drifted => {}
-        Decision::Write(_) | Decision::Wait(_) => {
-            tracing::info!(
-                binding = %binding.key,
-                pod = tracked.pod.name,
-                service = desired.service.name,
-                address,
-                "the registry does not show the pod as it should; it is repaired"
-            );
-            tracked.reopen();
+
+    /// Returns whether the registry has shown a pod as it should, and now shows `found`, which has to be repaired.
+    fn is_changed(&self, tracked: &TrackedPod, found: Option<&Instance>) -> bool {
+        let Self { access, binding, now, .. } = *self;
+        let (SyncState::Shown { at, .. }, Ok(desired)) = (&tracked.state, &tracked.desired) else {
+            return false;
+        };
+        // The list may be older than the change.
+        let lag = access.capabilities.list_lag;
+        let is_old = !lag.is_zero() && now < at.since + 2 * lag;
+        if tracked.presence == Presence::Unchanged || is_old || binding.mode == BindingMode::Steer {
+            return false;
+        }
+        let policy = binding.foreign_changes;
+        match decide(binding.mode, policy, tracked.presence, desired, &access.capabilities, found) {
+            Decision::Shown | Decision::Drifted => false,
+            Decision::Write(_) | Decision::Wait(_) => true,
         }
     }
 }
 
-fn count(
-    comparison: &mut Comparison,
-    access: &RegistryAccess,
-    binding: &Binding,
-    uids: &HashSet<String>,
-    listing: &Listing,
-) {
-    let found = || listing.instances.iter().map(|(service, instance)| (service, instance));
-    for orphan in orphans(&access.cluster, &binding.key, uids, found()) {
-        let is_known =
-            comparison.orphans.iter().any(|known| known.uid == orphan.uid && known.service == orphan.service);
-        if !is_known {
-            comparison.orphans.push(orphan);
-        }
-    }
-    let mut totals: HashMap<ServiceKey, usize> = HashMap::new();
-    let none = HashSet::new();
-    for ours in orphans(&access.cluster, &binding.key, &none, found()) {
-        if ours.instance.in_service {
-            *totals.entry(ours.service).or_default() += 1;
-        }
-    }
-    for (service, total) in totals {
-        let known = comparison.totals.entry(service).or_default();
-        *known = total.max(*known);
-    }
+/// Adds the instances whose pod and service are not among `known` yet.
+fn add_new(known: &mut Vec<Orphan>, found: Vec<Orphan>) {
+    let seen: HashSet<(ServiceKey, String)> =
+        known.iter().map(|orphan| (orphan.service.clone(), orphan.uid.clone())).collect();
+    known.extend(
+        found.into_iter().filter(|orphan| !seen.contains(&(orphan.service.clone(), orphan.uid.clone()))),
+    );
 }

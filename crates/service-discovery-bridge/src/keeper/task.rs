@@ -6,7 +6,7 @@ mod pods;
 mod removals;
 mod report;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::renewal;
 use super::shared::Shared;
 use super::status;
 use super::tracked::TrackedPod;
-use crate::index::BindingEntry;
+use crate::index::{BindingEntry, PodChanges};
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
 use crate::sync::{RegistryAccess, settle};
 
@@ -34,6 +34,9 @@ use crate::sync::{RegistryAccess, settle};
 const MAX_STEP: usize = 200;
 /// The shortest time between two steps of this size: at most 1,000 changes a second after a loss of the registry's data.
 const STEP_INTERVAL: Duration = Duration::from_millis(200);
+/// The shortest pause between two passes because pods or bindings have changed, for each pod: a pass looks at all of them.
+const PASS_INTERVAL: Duration = Duration::from_micros(2);
+const MAX_REST: Duration = Duration::from_millis(50);
 /// The longest pause between two passes.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest pause between two comparisons because the registry has changed.
@@ -51,7 +54,10 @@ pub(crate) struct BindingTask {
     shared: Shared,
     key: BindingKey,
     connector: RegistryConnector,
+    pod_changes: Arc<PodChanges>,
     tracked: HashMap<String, TrackedPod>,
+    /// Pods of `tracked` that do not exist any more.
+    gone: HashSet<String>,
     calls: Vec<OpenCall>,
     limit: RemovalLimit,
     /// Instances of this binding without a pod, as of the last comparison.
@@ -71,14 +77,16 @@ pub(crate) struct BindingTask {
     /// When the last comparison that read every address began.
     compared: Option<Duration>,
     comparison_due: Duration,
-    /// The generation of the binding that the pods were compared with.
-    generation: Option<i64>,
+    /// The generation of the binding that the pods were compared with, and whether it was being deleted.
+    known: Option<(Option<i64>, bool)>,
     renewal_due: Duration,
     status_due: Duration,
     /// The status as it was written last.
     written: Option<BindingStatus>,
     registry_changed: Arc<Notify>,
     registry_watch: Option<RegistryWatch>,
+    /// True if the pods may have other services than those that are watched.
+    services_due: bool,
 }
 
 /// The watch of a registry that can report changes.
@@ -97,10 +105,12 @@ impl Drop for RegistryWatch {
 impl BindingTask {
     pub(crate) fn new(shared: Shared, key: BindingKey) -> Self {
         Self {
+            pod_changes: shared.index.subscribe_to_pods(&key.namespace),
             shared,
             key,
             connector: RegistryConnector::default(),
             tracked: HashMap::new(),
+            gone: HashSet::new(),
             calls: Vec::new(),
             limit: RemovalLimit::default(),
             orphans: Vec::new(),
@@ -114,18 +124,19 @@ impl BindingTask {
             rejected: None,
             compared: None,
             comparison_due: Duration::ZERO,
-            generation: None,
+            known: None,
             renewal_due: Duration::ZERO,
             status_due: Duration::ZERO,
             written: None,
             registry_changed: Arc::new(Notify::new()),
             registry_watch: None,
+            services_due: false,
         }
     }
 
     /// Runs until `stop`, or until the binding is deleted.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut pods = self.shared.index.subscribe_to_pods(&self.key.namespace);
+        let pods = Arc::clone(&self.pod_changes);
         let mut bindings = self.shared.index.subscribe_to_bindings();
         let (call_sender, mut calls) = mpsc::channel(1024);
         let (hook_state, mut attached) =
@@ -133,7 +144,6 @@ impl BindingTask {
         let mut hook: Option<(watch::Sender<podward_proto::v1::Hook>, JoinHandle<()>)> = None;
         let registry_changed = Arc::clone(&self.registry_changed);
         while !stop.is_cancelled() {
-            pods.borrow_and_update();
             bindings.borrow_and_update();
             let Some(entry) = self.shared.index.binding(&self.key) else { break };
             if let Some(binding) = &entry.valid {
@@ -161,9 +171,17 @@ impl BindingTask {
             }
             let state = attached.borrow_and_update().clone();
             let pause = self.pass(&entry, &state).await;
+            let rest = PASS_INTERVAL.saturating_mul(u32::try_from(self.tracked.len()).unwrap_or(u32::MAX));
+            let rest = tokio::time::Instant::now() + rest.min(MAX_REST);
+            let changed = async {
+                tokio::select! {
+                    () = pods.changed() => {}
+                    _ = bindings.changed() => {}
+                }
+                tokio::time::sleep_until(rest).await;
+            };
             tokio::select! {
-                _ = pods.changed() => {}
-                _ = bindings.changed() => {}
+                () = changed => {}
                 _ = attached.changed() => {}
                 call = calls.recv() => self.take(call),
                 () = registry_changed.notified() => self.comparison_due = Duration::ZERO,
@@ -213,7 +231,7 @@ impl BindingTask {
         self.renew(&access).await;
         self.answer(&binding, &access);
         self.answer_kruise(&binding, &access).await;
-        self.forget_the_gone(&binding);
+        self.forget_the_gone();
         self.watch_registry(&access);
         if binding.deleting {
             self.finish(entry, &binding).await;
@@ -228,17 +246,7 @@ impl BindingTask {
     async fn step(&mut self, binding: &Binding, access: &RegistryAccess) -> Option<Duration> {
         let now = self.shared.index.now();
         let held = self.hold_removals(binding, now);
-        let mut due: Vec<String> = self
-            .tracked
-            .iter()
-            .filter(|(uid, tracked)| tracked.is_due(now) && !held.contains(*uid))
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        let more = due.len() > MAX_STEP;
-        // Questions come first.
-        let asked: HashSet<&str> = self.calls.iter().map(|call| call.pod.uid.as_str()).collect();
-        due.sort_by_key(|uid| !asked.contains(uid.as_str()));
-        due.truncate(MAX_STEP);
+        let (due, more) = self.due(&held, now);
         let mut uids = Vec::new();
         let mut tasks = Vec::new();
         for uid in due {
@@ -282,6 +290,28 @@ impl BindingTask {
         more.then(|| STEP_INTERVAL.saturating_sub(end.saturating_sub(now)))
     }
 
+    /// Returns the pods that are brought into their wanted state in this step, and whether there are more. Pods that questions
+    /// are about come first. The others are sorted by service, because services are read as a whole.
+    fn due(&self, held: &HashSet<String>, now: Duration) -> (Vec<String>, bool) {
+        let asked: HashSet<&str> = self.calls.iter().map(|call| call.pod.uid.as_str()).collect();
+        let is_due = |(uid, tracked): &(&String, &TrackedPod)| tracked.is_due(now) && !held.contains(*uid);
+        let mut due: Vec<_> = self
+            .tracked
+            .iter()
+            .filter(is_due)
+            .map(|(uid, tracked)| {
+                let service = tracked.desired.as_ref().ok().map(|desired| &desired.service);
+                (!asked.contains(uid.as_str()), service, uid)
+            })
+            .collect();
+        let more = due.len() > MAX_STEP;
+        if more {
+            due.select_nth_unstable(MAX_STEP);
+            due.truncate(MAX_STEP);
+        }
+        (due.into_iter().map(|(_, _, uid)| uid.clone()).collect(), more)
+    }
+
     async fn compare(&mut self, binding: &Binding, access: &RegistryAccess) {
         let begin = self.shared.index.now();
         if !access.registry.can_read() {
@@ -290,8 +320,8 @@ impl BindingTask {
             return;
         }
         let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
-        self.shared.metrics.comparisons.inc();
         let took = self.shared.index.now().saturating_sub(begin);
+        self.shared.metrics.compared(took);
         self.unreachable = comparison.unreachable.first().cloned();
         if comparison.unreachable.is_empty() {
             if self.was_unreachable {
@@ -325,18 +355,15 @@ impl BindingTask {
         if !access.registry.can_read() {
             return;
         }
-        let services: HashSet<ServiceKey> = self
-            .tracked
-            .values()
-            .filter_map(|tracked| tracked.desired.as_ref().ok().map(|desired| desired.service.clone()))
-            .collect();
-        let mut services: Vec<ServiceKey> = services.into_iter().collect();
-        services.sort();
         // The client is another one after a change of the connection or of its Secrets.
-        let is_watched = |watch: &RegistryWatch| {
-            watch.services == services && Arc::ptr_eq(&watch.registry, &access.registry)
-        };
-        if self.registry_watch.as_ref().is_some_and(is_watched) {
+        let is_current = |watch: &RegistryWatch| Arc::ptr_eq(&watch.registry, &access.registry);
+        if !std::mem::take(&mut self.services_due) && self.registry_watch.as_ref().is_some_and(is_current) {
+            return;
+        }
+        let desired = self.tracked.values().filter_map(|tracked| tracked.desired.as_ref().ok());
+        let services: BTreeSet<&ServiceKey> = desired.map(|desired| &desired.service).collect();
+        let services: Vec<ServiceKey> = services.into_iter().cloned().collect();
+        if self.registry_watch.as_ref().is_some_and(|watch| is_current(watch) && watch.services == services) {
             return;
         }
         let (registry, notify) = (Arc::clone(&access.registry), Arc::clone(&self.registry_changed));

@@ -122,11 +122,12 @@ enum Whose {
 }
 
 fn whose(owner: &Owner, found: &Instance) -> Whose {
-    match found.owner() {
-        Some(mark) if mark == *owner => Whose::ThisPod,
-        Some(mark)
-            if (&mark.cluster, &mark.namespace, &mark.binding)
-                == (&owner.cluster, &owner.namespace, &owner.binding) =>
+    if owner.is_in(&found.metadata) {
+        return Whose::ThisPod;
+    }
+    match Owner::marks(&found.metadata) {
+        Some([cluster, namespace, binding, ..])
+            if (cluster, namespace, binding) == (&owner.cluster, &owner.namespace, &owner.binding) =>
         {
             Whose::OtherPod
         }

@@ -1,8 +1,6 @@
 //! Instances of a binding that belong to no pod any more.
 
-use std::collections::HashSet;
-
-use podward_registries::{Instance, ServiceKey};
+use podward_registries::{Instance, Owner, ServiceKey};
 
 use super::binding::BindingKey;
 
@@ -15,23 +13,11 @@ pub(crate) struct Orphan {
     pub(crate) uid: String,
 }
 
-/// Returns the instances that are marked for this binding of this cluster, and whose pod is not in `pods`. Instances with
-/// another mark, or without one, are never among them.
-pub(crate) fn orphans<'a>(
-    cluster: &str,
-    binding: &BindingKey,
-    pods: &HashSet<String>,
-    found: impl IntoIterator<Item = (&'a ServiceKey, &'a Instance)>,
-) -> Vec<Orphan> {
-    let of_binding = found.into_iter().filter_map(|(service, instance)| {
-        let owner = instance.owner()?;
-        let is_ours = owner.cluster == cluster
-            && owner.namespace == binding.namespace
-            && owner.binding == binding.name
-            && !pods.contains(&owner.uid);
-        is_ours.then(|| Orphan { service: service.clone(), instance: instance.clone(), uid: owner.uid })
-    });
-    of_binding.collect()
+/// Returns the UID of the pod that an instance is marked for, if it is marked for this binding of this cluster. Instances
+/// with another mark, or without one, are never changed.
+pub(crate) fn marked_uid<'i>(cluster: &str, binding: &BindingKey, instance: &'i Instance) -> Option<&'i str> {
+    let [of_cluster, namespace, name, _, uid] = Owner::marks(&instance.metadata)?;
+    ((of_cluster, namespace, name) == (cluster, &*binding.namespace, &*binding.name)).then_some(uid)
 }
 
 #[cfg(test)]
@@ -42,18 +28,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_instances_are_orphans() {
+    fn only_our_own_instances_have_a_marked_pod() {
         let binding = binding(json!({}));
         let desired = binding.desired(&pod("u1"), "c1").unwrap();
-        let found = || [(&desired.service, &desired.instance)];
-        let none = HashSet::new();
-        assert_eq!(orphans("c1", &binding.key, &none, found())[0].uid, "u1");
-        assert!(orphans("c2", &binding.key, &none, found()).is_empty());
-        assert!(orphans("c1", &binding.key, &HashSet::from(["u1".to_owned()]), found()).is_empty());
+        assert_eq!(marked_uid("c1", &binding.key, &desired.instance), Some("u1"));
+        assert_eq!(marked_uid("c2", &binding.key, &desired.instance), None);
         let other = BindingKey { name: "api".to_owned(), ..binding.key.clone() };
-        assert!(orphans("c1", &other, &none, found()).is_empty());
-        let mut unmarked = desired.instance.clone();
-        unmarked.metadata.remove("podward-uid");
-        assert!(orphans("c1", &binding.key, &none, [(&desired.service, &unmarked)]).is_empty());
+        assert_eq!(marked_uid("c1", &other, &desired.instance), None);
+        let other = BindingKey { namespace: "other".to_owned(), ..binding.key.clone() };
+        assert_eq!(marked_uid("c1", &other, &desired.instance), None);
+        for key in Owner::KEYS {
+            let mut unmarked = desired.instance.clone();
+            unmarked.metadata.remove(key);
+            assert_eq!(marked_uid("c1", &binding.key, &unmarked), None);
+        }
     }
 }

@@ -10,22 +10,18 @@ use super::access::RegistryAccess;
 /// Services that are read at the same time.
 const MAX_CONCURRENT_CALLS: usize = 8;
 
-/// What one address shows.
-#[derive(Clone, Debug)]
-pub(crate) struct Listing {
-    pub(crate) instances: Vec<(ServiceKey, Instance)>,
-}
-
 /// Reads all services at an address that may have instances of this cluster, and `known` ones besides, in their
-/// [canonical](podward_registries::Registry::canonical) form.
+/// [canonical](podward_registries::Registry::canonical) form. Calls `visit` with each of them and its instances, as they
+/// arrive.
 ///
 /// # Errors
-/// Fails if the address, or one of its services, cannot be read: an incomplete list shows nothing.
-pub(crate) async fn list(
+/// Fails if the address, or one of its services, cannot be read: then nothing follows from what was visited.
+pub(crate) async fn read_services(
     access: &RegistryAccess,
     address: usize,
     known: &HashSet<ServiceKey>,
-) -> Result<Listing, RegistryError> {
+    mut visit: impl FnMut(ServiceKey, Vec<Instance>),
+) -> Result<(), RegistryError> {
     let registry = &access.registry;
     let mut services = known.clone();
     if registry.can_list() {
@@ -35,15 +31,13 @@ pub(crate) async fn list(
         .into_iter()
         .map(|service| async move {
             let found = registry.instances(address, &service).await?;
-            Ok::<_, RegistryError>(
-                found.into_iter().map(|instance| (service.clone(), instance)).collect::<Vec<_>>(),
-            )
+            Ok::<_, RegistryError>((service, found))
         })
         .collect();
     let mut reads = stream::iter(reads).buffer_unordered(MAX_CONCURRENT_CALLS);
-    let mut instances = Vec::new();
     while let Some(found) = reads.next().await {
-        instances.extend(found?);
+        let (service, instances) = found?;
+        visit(service, instances);
     }
-    Ok(Listing { instances })
+    Ok(())
 }

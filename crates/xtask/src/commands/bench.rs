@@ -24,14 +24,27 @@ pub(crate) struct Bench {
     /// Also write the reports of all benchmarks except engine to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// For the benchmark rules: number of pods that the rule selects [default: 5000]
+    /// For the benchmark rules: number of pods that the rule selects [default: 5000]. For the benchmark registries: number
+    /// of pods [default: 10000]
     #[arg(long, value_name = "NUMBER")]
     pods: Option<usize>,
     /// For the benchmark rules: number of pods that request an operation at the same time, at most a quarter of the
     /// pods [default: a tenth of the pods]
     #[arg(long, value_name = "NUMBER", requires = "pods")]
     asking: Option<usize>,
+    /// For the benchmark registries: a part of it. Repeat the flag for several [default: all]
+    #[arg(long, value_name = "PART", value_parser = PARTS)]
+    part: Vec<String>,
+    /// For the benchmark registries: a registry. Repeat the flag for several [default: all, and Consul for comparison and
+    /// loss]
+    #[arg(long, value_name = "NAME", value_parser = REGISTRIES)]
+    registry: Vec<String>,
 }
+
+/// The parts of the benchmark registries, as podward-load knows them.
+const PARTS: [&str; 5] = ["comparison", "registrations", "ready", "heartbeats", "loss"];
+/// The registries of the benchmark registries, as podward-load knows them.
+const REGISTRIES: [&str; 5] = ["consul", "etcd", "eureka", "nacos", "zookeeper"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Benchmark {
@@ -54,14 +67,21 @@ enum Benchmark {
     Admission,
     /// The traffic-controller while it reads 1,000 simulated kube-proxies for 200 pods: CPU time, memory
     Evidence,
+    /// The service-discovery-bridge with real registries and 10,000 simulated pods: time, rate, CPU time, memory
+    Registries,
 }
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let names = if self.benchmarks.is_empty() { Benchmark::value_variants() } else { &self.benchmarks };
+        let is_selected = |name| names.contains(&name);
         ensure!(
-            self.pods.is_none() || names.contains(&Benchmark::Rules),
-            "--pods is for the benchmark rules, which is not selected: name it, or leave out --pods"
+            self.pods.is_none() || is_selected(Benchmark::Rules) || is_selected(Benchmark::Registries),
+            "--pods is for the benchmarks rules and registries, of which none is selected: name one, or leave out --pods"
+        );
+        ensure!(
+            self.part.is_empty() && self.registry.is_empty() || is_selected(Benchmark::Registries),
+            "--part and --registry are for the benchmark registries, which is not selected: name it, or leave them out"
         );
         let mut reports = Map::new();
         for &name in names {
@@ -87,17 +107,28 @@ impl Bench {
                 | Benchmark::Drain
                 | Benchmark::Rules
                 | Benchmark::Admission
-                | Benchmark::Evidence => {
+                | Benchmark::Evidence
+                | Benchmark::Registries => {
                     let supervisor = match name {
                         Benchmark::Admission => prepare::test_cluster(&Part::ALL, true).await?.supervisor,
+                        Benchmark::Registries => {
+                            let parts = [Shape::Simulated.parts(), &Part::REGISTRIES].concat();
+                            prepare::test_cluster(&parts, false).await?.supervisor
+                        }
                         _ => prepare::test_cluster(Shape::Simulated.parts(), false).await?.supervisor,
                     };
                     let programs = build_workspace(PROFILE).await?;
-                    let sizes = match name {
-                        Benchmark::Rules => self.pods.into_iter().chain(self.asking).collect(),
+                    let words: Vec<String> = match name {
+                        Benchmark::Rules => {
+                            self.pods.iter().chain(&self.asking).map(usize::to_string).collect()
+                        }
+                        Benchmark::Registries => {
+                            let pods = self.pods.as_ref().map(usize::to_string);
+                            pods.into_iter().chain(self.part.clone()).chain(self.registry.clone()).collect()
+                        }
                         _ => Vec::new(),
                     };
-                    let arguments: Vec<OsString> = sizes.iter().map(|size| size.to_string().into()).collect();
+                    let arguments: Vec<OsString> = words.into_iter().map(OsString::from).collect();
                     let report = load(&programs, &label(name), &arguments, Some(&supervisor)).await?;
                     reports.insert(label(name), report);
                 }

@@ -12,10 +12,8 @@ use podward_registries::{
     Connection, Consul, ConsulOptions, Credentials, DirectDialer, Etcd, EtcdOptions, Eureka, EurekaOptions,
     Instance, Nacos, Registry, ServiceKey, ZooKeeper, ZooKeeperLayout, ZooKeeperOptions,
 };
-use podward_support::{WAIT, within};
+use podward_support::{ReachableServer, WAIT, within};
 use serde_json::{Value, json};
-
-use super::reachable::ReachableServer;
 
 /// The interval of reads of a registry.
 const POLL: Duration = Duration::from_millis(20);
@@ -141,7 +139,7 @@ impl Bound {
         merge(&mut object["spec"], change);
         let mut servers = Vec::new();
         for address in &addresses {
-            servers.push(ReachableServer::new(&fixture, address).await?);
+            servers.push(ReachableServer::on_loopback(fixture.cluster(), address).await?);
         }
         let bound = Self {
             servers,
@@ -161,7 +159,7 @@ impl Bound {
 
     /// Makes another server reachable for the services, until the binding is dropped.
     pub(super) async fn reach(&mut self, address: &str) -> Result<()> {
-        self.servers.push(ReachableServer::new(&self.fixture, address).await?);
+        self.servers.push(ReachableServer::on_loopback(self.fixture.cluster(), address).await?);
         Ok(())
     }
 

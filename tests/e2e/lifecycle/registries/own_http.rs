@@ -9,12 +9,11 @@ use kube::api::{Api, DeleteParams, PostParams};
 use podward_api::DiscoveryBinding;
 use podward_core::keys::{self, Stage};
 use podward_e2e::{Fixture, Test};
-use podward_support::{WAIT, pods, within};
+use podward_support::{ReachableServer, WAIT, pods, within};
 use registry_servers::InventedServer;
 use serde_json::{Value, json};
 
 use super::bound::labels;
-use super::reachable::ReachableServer;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -70,7 +69,7 @@ async fn create(fixture: &Fixture, urls: &[String]) -> Result<Vec<ReachableServe
     run(&["create", "rolebinding", "bridge-reads", "--role=reader", account]).await?;
     let mut servers = Vec::new();
     for url in urls {
-        servers.push(ReachableServer::new(fixture, url).await?);
+        servers.push(ReachableServer::on_loopback(fixture.cluster(), url).await?);
     }
     let api: Api<DiscoveryBinding> = Api::namespaced(fixture.client(), fixture.namespace());
     api.create(&PostParams::default(), &binding(urls)?).await?;

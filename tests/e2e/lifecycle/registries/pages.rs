@@ -16,14 +16,13 @@ use podward_discovery::{RegistrySecrets, connect};
 use podward_e2e::{Fixture, Test};
 use podward_images::workspace_dir;
 use podward_registries::{Change, DirectDialer, Instance, Registry, ServiceKey};
-use podward_support::{WAIT, within};
+use podward_support::{ReachableServer, WAIT, within};
 use registry_servers::{
     ConsulServer, ConsulServerOptions, EtcdServer, EurekaServer, InventedServer, NacosServer,
     NacosServerOptions, ZooKeeperServer, ZooKeeperServerOptions,
 };
 use serde_json::{Value, json};
 
-use super::reachable::ReachableServer;
 
 /// The pages whose bindings register a pod.
 const PAGES: [&str; 6] = ["consul", "etcd", "eureka", "http", "nacos", "zookeeper"];
@@ -120,7 +119,7 @@ async fn zookeeper(fixture: Arc<Fixture>) -> Result<()> {
 /// Applies the bindings of a page with the address of a real server and the contents of their Secret, one after the other,
 /// and registers a pod by each.
 async fn register(fixture: &Fixture, page: &str, address: &str, secret: &[(&str, &str)]) -> Result<()> {
-    let _reachable = ReachableServer::new(fixture, address).await?;
+    let _reachable = ReachableServer::on_loopback(fixture.cluster(), address).await?;
     for mut document in documents(page, fixture.namespace())? {
         if document["kind"] != "DiscoveryBinding" {
             continue;

@@ -1,6 +1,5 @@
 //! The pods of a binding.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,67 +9,67 @@ use crate::model::{Binding, BoundPod, Demand, Presence};
 use crate::sync::RegistryAccess;
 
 impl BindingTask {
-    /// Takes what the index knows about the pods.
+    /// Takes the pods that have changed, or all of them if the binding has.
     pub(super) fn observe(&mut self, binding: &Binding, access: &RegistryAccess) {
-        let mut present = HashSet::new();
-        let mut left = false;
-        for pod in self.shared.index.pods(&self.key.namespace) {
-            if !binding.selects(&pod) {
-                continue;
-            }
-            present.insert(pod.uid.clone());
-            match self.tracked.get_mut(&pod.uid) {
-                Some(tracked) if Arc::ptr_eq(&tracked.pod, &pod) => {}
-                Some(tracked) => tracked.update(Some(pod), binding, access),
-                None => {
-                    let uid = pod.uid.clone();
-                    self.tracked.insert(uid, TrackedPod::new(pod, binding, access));
+        let mut changed = self.pod_changes.take();
+        let respecified = self.spec_changed(binding);
+        if respecified {
+            changed.extend(self.shared.index.pod_uids(&self.key.namespace));
+            changed.extend(self.tracked.keys().cloned());
+        }
+        self.services_due |= !changed.is_empty();
+        for uid in changed {
+            let pod = self.shared.index.pod(&self.key.namespace, &uid);
+            match (pod, self.tracked.get_mut(&uid)) {
+                (Some(pod), tracked) if binding.selects(&pod) => {
+                    self.gone.remove(&uid);
+                    match tracked {
+                        Some(tracked) if !respecified && Arc::ptr_eq(&tracked.pod, &pod) => {}
+                        Some(tracked) => tracked.update(Some(pod), binding, access),
+                        None => drop(self.tracked.insert(uid, TrackedPod::new(pod, binding, access))),
+                    }
                 }
-            }
-        }
-        let gone: Vec<String> = self.tracked.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
-        for uid in gone {
-            let still_exists = self.shared.index.pods(&self.key.namespace).iter().any(|pod| pod.uid == uid);
-            let Some(tracked) = self.tracked.get_mut(&uid) else { continue };
-            if still_exists {
-                // It is not selected any more. Its instance is an orphan now.
-                self.tracked.remove(&uid);
-                left = true;
-            } else if tracked.pod.demand != Demand::Gone {
-                let pod = BoundPod { demand: Demand::Gone, ..(*tracked.pod).clone() };
-                tracked.update(Some(Arc::new(pod)), binding, access);
-            }
-        }
-        if left {
-            self.comparison_due = Duration::ZERO;
-        }
-        if self.spec_changed(binding) {
-            for tracked in self.tracked.values_mut() {
-                tracked.update(None, binding, access);
+                (Some(_), Some(_)) => {
+                    // It is not selected any more. Its instance is an orphan now.
+                    self.tracked.remove(&uid);
+                    self.comparison_due = Duration::ZERO;
+                }
+                (None, Some(tracked)) => {
+                    self.gone.insert(uid);
+                    let is_known = tracked.pod.demand == Demand::Gone;
+                    let pod = BoundPod { demand: Demand::Gone, ..(*tracked.pod).clone() };
+                    if respecified || !is_known {
+                        tracked.update(Some(Arc::new(pod)), binding, access);
+                    }
+                }
+                (_, None) => {}
             }
         }
     }
 
     /// Forgets the pods that were deleted and that the registry does not have any more.
-    pub(super) fn forget_the_gone(&mut self, binding: &Binding) {
-        let index = &self.shared.index;
-        let present: HashSet<String> =
-            index.pods(&self.key.namespace).into_iter().map(|pod| pod.uid.clone()).collect();
-        self.tracked.retain(|uid, tracked| {
+    pub(super) fn forget_the_gone(&mut self) {
+        self.gone.retain(|uid| {
+            let Some(tracked) = self.tracked.get(uid) else { return false };
             let is_clean = tracked.presence == Presence::Unchanged
                 || tracked.desired.is_err()
                 || matches!(tracked.state, SyncState::Shown { .. });
-            present.contains(uid) || !is_clean
+            if is_clean {
+                self.tracked.remove(uid);
+            }
+            !is_clean
         });
-        self.released
-            .retain(|uid| present.contains(uid) || self.orphans.iter().any(|orphan| orphan.uid == *uid));
-        let _ = binding;
+        let (index, namespace) = (&self.shared.index, &self.key.namespace);
+        self.released.retain(|uid| {
+            index.pod(namespace, uid).is_some() || self.orphans.iter().any(|orphan| orphan.uid == *uid)
+        });
     }
 
     /// Returns whether the binding has changed since the last call.
     fn spec_changed(&mut self, binding: &Binding) -> bool {
-        let changed = self.generation != binding.generation;
-        self.generation = binding.generation;
+        let known = Some((binding.generation, binding.deleting));
+        let changed = self.known != known;
+        self.known = known;
         changed
     }
 

@@ -1,6 +1,6 @@
 //! Removals without a reason on record, and their limit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use podward_api::discovery_binding::{BindingMode, HeldRemovals};
@@ -55,19 +55,18 @@ impl BindingTask {
             return;
         }
         // What the index knows may be newer than the comparison.
-        let index = &self.shared.index;
-        let alive: HashMap<String, bool> = index
-            .pods(&self.key.namespace)
-            .into_iter()
-            .map(|pod| (pod.uid.clone(), binding.selects(&pod)))
-            .collect();
-        self.orphans.retain(|orphan| alive.get(&orphan.uid) != Some(&true));
+        let (index, namespace) = (&self.shared.index, &self.key.namespace);
+        self.orphans.retain(|orphan| {
+            let pod = index.pod(namespace, &orphan.uid);
+            pod.is_none_or(|pod| !binding.selects(&pod))
+        });
         let now = index.now();
         let mut by_service: BTreeMap<ServiceKey, Vec<Orphan>> = BTreeMap::new();
-        for orphan in &self.orphans {
-            by_service.entry(orphan.service.clone()).or_default().push(orphan.clone());
+        for orphan in self.orphans.drain(..) {
+            by_service.entry(orphan.service.clone()).or_default().push(orphan);
         }
         let mut removed = Vec::new();
+        let mut kept = Vec::new();
         for (service, orphans) in by_service {
             let excused = |orphan: &Orphan| binding.deleting || self.released.contains(&orphan.uid);
             let (mut allowed, rest): (Vec<Orphan>, Vec<Orphan>) = orphans.into_iter().partition(excused);
@@ -78,22 +77,22 @@ impl BindingTask {
                     || self.limit.allow(&service, total, binding.removal_limit, rest.len(), now)
                 {
                     allowed.extend(rest);
-                } else if self.held.is_none() {
-                    self.held = Some(held_removals((
-                        id,
-                        rest.len(),
+                } else {
+                    let count = rest.len();
+                    let reason = || {
                         format!(
-                            "{} of {total} instances of service {} belong to no pod that the binding selects, more than {} %; \
-                         nobody saw these pods end, so the instances stay until somebody releases their removal",
-                            rest.len(),
-                            service.name,
-                            binding.removal_limit
-                        ),
-                    )));
+                            "{count} of {total} instances of service {} belong to no pod that the binding selects, more than \
+                             {} %; nobody saw these pods end, so the instances stay until somebody releases their removal",
+                            service.name, binding.removal_limit
+                        )
+                    };
+                    self.held.get_or_insert_with(|| held_removals((id, count, reason())));
+                    kept.extend(rest);
                 }
             }
             removed.extend(allowed);
         }
+        self.orphans = kept;
         if removed.is_empty() {
             return;
         }
@@ -118,7 +117,6 @@ impl BindingTask {
         }
         // Read back.
         self.comparison_due = now + Duration::from_millis(200) + access.capabilities.list_lag;
-        self.orphans.retain(|orphan| !removed.contains(orphan));
     }
 
     /// Returns the number of instances of a service that are in service.
