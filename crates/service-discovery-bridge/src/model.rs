@@ -17,6 +17,7 @@ mod members;
 mod orphans;
 mod presence;
 mod removal_limit;
+mod slots;
 
 pub(crate) use binding::{Binding, BindingKey, Desired};
 pub(crate) use bound_pod::{BoundPod, Demand, PodObject};
@@ -28,3 +29,4 @@ pub(crate) use members::keeper_of;
 pub(crate) use orphans::{Orphan, orphans};
 pub(crate) use presence::{Presence, presence};
 pub(crate) use removal_limit::RemovalLimit;
+pub(crate) use slots::{EXPIRY, Slot, SlotStep, SlotTable};

@@ -21,7 +21,7 @@ use crate::args::Args;
 use crate::dialer::RegistryDialer;
 use crate::index::Index;
 use crate::keeper::{self, Shared};
-use crate::members::{self, Member, Members};
+use crate::members::{self, Members, Membership, Tenure};
 use crate::metrics::BridgeMetrics;
 use crate::model::{AdvancedStatefulSetObject, CloneSetObject, PodObject};
 use crate::watches;
@@ -112,10 +112,12 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         }
     }
 
+    let tenure = Arc::new(Tenure::default());
     let shared = Shared {
         client: client.clone(),
         index,
-        metrics,
+        metrics: Arc::clone(&metrics),
+        tenure: Arc::clone(&tenure),
         dialer: Arc::new(RegistryDialer(dialer)),
         cluster: cluster.into(),
         namespace: args.certificate.namespace.as_str().into(),
@@ -125,14 +127,15 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     };
     let (sender, members): (watch::Sender<Members>, _) = watch::channel(Members::from([]));
     let stop_membership = CancellationToken::new();
-    let member = Member { name: args.pod_name, uid: args.pod_uid };
-    let membership = tokio::spawn(members::join(
+    let membership = Membership {
         client,
-        args.certificate.namespace,
-        member,
-        sender,
-        stop_membership.clone(),
-    ));
+        namespace: args.certificate.namespace,
+        name: args.pod_name,
+        members: sender,
+        tenure,
+        metrics,
+    };
+    let membership = tokio::spawn(members::join(membership, stop_membership.clone()));
     keeper::keep(shared, members, stop).await;
     // Only now, so that no other replica works for the same bindings at the same time.
     stop_membership.cancel();

@@ -7,6 +7,7 @@ use podward_registries::Dialer;
 use podward_runtime::grpc_client::{BearerToken, Replicas};
 
 use crate::index::Index;
+use crate::members::Tenure;
 use crate::metrics::BridgeMetrics;
 
 /// What the work for each binding needs.
@@ -15,6 +16,7 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) index: Arc<Index>,
     pub(crate) metrics: Arc<BridgeMetrics>,
+    pub(crate) tenure: Arc<Tenure>,
     pub(crate) dialer: Arc<dyn Dialer>,
     /// The id of the Kubernetes cluster in the marks of instances.
     pub(crate) cluster: Arc<str>,

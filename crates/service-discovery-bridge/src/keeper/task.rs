@@ -42,6 +42,11 @@ const MIN_COMPARISON_PAUSE: Duration = Duration::from_secs(1);
 const WATCH_RETRY: Duration = Duration::from_secs(5);
 /// The pause before a registry of which an address did not answer is compared again.
 const UNREACHABLE_RETRY: Duration = Duration::from_secs(2);
+/// The pause before a replica that could not renew its Lease looks again.
+const UNCONFIRMED_RETRY: Duration = Duration::from_millis(500);
+/// What questions wait for meanwhile.
+const UNCONFIRMED: &str = "the replica of the service-discovery-bridge that is responsible for the binding could not renew its \
+     Lease; it waits for the API server, or another replica takes over";
 /// The shortest pause between two writes of the status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -196,13 +201,19 @@ impl BindingTask {
         let access = match self.connector.access(&self.shared, &binding).await {
             Ok(access) => access,
             Err(problem) => {
+                self.answer_pending(&format!("DiscoveryBinding {} cannot be used: {problem}", self.key));
                 self.rejected = Some(problem);
-                self.answer_without_registry();
                 self.report(entry, Some(&binding), hook).await;
                 return Duration::from_secs(1);
             }
         };
         self.observe(&binding, &access);
+        if !self.shared.tenure.is_confirmed() {
+            // Another replica may be responsible by now, and know newer pods. Only heartbeats continue.
+            self.answer_pending(UNCONFIRMED);
+            self.renew(&access).await;
+            return UNCONFIRMED_RETRY;
+        }
         if self.shared.index.now() >= self.comparison_due {
             self.compare(&binding, &access).await;
         }

@@ -67,17 +67,15 @@ impl BindingTask {
         pending("the registry is searched for an instance of the pod")
     }
 
-    /// Answers questions while there is no client of the registry.
-    pub(super) fn answer_without_registry(&mut self) {
+    /// Answers questions while none can be done. `reason` says why.
+    pub(super) fn answer_pending(&mut self, reason: &str) {
         let now = self.shared.index.now();
-        let reason = self.rejected.clone().unwrap_or_default();
         for call in std::mem::take(&mut self.calls) {
             if now < call.until {
                 self.calls.push(call);
                 continue;
             }
-            let reason = format!("DiscoveryBinding {} cannot be used: {reason}", self.key);
-            self.send(call, Answer::Pending { reason, wake: None }, now);
+            self.send(call, Answer::Pending { reason: reason.to_owned(), wake: None }, now);
         }
     }
 
