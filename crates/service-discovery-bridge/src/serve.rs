@@ -12,6 +12,7 @@ use podward_kube_util::watched::WatchMetrics;
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
+use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::CertificateSecret;
 use podward_runtime::{client, shutdown, telemetry};
 use tokio::sync::watch;
@@ -56,6 +57,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
     watch_metrics.register(&mut registry);
+    let traces = Traces::start(&args.process.traces, SERVICE, version, &mut registry)?;
 
     let admin = AdminServer::bind(args.process.admin_bind).await?;
     let admin_address = admin.address();
@@ -124,6 +126,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         replica: args.pod_name.as_str().into(),
         controller: Arc::new(controller),
         token: BearerToken::from_file(&args.token_file),
+        spans: traces.spans(),
     };
     let (sender, members): (watch::Sender<Members>, _) = watch::channel(Members::from([]));
     let stop_membership = CancellationToken::new();
@@ -140,6 +143,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     // Only now, so that no other replica works for the same bindings at the same time.
     stop_membership.cancel();
     membership.await.context("the task of the membership panicked")?;
+    traces.finish().await;
     stop_watches.cancel();
     stop_admin.cancel();
     admin.await.context("the task of the admin server panicked")?.context("the admin server failed")?;

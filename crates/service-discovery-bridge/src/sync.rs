@@ -2,8 +2,10 @@
 
 mod access;
 mod listing;
+mod recorded;
 mod settle;
 
 pub(crate) use access::RegistryAccess;
 pub(crate) use listing::{Listing, list};
+pub(crate) use recorded::RegistryCall;
 pub(crate) use settle::{Outcome, Task, settle};

@@ -6,6 +6,7 @@ use podward_core::hooks::{EvidenceLevel, HookPhase};
 use podward_proto::v1::{self, HandleRequest, HandleResponse};
 use tokio::sync::mpsc;
 
+use super::question_span::QuestionSpan;
 use super::tracked::{SyncState, TrackedPod};
 use crate::model::{Binding, CacheWaits, Presence, ShownPod, Verdict, verdict};
 use crate::sync::RegistryAccess;
@@ -26,6 +27,8 @@ pub(crate) struct OpenCall {
     pub(crate) since: Duration,
     /// When PENDING is answered.
     pub(crate) until: Duration,
+    /// Its span, if traces are wanted.
+    pub(crate) span: Option<QuestionSpan>,
     answers: mpsc::Sender<v1::AttachAnswer>,
 }
 
@@ -57,11 +60,11 @@ impl OpenCall {
             v1::Phase::Release => HookPhase::Release,
             v1::Phase::PreCheck | v1::Phase::PostCheck | v1::Phase::Unspecified => return None,
         };
-        Some(Self { id, phase, pod: request.pod?, since: now, until: now + HOLD, answers })
+        Some(Self { id, phase, pod: request.pod?, since: now, until: now + HOLD, span: None, answers })
     }
 
     /// Sends the answer.
-    pub(crate) fn send(self, answer: Answer, now: Duration) {
+    pub(crate) fn send(mut self, answer: Answer, now: Duration) {
         let response = match answer {
             Answer::Done { level, detail } => HandleResponse {
                 outcome: v1::Outcome::Done.into(),
@@ -79,6 +82,9 @@ impl OpenCall {
                 }
             }
         };
+        if let Some(span) = self.span.take() {
+            span.end(&response, podward_kube_util::now());
+        }
         // If the stream has ended, the question is asked again.
         let _ = self.answers.try_send(v1::AttachAnswer { call_id: self.id, response: Some(response) });
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::Client;
 use podward_registries::Dialer;
 use podward_runtime::grpc_client::{BearerToken, Replicas};
+use podward_runtime::telemetry::traces::Spans;
 
 use crate::index::Index;
 use crate::members::Tenure;
@@ -26,4 +27,5 @@ pub(crate) struct Shared {
     pub(crate) replica: Arc<str>,
     pub(crate) controller: Arc<Replicas>,
     pub(crate) token: BearerToken,
+    pub(crate) spans: Spans,
 }

@@ -5,6 +5,7 @@ mod kruise;
 mod pods;
 mod removals;
 mod report;
+mod spans;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::comparison::compare;
 use super::connection::RegistryConnector;
 use super::hook::{self, HookCall, HookState};
 use super::kruise_answers::KruiseAnswers;
+use super::question_span::QuestionSpan;
 use super::renewal;
 use super::shared::Shared;
 use super::status;
@@ -184,9 +186,12 @@ impl BindingTask {
     }
 
     fn take(&mut self, call: Option<HookCall>) {
-        let Some(HookCall { id, request, answers }) = call else { return };
+        let Some(HookCall { id, request, traceparent, answers }) = call else { return };
         let now = self.shared.index.now();
-        if let Some(call) = OpenCall::new(id, request, answers, now) {
+        let wall = podward_kube_util::now();
+        let span = QuestionSpan::start(&self.shared.spans, &traceparent, &request, &self.key, wall);
+        if let Some(mut call) = OpenCall::new(id, request, answers, now) {
+            call.span = span;
             self.calls.push(call);
         }
     }

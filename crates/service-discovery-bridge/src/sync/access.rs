@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use podward_api::registry_connection::RegistryKind;
 use podward_registries::{Capabilities, Registry};
 
+use super::recorded::{CallLog, RecordedRegistry};
 use crate::model::{Binding, CacheWaits};
 
 /// A client of a registry, and what it can do. Clones share the client.
@@ -14,12 +16,22 @@ pub(crate) struct RegistryAccess {
     pub(crate) capabilities: Capabilities,
     /// The id of the Kubernetes cluster in the marks of instances.
     pub(crate) cluster: Arc<str>,
+    pub(crate) kind: RegistryKind,
+    /// The latest calls, if they are recorded.
+    pub(crate) calls: Option<Arc<CallLog>>,
 }
 
 impl RegistryAccess {
-    pub(crate) fn new(registry: Arc<dyn Registry>, cluster: Arc<str>) -> Self {
+    pub(crate) fn new(registry: Arc<dyn Registry>, kind: RegistryKind, cluster: Arc<str>) -> Self {
         let capabilities = registry.capabilities();
-        Self { registry, capabilities, cluster }
+        Self { registry, capabilities, cluster, kind, calls: None }
+    }
+
+    /// Records the calls, for traces.
+    pub(crate) fn recorded(self) -> Self {
+        let log = Arc::<CallLog>::default();
+        let registry = Arc::new(RecordedRegistry::new(self.registry, Arc::clone(&log)));
+        Self { registry, calls: Some(log), ..self }
     }
 
     /// Returns the addresses of the registry.

@@ -29,7 +29,10 @@ impl BindingTask {
             };
             match found {
                 Answer::Pending { .. } if now < call.until => open.push(call),
-                found => self.send(call, found, now),
+                found => {
+                    self.describe(&mut call, access, waits, now);
+                    self.send(call, found, now);
+                }
             }
         }
         self.calls.extend(open);
