@@ -19,6 +19,8 @@ mod presence;
 mod removal_limit;
 mod slots;
 
+#[cfg(test)]
+pub(crate) use binding::tests;
 pub(crate) use binding::{Binding, BindingKey, Desired};
 pub(crate) use bound_pod::{BoundPod, Demand, PodObject};
 pub(crate) use decision::{Decision, decide};

@@ -8,4 +8,6 @@ mod settle;
 pub(crate) use access::RegistryAccess;
 pub(crate) use listing::{Listing, list};
 pub(crate) use recorded::RegistryCall;
+#[cfg(test)]
+pub(crate) use recorded::tests;
 pub(crate) use settle::{Outcome, Task, settle};

@@ -8,7 +8,9 @@ mod kruise;
 mod own;
 mod reachable;
 mod removal_limit;
+mod replicas;
 mod steer;
+mod traced;
 
 use podward_e2e::Test;
 
@@ -21,6 +23,8 @@ pub(crate) fn tests() -> Vec<Test> {
         removal_limit::tests(),
         steer::tests(),
         kruise::tests(),
+        replicas::tests(),
+        traced::tests(),
     ]
     .into_iter()
     .flatten()

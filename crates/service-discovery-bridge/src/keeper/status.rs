@@ -58,6 +58,7 @@ impl BindingReport {
             _ => None,
         };
         let (synchronized, why_not) = state(&problem);
+        let (attached, why_detached) = state(&self.detached);
         let conditions = [
             ("Accepted", accepted, if accepted == "True" { "Valid" } else { "Invalid" }, why_rejected),
             (
@@ -66,6 +67,7 @@ impl BindingReport {
                 if reachable == "True" { "Answers" } else { "NoAnswer" },
                 why_unreachable,
             ),
+            ("Attached", attached, if attached == "True" { "Attached" } else { "NotAttached" }, why_detached),
             (
                 "Synchronized",
                 synchronized,

@@ -29,12 +29,7 @@ pub(super) fn slot(lease: &Lease) -> Slot {
 ///
 /// # Errors
 /// Fails if the API server refuses it or does not answer. 409: somebody else was faster.
-pub(super) async fn hold(
-    leases: &Api<Lease>,
-    slot: &Slot,
-    holder: &str,
-    takes: bool,
-) -> kube::Result<Lease> {
+pub(super) async fn hold(leases: &Api<Lease>, slot: &Slot, holder: &str, takes: bool) -> kube::Result<Lease> {
     let now = MicroTime(Timestamp::now());
     let mut spec =
         json!({"holderIdentity": holder, "leaseDurationSeconds": EXPIRY.as_secs(), "renewTime": now});

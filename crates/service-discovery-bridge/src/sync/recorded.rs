@@ -197,3 +197,73 @@ impl Registry for RecordedRegistry {
         self.inner.changed(address, services).await
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use podward_registries::RegistryErrorKind;
+
+    use super::*;
+
+    /// A registry that shows nothing and refuses the first change of each batch.
+    #[derive(Debug)]
+    struct Refusing(String, Vec<String>);
+
+    #[async_trait]
+    impl Registry for Refusing {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities {
+                own: true,
+                steer: true,
+                by_address: false,
+                weights: true,
+                renewal: None,
+                batch: 10,
+                list_lag: Duration::ZERO,
+                cache: Duration::ZERO,
+            }
+        }
+
+        fn addresses(&self) -> &[String] {
+            &self.1
+        }
+
+        async fn services(&self, _: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
+            Ok(Vec::new())
+        }
+
+        async fn instances(&self, _: usize, _: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+            Ok(Vec::new())
+        }
+
+        async fn instance(
+            &self,
+            _: usize,
+            _: &ServiceKey,
+            _: &Instance,
+        ) -> Result<Option<Instance>, RegistryError> {
+            Ok(None)
+        }
+
+        async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+            let result = |index| match index {
+                0 => Err(RegistryError {
+                    doing: "deregister".to_owned(),
+                    address: "a".to_owned(),
+                    reason: self.0.clone(),
+                    kind: RegistryErrorKind::Rejected,
+                }),
+                _ => Ok(()),
+            };
+            (0..changes.len()).map(result).collect()
+        }
+    }
+
+    /// Returns a recorded registry that shows nothing and refuses the first change of each batch with `error`.
+    pub(crate) fn recorded(error: &str) -> (RecordedRegistry, Arc<CallLog>) {
+        let log = Arc::<CallLog>::default();
+        let inner = Refusing(error.to_owned(), vec!["http://a".to_owned()]);
+        (RecordedRegistry::new(Arc::new(inner), Arc::clone(&log)), log)
+    }
+}

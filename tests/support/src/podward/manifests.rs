@@ -87,7 +87,12 @@ impl PodwardManifests {
                 == ServiceKind::ServiceDiscoveryBridge.as_str()
                 && matches!(
                     kind_of(object),
-                    "ServiceAccount" | "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" | "Lease"
+                    "ServiceAccount"
+                        | "ClusterRole"
+                        | "ClusterRoleBinding"
+                        | "Role"
+                        | "RoleBinding"
+                        | "Lease"
                 )
         });
         ensure!(found.len() > 4, "{WITH_BRIDGE} has {} objects of the service-discovery-bridge", found.len());
