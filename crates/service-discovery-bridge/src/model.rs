@@ -8,6 +8,7 @@
 //! ```
 
 mod binding;
+mod binding_events;
 mod bound_pod;
 mod decision;
 mod evidence;
@@ -22,6 +23,7 @@ mod slots;
 #[cfg(test)]
 pub(crate) use binding::tests;
 pub(crate) use binding::{Binding, BindingKey, Desired};
+pub(crate) use binding_events::{BindingEvent, BindingEvents, BindingFacts};
 pub(crate) use bound_pod::{BoundPod, Demand, PodObject};
 pub(crate) use decision::{Decision, decide};
 pub(crate) use evidence::{CacheWaits, ShownAt, ShownPod, Verdict, verdict};

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
 use podward_api::{ClusterRegistry, DiscoveryBinding};
-use podward_kube_util::api_server;
 use podward_kube_util::watched::WatchMetrics;
+use podward_kube_util::{EventMetrics, Events, api_server};
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
@@ -56,6 +56,12 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let (metrics, watch_metrics) = (Arc::new(BridgeMetrics::default()), WatchMetrics::default());
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
+    let event_metrics = EventMetrics::default();
+    registry.register(
+        "events_dropped",
+        "Events that were not stored, because the queue was full or the request failed",
+        event_metrics.dropped.clone(),
+    );
     watch_metrics.register(&mut registry);
     let traces = Traces::start(&args.process.traces, SERVICE, version, &mut registry)?;
 
@@ -127,6 +133,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         controller: Arc::new(controller),
         token: BearerToken::from_file(&args.token_file),
         spans: traces.spans(),
+        events: Events::start(client.clone(), SERVICE, &args.pod_name, event_metrics),
     };
     let (sender, members): (watch::Sender<Members>, _) = watch::channel(Members::from([]));
     let stop_membership = CancellationToken::new();

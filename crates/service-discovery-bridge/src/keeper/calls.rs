@@ -1,6 +1,6 @@
 //! The open questions of the lifecycle-controller, and their answers.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use podward_core::hooks::{EvidenceLevel, HookPhase};
 use podward_proto::v1::{self, HandleRequest, HandleResponse};
@@ -23,6 +23,10 @@ pub(crate) struct OpenCall {
     pub(crate) id: u64,
     pub(crate) phase: HookPhase,
     pub(crate) pod: v1::Pod,
+    /// Identifies the question in all its calls.
+    pub(crate) question: String,
+    /// When it was asked first, by the clock of the lifecycle-controller.
+    pub(crate) asked: SystemTime,
     /// When it arrived.
     pub(crate) since: Duration,
     /// When PENDING is answered.
@@ -60,7 +64,20 @@ impl OpenCall {
             v1::Phase::Release => HookPhase::Release,
             v1::Phase::PreCheck | v1::Phase::PostCheck | v1::Phase::Unspecified => return None,
         };
-        Some(Self { id, phase, pod: request.pod?, since: now, until: now + HOLD, span: None, answers })
+        let asked = request.asked_at.and_then(|at| SystemTime::try_from(at).ok());
+        let asked = asked.unwrap_or_else(SystemTime::now);
+        let question = request.question_id;
+        Some(Self {
+            id,
+            phase,
+            question,
+            asked,
+            pod: request.pod?,
+            since: now,
+            until: now + HOLD,
+            span: None,
+            answers,
+        })
     }
 
     /// Sends the answer.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
+use podward_kube_util::Events;
 use podward_registries::Dialer;
 use podward_runtime::grpc_client::{BearerToken, Replicas};
 use podward_runtime::telemetry::traces::Spans;
@@ -28,4 +29,5 @@ pub(crate) struct Shared {
     pub(crate) controller: Arc<Replicas>,
     pub(crate) token: BearerToken,
     pub(crate) spans: Spans,
+    pub(crate) events: Events,
 }

@@ -1,6 +1,7 @@
 //! The work for one binding.
 
 mod answers;
+mod events;
 mod kruise;
 mod pods;
 mod removals;
@@ -30,6 +31,7 @@ use super::tracked::TrackedPod;
 use crate::index::BindingEntry;
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
 use crate::sync::{RegistryAccess, settle};
+use events::Reported;
 
 /// The largest number of pods that are brought into their wanted state in one step, so that questions about other pods do
 /// not wait for all of them.
@@ -84,6 +86,7 @@ pub(crate) struct BindingTask {
     status_due: Duration,
     /// The status as it was written last.
     written: Option<BindingStatus>,
+    reported: Reported,
     registry_changed: Arc<Notify>,
     registry_watch: Option<RegistryWatch>,
 }
@@ -124,6 +127,7 @@ impl BindingTask {
             renewal_due: Duration::ZERO,
             status_due: Duration::ZERO,
             written: None,
+            reported: Reported::default(),
             registry_changed: Arc::new(Notify::new()),
             registry_watch: None,
         }
@@ -206,8 +210,9 @@ impl BindingTask {
         let access = match self.connector.access(&self.shared, &binding).await {
             Ok(access) => access,
             Err(problem) => {
-                self.answer_pending(&format!("DiscoveryBinding {} cannot be used: {problem}", self.key));
+                let reason = format!("DiscoveryBinding {} cannot be used: {problem}", self.key);
                 self.rejected = Some(problem);
+                self.answer_pending(&reason);
                 self.report(entry, Some(&binding), hook).await;
                 return Duration::from_secs(1);
             }
@@ -304,7 +309,9 @@ impl BindingTask {
             self.comparison_due = begin + binding.interval;
             return;
         }
+        let shown = self.shown_in_service();
         let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
+        self.report_missing(shown.saturating_sub(self.shown_in_service()), shown);
         self.shared.metrics.comparisons.inc();
         let took = self.shared.index.now().saturating_sub(begin);
         self.unreachable = comparison.unreachable.first().cloned();

@@ -31,6 +31,9 @@ impl BindingTask {
                 Answer::Pending { .. } if now < call.until => open.push(call),
                 found => {
                     self.describe(&mut call, access, waits, now);
+                    if matches!(found, Answer::Pending { .. }) {
+                        self.report_wait(&call);
+                    }
                     self.send(call, found, now);
                 }
             }
@@ -78,6 +81,7 @@ impl BindingTask {
                 self.calls.push(call);
                 continue;
             }
+            self.report_wait(&call);
             self.send(call, Answer::Pending { reason: reason.to_owned(), wake: None }, now);
         }
     }
