@@ -3,6 +3,7 @@
 mod access;
 mod bound;
 mod drift;
+mod explained;
 mod faults;
 mod kruise;
 mod own;
@@ -23,6 +24,7 @@ pub(crate) fn tests() -> Vec<Test> {
         removal_limit::tests(),
         steer::tests(),
         kruise::tests(),
+        explained::tests(),
         replicas::tests(),
         traced::tests(),
     ]

@@ -31,12 +31,24 @@ pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
     let Some(found) = list::<DeserializeGuard<DiscoveryBinding>>(client).await? else {
         return Ok(vec![Finding::skipped("the cluster does not serve DiscoveryBindings")]);
     };
-    let (bindings, unreadable): (Vec<_>, Vec<_>) =
-        found.into_iter().map(|guard| guard.0).partition(Result::is_ok);
-    let bindings: Vec<DiscoveryBinding> = bindings.into_iter().flatten().collect();
+    let (mut bindings, mut of_bindings) = (Vec::new(), Vec::new());
+    for guard in found {
+        match guard.0 {
+            Ok(binding) => bindings.push(binding),
+            Err(error) => of_bindings.push(Finding::failed(
+                format!(
+                    "DiscoveryBinding {}/{} cannot be read: {}",
+                    error.metadata.namespace.as_deref().unwrap_or_default(),
+                    error.metadata.name.as_deref().unwrap_or_default(),
+                    error.error
+                ),
+                "correct it, or use the doctor of the installed version",
+            )),
+        }
+    }
     let replicas = replicas::read(target).await?;
-    let mut findings = replicas.findings(bindings.len() + unreadable.len(), &target.namespace);
-    if bindings.is_empty() && unreadable.is_empty() {
+    let mut findings = replicas.findings(bindings.len() + of_bindings.len(), &target.namespace);
+    if bindings.is_empty() && of_bindings.is_empty() {
         findings.push(Finding::ok("there are no DiscoveryBindings"));
         return Ok(findings);
     }
@@ -46,21 +58,6 @@ pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
         Err(error) if is_denied(error.downcast_ref()) => None,
         Err(error) => return Err(error),
     };
-    let mut of_bindings: Vec<Finding> = unreadable
-        .into_iter()
-        .filter_map(Result::err)
-        .map(|error| {
-            Finding::failed(
-                format!(
-                    "DiscoveryBinding {}/{} cannot be read: {}",
-                    error.metadata.namespace.as_deref().unwrap_or_default(),
-                    error.metadata.name.as_deref().unwrap_or_default(),
-                    error.error
-                ),
-                "correct it, or use the doctor of the installed version",
-            )
-        })
-        .collect();
     let about =
         BindingFacts { registries: registries.as_ref(), holders: replicas.holders(), now: Timestamp::now() };
     of_bindings.extend(bindings.iter().flat_map(|binding| binding_findings(binding, &about)));
