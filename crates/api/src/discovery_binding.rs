@@ -24,6 +24,8 @@ pub use template::{InvalidTemplate, PodField, Template};
 
 /// The annotation that releases removals which the removal limit holds. Its value is `status.heldRemovals.id`.
 pub const RELEASE_REMOVALS_ANNOTATION: &str = "podward.io/release-removals";
+/// The finalizer of a binding that may have instances of its own in its registry.
+pub const BINDING_FINALIZER: &str = "podward.io/discovery-binding";
 
 /// Defines which pods are instances of which service in which registry.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

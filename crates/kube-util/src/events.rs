@@ -1,4 +1,4 @@
-//! Kubernetes Events about pods and rule objects.
+//! Kubernetes Events about pods and other objects.
 //!
 //! Events are sent by a task of their own, so that they never delay a reconciliation. kube's `Recorder` is not used: it
 //! takes two events of the same object and reason for one and drops the note of the second, and it fails for objects
@@ -52,17 +52,20 @@ pub struct EventMetrics {
 #[derive(Clone)]
 pub struct Events {
     queue: mpsc::Sender<Event>,
+    /// The `reportingController`.
+    controller: Arc<str>,
     instance: Arc<str>,
     metrics: EventMetrics,
 }
 
 impl Events {
-    /// Starts the task that sends events. It ends when the last clone is dropped. `instance` is the
+    /// Starts the task that sends events of `service`. It ends when the last clone is dropped. `instance` is the
     /// `reportingInstance`.
-    pub fn start(client: Client, instance: &str, metrics: EventMetrics) -> Self {
+    pub fn start(client: Client, service: &str, instance: &str, metrics: EventMetrics) -> Self {
         let (queue, events) = mpsc::channel(QUEUE_SIZE);
         tokio::spawn(send_all(client, events, metrics.clone()));
-        Events { queue, instance: instance.into(), metrics }
+        let controller = format!("podward.io/{service}").into();
+        Events { queue, controller, instance: instance.into(), metrics }
     }
 
     /// Queues an event of type `Normal` about `pod`.
@@ -80,6 +83,11 @@ impl Events {
         self.push(object, "Warning", reason, note);
     }
 
+    /// Queues an event of type `Normal` about a namespaced object.
+    pub fn normal_about(&self, object: ObjectReference, reason: &str, note: String) {
+        self.push(object, "Normal", reason, note);
+    }
+
     fn push(&self, regarding: ObjectReference, type_: &str, reason: &str, mut note: String) {
         if note.len() > NOTE_LIMIT {
             note.truncate(note.floor_char_boundary(NOTE_LIMIT));
@@ -95,7 +103,7 @@ impl Events {
             note: Some(note),
             reason: Some(reason.to_owned()),
             regarding: Some(regarding),
-            reporting_controller: Some("podward.io/lifecycle-controller".to_owned()),
+            reporting_controller: Some(self.controller.to_string()),
             reporting_instance: Some(self.instance.to_string()),
             type_: Some(type_.to_owned()),
             ..Event::default()

@@ -70,7 +70,7 @@ impl Leader {
         let opted_in = format!("{CONTROL_LABEL}={CONTROL_VALUE}");
         let pods: Api<CachedPod> = Api::all(client.clone());
         let services: Api<PartialObjectMeta<Service>> = Api::all(client.clone());
-        let events = Events::start(client.clone(), identity, metrics.events.clone());
+        let events = Events::start(client.clone(), "lifecycle-controller", identity, metrics.events.clone());
 
         let traces = OperationTraces::new(self.spans.clone());
 

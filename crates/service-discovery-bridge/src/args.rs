@@ -24,9 +24,6 @@ pub struct Args {
     /// Name of this replica's pod. No two replicas have the same one
     #[arg(long, env = "PODWARD_POD_NAME", value_name = "NAME")]
     pub(crate) pod_name: String,
-    /// UID of this replica's pod, which owns its Lease
-    #[arg(long, env = "PODWARD_POD_UID", value_name = "UID")]
-    pub(crate) pod_uid: Option<String>,
     /// Id of the Kubernetes cluster in the marks of instances. Each cluster that uses a registry needs another one. The
     /// default is the UID of the namespace kube-system
     #[arg(long, env = "PODWARD_CLUSTER_ID", value_name = "ID", value_parser = cluster_id)]

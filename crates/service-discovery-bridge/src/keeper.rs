@@ -5,6 +5,7 @@ mod comparison;
 mod connection;
 mod hook;
 mod kruise_answers;
+mod question_span;
 mod renewal;
 mod shared;
 mod status;

@@ -1,170 +1,229 @@
-//! The replicas that share the bindings. Each has a Lease of its own, which it renews.
+//! The replicas that share the bindings. Each holds one of the Leases that the chart creates, its slot, and renews it.
 
-use std::collections::HashMap;
+mod lease;
+mod tenure;
+
+use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_runtime::retry::{API_SERVER, delay_after};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// A member whose Lease was not renewed for this time has left.
-const EXPIRY: Duration = Duration::from_secs(12);
+use crate::metrics::BridgeMetrics;
+use crate::model::{Slot, SlotStep, SlotTable};
+
+pub(crate) use tenure::Tenure;
+
 /// The interval of renewals.
 const RENEWAL: Duration = Duration::from_secs(4);
-/// Marks the Leases of the members.
+/// The longest time until something is looked at again.
+const TICK: Duration = Duration::from_millis(500);
+/// The pause before a watch that failed is started again.
+const WATCH_RETRY: Duration = Duration::from_secs(1);
+/// Marks the Leases of the slots.
 const LABEL: (&str, &str) = ("podward.io/member-of", "service-discovery-bridge");
-const MANAGER: &str = "service-discovery-bridge";
-
-/// This member.
-#[derive(Clone, Debug)]
-pub(crate) struct Member {
-    /// The name of its pod, and of its Lease.
-    pub(crate) name: String,
-    /// The UID of its pod. The Lease is removed with the pod.
-    pub(crate) uid: Option<String>,
-}
 
 /// The names of the present members, sorted.
 pub(crate) type Members = Arc<[String]>;
 
-/// Keeps the Lease of this member and watches those of the others until `stop`. Then it removes its own, so that the others
-/// take over at once.
-///
-/// Two members may be responsible for a binding for a moment: each write to a registry is idempotent and conditional.
-pub(crate) async fn join(
-    client: Client,
-    namespace: String,
-    member: Member,
-    members: watch::Sender<Members>,
-    stop: CancellationToken,
-) {
-    let leases: Api<Lease> = Api::namespaced(client, &namespace);
-    let name = member.name.clone();
-    let renewing = renew(leases.clone(), member, stop.clone());
-    let watching = observe(leases.clone(), name.clone(), members, stop.clone());
-    tokio::join!(renewing, watching);
-    if let Err(error) = leases.delete(&name, &DeleteParams::default()).await {
-        tracing::warn!(lease = name, %error, "could not remove the Lease of this replica; others wait until it expires");
-    }
+/// What joining needs.
+pub(crate) struct Membership {
+    pub(crate) client: Client,
+    /// The namespace of the Leases.
+    pub(crate) namespace: String,
+    /// The name of this replica. No other has the same one.
+    pub(crate) name: String,
+    pub(crate) members: watch::Sender<Members>,
+    pub(crate) tenure: Arc<Tenure>,
+    pub(crate) metrics: Arc<BridgeMetrics>,
 }
 
-async fn renew(leases: Api<Lease>, Member { name, uid }: Member, stop: CancellationToken) {
-    let owner = uid.map(|uid| OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        name: name.clone(),
-        uid,
-        ..OwnerReference::default()
-    });
-    let mut failures = 0;
-    loop {
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
-                owner_references: owner.clone().map(|owner| vec![owner]),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(name.clone()),
-                lease_duration_seconds: i32::try_from(EXPIRY.as_secs()).ok(),
-                renew_time: Some(MicroTime(Timestamp::now())),
-                ..LeaseSpec::default()
-            }),
-        };
-        let apply = PatchParams::apply(MANAGER).force();
-        let renewed = stop.run_until_cancelled(leases.patch(&name, &apply, &Patch::Apply(&lease))).await;
-        let pause = match renewed {
-            None => return,
-            Some(Ok(_)) => {
-                failures = 0;
-                RENEWAL
+type Written = (Instant, kube::Result<Lease>);
+
+/// Takes a slot, keeps it, and reports the members, until `stop`. Then it gives the slot back, so that others take over at
+/// once. While other replicas hold all slots, it waits for one.
+pub(crate) async fn join(membership: Membership, stop: CancellationToken) {
+    let leases: Api<Lease> = Api::namespaced(membership.client.clone(), &membership.namespace);
+    let selection = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let mut events = pin!(watcher(leases.clone(), selection));
+    let mut writes: FuturesUnordered<BoxFuture<'static, Written>> = FuturesUnordered::new();
+    let mut joining = Joining::new(membership, leases);
+    while !stop.is_cancelled() {
+        let may_watch = joining.now() >= joining.watch_due;
+        tokio::select! {
+            Some(event) = events.next(), if may_watch => joining.seen(event),
+            Some(written) = writes.next(), if !writes.is_empty() => joining.written(written),
+            () = tokio::time::sleep(TICK) => {}
+            () = stop.cancelled() => {}
+        }
+        joining.publish();
+        if writes.is_empty() && !stop.is_cancelled() {
+            writes.extend(joining.next_write());
+        }
+    }
+    // The version of the slot is that of the last write.
+    while let Some(written) = writes.next().await {
+        joining.written(written);
+    }
+    joining.leave().await;
+}
+
+struct Joining {
+    membership: Membership,
+    leases: Api<Lease>,
+    start: Instant,
+    table: SlotTable,
+    /// The names of a list that is not complete yet.
+    listing: HashSet<String>,
+    /// True once a list was complete.
+    listed: bool,
+    /// True while the watch works.
+    watches: bool,
+    watch_due: Duration,
+    write_due: Duration,
+    failures: u32,
+    /// Why this replica has no slot, as it was logged last.
+    waits: Option<&'static str>,
+}
+
+impl Joining {
+    fn new(membership: Membership, leases: Api<Lease>) -> Self {
+        Self {
+            table: SlotTable::new(membership.name.clone()),
+            membership,
+            leases,
+            start: Instant::now(),
+            listing: HashSet::new(),
+            listed: false,
+            watches: false,
+            watch_due: Duration::ZERO,
+            write_due: Duration::ZERO,
+            failures: 0,
+            waits: None,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn seen(&mut self, event: watcher::Result<Event<Lease>>) {
+        let now = self.now();
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(lease)) => {
+                self.listing.insert(lease.name_any());
+                self.table.observe(lease::slot(&lease), now);
             }
-            Some(Err(error)) => {
-                failures += 1;
-                tracing::warn!(lease = name, %error, "could not renew the Lease of this replica; retrying with back-off");
-                delay_after(API_SERVER, failures).min(RENEWAL)
+            Ok(Event::InitDone) => {
+                self.table.retain(&self.listing);
+                (self.listed, self.watches) = (true, true);
             }
-        };
-        if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            Ok(Event::Apply(lease)) => self.table.observe(lease::slot(&lease), now),
+            Ok(Event::Delete(lease)) => self.table.forget(&lease.name_any()),
+            Err(error) => {
+                tracing::warn!(%error, "the watch of the replicas' Leases failed; it is started again");
+                self.watches = false;
+                self.watch_due = now + WATCH_RETRY;
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let now = self.now();
+        if !self.watches {
+            // The others may renew without being seen.
+            self.table.unseen(now);
+        }
+        if !self.listed {
             return;
         }
+        self.membership.metrics.member.set(i64::from(self.table.own().next().is_some()));
+        let present = self.table.members(now);
+        self.membership.members.send_if_modified(|members| {
+            let changed = **members != *present;
+            if changed {
+                tracing::info!(members = present.join(", "), "the replicas that share the bindings");
+                *members = present.into();
+            }
+            changed
+        });
     }
-}
 
-/// Watches the Leases. A Lease has expired when it was not renewed for [`EXPIRY`], by the clock of this process.
-async fn observe(leases: Api<Lease>, own: String, members: watch::Sender<Members>, stop: CancellationToken) {
-    let selection = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    let mut seen: HashMap<String, (Option<MicroTime>, Instant)> = HashMap::new();
-    let work = async {
-        let mut events = std::pin::pin!(watcher(leases, selection));
-        let mut listing: Vec<String> = Vec::new();
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
-        let mut listed = false;
-        loop {
-            tokio::select! {
-                event = events.next() => match event {
-                    Some(Ok(Event::Init)) => listing.clear(),
-                    Some(Ok(Event::InitApply(lease))) => {
-                        listing.push(lease.name_any());
-                        note(&mut seen, &lease);
-                    }
-                    Some(Ok(Event::InitDone)) => {
-                        seen.retain(|name, _| listing.contains(name));
-                        listed = true;
-                    }
-                    Some(Ok(Event::Apply(lease))) => note(&mut seen, &lease),
-                    Some(Ok(Event::Delete(lease))) => {
-                        seen.remove(&lease.name_any());
-                    }
-                    Some(Err(error)) => {
-                        tracing::warn!(%error, "the watch of the replicas' Leases failed; it is started again");
-                        // The others may renew without being seen.
-                        for (_, at) in seen.values_mut() {
-                            *at = Instant::now();
-                        }
-                        tokio::time::sleep(Duration::from_secs(1)).await;
-                    }
-                    None => return,
-                },
-                _ = tick.tick() => {}
-            }
-            if !listed {
-                continue;
-            }
-            let alive =
-                seen.iter().filter(|(_, (_, at))| at.elapsed() < EXPIRY).map(|(name, _)| name.clone());
-            let mut alive: Vec<String> = alive.chain([own.clone()]).collect();
-            alive.sort();
-            alive.dedup();
-            members.send_if_modified(|members| {
-                let changed = **members != *alive;
-                if changed {
-                    tracing::info!(members = alive.join(", "), "the replicas that share the bindings");
-                    *members = alive.into();
-                }
-                changed
-            });
+    fn next_write(&mut self) -> Option<BoxFuture<'static, Written>> {
+        let now = self.now();
+        if !self.listed || now < self.write_due {
+            return None;
         }
-    };
-    stop.run_until_cancelled(work).await;
-}
+        let (slot, takes) = match self.table.step(now) {
+            SlotStep::Renew(slot) => (slot.clone(), false),
+            SlotStep::Take(slot) => (slot.clone(), true),
+            SlotStep::AllTaken => {
+                self.waits("other replicas hold all Leases, so this one keeps no bindings and waits for one; run fewer replicas");
+                return None;
+            }
+            SlotStep::NoSlots => {
+                self.waits("there is no Lease for this replica, so it keeps no bindings; helm upgrade creates them again");
+                return None;
+            }
+        };
+        let (leases, name) = (self.leases.clone(), self.membership.name.clone());
+        let write = async move {
+            let begin = Instant::now();
+            (begin, lease::hold(&leases, &slot, &name, takes).await)
+        };
+        Some(write.boxed())
+    }
 
-fn note(seen: &mut HashMap<String, (Option<MicroTime>, Instant)>, lease: &Lease) {
-    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
-    match seen.get_mut(&lease.name_any()) {
-        Some((last, _)) if *last == renewed => {}
-        Some(known) => *known = (renewed, Instant::now()),
-        None => {
-            seen.insert(lease.name_any(), (renewed, Instant::now()));
+    fn waits(&mut self, why: &'static str) {
+        if self.waits.replace(why) != Some(why) {
+            let Membership { namespace, name, .. } = &self.membership;
+            tracing::warn!(namespace, replica = name, label = format!("{}={}", LABEL.0, LABEL.1), "{why}");
+        }
+    }
+
+    fn written(&mut self, (begin, result): Written) {
+        let now = self.now();
+        match result {
+            Ok(lease) => {
+                self.membership.tenure.confirm(begin);
+                self.table.observe(lease::slot(&lease), now);
+                if self.waits.take().is_some() {
+                    tracing::info!(lease = lease.name_any(), "this replica has a Lease now");
+                }
+                self.failures = 0;
+                self.write_due = now + RENEWAL;
+            }
+            // Another replica was faster, or the watch is late.
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
+                self.write_due = now + Duration::from_millis(fastrand::u64(100..500));
+            }
+            Err(error) => {
+                self.failures += 1;
+                let pause = delay_after(API_SERVER, self.failures).min(RENEWAL);
+                tracing::warn!(%error, "could not write the Lease of this replica; retrying with back-off");
+                self.write_due = now + pause;
+            }
+        }
+    }
+
+    async fn leave(self) {
+        let own: Vec<Slot> = self.table.own().cloned().collect();
+        for slot in own {
+            if let Err(error) = lease::give_back(&self.leases, &slot).await {
+                tracing::warn!(
+                    lease = slot.name, %error, "could not give back the Lease of this replica; others wait until it expires"
+                );
+            }
         }
     }
 }

@@ -41,6 +41,7 @@ struct ResultLabels {
 #[derive(Debug)]
 pub(crate) struct BridgeMetrics {
     pub(crate) kept: Gauge<i64, AtomicI64>,
+    pub(crate) member: Gauge<i64, AtomicI64>,
     instances: Family<StateLabels, Gauge<i64, AtomicI64>>,
     unreachable: Family<BindingLabels, Gauge<i64, AtomicI64>>,
     rejected: Family<BindingLabels, Gauge<i64, AtomicI64>>,
@@ -91,6 +92,11 @@ impl BridgeMetrics {
             "bindings_kept",
             "Number of DiscoveryBindings that this replica is responsible for",
             self.kept.clone(),
+        );
+        registry.register(
+            "member",
+            "1 while this replica holds one of the Leases of the replicas. Without one, it is responsible for no bindings",
+            self.member.clone(),
         );
         registry.register(
             "instances",

@@ -8,6 +8,7 @@
 //! ```
 
 mod binding;
+mod binding_events;
 mod bound_pod;
 mod conditions;
 mod decision;
@@ -19,8 +20,12 @@ mod members;
 mod orphans;
 mod presence;
 mod removal_limit;
+mod slots;
 
+#[cfg(test)]
+pub(crate) use binding::tests;
 pub(crate) use binding::{Binding, BindingKey, Desired};
+pub(crate) use binding_events::{BindingEvent, BindingEvents, BindingFacts};
 pub(crate) use bound_pod::{BoundPod, Demand, PodObject};
 pub(crate) use decision::{Decision, decide};
 pub(crate) use evidence::{CacheWaits, ShownAt, ShownPod, Verdict, verdict};
@@ -30,6 +35,7 @@ pub(crate) use members::keeper_of;
 pub(crate) use orphans::{Orphan, marked_uid};
 pub(crate) use presence::{Presence, presence};
 pub(crate) use removal_limit::RemovalLimit;
+pub(crate) use slots::{EXPIRY, Slot, SlotStep, SlotTable};
 
 #[cfg(test)]
 pub(crate) use binding::tests;

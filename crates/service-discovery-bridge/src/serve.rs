@@ -7,11 +7,12 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
 use podward_api::{ClusterRegistry, DiscoveryBinding};
-use podward_kube_util::api_server;
 use podward_kube_util::watched::WatchMetrics;
+use podward_kube_util::{EventMetrics, Events, api_server};
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
+use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::CertificateSecret;
 use podward_runtime::{client, shutdown, telemetry};
 use tokio::sync::watch;
@@ -21,7 +22,7 @@ use crate::args::Args;
 use crate::dialer::RegistryDialer;
 use crate::index::Index;
 use crate::keeper::{self, Shared};
-use crate::members::{self, Member, Members};
+use crate::members::{self, Members, Membership, Tenure};
 use crate::metrics::BridgeMetrics;
 use crate::model::{AdvancedStatefulSetObject, CloneSetObject, PodObject};
 use crate::watches;
@@ -55,7 +56,14 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let (metrics, watch_metrics) = (Arc::new(BridgeMetrics::default()), WatchMetrics::default());
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
+    let event_metrics = EventMetrics::default();
+    registry.register(
+        "events_dropped",
+        "Events that were not stored, because the queue was full or the request failed",
+        event_metrics.dropped.clone(),
+    );
     watch_metrics.register(&mut registry);
+    let traces = Traces::start(&args.process.traces, SERVICE, version, &mut registry)?;
 
     let admin = AdminServer::bind(args.process.admin_bind).await?;
     let admin_address = admin.address();
@@ -113,31 +121,37 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         }
     }
 
+    let tenure = Arc::new(Tenure::default());
     let shared = Shared {
         client: client.clone(),
         index,
-        metrics,
+        metrics: Arc::clone(&metrics),
+        tenure: Arc::clone(&tenure),
         dialer: Arc::new(RegistryDialer(dialer)),
         cluster: cluster.into(),
         namespace: args.certificate.namespace.as_str().into(),
         replica: args.pod_name.as_str().into(),
         controller: Arc::new(controller),
         token: BearerToken::from_file(&args.token_file),
+        spans: traces.spans(),
+        events: Events::start(client.clone(), SERVICE, &args.pod_name, event_metrics),
     };
     let (sender, members): (watch::Sender<Members>, _) = watch::channel(Members::from([]));
     let stop_membership = CancellationToken::new();
-    let member = Member { name: args.pod_name, uid: args.pod_uid };
-    let membership = tokio::spawn(members::join(
+    let membership = Membership {
         client,
-        args.certificate.namespace,
-        member,
-        sender,
-        stop_membership.clone(),
-    ));
+        namespace: args.certificate.namespace,
+        name: args.pod_name,
+        members: sender,
+        tenure,
+        metrics,
+    };
+    let membership = tokio::spawn(members::join(membership, stop_membership.clone()));
     keeper::keep(shared, members, stop).await;
     // Only now, so that no other replica works for the same bindings at the same time.
     stop_membership.cancel();
     membership.await.context("the task of the membership panicked")?;
+    traces.finish().await;
     stop_watches.cancel();
     stop_admin.cancel();
     admin.await.context("the task of the admin server panicked")?.context("the admin server failed")?;

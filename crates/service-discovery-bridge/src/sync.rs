@@ -2,8 +2,12 @@
 
 mod access;
 mod listing;
+mod recorded;
 mod settle;
 
 pub(crate) use access::RegistryAccess;
 pub(crate) use listing::read_services;
+pub(crate) use recorded::RegistryCall;
+#[cfg(test)]
+pub(crate) use recorded::tests;
 pub(crate) use settle::{Outcome, Task, settle};

@@ -9,7 +9,8 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     runtime::wait::{await_condition, conditions},
 };
-use podward_api::LifecycleHook;
+use podward_api::discovery_binding::BINDING_FINALIZER;
+use podward_api::{DiscoveryBinding, LifecycleHook};
 use podward_core::ConditionStatus;
 use podward_core::hooks::{hook_finalizer, is_hook_finalizer};
 use podward_core::keys::{
@@ -28,6 +29,8 @@ use super::site::Site;
 pub(crate) const NAMESPACE: &str = "guarded";
 /// A hook without a server, and the label of the pods that it holds.
 const DEAF: &str = "deaf";
+/// A DiscoveryBinding of a registry that does not exist.
+const BOUND: &str = "bound";
 /// The operation on [`GuardedPods::operated`].
 const OPERATION: &str = "upgrade";
 const LONG: Duration = Duration::from_secs(90);
@@ -57,6 +60,20 @@ impl GuardedPods {
             },
         });
         hooks.create(&PostParams::default(), &serde_json::from_value(hook)?).await.context("make a hook")?;
+        // As a service-discovery-bridge would leave it.
+        let binding = json!({
+            "apiVersion": "podward.io/v1alpha1", "kind": "DiscoveryBinding",
+            "metadata": {"name": BOUND, "finalizers": [BINDING_FINALIZER]},
+            "spec": {
+                "selector": {"matchLabels": {BOUND: "true"}}, "registry": {"clusterRegistry": "none"},
+                "service": {"name": "web"}, "port": 80,
+            },
+        });
+        let bindings: Api<DiscoveryBinding> = Api::namespaced(site.client(), NAMESPACE);
+        bindings
+            .create(&PostParams::default(), &serde_json::from_value(binding)?)
+            .await
+            .context("make a binding")?;
         let pods: Api<Pod> = Api::namespaced(site.client(), NAMESPACE);
         let [in_service, operated] = &names(&pods, "app=web").await?[..] else {
             anyhow::bail!("there are not two pods");
@@ -135,6 +152,10 @@ impl GuardedPods {
             ])
             .await?;
         ensure!(!left.contains("podward"), "{left}");
+        let bindings: Api<DiscoveryBinding> = Api::namespaced(self.site.client(), NAMESPACE);
+        let binding = bindings.get(BOUND).await.context("read the binding")?;
+        ensure!(binding.finalizers().is_empty(), "the binding has {:?}", binding.finalizers());
+        bindings.delete(BOUND, &DeleteParams::default()).await.context("delete the binding")?;
         let hooks: Api<LifecycleHook> = Api::all(self.site.client());
         hooks.delete(DEAF, &DeleteParams::default()).await.context("delete the hook").map(drop)
     }

@@ -5,6 +5,7 @@ mod answers;
 mod bound;
 mod credentials;
 mod drift;
+mod explained;
 mod faults;
 mod faulty_proxy;
 mod identity;
@@ -14,7 +15,9 @@ mod own;
 mod own_http;
 mod pages;
 mod removal_limit;
+mod replicas;
 mod steer;
+mod traced;
 
 use podward_e2e::Test;
 
@@ -33,6 +36,9 @@ pub(crate) fn tests() -> Vec<Test> {
         steer::tests(),
         kruise::tests(),
         pages::tests(),
+        explained::tests(),
+        replicas::tests(),
+        traced::tests(),
     ]
     .into_iter()
     .flatten()

@@ -207,6 +207,8 @@ impl Environment {
         let cluster = Cluster::of_test_cluster(Arc::new(
             test_cluster.context("start a test cluster of shape simulated")?,
         ));
+        let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
+        let traced = |kind| (kind, format!("--otlp-endpoint={}", collector.url()));
         let options = PodwardOptions {
             strict: true,
             check_deletes_as_requester: true,
@@ -216,10 +218,15 @@ impl Environment {
             traffic_controllers: 0,
             bridges: 2,
             lease_seconds: LEASE_SECONDS,
-            more: vec![(ServiceKind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}"))],
+            more: vec![
+                (ServiceKind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}")),
+                traced(ServiceKind::LifecycleController),
+                traced(ServiceKind::ServiceDiscoveryBridge),
+            ],
             ..PodwardOptions::default()
         };
-        Self::with_processes(cluster, options, DemoImages::default()).await
+        let environment = Self::with_processes(cluster, options, DemoImages::default()).await?;
+        Ok(Self { collector: Some(collector), ..environment })
     }
 
     async fn with_processes(cluster: Cluster, options: PodwardOptions, images: DemoImages) -> Result<Self> {

@@ -14,7 +14,8 @@ pub struct BindingStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Accepted` is True if the binding is valid and may use its registry. `Reachable` is True if every address of the
-    /// registry answers. `Synchronized` is True if the registry shows what it should.
+    /// registry answers. `Attached` is True if the lifecycle-controller asks the hook of the binding. `Synchronized` is True
+    /// if the registry shows what it should.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// The number of instances that should exist.

@@ -172,14 +172,16 @@ impl AttachedStreams {
     }
 
     /// Calls one of the streams, and another one if it ends. Dropping the future cancels the call at the hook system.
+    /// `traceparent` is the W3C trace context of the call, or empty.
     pub(crate) async fn handle(
         &self,
         request: v1::HandleRequest,
+        traceparent: String,
         timeout: Duration,
     ) -> Result<v1::HandleResponse, CallFailure> {
         let asked = async {
             for _ in 0..MAX_STREAM_CHANGES {
-                let mut call = self.send(&request)?;
+                let mut call = self.send(&request, &traceparent)?;
                 if let Ok(response) = (&mut call.answer).await {
                     return Ok(response);
                 }
@@ -194,7 +196,7 @@ impl AttachedStreams {
     }
 
     /// Sends the call to the stream with the fewest open calls.
-    fn send(&self, request: &v1::HandleRequest) -> Result<StreamCall, CallFailure> {
+    fn send(&self, request: &v1::HandleRequest, traceparent: &str) -> Result<StreamCall, CallFailure> {
         let mut streams: Vec<(usize, Arc<AttachedStream>)> = {
             let streams = self.streams.lock();
             streams.iter().map(|stream| (stream.open(), stream.clone())).collect()
@@ -209,7 +211,11 @@ impl AttachedStreams {
             if let Some(waiting) = stream.waiting.lock().as_mut() {
                 waiting.insert(call_id, answered);
             }
-            let question = v1::AttachCall { call_id, request: Some(request.clone()) };
+            let question = v1::AttachCall {
+                call_id,
+                request: Some(request.clone()),
+                traceparent: traceparent.to_owned(),
+            };
             if stream.send(Message::Call(question)) {
                 return Ok(StreamCall { stream, call_id, answer });
             }

@@ -44,8 +44,9 @@ impl HookTransport {
     ) -> Result<HookReply, CallFailure> {
         let response = match self {
             HookTransport::Endpoint(client) => client.handle(request, traceparent).await?,
-            // Metadata is sent once per stream. Hook systems find the trace by pod and operation.
-            HookTransport::Attached(streams) => streams.handle(request, timeout).await?,
+            HookTransport::Attached(streams) => {
+                streams.handle(request, traceparent.unwrap_or_default(), timeout).await?
+            }
         };
         HookReply::read(response)
     }

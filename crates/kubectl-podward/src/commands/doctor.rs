@@ -4,6 +4,7 @@
 //! concurrently, each with a deadline. A check that cannot be run is a finding too, so it does not hide the findings of
 //! other checks.
 
+mod bindings;
 mod certificates;
 mod configurations;
 mod definitions;
@@ -31,6 +32,7 @@ use futures::future::{BoxFuture, join_all};
 use kube::Client;
 use tokio::time::timeout;
 
+pub(super) use bindings::{BindingFacts, binding_findings};
 use finding::Finding;
 use report::{CheckReport, DoctorReport};
 use target::DoctorTarget;
@@ -68,7 +70,7 @@ impl Doctor {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let deadline = Duration::from_secs(self.deadline);
         let target = DoctorTarget::find(client, self.namespace, self.probe_namespace, deadline).await?;
-        let checks: [(&'static str, CheckFuture<'_>); 11] = [
+        let checks: [(&'static str, CheckFuture<'_>); 12] = [
             ("resource definitions", definitions::check(&target).boxed()),
             ("services", services::check(&target).boxed()),
             ("webhook configurations", webhooks::check(&target).boxed()),
@@ -78,6 +80,7 @@ impl Doctor {
             ("permissions", permissions::check(&target).boxed()),
             ("images", images::check(&target).boxed()),
             ("kube-proxies", kube_proxies::check(&target).boxed()),
+            ("service registries", bindings::check(&target).boxed()),
             ("network policies", network_policies::check(&target).boxed()),
             ("other installations", other_installations::check(&target).boxed()),
         ];

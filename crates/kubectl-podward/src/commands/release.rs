@@ -1,5 +1,6 @@
 //! `kubectl podward release`: removes Podward's metadata from pods.
 
+mod bindings;
 mod events;
 mod pass;
 mod patch;
@@ -28,6 +29,9 @@ use write::ReleaseWriter;
 /// Removes what would block pods without Podward: finalizers of hooks, recorded deletion requests (the pods stay until
 /// they are deleted again) and all other metadata that only Podward writes. Sets readiness gates to True. The labels
 /// with which operators announce operations stay. Pods are not drained: traffic continues.
+///
+/// Of all pods of a namespace or of the cluster, also removes Podward's finalizer from DiscoveryBindings. Their instances stay
+/// in the registries.
 ///
 /// With `discoverybinding/NAME`, releases the removals from a service registry that the removal limit of this binding
 /// holds.
@@ -86,6 +90,10 @@ impl Release {
                  --stop-services, or remove the label kusionstack.io/control from the pods: then Podward releases them"
             );
         }
+        let bindings_are_free = match self.pods.is_empty() {
+            true => bindings::release_all(&client, self.namespace.as_deref(), self.dry_run).await?,
+            false => true,
+        };
         let other_finalizers =
             if self.third_party_finalizers { OtherFinalizers::Remove } else { OtherFinalizers::Keep };
         let targets = TargetPods::new(&client, self.namespace, self.pods);
@@ -95,7 +103,11 @@ impl Release {
         let ended = tokio::time::timeout_at(deadline, passes).await;
         print!("{}", tally.summary(self.dry_run));
         match ended {
-            Ok(Ok(())) => Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }),
+            Ok(Ok(())) => Ok(if tally.has_failed() || !bindings_are_free {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            }),
             Ok(Err(error)) => Err(error),
             Err(_) => bail!(
                 "not all pods were checked within {:?}; run the command again, with a longer --timeout \

@@ -1,8 +1,9 @@
 //! `kubectl podward why POD`: what a pod waits for, since when, until when, and the next step.
 //!
-//! The data comes only from the API server: the pod, and the PodTransitionRules of its namespace with their status. The
-//! functions of the core evaluate it, as in the controller.
+//! The data comes only from the API server: the pod, and the PodTransitionRules and DiscoveryBindings of its namespace with
+//! their status. The functions of the core evaluate it, as in the controller.
 
+mod bindings;
 mod busy;
 mod report;
 mod rules;
@@ -17,7 +18,7 @@ use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
-use podward_api::PodTransitionRule;
+use podward_api::{DiscoveryBinding, PodTransitionRule};
 use podward_core::{ConditionStatus, NoRules, Operations, Pod, UnixNanos, explain};
 
 use report::WhyReport;
@@ -28,8 +29,8 @@ const API_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Show what a pod waits for: what blocks it, why, since when, until when, and the next step
 ///
-/// Shows the pod's lifecycle condition, rules that refuse an operation, and work that must not be interrupted. Reads
-/// the pod and the PodTransitionRules of its namespace. Changes nothing.
+/// Shows the pod's lifecycle condition, rules that refuse an operation, work that must not be interrupted, and service
+/// registries. Reads the pod, and the PodTransitionRules and DiscoveryBindings of its namespace. Changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct Why {
     /// The name of the pod
@@ -61,14 +62,21 @@ impl Why {
         let found =
             with_timeout(pods.get(&self.pod)).await.with_context(|| format!("look up pod {}", self.pod))?;
         let namespace = found.namespace().unwrap_or_default();
-        let rules: Api<DeserializeGuard<PodTransitionRule>> = Api::namespaced(client, &namespace);
+        let rules: Api<DeserializeGuard<PodTransitionRule>> = Api::namespaced(client.clone(), &namespace);
+        let bindings: Api<DeserializeGuard<DiscoveryBinding>> = Api::namespaced(client, &namespace);
         let rules = match with_timeout(rules.list(&ListParams::default())).await {
             Ok(list) => Ok(list.items.into_iter().map(RuleWithStatus::new).collect()),
             // The cluster has no PodTransitionRules.
             Err(error) if is_not_found(&error) => Ok(Vec::new()),
             Err(error) => Err(format!("{error:#}")),
         };
-        let report = inspect(&found, rules, now())?;
+        let bindings = match with_timeout(bindings.list(&ListParams::default())).await {
+            Ok(list) => Ok(list.items.into_iter().filter_map(|guard| guard.0.ok()).collect()),
+            Err(error) if is_not_found(&error) => Ok(Vec::new()),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        let mut report = inspect(&found, rules, now())?;
+        bindings::add_waits(&mut report, bindings, Timestamp::now());
         match self.output {
             WhyOutput::Text => print!("{}", report.text(now())),
             WhyOutput::Json => println!("{}", serde_json::to_string_pretty(&report)?),

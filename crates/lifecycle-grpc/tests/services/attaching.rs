@@ -58,7 +58,7 @@ pub(crate) async fn a_replica_that_does_not_lead_relays(fixture: &Fixture) {
     for to in [fixture.leader, fixture.other] {
         let mut attached = attach(fixture, to, "author", hello("attached"), None).await.unwrap();
         assert_eq!(attached.next().await.unwrap(), v1::attach_response::Message::Attached(v1::Attached {}));
-        let call = v1::AttachCall { call_id: 7, request: None };
+        let call = v1::AttachCall { call_id: 7, ..v1::AttachCall::default() };
         assert_eq!(attached.next().await.unwrap(), v1::attach_response::Message::Call(call));
         attached.send(answer(7)).await;
         within(async {

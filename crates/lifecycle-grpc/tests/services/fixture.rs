@@ -356,7 +356,7 @@ impl AttachHub for TestHub {
         let (answers, mut answers_out) = mpsc::channel(4);
         let message = |message| v1::AttachResponse { message: Some(message) };
         calls.try_send(message(v1::attach_response::Message::Attached(v1::Attached {}))).unwrap();
-        let call = v1::AttachCall { call_id: 7, request: None };
+        let call = v1::AttachCall { call_id: 7, ..v1::AttachCall::default() };
         calls.try_send(message(v1::attach_response::Message::Call(call))).unwrap();
         let (kept, ended) = (Arc::clone(&self.answers), Arc::clone(&self.ended));
         tokio::spawn(async move {

@@ -50,7 +50,7 @@ impl Leader {
         let observers = RuleObservers {
             metrics: RuleMetrics::default(),
             watches: WatchMetrics::default(),
-            events: Events::start(server.client(), identity, EventMetrics::default()),
+            events: Events::start(server.client(), "lifecycle-controller", identity, EventMetrics::default()),
             traces: OperationTraces::default(),
         };
         let (rules, to_reconcile) =

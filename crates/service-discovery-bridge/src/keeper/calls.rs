@@ -1,11 +1,12 @@
 //! The open questions of the lifecycle-controller, and their answers.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use podward_core::hooks::{EvidenceLevel, HookPhase};
 use podward_proto::v1::{self, HandleRequest, HandleResponse};
 use tokio::sync::mpsc;
 
+use super::question_span::QuestionSpan;
 use super::tracked::{SyncState, TrackedPod};
 use crate::model::{Binding, CacheWaits, Presence, ShownPod, Verdict, verdict};
 use crate::sync::RegistryAccess;
@@ -22,10 +23,16 @@ pub(crate) struct OpenCall {
     pub(crate) id: u64,
     pub(crate) phase: HookPhase,
     pub(crate) pod: v1::Pod,
+    /// Identifies the question in all its calls.
+    pub(crate) question: String,
+    /// When it was asked first, by the clock of the lifecycle-controller.
+    pub(crate) asked: SystemTime,
     /// When it arrived.
     pub(crate) since: Duration,
     /// When PENDING is answered.
     pub(crate) until: Duration,
+    /// Its span, if traces are wanted.
+    pub(crate) span: Option<QuestionSpan>,
     answers: mpsc::Sender<v1::AttachAnswer>,
 }
 
@@ -57,11 +64,24 @@ impl OpenCall {
             v1::Phase::Release => HookPhase::Release,
             v1::Phase::PreCheck | v1::Phase::PostCheck | v1::Phase::Unspecified => return None,
         };
-        Some(Self { id, phase, pod: request.pod?, since: now, until: now + HOLD, answers })
+        let asked = request.asked_at.and_then(|at| SystemTime::try_from(at).ok());
+        let asked = asked.unwrap_or_else(SystemTime::now);
+        let question = request.question_id;
+        Some(Self {
+            id,
+            phase,
+            question,
+            asked,
+            pod: request.pod?,
+            since: now,
+            until: now + HOLD,
+            span: None,
+            answers,
+        })
     }
 
     /// Sends the answer.
-    pub(crate) fn send(self, answer: Answer, now: Duration) {
+    pub(crate) fn send(mut self, answer: Answer, now: Duration) {
         let response = match answer {
             Answer::Done { level, detail } => HandleResponse {
                 outcome: v1::Outcome::Done.into(),
@@ -79,6 +99,9 @@ impl OpenCall {
                 }
             }
         };
+        if let Some(span) = self.span.take() {
+            span.end(&response, podward_kube_util::now());
+        }
         // If the stream has ended, the question is asked again.
         let _ = self.answers.try_send(v1::AttachAnswer { call_id: self.id, response: Some(response) });
     }

@@ -122,7 +122,8 @@ impl RegistryConnector {
         let registry = connect(connection, secrets, Arc::clone(&shared.dialer), field)
             .map_err(|error| error.to_string())?;
         check_mode(binding.mode, connection.kind, &*registry).map_err(|error| error.to_string())?;
-        let access = RegistryAccess::new(registry, Arc::clone(&shared.cluster));
+        let access = RegistryAccess::new(registry, connection.kind, Arc::clone(&shared.cluster));
+        let access = if shared.spans.are_wanted() { access.recorded() } else { access };
         let made = Made { connection: connection.clone(), secrets: read, access: access.clone(), at };
         self.made = Some(made);
         Ok(access)

@@ -26,6 +26,8 @@ const MAX_CONCURRENT_CALLS: u32 = 500;
 pub(crate) struct HookCall {
     pub(crate) id: u64,
     pub(crate) request: v1::HandleRequest,
+    /// The trace context of the call, or empty.
+    pub(crate) traceparent: String,
     pub(crate) answers: mpsc::Sender<v1::AttachAnswer>,
 }
 
@@ -169,7 +171,8 @@ async fn forward(
             message = stream.next() => match message {
                 Some(Ok(v1::AttachResponse { message: Some(Down::Call(call)) })) => {
                     let Some(request) = call.request else { continue };
-                    let call = HookCall { id: call.call_id, request, answers: answers.clone() };
+                    let v1::AttachCall { call_id: id, traceparent, .. } = call;
+                    let call = HookCall { id, request, traceparent, answers: answers.clone() };
                     if calls.send(call).await.is_err() {
                         return Status::cancelled("the binding is not kept any more");
                     }

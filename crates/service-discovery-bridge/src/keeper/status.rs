@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use podward_api::DiscoveryBinding;
-use podward_api::discovery_binding::{BindingStatus, HeldRemovals};
+use podward_api::discovery_binding::{BINDING_FINALIZER, BindingStatus, HeldRemovals};
 use serde_json::json;
 
 use crate::model::BindingKey;
@@ -58,6 +58,7 @@ impl BindingReport {
             _ => None,
         };
         let (synchronized, why_not) = state(&problem);
+        let (attached, why_detached) = state(&self.detached);
         let conditions = [
             ("Accepted", accepted, if accepted == "True" { "Valid" } else { "Invalid" }, why_rejected),
             (
@@ -66,6 +67,7 @@ impl BindingReport {
                 if reachable == "True" { "Answers" } else { "NoAnswer" },
                 why_unreachable,
             ),
+            ("Attached", attached, if attached == "True" { "Attached" } else { "NotAttached" }, why_detached),
             (
                 "Synchronized",
                 synchronized,
@@ -130,9 +132,6 @@ pub(crate) async fn write(
     bindings.patch_status(&object.name_any(), &params, &Patch::Merge(&patch)).await.map(drop)
 }
 
-/// The finalizer of a binding with instances of its own.
-pub(crate) const FINALIZER: &str = "podward.io/discovery-binding";
-
 /// Adds or removes the finalizer.
 ///
 /// # Errors
@@ -143,12 +142,12 @@ pub(crate) async fn set_finalizer(
     wanted: bool,
 ) -> kube::Result<()> {
     let mut finalizers = object.metadata.finalizers.clone().unwrap_or_default();
-    if finalizers.iter().any(|known| known == FINALIZER) == wanted {
+    if finalizers.iter().any(|known| known == BINDING_FINALIZER) == wanted {
         return Ok(());
     }
     match wanted {
-        true => finalizers.push(FINALIZER.to_owned()),
-        false => finalizers.retain(|known| known != FINALIZER),
+        true => finalizers.push(BINDING_FINALIZER.to_owned()),
+        false => finalizers.retain(|known| known != BINDING_FINALIZER),
     }
     let version = object.resource_version();
     let patch =

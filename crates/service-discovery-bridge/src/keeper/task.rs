@@ -1,10 +1,12 @@
 //! The work for one binding.
 
 mod answers;
+mod events;
 mod kruise;
 mod pods;
 mod removals;
 mod report;
+mod spans;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use super::comparison::compare;
 use super::connection::RegistryConnector;
 use super::hook::{self, HookCall, HookState};
 use super::kruise_answers::KruiseAnswers;
+use super::question_span::QuestionSpan;
 use super::renewal;
 use super::shared::Shared;
 use super::status;
@@ -28,6 +31,7 @@ use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
 use crate::sync::{RegistryAccess, settle};
+use events::Reported;
 
 /// The largest number of pods that are brought into their wanted state in one step, so that questions about other pods do
 /// not wait for all of them.
@@ -45,6 +49,11 @@ const MIN_COMPARISON_PAUSE: Duration = Duration::from_secs(1);
 const WATCH_RETRY: Duration = Duration::from_secs(5);
 /// The pause before a registry of which an address did not answer is compared again.
 const UNREACHABLE_RETRY: Duration = Duration::from_secs(2);
+/// The pause before a replica that could not renew its Lease looks again.
+const UNCONFIRMED_RETRY: Duration = Duration::from_millis(500);
+/// What questions wait for meanwhile.
+const UNCONFIRMED: &str = "the replica of the service-discovery-bridge that is responsible for the binding could not renew its \
+     Lease; it waits for the API server, or another replica takes over";
 /// The shortest pause between two writes of the status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -83,6 +92,7 @@ pub(crate) struct BindingTask {
     status_due: Duration,
     /// The status as it was written last.
     written: Option<BindingStatus>,
+    reported: Reported,
     registry_changed: Arc<Notify>,
     registry_watch: Option<RegistryWatch>,
     /// True if the pods may have other services than those that are watched.
@@ -128,6 +138,7 @@ impl BindingTask {
             renewal_due: Duration::ZERO,
             status_due: Duration::ZERO,
             written: None,
+            reported: Reported::default(),
             registry_changed: Arc::new(Notify::new()),
             registry_watch: None,
             services_due: false,
@@ -198,9 +209,12 @@ impl BindingTask {
     }
 
     fn take(&mut self, call: Option<HookCall>) {
-        let Some(HookCall { id, request, answers }) = call else { return };
+        let Some(HookCall { id, request, traceparent, answers }) = call else { return };
         let now = self.shared.index.now();
-        if let Some(call) = OpenCall::new(id, request, answers, now) {
+        let wall = podward_kube_util::now();
+        let span = QuestionSpan::start(&self.shared.spans, &traceparent, &request, &self.key, wall);
+        if let Some(mut call) = OpenCall::new(id, request, answers, now) {
+            call.span = span;
             self.calls.push(call);
         }
     }
@@ -215,13 +229,20 @@ impl BindingTask {
         let access = match self.connector.access(&self.shared, &binding).await {
             Ok(access) => access,
             Err(problem) => {
+                let reason = format!("DiscoveryBinding {} cannot be used: {problem}", self.key);
                 self.rejected = Some(problem);
-                self.answer_without_registry();
+                self.answer_pending(&reason);
                 self.report(entry, Some(&binding), hook).await;
                 return Duration::from_secs(1);
             }
         };
         self.observe(&binding, &access);
+        if !self.shared.tenure.is_confirmed() {
+            // Another replica may be responsible by now, and know newer pods. Only heartbeats continue.
+            self.answer_pending(UNCONFIRMED);
+            self.renew(&access).await;
+            return UNCONFIRMED_RETRY;
+        }
         if self.shared.index.now() >= self.comparison_due {
             self.compare(&binding, &access).await;
         }
@@ -319,7 +340,9 @@ impl BindingTask {
             self.comparison_due = begin + binding.interval;
             return;
         }
+        let shown = self.shown_in_service();
         let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
+        self.report_missing(shown.saturating_sub(self.shown_in_service()), shown);
         let took = self.shared.index.now().saturating_sub(begin);
         self.shared.metrics.compared(took);
         self.unreachable = comparison.unreachable.first().cloned();

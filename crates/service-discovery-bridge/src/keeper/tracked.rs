@@ -24,6 +24,8 @@ pub(crate) struct TrackedPod {
     pub(crate) is_in_service: bool,
     /// When the registration was renewed last.
     pub(crate) renewed: Option<Duration>,
+    /// The number of the last call to the registry that was reported in a trace.
+    pub(crate) reported_calls: u64,
 }
 
 /// Whether the registry shows what it should.
@@ -49,6 +51,7 @@ impl TrackedPod {
             state: SyncState::NEW,
             is_in_service: false,
             renewed: None,
+            reported_calls: 0,
         };
         tracked.update(None, binding, access);
         tracked

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use podward_api::registry_connection::RegistryKind;
 use podward_registries::{Capabilities, Registry, RegistryError, RegistryErrorKind};
 
+use super::recorded::{CallLog, RecordedRegistry};
 use crate::model::{Binding, CacheWaits};
 
 /// A client of a registry, and what it can do. Clones share the client.
@@ -17,12 +19,22 @@ pub(crate) struct RegistryAccess {
     pub(crate) cluster: Arc<str>,
     /// Whether the registry has refused the credentials.
     denied: Arc<AtomicBool>,
+    pub(crate) kind: RegistryKind,
+    /// The latest calls, if they are recorded.
+    pub(crate) calls: Option<Arc<CallLog>>,
 }
 
 impl RegistryAccess {
-    pub(crate) fn new(registry: Arc<dyn Registry>, cluster: Arc<str>) -> Self {
+    pub(crate) fn new(registry: Arc<dyn Registry>, kind: RegistryKind, cluster: Arc<str>) -> Self {
         let capabilities = registry.capabilities();
-        Self { registry, capabilities, cluster, denied: Arc::default() }
+        Self { registry, capabilities, cluster, denied: Arc::default(), kind, calls: None }
+    }
+
+    /// Records the calls, for traces.
+    pub(crate) fn recorded(self) -> Self {
+        let log = Arc::<CallLog>::default();
+        let registry = Arc::new(RecordedRegistry::new(self.registry, Arc::clone(&log)));
+        Self { registry, calls: Some(log), ..self }
     }
 
     /// Notes an error of the registry.

@@ -76,7 +76,7 @@ impl PodwardManifests {
         Ok(self)
     }
 
-    /// Adds the account and the rights of the service-discovery-bridge.
+    /// Adds the account, the rights and the Leases of the service-discovery-bridge.
     ///
     /// # Errors
     /// Fails if they are not in the case of the chart.
@@ -87,7 +87,12 @@ impl PodwardManifests {
                 == ServiceKind::ServiceDiscoveryBridge.as_str()
                 && matches!(
                     kind_of(object),
-                    "ServiceAccount" | "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding"
+                    "ServiceAccount"
+                        | "ClusterRole"
+                        | "ClusterRoleBinding"
+                        | "Role"
+                        | "RoleBinding"
+                        | "Lease"
                 )
         });
         ensure!(found.len() > 4, "{WITH_BRIDGE} has {} objects of the service-discovery-bridge", found.len());

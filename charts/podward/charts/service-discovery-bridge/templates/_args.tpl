@@ -1,3 +1,8 @@
+{{/* How many replicas can share the bindings. */}}
+{{- define "service-discovery-bridge.slots" -}}
+16
+{{- end }}
+
 {{- define "service-discovery-bridge.args" -}}
 - --controller-url={{ include "podward.controllerUrl" . }}
 - --token-file=/var/run/secrets/podward/token

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The severity of a finding. Only [`FindingLevel::Failed`] makes the command fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum FindingLevel {
+pub(in crate::commands) enum FindingLevel {
     /// No problem.
     Ok,
     /// Not checked. The finding says why.
@@ -21,38 +21,38 @@ pub(super) enum FindingLevel {
 
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    pub(super) level: FindingLevel,
+pub(in crate::commands) struct Finding {
+    pub(in crate::commands) level: FindingLevel,
     /// The observation.
-    pub(super) what: String,
+    pub(in crate::commands) what: String,
     /// The next step. `None` if nothing is to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next: Option<String>,
+    pub(in crate::commands) next: Option<String>,
 }
 
 impl Finding {
-    pub(super) fn ok(what: impl Into<String>) -> Self {
+    pub(in crate::commands) fn ok(what: impl Into<String>) -> Self {
         Self { level: FindingLevel::Ok, what: what.into(), next: None }
     }
 
-    pub(super) fn skipped(what: impl Into<String>) -> Self {
+    pub(in crate::commands) fn skipped(what: impl Into<String>) -> Self {
         Self { level: FindingLevel::Skipped, what: what.into(), next: None }
     }
 
-    pub(super) fn note(what: impl Into<String>) -> Self {
+    pub(in crate::commands) fn note(what: impl Into<String>) -> Self {
         Self { level: FindingLevel::Note, what: what.into(), next: None }
     }
 
-    pub(super) fn warning(what: impl Into<String>, next: impl Into<String>) -> Self {
+    pub(in crate::commands) fn warning(what: impl Into<String>, next: impl Into<String>) -> Self {
         Self { level: FindingLevel::Warning, what: what.into(), next: Some(next.into()) }
     }
 
-    pub(super) fn failed(what: impl Into<String>, next: impl Into<String>) -> Self {
+    pub(in crate::commands) fn failed(what: impl Into<String>, next: impl Into<String>) -> Self {
         Self { level: FindingLevel::Failed, what: what.into(), next: Some(next.into()) }
     }
 
     /// Returns the finding for a check that could not be run.
-    pub(super) fn check_failed(error: &anyhow::Error) -> Self {
+    pub(in crate::commands) fn check_failed(error: &anyhow::Error) -> Self {
         let denied = is_denied(error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()));
         let next = if denied {
             "run the doctor as a user with this permission, such as an administrator of the cluster, or run helm test"
@@ -65,7 +65,7 @@ impl Finding {
 }
 
 /// Returns true if the API server denied the request.
-pub(super) fn is_denied(error: Option<&kube::Error>) -> bool {
+pub(in crate::commands) fn is_denied(error: Option<&kube::Error>) -> bool {
     matches!(error, Some(kube::Error::Api(status)) if matches!(status.code, 401 | 403))
 }
 

@@ -24,8 +24,8 @@ use tokio::time::{Instant, timeout_at};
 /// The webhook configurations of the chart.
 const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
-/// The services that write to pods on their own.
-const CONTROLLERS: [&str; 2] = ["lifecycle-controller", "traffic-controller"];
+/// The services that write to pods, or to DiscoveryBindings, on their own.
+const CONTROLLERS: [&str; 3] = ["lifecycle-controller", "traffic-controller", "service-discovery-bridge"];
 
 /// The deadline of a request.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ impl PodwardInstallation {
     pub(super) fn describe_stop(&self) -> String {
         format!(
             "delete webhook configurations {MUTATING} and {VALIDATING}, scale {} in namespace {} to zero",
-            CONTROLLERS.join(" and "),
+            CONTROLLERS.join(", "),
             self.namespace
         )
     }

@@ -16,6 +16,9 @@ pub(super) struct WhyReport {
     /// The message of the lifecycle condition, as stored or as it would be written.
     pub(super) message: String,
     pub(super) waits: Vec<OperationWait>,
+    /// The service registries that the pod waits for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) registries: Vec<RegistryWait>,
     /// Additional information.
     pub(super) notes: Vec<String>,
     /// The rules to skip so that the pod passes, including those that it skips already.
@@ -47,15 +50,31 @@ pub(super) struct OperationWait {
     pub(super) next: String,
 }
 
+/// A service registry that the pod waits for.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RegistryWait {
+    /// The hook of the binding, which the message names.
+    pub(super) hook: String,
+    /// Namespace and name of the DiscoveryBinding.
+    pub(super) binding: String,
+    /// The template of the service's name.
+    pub(super) service: String,
+    pub(super) registry: String,
+    pub(super) why: String,
+    pub(super) next: String,
+}
+
 impl WhyReport {
     pub(super) fn new(namespace: &str, pod: &str, message: String) -> Self {
         let (namespace, pod) = (namespace.to_owned(), pod.to_owned());
-        WhyReport { namespace, pod, message, waits: Vec::new(), notes: Vec::new(), skippable: Vec::new() }
+        let (waits, registries, notes, skippable) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        WhyReport { namespace, pod, message, waits, registries, notes, skippable }
     }
 
     /// Returns the report as text.
     pub(super) fn text(&self, now: UnixNanos) -> String {
-        let WhyReport { namespace, pod, message, waits, notes, skippable } = self;
+        let WhyReport { namespace, pod, message, waits, registries, notes, skippable } = self;
         let mut text = format!("pod {namespace}/{pod}: {message}\n");
         for wait in waits {
             let OperationWait { operation, operation_type, stage, who, kind, why, .. } = wait;
@@ -76,6 +95,13 @@ impl WhyReport {
                 );
             }
             let _ = writeln!(text, "  -> {}", wait.next);
+        }
+        for RegistryWait { hook, binding, service, registry, why, next } in registries {
+            let _ = writeln!(
+                text,
+                "\nhook {hook} is DiscoveryBinding {binding}: service {service} of {registry}"
+            );
+            let _ = writeln!(text, "  why:  {why}\n  -> {next}");
         }
         for note in notes {
             let _ = writeln!(text, "\n{note}");

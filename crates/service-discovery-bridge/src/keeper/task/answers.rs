@@ -29,7 +29,13 @@ impl BindingTask {
             };
             match found {
                 Answer::Pending { .. } if now < call.until => open.push(call),
-                found => self.send(call, found, now),
+                found => {
+                    self.describe(&mut call, access, waits, now);
+                    if matches!(found, Answer::Pending { .. }) {
+                        self.report_wait(&call);
+                    }
+                    self.send(call, found, now);
+                }
             }
         }
         self.calls.extend(open);
@@ -67,17 +73,16 @@ impl BindingTask {
         pending("the registry is searched for an instance of the pod")
     }
 
-    /// Answers questions while there is no client of the registry.
-    pub(super) fn answer_without_registry(&mut self) {
+    /// Answers questions while none can be done. `reason` says why.
+    pub(super) fn answer_pending(&mut self, reason: &str) {
         let now = self.shared.index.now();
-        let reason = self.rejected.clone().unwrap_or_default();
         for call in std::mem::take(&mut self.calls) {
             if now < call.until {
                 self.calls.push(call);
                 continue;
             }
-            let reason = format!("DiscoveryBinding {} cannot be used: {reason}", self.key);
-            self.send(call, Answer::Pending { reason, wake: None }, now);
+            self.report_wait(&call);
+            self.send(call, Answer::Pending { reason: reason.to_owned(), wake: None }, now);
         }
     }
 

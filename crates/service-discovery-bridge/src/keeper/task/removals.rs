@@ -96,6 +96,7 @@ impl BindingTask {
         if removed.is_empty() {
             return;
         }
+        let mut deregistered = 0;
         for chunk in removed.chunks(access.capabilities.batch.max(1)) {
             let changes: Vec<Change> = chunk
                 .iter()
@@ -103,17 +104,23 @@ impl BindingTask {
                 .collect();
             for (orphan, result) in chunk.iter().zip(access.registry.write(&changes).await) {
                 match result {
-                    Ok(()) => tracing::info!(
-                        binding = %self.key,
-                        instance = orphan.instance.id,
-                        service = orphan.service.name,
-                        "deregistered an instance that belongs to no pod of the binding"
-                    ),
+                    Ok(()) => {
+                        deregistered += 1;
+                        tracing::info!(
+                            binding = %self.key,
+                            instance = orphan.instance.id,
+                            service = orphan.service.name,
+                            "deregistered an instance that belongs to no pod of the binding"
+                        );
+                    }
                     Err(error) => {
                         tracing::warn!(binding = %self.key, %error, "could not deregister an instance")
                     }
                 }
             }
+        }
+        if let Some(events) = &mut self.reported.binding {
+            events.removed(deregistered);
         }
         // Read back.
         self.comparison_due = now + Duration::from_millis(200) + access.capabilities.list_lag;

@@ -4,13 +4,21 @@ use std::time::Duration;
 
 use super::super::hook::HookState;
 use super::super::status::{self, BindingReport};
-use super::super::tracked::SyncState;
+use super::super::tracked::{SyncState, TrackedPod};
 use super::{BindingTask, STATUS_INTERVAL};
 use crate::index::BindingEntry;
 use crate::metrics::BindingNumbers;
 use crate::model::{Binding, Presence};
 
 impl BindingTask {
+    /// Returns the number of pods that the registry shows in service, as it should.
+    pub(super) fn shown_in_service(&self) -> usize {
+        let is_shown = |tracked: &&TrackedPod| {
+            tracked.presence == Presence::InService && matches!(tracked.state, SyncState::Shown { .. })
+        };
+        self.tracked.values().filter(is_shown).count()
+    }
+
     /// Writes the status if it has changed, and sets the metrics.
     pub(super) async fn report(&mut self, entry: &BindingEntry, binding: Option<&Binding>, hook: &HookState) {
         let in_service = |presence: Presence| presence == Presence::InService;
@@ -24,6 +32,7 @@ impl BindingTask {
             present += 1;
             drifted += usize::from(is_drifted);
         }
+        self.send_events(entry, wanted, present);
         let problem = self.tracked.values().filter_map(|tracked| {
             let problem = tracked.problem().filter(|_| tracked.presence != Presence::Unchanged)?;
             Some((tracked.pod.name.as_str(), problem))

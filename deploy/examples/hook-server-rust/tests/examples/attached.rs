@@ -51,7 +51,15 @@ async fn greet(stream: &mut Attached) {
 }
 
 async fn call(stream: &Attached, call_id: u64, request: HandleRequest) {
-    down(stream, attach_response::Message::Call(AttachCall { call_id, request: Some(request) })).await;
+    down(
+        stream,
+        attach_response::Message::Call(AttachCall {
+            call_id,
+            request: Some(request),
+            traceparent: String::new(),
+        }),
+    )
+    .await;
 }
 
 /// Waits for `count` answers, and returns them sorted by the ID of the call.

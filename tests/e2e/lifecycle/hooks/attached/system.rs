@@ -118,7 +118,7 @@ impl AttachedState {
         while let Ok(Some(message)) = down.message().await {
             match message.message {
                 Some(Down::Attached(_)) => self.accepted.send_modify(|count| *count += 1),
-                Some(Down::Call(v1::AttachCall { call_id, request })) => {
+                Some(Down::Call(v1::AttachCall { call_id, request, .. })) => {
                     let (script, up) = (self.script.clone(), up.clone());
                     let call = async move {
                         let Ok(response) = script.handle(request.unwrap_or_default()).await else { return };

@@ -1,0 +1,132 @@
+//! Removes what would keep DiscoveryBindings, and with them their namespaces, from being deleted without Podward.
+
+use anyhow::{Context, Result};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::{Client, Resource, ResourceExt};
+use podward_api::DiscoveryBinding;
+use podward_api::discovery_binding::BINDING_FINALIZER;
+use serde_json::{Value, json};
+
+/// How often a binding that somebody else changes is read again.
+const ATTEMPTS: usize = 3;
+
+/// Removes Podward's finalizer from the bindings of a namespace, or of the cluster. Their instances stay in the registries,
+/// and are named: no application loses its registration because Podward is uninstalled. Returns false if one stays.
+///
+/// # Errors
+/// Fails if they cannot be listed.
+pub(super) async fn release_all(client: &Client, namespace: Option<&str>, dry_run: bool) -> Result<bool> {
+    let bindings: Api<DeserializeGuard<DiscoveryBinding>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let found = match bindings.list(&ListParams::default()).await {
+        Ok(found) => found.items,
+        // The cluster has no DiscoveryBindings.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
+        Err(error) => return Err(error).context("list the DiscoveryBindings"),
+    };
+    let mut all = true;
+    for binding in
+        found.iter().filter(|binding| binding.finalizers().iter().any(|it| it == BINDING_FINALIZER))
+    {
+        let name =
+            format!("DiscoveryBinding {}/{}", binding.namespace().unwrap_or_default(), binding.name_any());
+        let left = left(binding);
+        if dry_run {
+            println!("{name}: would remove the finalizer {BINDING_FINALIZER}{left}");
+            continue;
+        }
+        match release(client, binding).await {
+            Ok(()) => println!("{name}: removed the finalizer {BINDING_FINALIZER}{left}"),
+            Err(error) => {
+                all = false;
+                println!("{name}: could not remove the finalizer {BINDING_FINALIZER}: {error:#}");
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Says what stays in the registry.
+fn left(binding: &DeserializeGuard<DiscoveryBinding>) -> String {
+    let status = binding.0.as_ref().ok().and_then(|binding| binding.status.as_ref());
+    match status.map(|status| status.present) {
+        Some(0) => String::new(),
+        Some(present) => {
+            format!("; {present} instances stay in its registry until somebody removes them there")
+        }
+        None => "; its instances, if there are any, stay in its registry until somebody removes them there"
+            .to_owned(),
+    }
+}
+
+async fn release(client: &Client, binding: &DeserializeGuard<DiscoveryBinding>) -> Result<()> {
+    let (name, namespace) = (binding.name_any(), binding.namespace().unwrap_or_default());
+    let api: Api<DiscoveryBinding> = Api::namespaced(client.clone(), &namespace);
+    let mut meta = binding.meta().clone();
+    for attempt in 1.. {
+        let Some(patch) = patch(&meta) else { return Ok(()) };
+        match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
+                let again: PartialObjectMeta<DiscoveryBinding> = api.get_metadata(&name).await?;
+                meta = again.metadata;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the patch that removes the finalizer from an object. `None` if it has none.
+fn patch(meta: &kube::api::ObjectMeta) -> Option<Value> {
+    let mut finalizers = meta.finalizers.clone()?;
+    let before = finalizers.len();
+    finalizers.retain(|finalizer| finalizer != BINDING_FINALIZER);
+    (finalizers.len() < before).then(|| {
+        json!({"metadata": {
+            "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
+        }})
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_finalizer_of_podward_is_removed() {
+        let of = |finalizers: Value| {
+            let meta = json!({"name": "web", "uid": "u", "resourceVersion": "7", "finalizers": finalizers});
+            patch(&serde_json::from_value(meta).unwrap())
+        };
+        assert_eq!(
+            of(json!(["example.com/x", BINDING_FINALIZER])),
+            Some(json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["example.com/x"]}}))
+        );
+        assert_eq!(of(json!(["example.com/x"])), None);
+        assert_eq!(of(json!([])), None);
+    }
+
+    #[test]
+    fn instances_that_stay_are_named() {
+        let binding = |status: Value| {
+            serde_json::from_value::<DeserializeGuard<DiscoveryBinding>>(json!({
+                "apiVersion": "podward.io/v1alpha1", "kind": "DiscoveryBinding",
+                "metadata": {"namespace": "shop", "name": "web"},
+                "spec": {
+                    "selector": {"matchLabels": {"app": "web"}}, "registry": {"clusterRegistry": "corp"},
+                    "service": {"name": "web"}, "port": 80,
+                },
+                "status": status,
+            }))
+            .unwrap()
+        };
+        assert!(left(&binding(json!({"present": 3}))).contains("3 instances stay"));
+        assert_eq!(left(&binding(json!({"present": 0}))), "");
+        assert!(left(&binding(Value::Null)).contains("if there are any"));
+    }
+}

@@ -1,0 +1,214 @@
+//! The trace span of a question and its answer: a child of the call's span, with a child for each call to the registry and
+//! for the wait for clients.
+
+use podward_core::UnixNanos;
+use podward_core::trace::parse_traceparent;
+use podward_proto::v1::{HandleRequest, HandleResponse};
+use podward_runtime::telemetry::traces::{KeyValue, NewSpan, SpanKind, Spans, random_span_id};
+
+use crate::model::{BindingKey, Desired};
+use crate::sync::RegistryCall;
+
+/// The greatest number of calls to the registry that are reported for one answer. The first ones are left out.
+const MAX_CALLS: usize = 32;
+
+/// The span of a question that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct QuestionSpan {
+    spans: Spans,
+    span: NewSpan,
+    children: Vec<NewSpan>,
+}
+
+impl QuestionSpan {
+    /// Starts the span. Returns `None` if traces are not exported or the call is part of no trace.
+    pub(crate) fn start(
+        spans: &Spans,
+        traceparent: &str,
+        request: &HandleRequest,
+        binding: &BindingKey,
+        now: UnixNanos,
+    ) -> Option<Self> {
+        if !spans.are_wanted() {
+            return None;
+        }
+        Self::of(spans, traceparent, request, binding, now)
+    }
+
+    fn of(
+        spans: &Spans,
+        traceparent: &str,
+        request: &HandleRequest,
+        binding: &BindingKey,
+        now: UnixNanos,
+    ) -> Option<Self> {
+        let (trace, parent) = parse_traceparent(traceparent)?;
+        let phase = request.phase().as_str_name().trim_start_matches("PHASE_");
+        let pod = request.pod.clone().unwrap_or_default();
+        let span = NewSpan {
+            trace,
+            id: random_span_id(),
+            parent: Some(parent),
+            kind: SpanKind::Server,
+            name: format!("answer {phase}").into(),
+            start: now,
+            end: now,
+            attributes: vec![
+                KeyValue::new("rpc.system", "grpc"),
+                KeyValue::new("rpc.service", "podward.v1.HookRegistry"),
+                KeyValue::new("rpc.method", "Attach"),
+                KeyValue::new("k8s.namespace.name", pod.namespace),
+                KeyValue::new("k8s.pod.name", pod.name),
+                KeyValue::new("k8s.pod.uid", pod.uid),
+                KeyValue::new("podward.hook.phase", phase),
+                KeyValue::new("podward.hook.attempt", i64::from(request.attempt)),
+                KeyValue::new("podward.binding", binding.to_string()),
+            ],
+            events: Vec::new(),
+            links: Vec::new(),
+            error: None,
+        };
+        Some(Self { spans: spans.clone(), span, children: Vec::new() })
+    }
+
+    /// Adds the instance that the question is about, and the calls to its registry.
+    pub(crate) fn about(&mut self, kind: &str, desired: &Desired, calls: Vec<RegistryCall>) {
+        let Desired { service, instance, .. } = desired;
+        self.span.attributes.extend([
+            KeyValue::new("podward.registry.kind", kind.to_owned()),
+            KeyValue::new("podward.registry.service", service.name.clone()),
+            KeyValue::new("podward.registry.instance", format!("{}:{}", instance.host, instance.port)),
+        ]);
+        let left_out = calls.len().saturating_sub(MAX_CALLS);
+        for call in calls.into_iter().skip(left_out) {
+            let mut attributes = vec![KeyValue::new("podward.registry.instances", count(call.instances))];
+            attributes.extend(call.address.clone().map(|address| KeyValue::new("server.address", address)));
+            let error = call.error(instance).map(str::to_owned);
+            self.add(call.name, SpanKind::Client, (call.begin, call.end), attributes, error);
+        }
+    }
+
+    /// Adds the wait for clients that may use an older state.
+    pub(crate) fn waits_for_clients(&mut self, from: UnixNanos, to: UnixNanos) {
+        self.add("wait for clients", SpanKind::Internal, (from, to), Vec::new(), None);
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        kind: SpanKind,
+        (start, end): (UnixNanos, UnixNanos),
+        attributes: Vec<KeyValue>,
+        error: Option<String>,
+    ) {
+        self.children.push(NewSpan {
+            trace: self.span.trace,
+            id: random_span_id(),
+            parent: Some(self.span.id),
+            kind,
+            name: name.into(),
+            start,
+            end: end.max(start),
+            attributes,
+            events: Vec::new(),
+            links: Vec::new(),
+            error,
+        });
+    }
+
+    /// Ends the span with the answer and exports it.
+    pub(crate) fn end(self, response: &HandleResponse, now: UnixNanos) {
+        let spans = self.spans.clone();
+        self.ended(response, now).into_iter().for_each(|span| spans.send(span));
+    }
+
+    fn ended(mut self, response: &HandleResponse, now: UnixNanos) -> Vec<NewSpan> {
+        let outcome = response.outcome().as_str_name().trim_start_matches("OUTCOME_");
+        self.span.attributes.push(KeyValue::new("podward.hook.outcome", outcome));
+        if let Some(evidence) = &response.evidence {
+            let level = evidence.level().as_str_name().trim_start_matches("EVIDENCE_LEVEL_");
+            self.span.attributes.push(KeyValue::new("podward.evidence", level));
+        }
+        if !response.message.is_empty() {
+            self.span.attributes.push(KeyValue::new("podward.hook.message", response.message.clone()));
+        }
+        self.span.end = now.max(self.span.start);
+        self.children.push(self.span);
+        self.children
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use podward_core::trace::{root_of, trace_of};
+    use podward_proto::v1;
+    use podward_registries::{Change, Instance, Registry, ServiceKey};
+
+    use super::*;
+    use crate::model::tests::{binding, pod};
+    use crate::sync::tests::recorded;
+
+    #[tokio::test]
+    async fn an_answer_shows_its_calls_and_its_wait() {
+        let key = BindingKey { namespace: "shop".to_owned(), name: "web".to_owned() };
+        let desired = binding(serde_json::json!({})).desired(&pod("u"), "c").unwrap();
+        let other = Instance { host: "10.0.0.8".to_owned(), ..desired.instance.clone() };
+        let (registry, log) = recorded("10.0.0.7 is refused");
+        let service = &desired.service;
+        registry.instance(0, service, &other).await.unwrap();
+        registry.instance(0, service, &desired.instance).await.unwrap();
+        let change = |instance: &Instance| Change::Deregister(service.clone(), instance.clone());
+        registry.write(&[change(&desired.instance), change(&other)]).await;
+        registry.instances(0, service).await.unwrap();
+        registry.instances(0, &ServiceKey { name: "api".to_owned(), ..service.clone() }).await.unwrap();
+
+        let (trace, call) = (trace_of("u", "up"), root_of("u", "up", "1"));
+        let request = v1::HandleRequest {
+            phase: v1::Phase::Prepare.into(),
+            pod: Some(v1::Pod { uid: "u".to_owned(), ..v1::Pod::default() }),
+            ..v1::HandleRequest::default()
+        };
+        let at = |seconds: i64| UnixNanos(seconds * 1_000_000_000);
+        assert!(QuestionSpan::of(&Spans::none(), "", &request, &key, at(1)).is_none());
+        let context = trace.traceparent(call);
+        let mut span = QuestionSpan::of(&Spans::none(), &context, &request, &key, at(1)).unwrap();
+        span.about("Consul", &desired, log.about(0, service, &desired.instance));
+        span.waits_for_clients(at(2), at(4));
+        let response = v1::HandleResponse {
+            outcome: v1::Outcome::Done.into(),
+            evidence: Some(v1::Evidence { level: v1::EvidenceLevel::Proven.into(), detail: String::new() }),
+            ..v1::HandleResponse::default()
+        };
+        let spans = span.ended(&response, at(5));
+        let names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
+        let expected =
+            ["registry read", "registry write", "registry list", "wait for clients", "answer PREPARE"];
+        assert_eq!(names, expected);
+        let [children @ .., answer] = spans.as_slice() else { panic!("{spans:?}") };
+        assert_eq!(
+            (answer.trace, answer.parent, answer.start, answer.end),
+            (trace, Some(call), at(1), at(5))
+        );
+        assert!(children.iter().all(|child| child.trace == trace && child.parent == Some(answer.id)));
+        assert_eq!(children[1].error.as_deref(), Some("deregister at a: 10.0.0.7 is refused"));
+        let attribute = |key: &str| {
+            let found = answer.attributes.iter().find(|attribute| attribute.key.as_str() == key);
+            found.map(|attribute| attribute.value.as_str().into_owned()).unwrap_or_default()
+        };
+        for (key, value) in [
+            ("podward.binding", "shop/web"),
+            ("podward.registry.kind", "Consul"),
+            ("podward.registry.service", "web"),
+            ("podward.registry.instance", "10.0.0.7:8080"),
+            ("podward.hook.outcome", "DONE"),
+            ("podward.evidence", "PROVEN"),
+        ] {
+            assert_eq!(attribute(key), value, "{key}");
+        }
+        assert!(log.about(4, service, &desired.instance).is_empty());
+    }
+}

@@ -1,0 +1,136 @@
+//! The slots of the replicas: Leases, of which each replica holds one.
+//!
+//! Whether a holder has left is judged by what this replica observes: the time since its Lease last changed, by the clock of
+//! this process. The clocks of other machines do not matter.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+/// A holder whose Lease does not change for this time has left.
+pub(crate) const EXPIRY: Duration = Duration::from_secs(12);
+
+/// A slot, as the API server returned it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// The name of the Lease.
+    pub(crate) name: String,
+    /// The replica that holds it. `None` if it is free.
+    pub(crate) holder: Option<String>,
+    /// The time of the last renewal, by the clock of the holder. Only whether it changes matters.
+    pub(crate) renewed: Option<Timestamp>,
+    /// The resource version, the precondition of writes.
+    pub(crate) version: String,
+}
+
+/// The next step of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SlotStep<'s> {
+    /// It holds this slot, and renews it.
+    Renew(&'s Slot),
+    /// It takes this slot, if it still has this version.
+    Take(&'s Slot),
+    /// Other replicas hold all slots.
+    AllTaken,
+    /// There are no slots.
+    NoSlots,
+}
+
+#[derive(Debug)]
+struct Observed {
+    slot: Slot,
+    /// When it was seen to change last.
+    changed: Duration,
+}
+
+/// The slots that a replica sees.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    /// The name of this replica.
+    own: String,
+    slots: BTreeMap<String, Observed>,
+}
+
+impl SlotTable {
+    pub(crate) fn new(own: String) -> Self {
+        Self { own, slots: BTreeMap::new() }
+    }
+
+    /// Records a slot that was read at `now`.
+    pub(crate) fn observe(&mut self, slot: Slot, now: Duration) {
+        match self.slots.get_mut(&slot.name) {
+            Some(known) => {
+                if (&known.slot.holder, known.slot.renewed) != (&slot.holder, slot.renewed) {
+                    known.changed = now;
+                }
+                known.slot = slot;
+            }
+            None => {
+                self.slots.insert(slot.name.clone(), Observed { slot, changed: now });
+            }
+        }
+    }
+
+    /// Records that a slot was deleted.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.slots.remove(name);
+    }
+
+    /// Keeps only the slots of a complete list of names.
+    pub(crate) fn retain(&mut self, listed: &HashSet<String>) {
+        self.slots.retain(|name, _| listed.contains(name));
+    }
+
+    /// Records that slots could not be watched until `now`: their holders may have renewed them.
+    pub(crate) fn unseen(&mut self, now: Duration) {
+        self.slots.values_mut().for_each(|observed| observed.changed = now);
+    }
+
+    /// Returns the slots that this replica holds.
+    pub(crate) fn own(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.values().map(|observed| &observed.slot).filter(|slot| self.is_own(slot))
+    }
+
+    /// Returns the replicas that share the bindings, sorted. This replica is one until it sees another one in its slot: while
+    /// nobody can write, nobody takes over.
+    pub(crate) fn members(&self, now: Duration) -> Vec<String> {
+        let present = self.slots.values().filter(|it| self.is_own(&it.slot) || !is_expired(it, now));
+        let mut members: Vec<String> = present.filter_map(|observed| observed.slot.holder.clone()).collect();
+        members.sort();
+        members.dedup();
+        members
+    }
+
+    /// Returns what this replica does next. Slots that were given back are taken before those of replicas that have left.
+    /// Each replica begins its search elsewhere, so that replicas that start together want different ones.
+    pub(crate) fn step(&self, now: Duration) -> SlotStep<'_> {
+        if let Some(slot) = self.own().next() {
+            return SlotStep::Renew(slot);
+        }
+        if self.slots.is_empty() {
+            return SlotStep::NoSlots;
+        }
+        let free = self.first(|observed| observed.slot.holder.is_none());
+        let found = free.or_else(|| self.first(|observed| is_expired(observed, now)));
+        found.map_or(SlotStep::AllTaken, SlotStep::Take)
+    }
+
+    fn is_own(&self, slot: &Slot) -> bool {
+        slot.holder.as_ref() == Some(&self.own)
+    }
+
+    fn first(&self, is_wanted: impl Fn(&Observed) -> bool) -> Option<&Slot> {
+        let wanted = self.slots.values().filter(|observed| is_wanted(observed));
+        let rank = |slot: &&Slot| Sha256::digest(format!("{}\n{}", self.own, slot.name));
+        wanted.map(|observed| &observed.slot).min_by_key(rank)
+    }
+}
+
+fn is_expired(observed: &Observed, now: Duration) -> bool {
+    now.saturating_sub(observed.changed) >= EXPIRY
+}
+
+#[cfg(test)]
+mod tests;

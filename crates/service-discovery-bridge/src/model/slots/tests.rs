@@ -1,0 +1,137 @@
+use std::collections::HashMap;
+
+use super::*;
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn slot(name: &str, holder: Option<&str>, renewed: i64, version: u64) -> Slot {
+    Slot {
+        name: name.to_owned(),
+        holder: holder.map(str::to_owned),
+        renewed: Timestamp::from_second(renewed).ok(),
+        version: version.to_string(),
+    }
+}
+
+fn table(slots: &[Slot]) -> SlotTable {
+    let mut table = SlotTable::new("me".to_owned());
+    slots.iter().for_each(|slot| table.observe(slot.clone(), at(0)));
+    table
+}
+
+fn taken(step: SlotStep<'_>) -> Option<&str> {
+    match step {
+        SlotStep::Take(slot) => Some(&slot.name),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_free_slot_is_taken_first_and_then_an_expired_one() {
+    assert_eq!(table(&[]).step(at(0)), SlotStep::NoSlots);
+    let mut table = table(&[slot("s0", Some("a"), 1, 1), slot("s1", None, 0, 2)]);
+    assert_eq!(taken(table.step(at(100))), Some("s1"));
+    table.observe(slot("s1", Some("b"), 1, 3), at(100));
+    // Whatever the renewal time says: s0 did not change for 100 s.
+    assert_eq!(taken(table.step(at(100))), Some("s0"));
+    assert_eq!(table.members(at(100)), ["b"]);
+    table.observe(slot("s0", Some("c"), 2, 4), at(101));
+    assert_eq!(table.step(at(101)), SlotStep::AllTaken);
+    assert_eq!(table.members(at(101)), ["b", "c"]);
+}
+
+#[test]
+fn clocks_of_other_machines_do_not_matter() {
+    // Their clocks are years behind and ahead.
+    let (behind, ahead) = (-1_000_000_000, 9_000_000_000);
+    let mut table = table(&[slot("s0", Some("behind"), behind, 1), slot("s1", Some("ahead"), ahead, 1)]);
+    for second in 1..60 {
+        table.observe(slot("s0", Some("behind"), behind + i64::try_from(second).unwrap(), 1), at(second));
+        table.observe(slot("s1", Some("ahead"), ahead + i64::try_from(second).unwrap(), 1), at(second));
+        assert_eq!(table.members(at(second)), ["ahead", "behind"]);
+    }
+    // A write that renews nothing, such as one of a label, does not count.
+    table.observe(slot("s0", Some("behind"), behind + 59, 99), at(70));
+    assert_eq!(table.members(at(70)), ["ahead", "behind"]);
+    assert_eq!(table.members(at(71)), Vec::<String>::new());
+    // A clock that was set back: what counts is the change.
+    table.observe(slot("s0", Some("behind"), behind - 5000, 100), at(72));
+    assert_eq!(table.members(at(72)), ["behind"]);
+}
+
+#[test]
+fn a_slot_that_was_given_back_is_left_at_once() {
+    let mut table = table(&[slot("s0", Some("a"), 1, 1), slot("s1", Some("me"), 1, 1)]);
+    assert_eq!(table.members(at(1)), ["a", "me"]);
+    table.observe(slot("s0", None, 1, 2), at(1));
+    assert_eq!(table.members(at(1)), ["me"]);
+}
+
+#[test]
+fn a_replica_renews_its_slot_until_another_one_takes_it() {
+    let mut table = table(&[slot("s0", Some("me"), 1, 1), slot("s1", None, 0, 1)]);
+    assert!(matches!(table.step(at(1000)), SlotStep::Renew(slot) if slot.name == "s0"));
+    // It could not write, and neither could others.
+    assert_eq!(table.members(at(1000)), ["me"]);
+    table.observe(slot("s0", Some("other"), 5, 2), at(1001));
+    assert_eq!(taken(table.step(at(1001))), Some("s1"));
+    assert_eq!(table.members(at(1001)), ["other"]);
+    table.forget("s0");
+    table.retain(&HashSet::new());
+    assert_eq!(table.step(at(1001)), SlotStep::NoSlots);
+}
+
+#[test]
+fn a_watch_that_failed_expires_nobody() {
+    let mut table = table(&[slot("s0", Some("a"), 1, 1)]);
+    table.unseen(at(50));
+    assert_eq!(table.members(at(61)), ["a"]);
+    assert!(table.members(at(62)).is_empty());
+}
+
+/// Replicas with views of different age write against one store. With the precondition, a slot changes its owner only in
+/// steps that everybody can see, and no replica ever holds two.
+#[test]
+fn slots_have_one_owner_under_races() {
+    let mut store: BTreeMap<String, Slot> =
+        (0..4).map(|n| (format!("s{n}"), slot(&format!("s{n}"), None, 0, 0))).collect();
+    let mut tables: Vec<SlotTable> = (0..6).map(|n| SlotTable::new(format!("r{n}"))).collect();
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut version = 0;
+    let mut last: HashMap<String, Duration> = HashMap::new();
+    for second in 0..400 {
+        for table in &mut tables {
+            // Some see the store late.
+            if random.bool() {
+                store.values().for_each(|slot| table.observe(slot.clone(), at(second)));
+            }
+            // Some do nothing for a while.
+            if random.u8(0..10) == 0 {
+                continue;
+            }
+            let wanted = match table.step(at(second)) {
+                SlotStep::Renew(slot) | SlotStep::Take(slot) => slot.clone(),
+                SlotStep::AllTaken | SlotStep::NoSlots => continue,
+            };
+            let stored = store.get_mut(&wanted.name).unwrap();
+            if stored.version != wanted.version {
+                continue;
+            }
+            let before = stored.holder.clone();
+            if before.as_ref().is_some_and(|before| *before != table.own) {
+                let silent = at(second).saturating_sub(last[&wanted.name]);
+                assert!(silent >= EXPIRY, "taken from {before:?} after {silent:?}");
+            }
+            version += 1;
+            let seconds = i64::try_from(second).unwrap();
+            *stored = slot(&wanted.name, Some(&table.own), seconds, version);
+            last.insert(wanted.name.clone(), at(second));
+            table.observe(stored.clone(), at(second));
+            let own = table.own.clone();
+            assert!(store.values().filter(|slot| slot.holder.as_ref() == Some(&own)).count() == 1);
+        }
+    }
+    assert!(store.values().all(|slot| slot.holder.is_some()));
+}
