@@ -117,6 +117,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         index,
         metrics,
         dialer: Arc::new(RegistryDialer(dialer)),
+        limiters: Arc::default(),
         cluster: cluster.into(),
         namespace: args.certificate.namespace.as_str().into(),
         replica: args.pod_name.as_str().into(),

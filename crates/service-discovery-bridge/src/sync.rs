@@ -1,9 +1,13 @@
 //! Reading and writing a registry until it shows what it should.
 
 mod access;
+mod limited;
+mod limiter;
 mod listing;
 mod settle;
 
 pub(crate) use access::RegistryAccess;
+pub(crate) use limited::LimitedRegistry;
+pub(crate) use limiter::Limiters;
 pub(crate) use listing::{Listing, list};
 pub(crate) use settle::{Outcome, Task, settle};

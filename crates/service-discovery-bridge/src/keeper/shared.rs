@@ -8,6 +8,7 @@ use podward_runtime::grpc_client::{BearerToken, Replicas};
 
 use crate::index::Index;
 use crate::metrics::BridgeMetrics;
+use crate::sync::Limiters;
 
 /// What the work for each binding needs.
 #[derive(Clone)]
@@ -16,6 +17,7 @@ pub(crate) struct Shared {
     pub(crate) index: Arc<Index>,
     pub(crate) metrics: Arc<BridgeMetrics>,
     pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) limiters: Arc<Limiters>,
     /// The id of the Kubernetes cluster in the marks of instances.
     pub(crate) cluster: Arc<str>,
     /// The namespace of the Secrets of ClusterRegistries.
