@@ -37,6 +37,10 @@ pub struct RegistryConnection {
     #[serde(default = "default_timeout")]
     #[schemars(range(min = 1, max = 30), transform = known_format)]
     pub timeout_seconds: u32,
+    /// How much a replica of the service-discovery-bridge may ask of the registry. All bindings of a ClusterRegistry share
+    /// it.
+    #[serde(default)]
+    pub limits: RegistryLimits,
     /// What is special about a Consul.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consul: Option<ConsulConnection>,
@@ -70,6 +74,26 @@ pub enum RegistryKind {
 impl fmt::Display for RegistryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
+    }
+}
+
+/// How much one replica of the service-discovery-bridge may ask of a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistryLimits {
+    /// The largest number of changed instances per second. Heartbeats do not count.
+    #[serde(default = "default_changes")]
+    #[schemars(range(min = 1, max = 10_000), transform = known_format)]
+    pub changes_per_second: u32,
+    /// The largest number of calls at the same time: reads, changes and heartbeats.
+    #[serde(default = "default_calls")]
+    #[schemars(range(min = 1, max = 256), transform = known_format)]
+    pub concurrent_calls: u32,
+}
+
+impl Default for RegistryLimits {
+    fn default() -> Self {
+        Self { changes_per_second: default_changes(), concurrent_calls: default_calls() }
     }
 }
 
@@ -188,6 +212,14 @@ pub enum ZooKeeperLayout {
     DubboInterfaces,
     /// Dubbo 3.1 or later with applications. Only the mode Steer is possible.
     DubboApplications,
+}
+
+fn default_changes() -> u32 {
+    1000
+}
+
+fn default_calls() -> u32 {
+    16
 }
 
 fn default_timeout() -> u32 {

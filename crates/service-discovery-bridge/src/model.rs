@@ -36,6 +36,3 @@ pub(crate) use orphans::{Orphan, marked_uid};
 pub(crate) use presence::{Presence, presence};
 pub(crate) use removal_limit::RemovalLimit;
 pub(crate) use slots::{EXPIRY, Slot, SlotStep, SlotTable};
-
-#[cfg(test)]
-pub(crate) use binding::tests;

@@ -128,6 +128,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         tenure: Arc::clone(&tenure),
         dialer: Arc::new(RegistryDialer(dialer)),
+        limiters: Arc::default(),
         cluster: cluster.into(),
         namespace: args.certificate.namespace.as_str().into(),
         replica: args.pod_name.as_str().into(),

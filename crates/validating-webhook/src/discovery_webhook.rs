@@ -228,6 +228,12 @@ mod tests {
                 "spec.registry.connection.addresses[0]",
             ),
             (
+                connection(serde_json::json!({
+                    "kind": "Consul", "addresses": ["http://consul:8500"], "limits": {"changesPerSecond": 0},
+                })),
+                "spec.registry.connection.limits.changesPerSecond",
+            ),
+            (
                 connection(serde_json::json!({"kind": "Http", "addresses": ["http://a"]})),
                 "spec.registry.connection.http",
             ),

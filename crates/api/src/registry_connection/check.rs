@@ -47,6 +47,17 @@ impl RegistryConnection {
                 format!("{} s is not between 1 s and {MAX_TIMEOUT_SECONDS} s", self.timeout_seconds);
             return invalid(format!("{field}.timeoutSeconds"), problem);
         }
+        for (name, value, most) in [
+            ("changesPerSecond", self.limits.changes_per_second, 10_000),
+            ("concurrentCalls", self.limits.concurrent_calls, 256),
+        ] {
+            if !(1..=most).contains(&value) {
+                return invalid(
+                    format!("{field}.limits.{name}"),
+                    format!("{value} is not between 1 and {most}"),
+                );
+            }
+        }
         self.check_tls(field)?;
         self.check_kind(field)
     }

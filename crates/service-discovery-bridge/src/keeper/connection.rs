@@ -12,7 +12,7 @@ use podward_discovery::{RegistrySecrets, check_mode, connect};
 
 use super::shared::Shared;
 use crate::model::Binding;
-use crate::sync::RegistryAccess;
+use crate::sync::{LimitedRegistry, RegistryAccess};
 
 /// The pause before a connection that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -122,6 +122,8 @@ impl RegistryConnector {
         let registry = connect(connection, secrets, Arc::clone(&shared.dialer), field)
             .map_err(|error| error.to_string())?;
         check_mode(binding.mode, connection.kind, &*registry).map_err(|error| error.to_string())?;
+        let limiter = shared.limiters.of(&limited_name(binding), connection.limits);
+        let registry = Arc::new(LimitedRegistry::new(registry, limiter));
         let access = RegistryAccess::new(registry, connection.kind, Arc::clone(&shared.cluster));
         let access = if shared.spans.are_wanted() { access.recorded() } else { access };
         let made = Made { connection: connection.clone(), secrets: read, access: access.clone(), at };
@@ -144,6 +146,14 @@ fn connection_of(shared: &Shared, binding: &Binding) -> Result<(RegistryConnecti
             Ok((connection.clone(), binding.key.namespace.clone()))
         }
         BindingRegistry { .. } => Err("spec.registry is empty".to_owned()),
+    }
+}
+
+/// Returns the name of what the limits of a connection are for.
+fn limited_name(binding: &Binding) -> String {
+    match &binding.spec.registry.cluster_registry {
+        Some(name) => format!("ClusterRegistry {name}"),
+        None => format!("DiscoveryBinding {}", binding.key),
     }
 }
 

@@ -11,6 +11,7 @@ use podward_runtime::telemetry::traces::Spans;
 use crate::index::Index;
 use crate::members::Tenure;
 use crate::metrics::BridgeMetrics;
+use crate::sync::Limiters;
 
 /// What the work for each binding needs.
 #[derive(Clone)]
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<BridgeMetrics>,
     pub(crate) tenure: Arc<Tenure>,
     pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) limiters: Arc<Limiters>,
     /// The id of the Kubernetes cluster in the marks of instances.
     pub(crate) cluster: Arc<str>,
     /// The namespace of the Secrets of ClusterRegistries.
