@@ -43,6 +43,9 @@ struct Namespace {
 
 impl Namespace {
     fn changed(&mut self, uids: &[String]) {
+        if uids.is_empty() {
+            return;
+        }
         self.changes.retain(|changes| match changes.upgrade() {
             Some(changes) => {
                 changes.add(uids.iter().cloned());
@@ -91,16 +94,14 @@ impl Index {
     pub(crate) fn find_lost(&self) {
         let now = Timestamp::now();
         for namespace in self.state.lock().namespaces.values_mut() {
-            let mut is_changed = false;
-            for pod in namespace.pods.values_mut() {
+            let mut lost = Vec::new();
+            for (uid, pod) in &mut namespace.pods {
                 if pod.demand != Demand::Lost && pod.is_lost(now, self.node_limit) {
                     *pod = Arc::new(BoundPod { demand: Demand::Lost, ..(**pod).clone() });
-                    is_changed = true;
+                    lost.push(uid.clone());
                 }
             }
-            if is_changed {
-                namespace.changes.send_replace(());
-            }
+            namespace.changed(&lost);
         }
     }
 
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn each_task_takes_the_changes_since_its_last_look() {
-        let index = Index::new();
+        let index = Index::new(Duration::from_secs(60));
         index.put_pod(pod("a"));
         let namespace = pod("a").namespace;
         let (first, second) = (index.subscribe_to_pods(&namespace), index.subscribe_to_pods(&namespace));

@@ -56,6 +56,7 @@ impl Default for BridgeMetrics {
     fn default() -> Self {
         Self {
             kept: Gauge::default(),
+            member: Gauge::default(),
             instances: Family::default(),
             unreachable: Family::default(),
             rejected: Family::default(),

@@ -77,7 +77,7 @@ impl RegistryKind {
             }
             Self::Dubbo => zookeeper(ZooKeeperLayout::DubboInterfaces { protocol: "dubbo".to_owned() }),
             Self::Etcd => {
-                let options = EtcdOptions { prefix: ETCD_PREFIX.to_owned() };
+                let options = EtcdOptions { prefix: ETCD_PREFIX.to_owned(), ..EtcdOptions::default() };
                 Etcd::new(&connection, &options).map(shared)
             }
             Self::Eureka => Eureka::new(&connection, EurekaOptions::default()).map(shared),

@@ -23,7 +23,6 @@ use registry_servers::{
 };
 use serde_json::{Value, json};
 
-
 /// The pages whose bindings register a pod.
 const PAGES: [&str; 6] = ["consul", "etcd", "eureka", "http", "nacos", "zookeeper"];
 const POLL: Duration = Duration::from_millis(50);

@@ -55,7 +55,7 @@ async fn holders(fixture: &Fixture) -> Result<Vec<String>> {
 /// within 15 s. One that comes back has one Lease again.
 async fn moved(fixture: Arc<Fixture>) -> Result<()> {
     let bridges = fixture.podward()?.services(ServiceKind::ServiceDiscoveryBridge);
-    let names: BTreeSet<String> = bridges.iter().map(|bridge| bridge.name().to_owned()).collect();
+    let names: BTreeSet<String> = bridges.iter().map(|bridge| bridge.name()).collect();
     let all_hold = || async {
         loop {
             let mut found = holders(&fixture).await?;
