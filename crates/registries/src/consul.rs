@@ -6,6 +6,7 @@
 //! agents would write their own state again.
 
 mod transaction;
+mod weight;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -194,7 +195,7 @@ impl Registry for Consul {
     }
 
     fn check_weight(&self, weight: f64) -> Result<(), String> {
-        transaction::check_weight(weight)
+        weight::check(weight)
     }
 
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {

@@ -7,6 +7,7 @@ mod hook;
 mod kruise_answers;
 mod question_span;
 mod renewal;
+mod reported;
 mod shared;
 mod status;
 mod task;

@@ -15,7 +15,7 @@ use super::wire::{
     Check, CheckOperation, Node, NodeOperation, NodeService, NodeServices, Operation, Service,
     ServiceOperation, TransactionResult, Weights,
 };
-use super::{Consul, invalid_request};
+use super::{Consul, invalid_request, weight};
 
 /// The limits of metadata, by `validateMetadata` in `agent/structs/structs.go` of Consul 1.19.
 const MAX_PAIRS: usize = 64;
@@ -257,23 +257,13 @@ fn outcome(
     }
 }
 
-/// Consul's weights of passing instances are whole numbers from 1 on (`ValidateWeights` in `agent/structs/structs.go`).
-pub(super) fn check_weight(weight: f64) -> Result<(), String> {
-    match (1.0..=65_535.0).contains(&weight) && weight.fract() == 0.0 {
-        true => Ok(()),
-        false => {
-            Err(format!("the weight {weight} is not a whole number from 1 to 65535, as those of Consul are"))
-        }
-    }
-}
-
 /// Checks what Consul would not store, so that one such change does not stop the others of its transaction.
 fn check(change: &Change) -> Result<(), String> {
     let Change::Register(service, instance) = change else { return Ok(()) };
     if service.name.is_empty() {
         return Err("the name of the service is empty".to_owned());
     }
-    check_weight(instance.weight)?;
+    weight::check(instance.weight)?;
     if instance.metadata.len() > MAX_PAIRS {
         return Err(format!(
             "there are {} entries of metadata, more than {MAX_PAIRS}",

@@ -25,13 +25,13 @@ use super::hook::{self, HookCall, HookState};
 use super::kruise_answers::KruiseAnswers;
 use super::question_span::QuestionSpan;
 use super::renewal;
+use super::reported::Reported;
 use super::shared::Shared;
 use super::status;
 use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
 use crate::sync::{RegistryAccess, settle};
-use events::Reported;
 
 /// The largest number of pods that are brought into their wanted state in one step, so that questions about other pods do
 /// not wait for all of them.

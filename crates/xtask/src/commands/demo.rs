@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: requests lost without and with Podward.
 
+mod choices;
 mod registry;
 
 use std::net::IpAddr;
@@ -7,11 +8,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::TypedValueParser;
+use clap::{Args, Subcommand};
 use podward_support::demo::{self, Act};
 use podward_testbed::{Part, ProxyMode};
 
+use self::choices::{DemoSide, act_parser};
 use self::registry::RegistryDemoCommand;
 use crate::prepare;
 
@@ -68,21 +70,8 @@ enum OtherDemo {
     Registry(RegistryDemoCommand),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DemoSide {
-    /// Without Podward
-    Stock,
-    /// With Podward
-    Podward,
-}
-
 fn node_count() -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u8).range(1..=3).map(usize::from)
-}
-
-fn act_parser() -> impl TypedValueParser<Value = Act> {
-    PossibleValuesParser::new(Act::ALL.map(Act::as_str))
-        .try_map(|name| Act::ALL.into_iter().find(|act| act.as_str() == name).ok_or("no such act"))
 }
 
 impl DemoCommand {

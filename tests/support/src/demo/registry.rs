@@ -1,14 +1,12 @@
 //! The demo of registries: clients that know the pods only from a registry, without and with Podward.
 
+mod options;
 mod runner;
 mod server;
 mod syncer;
 mod workload;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result};
 pub use demo_client::RegistryKind;
@@ -16,28 +14,15 @@ use futures::future::try_join_all;
 
 use self::runner::RegistryRunner;
 pub use self::{
+    options::RegistryDemo,
     server::RegistryServer,
     workload::{DiscoveredWorkload, RegistryClients},
 };
-use super::{
-    clock::DemoClock, end_cluster, options::Demo, report, runner::DemoSide, start_cluster, tell_how_to_use,
-};
+use super::{clock::DemoClock, end_cluster, report, runner::DemoSide, start_cluster, tell_how_to_use};
 use crate::{Cluster, Installation};
 
 /// The value of the chart that installs the service-discovery-bridge.
 pub const WITH_BRIDGE: &str = "service-discovery-bridge.enabled=true";
-
-/// The options of the demo of registries.
-#[derive(Clone, Debug)]
-pub struct RegistryDemo {
-    /// The options of the demo. Its cluster is a test cluster with one node.
-    pub demo: Demo,
-    /// The registries.
-    pub registries: Vec<RegistryKind>,
-    /// The interval at which clients read the registry, in whole seconds. Eureka's servers answer lists from a cache of the
-    /// same age, as both have the same default.
-    pub cache: Duration,
-}
 
 /// Runs the demo and prints the results.
 ///

@@ -1,5 +1,6 @@
 //! Checks the DiscoveryBindings, the service that is responsible for them, and that they hold the pods that they select.
 
+mod bridge;
 mod pods;
 mod replicas;
 mod state;
@@ -21,8 +22,6 @@ use super::target::DoctorTarget;
 
 pub(in crate::commands) use state::{BindingFacts, findings as binding_findings};
 
-/// The name of the service, of its Deployment and of the label of its Leases.
-const BRIDGE: &str = "service-discovery-bridge";
 /// The greatest number of findings about single bindings.
 const MAX_FINDINGS: usize = 50;
 

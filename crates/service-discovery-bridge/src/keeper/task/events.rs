@@ -1,6 +1,5 @@
 //! The events of a binding, and of its pods that wait for the registry.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -17,15 +16,6 @@ use crate::model::{BindingEvent, BindingEvents, BindingFacts};
 const LONG: Duration = Duration::from_secs(10);
 /// The greatest number of questions that are known to be reported.
 const MAX_REPORTED: usize = 10_000;
-
-/// What was reported.
-#[derive(Debug, Default)]
-pub(super) struct Reported {
-    /// `None` until the first report.
-    pub(super) binding: Option<BindingEvents>,
-    /// The id of the question that was reported last, by the UID of its pod.
-    questions: HashMap<String, String>,
-}
 
 impl BindingTask {
     /// Sends the events of the binding's present state.

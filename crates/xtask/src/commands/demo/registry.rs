@@ -10,7 +10,7 @@ use podward_support::demo::registry::{self, RegistryDemo, RegistryKind};
 use podward_support::demo::{self, Act};
 use podward_testbed::Part;
 
-use super::{DemoSide, act_parser};
+use super::choices::{DemoSide, act_parser};
 use crate::prepare;
 
 /// Count the requests that clients lose which find the pods through a service registry, without and with Podward.

@@ -9,7 +9,11 @@ use anyhow::{Context, Result};
 use demo_client::Connections;
 use futures::future::try_join_all;
 
-use super::{RegistryClients, RegistryDemo, RegistryServer, workload::DiscoveredWorkload};
+use super::{
+    options::RegistryDemo,
+    server::RegistryServer,
+    workload::{DiscoveredWorkload, RegistryClients},
+};
 use crate::{
     Cluster, PodFeed,
     demo::{

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 
 use super::super::finding::{Finding, is_denied};
 use super::super::target::DoctorTarget;
-use super::BRIDGE;
+use super::bridge::BRIDGE;
 
 /// The replicas of the service-discovery-bridge.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::RELEASE_REMOVALS_ANNOTATION;
 
 use super::super::finding::Finding;
-use super::BRIDGE;
+use super::bridge::BRIDGE;
 
 /// A binding may be without a status, or being deleted, for this time.
 const PATIENCE_SECONDS: i64 = 30;
