@@ -78,12 +78,14 @@ async fn events_and_condition_show_every_phase(fixture: Arc<Fixture>) -> Result<
     let traffic = fixture.traffic();
     fixture.in_service(["web"]).await?;
     traffic.set_behaviour(TrafficBehaviour::NOT_DRAINED);
-    let operator = fixture.operator("story", "update");
+    let operator = fixture.operator("story", "story-update");
     operator.begin("web").await?;
     let names_holder = |pod: &Pod| condition(pod).contains(traffic.finalizer());
     fixture.feed().until("web", "its condition names who holds it", names_holder).await?;
     traffic.set_behaviour(TrafficBehaviour::PROMPT);
     operator.await_operate("web").await?;
+    // A leader that is busy would see the pod only after this test has finished the operation.
+    until_counted(&fixture, "podward_operations", &["story-update", "Operating"]).await?;
     operator.finish("web").await?;
     operator.await_end("web").await?;
 
@@ -93,7 +95,7 @@ async fn events_and_condition_show_every_phase(fixture: Arc<Fixture>) -> Result<
             let events = events.list(&ListParams::default()).await.context("list events")?;
             let notes: Vec<String> = events.items.iter().filter_map(|event| event.message.clone()).collect();
             let all: String =
-                notes.into_iter().filter(|note| note.contains("operation story (update)")).collect();
+                notes.into_iter().filter(|note| note.contains("operation story (story-update)")).collect();
             let phases = [
                 OperationPhase::PreChecking,
                 OperationPhase::Preparing,
