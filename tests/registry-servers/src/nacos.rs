@@ -1,10 +1,19 @@
 //! rnacos, which has the HTTP interface of Nacos 1.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use podward_testbed::Part;
 use tempfile::TempDir;
 
 use crate::process::{ServerProcess, answers, free_ports, program};
+
+/// What answers 200 when the server takes changes.
+const HEALTH: &str = "/health";
+/// The time in which the server makes its user.
+const USER_MADE: Duration = Duration::from_secs(20);
+const ATTEMPTS: usize = 4;
+const POLL: Duration = Duration::from_millis(100);
 
 /// How a server is started.
 #[derive(Debug, Default)]
@@ -41,7 +50,7 @@ impl NacosServer {
             "RNACOS_HTTP_WORKERS=2".to_owned(),
             "RNACOS_NAMING_PERPETUAL_INSTANCE_PROBE_INTERVAL_SECOND=0".to_owned(),
         ];
-        let mut ready = "/health".to_owned();
+        let mut ready = HEALTH.to_owned();
         if let Some(password) = &options.password {
             settings.extend([
                 "RNACOS_ENABLE_OPEN_API_AUTH=true".to_owned(),
@@ -81,12 +90,25 @@ impl NacosServer {
     }
 }
 
+/// Starts rnacos with an empty folder. It makes its user once, and not at all if it is too slow at that moment: then it is
+/// started again.
 async fn run(settings: &[String], ready: &str, dir: &TempDir, port: u16) -> Result<ServerProcess> {
-    let mut args = settings.to_vec();
-    args.push(format!("RNACOS_DATA_DIR={}", dir.path().join("data").display()));
-    args.push(program("rnacos", Part::Nacos)?.display().to_string());
-    let mut process = ServerProcess::start("rnacos", "env".as_ref(), &args, dir.path())?;
-    // Before it has elected itself it takes no changes.
-    process.await_ready(|| async move { answers(port, ready).await.unwrap_or(false) }).await?;
-    Ok(process)
+    for attempt in 0..ATTEMPTS {
+        let mut args = settings.to_vec();
+        args.push(format!("RNACOS_DATA_DIR={}", dir.path().join(format!("data-{attempt}")).display()));
+        args.push(program("rnacos", Part::Nacos)?.display().to_string());
+        let mut process = ServerProcess::start("rnacos", "env".as_ref(), &args, dir.path())?;
+        // Before it has elected itself it takes no changes.
+        process.await_ready(|| async move { answers(port, HEALTH).await.unwrap_or(false) }).await?;
+        let is_ready = async {
+            while !answers(port, ready).await.unwrap_or(false) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        if tokio::time::timeout(USER_MADE, is_ready).await.is_ok() {
+            return Ok(process);
+        }
+        process.kill().await?;
+    }
+    bail!("rnacos made no user in {ATTEMPTS} attempts of {} s", USER_MADE.as_secs())
 }

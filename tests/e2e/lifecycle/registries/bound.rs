@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use podward_api::DiscoveryBinding;
@@ -210,19 +211,25 @@ impl Bound {
 
     /// Waits until a condition of the binding has a status, and returns its message.
     pub(super) async fn until_condition(&self, kind: &str, status: &str) -> Result<String> {
+        self.until_message(kind, status, "").await
+    }
+
+    /// Waits until the binding has a condition with this status whose message contains `words`, and returns the message.
+    pub(super) async fn until_message(&self, kind: &str, status: &str, words: &str) -> Result<String> {
         let api = self.api();
         let read = async {
             loop {
                 let binding = api.get(self.name).await.context("read the binding")?;
                 let conditions = binding.status.map(|status| status.conditions).unwrap_or_default();
-                let found = conditions.into_iter().find(|it| it.type_ == kind && it.status == status);
-                if let Some(found) = found {
+                let is_wanted =
+                    |it: &Condition| it.type_ == kind && it.status == status && it.message.contains(words);
+                if let Some(found) = conditions.into_iter().find(is_wanted) {
                     return Ok(found.message);
                 }
                 tokio::time::sleep(POLL).await;
             }
         };
-        within(WAIT, || format!("{kind} of the binding to be {status}"), read).await
+        within(WAIT, || format!("{kind} of the binding to be {status} {words:?}"), read).await
     }
 
     /// Merges a patch into the binding.

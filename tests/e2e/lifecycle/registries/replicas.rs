@@ -17,7 +17,7 @@ use super::bound::Bound;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        Test::simulated("registry_bridge_may_write_only_its_leases", rights),
+        Test::serving("registry_bridge_may_write_only_its_leases", rights),
         Test::simulated_alone("registry_bindings_move_with_the_leases", moved),
     ]
 }

@@ -32,11 +32,14 @@ pub(crate) fn tests() -> Vec<Test> {
 const NAMESPACE: &str = Installation::NAMESPACE;
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 20] = [
+const OTHERWISE: [(&str, &str, &str); 23] = [
     // The lifecycle-controller checks the rights with the API server at a registration over gRPC. The second one is
     // used when the certificate authority is renewed.
     ("traffic-controller", "create", "podward.io/lifecyclehooks"),
     ("traffic-controller", "update", "podward.io/lifecyclehooks"),
+    ("service-discovery-bridge", "create", "podward.io/lifecyclehooks"),
+    ("service-discovery-bridge", "update", "podward.io/lifecyclehooks"),
+    ("service-discovery-bridge", "delete", "podward.io/lifecyclehooks"),
     // When a reservation in a budget has expired after a minute, and the budget has no room any more.
     ("lifecycle-controller", "watch", "policy/poddisruptionbudgets"),
     // When another writer was faster to write the status of a rule.
