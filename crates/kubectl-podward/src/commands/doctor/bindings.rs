@@ -6,6 +6,7 @@ mod replicas;
 mod state;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -22,6 +23,9 @@ use super::target::DoctorTarget;
 
 pub(in crate::commands) use state::{BindingFacts, findings as binding_findings};
 
+/// How often a list is asked for again while the API server prepares the storage of the resource.
+const INITIALIZING_ATTEMPTS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(500);
 /// The greatest number of findings about single bindings.
 const MAX_FINDINGS: usize = 50;
 
@@ -85,8 +89,20 @@ async fn list<K>(client: &Client) -> Result<Option<Vec<K>>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    match Api::<K>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(found) => Ok(Some(found.items)),
+    let objects = Api::<K>::all(client.clone());
+    for _ in 0..INITIALIZING_ATTEMPTS {
+        match objects.list(&ListParams::default()).await {
+            // The API server answers so for a moment after the definition of the resource was created.
+            Err(kube::Error::Api(status)) if status.code == 429 => tokio::time::sleep(PAUSE).await,
+            answer => return listed(answer.map(|found| found.items)),
+        }
+    }
+    listed(objects.list(&ListParams::default()).await.map(|found| found.items))
+}
+
+fn listed<K: Resource<DynamicType = ()>>(answer: kube::Result<Vec<K>>) -> Result<Option<Vec<K>>> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error).with_context(|| format!("list the {}", K::plural(&()))),
     }
