@@ -42,10 +42,8 @@ struct Namespace {
 }
 
 impl Namespace {
+    /// Wakes the tasks, and notes which pods have changed: none if something that they depend on has.
     fn changed(&mut self, uids: &[String]) {
-        if uids.is_empty() {
-            return;
-        }
         self.changes.retain(|changes| match changes.upgrade() {
             Some(changes) => {
                 changes.add(uids.iter().cloned());
@@ -101,7 +99,9 @@ impl Index {
                     lost.push(uid.clone());
                 }
             }
-            namespace.changed(&lost);
+            if !lost.is_empty() {
+                namespace.changed(&lost);
+            }
         }
     }
 
@@ -249,6 +249,26 @@ impl Index {
 mod tests {
     use super::*;
     use crate::model::tests::pod;
+
+    #[tokio::test]
+    async fn a_changed_lifecycle_wakes_the_tasks_and_a_look_for_lost_nodes_does_not() {
+        let index = Index::new(Duration::from_secs(60));
+        let workload = KruiseWorkload {
+            namespace: "shop".to_owned(),
+            kind: "CloneSet".to_owned(),
+            name: "web".to_owned(),
+        };
+        let changes = index.subscribe_to_pods("shop");
+        let is_woken = async || {
+            let woken = std::pin::pin!(changes.changed());
+            futures::poll!(woken).is_ready()
+        };
+        is_woken().await;
+        index.find_lost();
+        assert!(!is_woken().await);
+        index.put_lifecycle(workload, Lifecycle::default());
+        assert!(is_woken().await);
+    }
 
     #[test]
     fn each_task_takes_the_changes_since_its_last_look() {
