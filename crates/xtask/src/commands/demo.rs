@@ -10,10 +10,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
-use podward_support::demo::{self, Act};
+use podward_support::demo;
 use podward_testbed::{Part, ProxyMode};
 
-use self::choices::{DemoSide, act_parser};
+use self::choices::DemoChoices;
 use self::registry::RegistryDemoCommand;
 use crate::prepare;
 
@@ -27,12 +27,6 @@ use crate::prepare;
 pub(crate) struct DemoCommand {
     #[command(subcommand)]
     other: Option<OtherDemo>,
-    /// Leave the cluster and what runs in it when the demo ends
-    #[arg(long)]
-    keep: bool,
-    /// Also write the results to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Use the cluster of this kubeconfig (kind, k3d, cloud) instead of starting one
     #[arg(long, value_name = "FILE", env = "PODWARD_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -50,18 +44,8 @@ pub(crate) struct DemoCommand {
     /// Install the node-agent, too: connections to the pods are then evidence of requests in flight
     #[arg(long, conflicts_with = "kubeconfig")]
     node_agent: bool,
-    /// Cargo profile of Podward's services, the demo server and its client [default: bench-lite]
-    #[arg(long, value_name = "NAME")]
-    profile: Option<String>,
-    /// Perform only these acts
-    #[arg(long = "act", value_name = "ACT", value_parser = act_parser())]
-    acts: Vec<Act>,
-    /// Run only without Podward (stock) or only with Podward
-    #[arg(long, value_enum, value_name = "SIDE")]
-    only: Option<DemoSide>,
-    /// Number of repetitions of each act with Podward
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    runs: usize,
+    #[command(flatten)]
+    choices: DemoChoices,
 }
 
 /// A demo of something other than Services.
@@ -82,21 +66,13 @@ impl DemoCommand {
         if self.kubeconfig.is_none() {
             prepare::test_cluster(&Part::ALL, true).await?;
         }
-        let default = demo::Demo::default();
         let demo = demo::Demo {
-            keep: self.keep,
-            json: self.json,
             kubeconfig: self.kubeconfig,
             address: self.address,
             proxy_mode: self.proxy_mode,
             nodes: self.nodes,
             node_agent: self.node_agent,
-            profile: self.profile.unwrap_or_else(|| default.profile.clone()),
-            acts: self.acts,
-            runs: self.runs,
-            no_stock: self.only == Some(DemoSide::Podward),
-            no_podward: self.only == Some(DemoSide::Stock),
-            ..default
+            ..self.choices.into_demo()
         };
         demo::run(demo).await?;
         Ok(ExitCode::SUCCESS)

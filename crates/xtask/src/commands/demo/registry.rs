@@ -1,16 +1,15 @@
 //! `cargo xtask demo registry`: requests that clients of service registries lose without and with Podward.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use podward_support::demo;
 use podward_support::demo::registry::{self, RegistryDemo, RegistryKind};
-use podward_support::demo::{self, Act};
 use podward_testbed::Part;
 
-use super::choices::{DemoSide, act_parser};
+use super::choices::DemoChoices;
 use crate::prepare;
 
 /// Count the requests that clients lose which find the pods through a service registry, without and with Podward.
@@ -31,24 +30,8 @@ pub(crate) struct RegistryDemoCommand {
     /// Requests per second of each client: one opens a connection for each request, one keeps connections alive
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
-    /// Leave the cluster and what runs in it when the demo ends; the servers of the registries end
-    #[arg(long)]
-    keep: bool,
-    /// Also write the results to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Cargo profile of Podward's services, the demo server and its client [default: bench-lite]
-    #[arg(long, value_name = "NAME")]
-    profile: Option<String>,
-    /// Perform only these acts
-    #[arg(long = "act", value_name = "ACT", value_parser = act_parser())]
-    acts: Vec<Act>,
-    /// Run only without Podward (stock) or only with Podward
-    #[arg(long, value_enum, value_name = "SIDE")]
-    only: Option<DemoSide>,
-    /// Number of repetitions of each act with Podward
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    runs: usize,
+    #[command(flatten)]
+    choices: DemoChoices,
 }
 
 impl RegistryDemoCommand {
@@ -58,18 +41,7 @@ impl RegistryDemoCommand {
         let parts = self.registries.iter().filter_map(|kind| part(*kind));
         let parts: Vec<Part> = Part::ALL.into_iter().chain(parts).collect();
         prepare::test_cluster(&parts, true).await?;
-        let default = demo::Demo::default();
-        let demo = demo::Demo {
-            keep: self.keep,
-            json: self.json,
-            profile: self.profile.unwrap_or_else(|| default.profile.clone()),
-            acts: self.acts,
-            runs: self.runs,
-            no_stock: self.only == Some(DemoSide::Podward),
-            no_podward: self.only == Some(DemoSide::Stock),
-            rate: self.rate,
-            ..default
-        };
+        let demo = demo::Demo { rate: self.rate, ..self.choices.into_demo() };
         let cache = Duration::from_secs(self.cache.into());
         registry::run(RegistryDemo { demo, registries: self.registries, cache }).await?;
         Ok(ExitCode::SUCCESS)
