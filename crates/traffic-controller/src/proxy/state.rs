@@ -19,6 +19,8 @@ const TIMESTAMP_ACCURACY: i64 = 5_000_000;
 /// The time that may pass between the timestamp of a sync and its end, when it is counted: the sync updates health
 /// checks and deletes UDP flows. A younger timestamp may belong to a sync that is not counted yet.
 const SYNC_CLEANUP: Duration = Duration::from_millis(80);
+/// A sync that seems to be due is waited for this many times as long as the longest sync took.
+const SLOW_SYNC: u32 = 10;
 /// The maximum number of readings of a node that are kept.
 const MAX_READINGS: usize = 20;
 
@@ -210,9 +212,10 @@ impl KubeProxyState {
         }
         let settings = self.settings.unwrap_or_default();
         let window = match self.begin_of_last_sync(family) {
-            // The sync certainly began before the change, so another sync is due.
+            // The sync seems to have begun before the change, so another one seems to be due. It is not if the sync only
+            // ended long after its timestamp, as on a busy node: then no other one comes.
             Some(begin) if begin.is_exact && begin.at_least + TIMESTAMP_ACCURACY < now.queued => {
-                return Err("a change was queued during its last sync".to_owned());
+                now.longest * SLOW_SYNC + settings.min_sync_period
             }
             _ if self.last_sync_may_have_failed(family) => now.longest + settings.sync_period,
             Some(begin) if begin.is_exact && last.pending_is_reliable(family) => WATCH_LAG.max(now.longest),

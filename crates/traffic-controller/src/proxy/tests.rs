@@ -100,9 +100,23 @@ fn a_sync_that_began_before_the_change_proves_nothing() {
     // The sync ran from 990 to 1060, and the change was queued at 1000. The next sync runs, so nothing is pending.
     let before = reading(900, 0, 500, 400, 7, 210);
     let now = |time| reading(time, 0, 1060, 1000, 8, 280);
-    let proxy = proxy([before, now(1210), now(1600), now(5000)]);
+    let proxy = proxy([before, now(1210), now(1600), now(2800)]);
     let RulesState::Pending(why) = proxy.rules_state(&changed(1005)) else { panic!("{proxy:?}") };
-    assert!(why.contains("during its last sync"), "{why}");
+    assert!(why.contains("idle for 1588 ms of 1640 ms"), "{why}");
+}
+
+/// A busy node: the sync wrote its timestamp at 1060 and ended at 1085. By its duration it seems to have begun at 975.
+#[test]
+fn a_sync_that_ends_long_after_its_timestamp_holds_nothing_back() {
+    // Queued at 999, the sync ran from 1000.
+    let before = reading(900, 0, 500, 400, 7, 210);
+    let now = |time| reading(time, 0, 1060, 999, 8, 295);
+    let mut proxy = proxy([before, now(1210), now(1600)]);
+    let RulesState::Pending(why) = proxy.rules_state(&changed(1005)) else { panic!("{proxy:?}") };
+    assert!(why.contains("idle for 388 ms of 1640 ms"), "{why}");
+    // The next sync would have ended by now.
+    proxy.add_reading(now(3000));
+    assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written);
 }
 
 #[test]
