@@ -221,8 +221,10 @@ impl<V> WatchTask<V> {
     }
 }
 
-/// Returns true if a list failed with 404. A known resource without objects returns an empty list instead.
-fn is_unknown_resource(error: &Error) -> bool {
+/// Returns true if a list failed with 404: the API server does not know the resource. A known resource without objects
+/// returns an empty list instead.
+#[must_use]
+pub fn is_unknown_resource(error: &Error) -> bool {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))
         | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,

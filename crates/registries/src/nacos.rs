@@ -169,7 +169,6 @@ impl Nacos {
             (Change::SetInService(..), None) => return Err(conflict("Nacos does not know the instance")),
             (Change::SetInService(..), Some(found)) => (Method::PUT, found.stored),
             _ if !is_ours => return Err(conflict("somebody else has registered an instance at its address")),
-            // What an update has stored counts more than what a registration says, so an instance that exists is updated.
             (Change::Register(..), Some(_)) => (Method::PUT, wire_of(instance)),
             (Change::Register(..), None) => (Method::POST, wire_of(instance)),
             // The list may be older than a registration.
@@ -184,8 +183,12 @@ impl Nacos {
         let api = server.api(&doing).await?;
         let mut parameters = api.name(api.instance(), service);
         parameters.extend(parameters_of(&stored)?);
-        send(server, Call { method, path: api.instance(), parameters }, false, &doing).await?;
+        let call = |method, parameters| Call { method, path: api.instance(), parameters };
+        send(server, call(method, parameters.clone()), false, &doing).await?;
         if is_registered {
+            // Nacos keeps what an update has stored for an address for a while after the instance is gone, and shows it
+            // instead of what a registration says: the address may have had an instance of somebody else.
+            send(server, call(Method::PUT, parameters), false, &doing).await?;
             self.switch_off_checks((server, api), service, &stored, all.is_empty(), &doing).await?;
         }
         Ok(())

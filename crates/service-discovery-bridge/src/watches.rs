@@ -9,7 +9,7 @@ use futures::StreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use podward_api::{ClusterRegistry, DiscoveryBinding};
-use podward_kube_util::watched::WatchMetrics;
+use podward_kube_util::watched::{WatchMetrics, is_unknown_resource};
 use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::{API_SERVER, delay_after};
 use serde::de::DeserializeOwned;
@@ -30,6 +30,8 @@ pub(crate) trait Indexed:
 {
     /// The name of the watch in logs and metrics.
     const WATCH: &'static str;
+    /// True if the CRD may not be installed. Until it is, there are no objects.
+    const MAY_BE_ABSENT: bool = false;
     /// Identifies an object in a list.
     type Key: Eq + std::hash::Hash + Send;
 
@@ -106,6 +108,7 @@ macro_rules! indexed_workload {
     ($kind:ty, $watch:literal) => {
         impl Indexed for $kind {
             const WATCH: &'static str = $watch;
+            const MAY_BE_ABSENT: bool = true;
             type Key = KruiseWorkload;
 
             fn key(&self) -> KruiseWorkload {
@@ -140,7 +143,7 @@ pub(crate) async fn find_lost_nodes(index: Arc<Index>, stop: CancellationToken) 
 /// Watches all objects of a kind and keeps `index` up to date until `stop`. Sets `listed` when the first list is complete.
 ///
 /// A watch that fails is restarted with a list, because only a list shows that the index is up to date again. Until then
-/// the index stays as it is: an error never counts as absence.
+/// the index stays as it is: an error never counts as absence, except that the resource is unknown and may be.
 pub(crate) async fn follow<K: Indexed>(
     client: Client,
     index: Arc<Index>,
@@ -172,6 +175,12 @@ pub(crate) async fn follow<K: Indexed>(
                     }
                     Ok(Event::Apply(object)) => object.put(&index),
                     Ok(Event::Delete(object)) => object.remove(&index),
+                    Err(error) if K::MAY_BE_ABSENT && is_unknown_resource(&error) => {
+                        tracing::debug!(watch = K::WATCH, "the API server does not know the resource yet");
+                        K::retain(&HashSet::new(), &index);
+                        metrics.follows(K::WATCH, 0);
+                        break;
+                    }
                     Err(error) => {
                         metrics.failed(K::WATCH);
                         tracing::warn!(watch = K::WATCH, %error, "the watch failed; it is started again with back-off");

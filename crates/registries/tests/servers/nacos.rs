@@ -30,6 +30,7 @@ async fn version_1_against_rnacos() -> Result<()> {
     http::post(&foreign, &serde_json::Value::Null).await?;
     instances_of_others_are_only_steered(&nacos).await?;
     an_address_is_inherited(&nacos).await?;
+    an_address_is_taken_over(&nacos).await?;
 
     write(&nacos, Change::Register(service("web"), instance("1", "10.0.0.7"))).await?;
     server.restart_empty().await?;
@@ -180,6 +181,23 @@ async fn an_address_is_inherited(nacos: &Nacos) -> Result<()> {
     let found = nacos.instance(0, &inherited, &second).await?.context("it is gone")?;
     assert_eq!(found.owner(), second.owner());
     write(nacos, Change::Deregister(inherited, second)).await?;
+    Ok(())
+}
+
+/// A cluster registers at an address that another one has just left. Nacos keeps the metadata of the former for a while.
+async fn an_address_is_taken_over(nacos: &Nacos) -> Result<()> {
+    let service = service("taken");
+    let first = instance("first", "10.0.0.78");
+    for _ in 0..2 {
+        write(nacos, Change::Register(service.clone(), first.clone())).await?;
+    }
+    write(nacos, Change::Deregister(service.clone(), first)).await?;
+    let mut second = instance("second", "10.0.0.78");
+    Owner { cluster: "c2".to_owned(), ..owner("second") }.mark(&mut second.metadata);
+    write(nacos, Change::Register(service.clone(), second.clone())).await?;
+    let found = nacos.instance(0, &service, &second).await?.context("it is gone")?;
+    assert_eq!(found.owner(), second.owner());
+    write(nacos, Change::Deregister(service, second)).await?;
     Ok(())
 }
 

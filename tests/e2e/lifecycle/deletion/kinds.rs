@@ -164,7 +164,11 @@ async fn job_shrinks_and_is_suspended(fixture: Arc<Fixture>) -> Result<()> {
     patch(&fixture, "batch/v1", "Job", "work", &json!({"spec": {"parallelism": 1}})).await?;
     let kept: BTreeSet<String> = until_serving(&fixture, "work", 1).await?.into_iter().collect();
     let seen = replay(&fixture, since, |_| true).await?;
-    ensure!(kept.is_subset(&before) && seen.left.len() == 2, "{before:?}: {seen:?}");
+    let excess = &before - &kept;
+    ensure!(
+        kept.is_subset(&before) && seen.left == excess && seen.gone == excess,
+        "{before:?}, kept {kept:?}: {seen:?}"
+    );
     patch(&fixture, "batch/v1", "Job", "work", &json!({"spec": {"suspend": true}})).await?;
     until_none(&fixture).await?;
     replay(&fixture, since, |_| true).await.map(drop)

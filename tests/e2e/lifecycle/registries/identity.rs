@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
+use podward_core::keys::Stage;
 use podward_e2e::{Fixture, Test};
 use podward_registries::{Change, Instance, Owner};
 use podward_support::{WAIT, pods, within};
@@ -17,6 +18,7 @@ use super::bound::{Bound, labels};
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::simulated("registry_of_two_clusters", two_clusters),
+        Test::simulated("registry_of_two_clusters_with_one_address", one_address),
         Test::simulated("registry_pods_with_one_name_in_consul", names_in_consul),
         Test::simulated("registry_pods_with_one_name_and_address_in_nacos", names_in_nacos),
     ]
@@ -84,6 +86,40 @@ async fn two_clusters(fixture: Arc<Fixture>) -> Result<()> {
     let found = bound.instances(0).await?;
     ensure!(of_them(&found), "{found:?}");
     Ok(())
+}
+
+/// Nacos knows an instance by its address. The one that another cluster has registered at the address of our pod stays, and
+/// whoever waits is told whose it is.
+async fn one_address(fixture: Arc<Fixture>) -> Result<()> {
+    let server = NacosServer::start(NacosServerOptions::default()).await?;
+    let bound = Bound::new(fixture.clone(), "Nacos", vec![server.url()], json!({})).await?;
+    bound.create("a").await?;
+    fixture.until_available("a").await?;
+    let ours = bound.of_pod("a").await?.pop().context("no instance")?;
+    let theirs = of_other_cluster(&ours, "theirs")?;
+    let takes_over = [
+        Change::Deregister(bound.service.clone(), ours),
+        Change::Register(bound.service.clone(), theirs.clone()),
+    ];
+    for change in takes_over {
+        write(&bound, change).await?;
+    }
+    let message = bound.until_condition("Synchronized", "False").await?;
+    ensure!(message.contains("somebody else (cluster other"), "{message}");
+    let operator = fixture.operator("up", "update");
+    operator.begin("a").await?;
+    let explains = |pod: &Pod| pods::describe(pod).contains("requests still arrive");
+    let pod = fixture.feed().until("a", "its condition says whose the address is", explains).await?;
+    ensure!(!operator.has(&pod, Stage::Operate), "the pod may be updated, and its address is in service");
+    let stored = bound.instances(0).await?;
+    ensure!(stored.len() == 1 && stored[0].owner() == theirs.owner() && stored[0].in_service, "{stored:?}");
+
+    write(&bound, Change::Deregister(bound.service.clone(), theirs)).await?;
+    operator.await_operate("a").await?;
+    operator.finish("a").await?;
+    operator.await_end("a").await?;
+    ensure!(bound.in_service("a").await? == Some(true), "the pod is back, and not in service");
+    bound.end().await
 }
 
 async fn names_in_consul(fixture: Arc<Fixture>) -> Result<()> {
