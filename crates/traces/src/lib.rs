@@ -4,6 +4,7 @@
 //! ```text
 //!  versions of a pod, reports of hooks ──► OperationTraces ──► spans of operations and phases ──► runtime::telemetry
 //!  a call begins ──► hook_call, webhook_call ──► CallSpan ──► span of the call, child of the phase
+//!  a call arrives ──► AnswerSpan ──► span of the answer, child of the call
 //! ```
 //!
 //! The ids of a trace follow from the pod and the operation ([`podward_core::trace`]). All state of this crate may be
@@ -14,9 +15,11 @@
 //! then two processes emit the same span with the same id.
 #![forbid(unsafe_code)]
 
+mod answer_span;
 mod call_span;
 mod operation_traces;
 mod spans;
 
+pub use answer_span::AnswerSpan;
 pub use call_span::{CallSpan, RuleWebhookCall};
 pub use operation_traces::OperationTraces;

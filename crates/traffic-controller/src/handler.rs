@@ -3,7 +3,6 @@
 mod answer;
 mod held_call;
 mod question;
-mod span;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use podward_runtime::admin::Readiness;
 use podward_runtime::authn::Authenticator;
 use podward_runtime::grpc::timeout_of;
 use podward_runtime::telemetry::traces::Spans;
+use podward_traces::AnswerSpan;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
@@ -37,7 +37,6 @@ use crate::verdict::{
 
 use held_call::HeldCall;
 use question::TrafficQuestion;
-use span::AnswerSpan;
 
 /// How long a call is held open until its answer is DONE. It is much less than the timeout of calls (10 s), so that no
 /// call times out. It is less than the time after which a pod reports what it waits for (5 s), so that the report has a
@@ -100,18 +99,25 @@ impl HookHandler for TrafficHandler {
         }
         let timeout = timeout_of(&request.metadata().clone().into_headers())?;
         let hold = timeout.map_or(HOLD, |timeout| HOLD.min(timeout.saturating_sub(RESPONSE_RESERVE)));
-        let span = AnswerSpan::start(&self.spans, &request, self.shared.clock.now());
+        let span = self.span(&request);
         let question = TrafficQuestion::try_from(request.into_inner())?;
         let verdict = self.answer(&question, hold).await;
         let response = answer::response(&question, verdict, self.shared.clock.now(), &self.metrics);
         if let Some(span) = span {
-            span.end(&response, self.shared.clock.now());
+            span.end(&self.spans, &response, self.shared.clock.now());
         }
         Ok(Response::new(response))
     }
 }
 
 impl TrafficHandler {
+    /// Starts the span of an answer. Returns `None` if traces are not exported or the caller sends no trace context.
+    fn span(&self, request: &Request<HandleRequest>) -> Option<AnswerSpan> {
+        let traceparent = request.metadata().get("traceparent").filter(|_| self.spans.are_wanted())?;
+        let rpc = ("podward.v1.HookHandler", "Handle");
+        AnswerSpan::start(traceparent.to_str().ok()?, rpc, request.get_ref(), self.shared.clock.now())
+    }
+
     /// Returns the answer. Waits up to `hold` until the answer is `Done`.
     async fn answer(&self, question: &TrafficQuestion, hold: Duration) -> TrafficVerdict {
         let start = self.shared.clock.now();

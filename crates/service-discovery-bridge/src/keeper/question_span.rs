@@ -2,13 +2,15 @@
 //! for the wait for clients.
 
 use podward_core::UnixNanos;
-use podward_core::trace::parse_traceparent;
 use podward_proto::v1::{HandleRequest, HandleResponse};
-use podward_runtime::telemetry::traces::{KeyValue, NewSpan, SpanKind, Spans, random_span_id};
+use podward_runtime::telemetry::traces::{KeyValue, SpanKind, Spans};
+use podward_traces::AnswerSpan;
 
 use crate::model::{BindingKey, Desired};
 use crate::sync::RegistryCall;
 
+/// The service and the method by which questions arrive.
+const RPC: (&str, &str) = ("podward.v1.HookRegistry", "Attach");
 /// The greatest number of calls to the registry that are reported for one answer. The first ones are left out.
 const MAX_CALLS: usize = 32;
 
@@ -16,8 +18,7 @@ const MAX_CALLS: usize = 32;
 #[derive(Debug)]
 pub(crate) struct QuestionSpan {
     spans: Spans,
-    span: NewSpan,
-    children: Vec<NewSpan>,
+    answer: AnswerSpan,
 }
 
 impl QuestionSpan {
@@ -29,10 +30,7 @@ impl QuestionSpan {
         binding: &BindingKey,
         now: UnixNanos,
     ) -> Option<Self> {
-        if !spans.are_wanted() {
-            return None;
-        }
-        Self::of(spans, traceparent, request, binding, now)
+        spans.are_wanted().then(|| Self::of(spans, traceparent, request, binding, now)).flatten()
     }
 
     fn of(
@@ -42,39 +40,15 @@ impl QuestionSpan {
         binding: &BindingKey,
         now: UnixNanos,
     ) -> Option<Self> {
-        let (trace, parent) = parse_traceparent(traceparent)?;
-        let phase = request.phase().as_str_name().trim_start_matches("PHASE_");
-        let pod = request.pod.clone().unwrap_or_default();
-        let span = NewSpan {
-            trace,
-            id: random_span_id(),
-            parent: Some(parent),
-            kind: SpanKind::Server,
-            name: format!("answer {phase}").into(),
-            start: now,
-            end: now,
-            attributes: vec![
-                KeyValue::new("rpc.system", "grpc"),
-                KeyValue::new("rpc.service", "podward.v1.HookRegistry"),
-                KeyValue::new("rpc.method", "Attach"),
-                KeyValue::new("k8s.namespace.name", pod.namespace),
-                KeyValue::new("k8s.pod.name", pod.name),
-                KeyValue::new("k8s.pod.uid", pod.uid),
-                KeyValue::new("podward.hook.phase", phase),
-                KeyValue::new("podward.hook.attempt", i64::from(request.attempt)),
-                KeyValue::new("podward.binding", binding.to_string()),
-            ],
-            events: Vec::new(),
-            links: Vec::new(),
-            error: None,
-        };
-        Some(Self { spans: spans.clone(), span, children: Vec::new() })
+        let mut answer = AnswerSpan::start(traceparent, RPC, request, now)?;
+        answer.describe([KeyValue::new("podward.binding", binding.to_string())]);
+        Some(Self { spans: spans.clone(), answer })
     }
 
     /// Adds the instance that the question is about, and the calls to its registry.
     pub(crate) fn about(&mut self, kind: &str, desired: &Desired, calls: Vec<RegistryCall>) {
         let Desired { service, instance, .. } = desired;
-        self.span.attributes.extend([
+        self.answer.describe([
             KeyValue::new("podward.registry.kind", kind.to_owned()),
             KeyValue::new("podward.registry.service", service.name.clone()),
             KeyValue::new("podward.registry.instance", format!("{}:{}", instance.host, instance.port)),
@@ -84,57 +58,18 @@ impl QuestionSpan {
             let mut attributes = vec![KeyValue::new("podward.registry.instances", count(call.instances))];
             attributes.extend(call.address.clone().map(|address| KeyValue::new("server.address", address)));
             let error = call.error(instance).map(str::to_owned);
-            self.add(call.name, SpanKind::Client, (call.begin, call.end), attributes, error);
+            self.answer.add_child(call.name, SpanKind::Client, (call.begin, call.end), attributes, error);
         }
     }
 
     /// Adds the wait for clients that may use an older state.
     pub(crate) fn waits_for_clients(&mut self, from: UnixNanos, to: UnixNanos) {
-        self.add("wait for clients", SpanKind::Internal, (from, to), Vec::new(), None);
-    }
-
-    fn add(
-        &mut self,
-        name: &'static str,
-        kind: SpanKind,
-        (start, end): (UnixNanos, UnixNanos),
-        attributes: Vec<KeyValue>,
-        error: Option<String>,
-    ) {
-        self.children.push(NewSpan {
-            trace: self.span.trace,
-            id: random_span_id(),
-            parent: Some(self.span.id),
-            kind,
-            name: name.into(),
-            start,
-            end: end.max(start),
-            attributes,
-            events: Vec::new(),
-            links: Vec::new(),
-            error,
-        });
+        self.answer.add_child("wait for clients", SpanKind::Internal, (from, to), Vec::new(), None);
     }
 
     /// Ends the span with the answer and exports it.
     pub(crate) fn end(self, response: &HandleResponse, now: UnixNanos) {
-        let spans = self.spans.clone();
-        self.ended(response, now).into_iter().for_each(|span| spans.send(span));
-    }
-
-    fn ended(mut self, response: &HandleResponse, now: UnixNanos) -> Vec<NewSpan> {
-        let outcome = response.outcome().as_str_name().trim_start_matches("OUTCOME_");
-        self.span.attributes.push(KeyValue::new("podward.hook.outcome", outcome));
-        if let Some(evidence) = &response.evidence {
-            let level = evidence.level().as_str_name().trim_start_matches("EVIDENCE_LEVEL_");
-            self.span.attributes.push(KeyValue::new("podward.evidence", level));
-        }
-        if !response.message.is_empty() {
-            self.span.attributes.push(KeyValue::new("podward.hook.message", response.message.clone()));
-        }
-        self.span.end = now.max(self.span.start);
-        self.children.push(self.span);
-        self.children
+        self.answer.end(&self.spans, response, now);
     }
 }
 
@@ -183,7 +118,7 @@ mod tests {
             evidence: Some(v1::Evidence { level: v1::EvidenceLevel::Proven.into(), detail: String::new() }),
             ..v1::HandleResponse::default()
         };
-        let spans = span.ended(&response, at(5));
+        let spans = span.answer.ended(&response, at(5));
         let names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
         let expected =
             ["registry read", "registry write", "registry list", "wait for clients", "answer PREPARE"];
