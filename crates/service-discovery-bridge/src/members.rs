@@ -49,7 +49,7 @@ pub(crate) struct Membership {
 
 type Written = (Instant, kube::Result<Lease>);
 
-/// Takes a slot, keeps it, and reports the members, until `stop`. Then it gives the slot back, so that others take over at
+/// Takes a slot, keeps it, and reports the members, until `stop`. Then it releases the Lease, so that others take over at
 /// once. While other replicas hold all slots, it waits for one.
 pub(crate) async fn join(membership: Membership, stop: CancellationToken) {
     let leases: Api<Lease> = Api::namespaced(membership.client.clone(), &membership.namespace);

@@ -39,7 +39,7 @@ pub(super) async fn hold(leases: &Api<Lease>, slot: &Slot, holder: &str, takes: 
     write(leases, slot, spec).await
 }
 
-/// Gives a slot back.
+/// Releases a Lease.
 ///
 /// # Errors
 /// Fails if the API server refuses it or does not answer.
