@@ -16,6 +16,8 @@ pub(crate) struct BindingFacts {
     pub(crate) unreachable: Option<String>,
     /// Why removals are held.
     pub(crate) held: Option<String>,
+    /// Which pods are on lost nodes.
+    pub(crate) lost: Option<String>,
     /// The numbers of instances that should be in service, and that the registry shows.
     pub(crate) wanted: usize,
     pub(crate) present: usize,
@@ -63,6 +65,7 @@ pub(crate) struct BindingEvents {
     rejected: Topic,
     unreachable: Topic,
     held: Topic,
+    lost: Topic,
     /// Since when instances are registered again after a loss of data.
     restores: Option<Duration>,
     loss_at: Option<Duration>,
@@ -85,7 +88,7 @@ impl BindingEvents {
 
     /// Returns the events of the present state.
     pub(crate) fn of(&mut self, facts: &BindingFacts, now: Duration) -> Vec<BindingEvent> {
-        let BindingFacts { rejected, unreachable, held, wanted, present } = facts;
+        let BindingFacts { rejected, unreachable, held, lost, wanted, present } = facts;
         let mut events: Vec<BindingEvent> = [
             self.rejected.event(
                 now,
@@ -104,6 +107,12 @@ impl BindingEvents {
                 held.as_ref(),
                 ("RemovalsHeld", "RemovalsReleased"),
                 "no removals are held any more: they were released, or the pods are ready again",
+            ),
+            self.lost.event(
+                now,
+                lost.as_ref(),
+                ("NodesLost", "NodesReport"),
+                "no pod of the binding is on a node that does not report",
             ),
         ]
         .into_iter()
@@ -194,6 +203,9 @@ mod tests {
             BindingFacts { rejected: Some("x".to_owned()), held: Some("y".to_owned()), ..fine.clone() };
         assert_eq!(reasons(events.of(&both, at(102))), ["BindingRejected", "RemovalsHeld"]);
         assert_eq!(reasons(events.of(&fine, at(140))), ["BindingAccepted", "RemovalsReleased"]);
+        let lost = BindingFacts { lost: Some("1 pod".to_owned()), ..fine.clone() };
+        assert_eq!(reasons(events.of(&lost, at(141))), ["NodesLost"]);
+        assert_eq!(reasons(events.of(&fine, at(180))), ["NodesReport"]);
     }
 
     #[test]

@@ -55,6 +55,8 @@ async fn ended(fixture: Arc<Fixture>) -> Result<()> {
     ensure!(pods_of(&found) == ["free", "kept"], "{found:?}");
     let pod = fixture.feed().get("lost").context("the object is gone")?;
     ensure!(pod.metadata.deletion_timestamp.is_none(), "the pod is being deleted");
+    let said = fixture.until_event("web", "NodesLost").await?;
+    ensure!(said.contains("one of them is lost"), "{said}");
     // Another one within a minute is more than the limit.
     set_status(&fixture, "free", json!({"conditions": silent()?})).await?;
     let message = bound.until_condition("Synchronized", "False").await?;

@@ -10,7 +10,7 @@ use podward_core::hooks::HookPhase;
 use super::super::calls::OpenCall;
 use super::BindingTask;
 use crate::index::BindingEntry;
-use crate::model::{BindingEvent, BindingEvents, BindingFacts};
+use crate::model::{BindingEvent, BindingEvents, BindingFacts, Demand};
 
 /// A question that waits for the registry for this time is reported on its pod.
 const LONG: Duration = Duration::from_secs(10);
@@ -29,6 +29,7 @@ impl BindingTask {
                     held.reason, self.key.namespace, self.key.name
                 )
             }),
+            lost: self.lost_pods(),
             wanted,
             present,
         };
@@ -38,6 +39,17 @@ impl BindingTask {
         for event in events.of(&facts, now) {
             self.send_event(entry, event);
         }
+    }
+
+    /// Returns which pods are on lost nodes. `None` if none is.
+    fn lost_pods(&self) -> Option<String> {
+        let lost = || self.tracked.values().filter(|tracked| tracked.pod.demand == Demand::Lost);
+        let one = lost().map(|tracked| &tracked.pod.name).min()?;
+        Some(format!(
+            "{} pods are on nodes that do not report, one of them is {one}; within the removal limit their instances are \
+             removed, until the nodes report again",
+            lost().count()
+        ))
     }
 
     /// Reports that a comparison has found `missing` of the `shown` instances missing.
