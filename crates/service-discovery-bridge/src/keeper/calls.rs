@@ -150,22 +150,22 @@ pub(crate) fn answer(
         };
         return pending(reason.to_owned());
     }
-    let desired = match &tracked.desired {
-        Ok(desired) => desired,
+    let service = match &tracked.service {
+        Ok(service) => &service.name,
         Err(problem) => return pending(problem.clone()),
     };
     let (at, checked) = match &tracked.state {
         SyncState::Shown { at, checked, .. } => (at, *checked),
         SyncState::Open { problem, .. } => {
-            let reason = problem.clone().unwrap_or_else(|| {
-                format!("service {} of the registry is being changed", desired.service.name)
-            });
+            let reason = problem
+                .clone()
+                .unwrap_or_else(|| format!("service {service} of the registry is being changed"));
             return pending(reason);
         }
     };
     let pod = ShownPod {
         shown: at,
-        service: &desired.service.name,
+        service,
         addresses: access.addresses().len(),
         can_read: access.registry.can_read(),
         never_in_service,
@@ -176,17 +176,11 @@ pub(crate) fn answer(
             let waited_until = at.since + waits.list_lag + waits.clients;
             let removes = phase == HookPhase::Prepare && !never_in_service && access.registry.can_read();
             if removes && checked < waited_until {
+                let reason = format!("service {service} is read once more after the wait");
                 tracked.recheck();
-                return pending(format!(
-                    "service {} is read once more after the wait",
-                    desired_name(tracked)
-                ));
+                return pending(reason);
             }
             Answer::Done { level, detail }
         }
     }
-}
-
-fn desired_name(tracked: &TrackedPod) -> &str {
-    tracked.desired.as_ref().map_or("", |desired| desired.service.name.as_str())
 }

@@ -7,7 +7,7 @@ use podward_api::discovery_binding::BindingMode;
 use podward_registries::{Instance, ServiceKey};
 
 use super::tracked::{SyncState, TrackedPod};
-use crate::model::{Binding, Decision, Orphan, Presence, decide, marked_uid};
+use crate::model::{Binding, Decision, Desired, Orphan, Presence, decide, marked_uid};
 use crate::sync::{RegistryAccess, read_services};
 
 /// What a comparison has found.
@@ -34,8 +34,8 @@ pub(crate) async fn compare(
     let mut comparison = Comparison::default();
     let mut of_services: HashMap<ServiceKey, Vec<&String>> = HashMap::new();
     for (uid, tracked) in &*pods {
-        if let Ok(desired) = &tracked.desired {
-            of_services.entry(access.registry.canonical(desired.service.clone())).or_default().push(uid);
+        if let Ok(service) = &tracked.service {
+            of_services.entry(access.registry.canonical(service.clone())).or_default().push(uid);
         }
     }
     let without_pods = binding.service_without_pods().map(|service| access.registry.canonical(service));
@@ -122,14 +122,14 @@ impl PodsView<'_> {
             instances.iter().map(|instance| (identity(self.access, instance), instance)).collect();
         for uid in self.of_services.get(&service).into_iter().flatten() {
             let Some(tracked) = self.pods.get(*uid) else { continue };
-            let Ok(desired) = &tracked.desired else { continue };
+            let Some(desired) = tracked.desired(self.binding, self.access) else { continue };
             let found = by_identity.get(&identity(self.access, &desired.instance)).copied();
             let is_in_service =
                 found.is_some_and(|found| found.in_service && desired.owner.is_in(&found.metadata));
             if is_in_service && !tracked.is_in_service {
                 shown.in_service.push((*uid).clone());
             }
-            if self.is_changed(tracked, found) {
+            if self.is_changed(tracked, &desired, found) {
                 shown.changed.push((*uid).clone());
             }
         }
@@ -148,11 +148,9 @@ impl PodsView<'_> {
     }
 
     /// Returns whether the registry has shown a pod as it should, and now shows `found`, which has to be repaired.
-    fn is_changed(&self, tracked: &TrackedPod, found: Option<&Instance>) -> bool {
+    fn is_changed(&self, tracked: &TrackedPod, desired: &Desired, found: Option<&Instance>) -> bool {
         let Self { access, binding, now, .. } = *self;
-        let (SyncState::Shown { at, .. }, Ok(desired)) = (&tracked.state, &tracked.desired) else {
-            return false;
-        };
+        let SyncState::Shown { at, .. } = &tracked.state else { return false };
         // The list may be older than the change.
         let lag = access.capabilities.list_lag;
         let is_old = !lag.is_zero() && now < at.since + 2 * lag;

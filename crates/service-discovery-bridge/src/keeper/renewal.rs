@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::tracked::{SyncState, TrackedPod};
-use crate::model::Presence;
+use crate::model::{Binding, Presence};
 use crate::sync::RegistryAccess;
 
 /// Renewals at the same time.
@@ -17,6 +17,7 @@ pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// Renews the instances whose interval has passed. Reopens the pods that the registry does not know. Returns the number of
 /// renewals and of failures.
 pub(crate) async fn renew(
+    binding: &Binding,
     access: &RegistryAccess,
     interval: Duration,
     pods: &mut HashMap<String, TrackedPod>,
@@ -26,12 +27,15 @@ pub(crate) async fn renew(
     for (uid, tracked) in pods.iter_mut() {
         let exists = matches!(tracked.presence, Presence::InService | Presence::OutOfService)
             && matches!(tracked.state, SyncState::Shown { .. });
-        let Ok(desired) = (if exists { &tracked.desired } else { continue }) else { continue };
+        if !exists {
+            continue;
+        }
         // At first each instance gets a random place within the interval.
         let last =
             *tracked.renewed.get_or_insert_with(|| now.saturating_sub(interval.mul_f64(fastrand::f64())));
         if now.saturating_sub(last) + TICK / 2 >= interval {
-            due.push((uid.clone(), (desired.service.clone(), desired.instance.clone())));
+            let desired = tracked.desired(binding, access);
+            due.extend(desired.map(|desired| (uid.clone(), (desired.service, desired.instance))));
         }
     }
     let batch = access.capabilities.batch.max(1);

@@ -240,7 +240,7 @@ impl BindingTask {
         if !self.shared.tenure.is_confirmed() {
             // Another replica may be responsible by now, and know newer pods. Only heartbeats continue.
             self.answer_pending(UNCONFIRMED);
-            self.renew(&access).await;
+            self.renew(&binding, &access).await;
             return UNCONFIRMED_RETRY;
         }
         if self.shared.index.now() >= self.comparison_due {
@@ -249,7 +249,7 @@ impl BindingTask {
         self.answer(&binding, &access);
         let step = self.step(&binding, &access).await;
         self.remove_orphans(&binding, &access).await;
-        self.renew(&access).await;
+        self.renew(&binding, &access).await;
         self.answer(&binding, &access);
         self.answer_kruise(&binding, &access).await;
         self.forget_the_gone();
@@ -271,7 +271,9 @@ impl BindingTask {
         let mut uids = Vec::new();
         let mut tasks = Vec::new();
         for uid in due {
-            match self.allowed(binding, &uid).map(|()| self.tracked.get(&uid).and_then(|it| it.task(binding)))
+            match self
+                .allowed(binding, &uid)
+                .map(|()| self.tracked.get(&uid).and_then(|it| it.task(binding, access)))
             {
                 Ok(Some(task)) => {
                     uids.push(uid);
@@ -321,7 +323,7 @@ impl BindingTask {
             .iter()
             .filter(is_due)
             .map(|(uid, tracked)| {
-                let service = tracked.desired.as_ref().ok().map(|desired| &desired.service);
+                let service = tracked.service.as_ref().ok();
                 (!asked.contains(uid.as_str()), service, uid)
             })
             .collect();
@@ -363,11 +365,11 @@ impl BindingTask {
         tracing::debug!(binding = %self.key, took = ?took, orphans = self.orphans.len(), "compared");
     }
 
-    async fn renew(&mut self, access: &RegistryAccess) {
+    async fn renew(&mut self, binding: &Binding, access: &RegistryAccess) {
         let now = self.shared.index.now();
         let Some(interval) = access.capabilities.renewal.filter(|_| now >= self.renewal_due) else { return };
         self.renewal_due = now + renewal::TICK;
-        let (sent, failed) = renewal::renew(access, interval, &mut self.tracked, now).await;
+        let (sent, failed) = renewal::renew(binding, access, interval, &mut self.tracked, now).await;
         let count = |number: usize| u64::try_from(number).unwrap_or_default();
         self.shared.metrics.renewed("sent", count(sent));
         self.shared.metrics.renewed("failed", count(failed));
@@ -383,8 +385,8 @@ impl BindingTask {
         if !std::mem::take(&mut self.services_due) && self.registry_watch.as_ref().is_some_and(is_current) {
             return;
         }
-        let desired = self.tracked.values().filter_map(|tracked| tracked.desired.as_ref().ok());
-        let services: BTreeSet<&ServiceKey> = desired.map(|desired| &desired.service).collect();
+        let services: BTreeSet<&ServiceKey> =
+            self.tracked.values().filter_map(|tracked| tracked.service.as_ref().ok()).collect();
         let services: Vec<ServiceKey> = services.into_iter().cloned().collect();
         if self.registry_watch.as_ref().is_some_and(|watch| is_current(watch) && watch.services == services) {
             return;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use podward_registries::ServiceKey;
+
 use crate::model::{Binding, BoundPod, Demand, Desired, Presence, ShownAt, presence};
 use crate::sync::{Outcome, RegistryAccess, Task};
 
@@ -17,8 +19,12 @@ pub(crate) struct TrackedPod {
     /// True once the hook was asked to add the pod to traffic, until it leaves.
     pub(crate) asked: bool,
     pub(crate) presence: Presence,
-    /// The instance while it is in service. An error is a text for people.
-    pub(crate) desired: Result<Desired, String>,
+    /// The service of its instance. An error is a text for people: why it has none.
+    pub(crate) service: Result<ServiceKey, String>,
+    /// The pod as it was when it last had all that the binding names. While it ends it lacks some, such as its address.
+    described: Arc<BoundPod>,
+    /// The [fingerprint](Desired::fingerprint) of its instance.
+    fingerprint: u64,
     pub(crate) state: SyncState,
     /// True if the registry has shown the instance in service since it last showed it out of service.
     pub(crate) is_in_service: bool,
@@ -44,10 +50,12 @@ impl SyncState {
 impl TrackedPod {
     pub(crate) fn new(pod: Arc<BoundPod>, binding: &Binding, access: &RegistryAccess) -> Self {
         let mut tracked = Self {
+            described: Arc::clone(&pod),
             pod,
             asked: false,
             presence: Presence::Unchanged,
-            desired: Err(String::new()),
+            service: Err(String::new()),
+            fingerprint: 0,
             state: SyncState::NEW,
             is_in_service: false,
             renewed: None,
@@ -67,25 +75,36 @@ impl TrackedPod {
         }
         let stores = access.registry.can_take_out_of_service();
         let wanted = presence(binding, &self.pod, self.asked, stores);
-        let desired = binding.desired(&self.pod, &access.cluster);
-        // What a pod lacks while it ends, such as its address, is known from before.
-        let desired = match (&self.desired, desired) {
-            (Ok(known), Err(_)) if wanted != Presence::InService => Ok(known.clone()),
-            (_, desired) => desired,
+        let desired = match binding.desired(&self.pod, &access.cluster) {
+            Err(_) if wanted != Presence::InService && self.service.is_ok() => {
+                binding.desired(&self.described, &access.cluster)
+            }
+            desired => {
+                self.described = Arc::clone(&self.pod);
+                desired
+            }
         };
-        if (wanted, &desired) != (self.presence, &self.desired) {
-            self.presence = wanted;
-            self.desired = desired;
+        let fingerprint = desired.as_ref().map_or(0, Desired::fingerprint);
+        let service = desired.map(|desired| desired.service);
+        if (wanted, fingerprint, &service) != (self.presence, self.fingerprint, &self.service) {
+            (self.presence, self.fingerprint, self.service) = (wanted, fingerprint, service);
             self.state = SyncState::NEW;
         }
     }
 
+    /// Returns the instance while it is in service. `None` if [`service`](Self::service) says why there is none. It is not
+    /// stored, because there may be many pods.
+    pub(crate) fn desired(&self, binding: &Binding, access: &RegistryAccess) -> Option<Desired> {
+        self.service.as_ref().ok()?;
+        binding.desired(&self.described, &access.cluster).ok()
+    }
+
     /// Returns the task that brings the registry into the wanted state. `None` if there is nothing to do.
-    pub(crate) fn task(&self, binding: &Binding) -> Option<Task> {
+    pub(crate) fn task(&self, binding: &Binding, access: &RegistryAccess) -> Option<Task> {
         if self.presence == Presence::Unchanged {
             return None;
         }
-        let desired = self.desired.as_ref().ok()?.clone();
+        let desired = self.desired(binding, access)?;
         Some(Task { presence: self.presence, desired, mode: binding.mode, policy: binding.foreign_changes })
     }
 
@@ -95,7 +114,7 @@ impl TrackedPod {
             SyncState::Open { due, .. } => due <= now,
             SyncState::Shown { recheck, .. } => recheck,
         };
-        due && self.presence != Presence::Unchanged && self.desired.is_ok()
+        due && self.presence != Presence::Unchanged && self.service.is_ok()
     }
 
     /// Records the outcome of a task.
@@ -144,7 +163,7 @@ impl TrackedPod {
     /// Returns when the next attempt is due. `None` if there is none.
     pub(crate) fn next_attempt(&self) -> Option<Duration> {
         match self.state {
-            SyncState::Open { due, .. } if self.presence != Presence::Unchanged && self.desired.is_ok() => {
+            SyncState::Open { due, .. } if self.presence != Presence::Unchanged && self.service.is_ok() => {
                 Some(due)
             }
             SyncState::Shown { recheck: true, .. } => Some(Duration::ZERO),
@@ -154,7 +173,7 @@ impl TrackedPod {
 
     /// Returns why the registry does not show what it should.
     pub(crate) fn problem(&self) -> Option<&str> {
-        match (&self.desired, &self.state) {
+        match (&self.service, &self.state) {
             (Err(problem), _) => Some(problem),
             (Ok(_), SyncState::Open { problem, .. }) => problem.as_deref(),
             (Ok(_), SyncState::Shown { .. }) => None,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use podward_api::discovery_binding::{
@@ -62,6 +63,18 @@ pub(crate) struct Desired {
     pub(crate) service: ServiceKey,
     pub(crate) instance: Instance,
     pub(crate) owner: Owner,
+}
+
+impl Desired {
+    /// Returns a number that differs for other values, but for an accident of 1 in 2^64.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let Self { service, instance, owner } = self;
+        let Instance { id, host, port, cluster, weight, metadata, in_service, version } = instance;
+        let mut hasher = DefaultHasher::new();
+        (service, owner, id, host, port, cluster).hash(&mut hasher);
+        (weight.to_bits(), metadata, in_service, version).hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 impl Binding {

@@ -30,7 +30,7 @@ impl BindingTask {
             match found {
                 Answer::Pending { .. } if now < call.until => open.push(call),
                 found => {
-                    self.describe(&mut call, access, waits, now);
+                    self.describe(&mut call, binding, access, waits, now);
                     if matches!(found, Answer::Pending { .. }) {
                         self.report_wait(&call);
                     }

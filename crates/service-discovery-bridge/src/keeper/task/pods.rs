@@ -52,7 +52,7 @@ impl BindingTask {
         self.gone.retain(|uid| {
             let Some(tracked) = self.tracked.get(uid) else { return false };
             let is_clean = tracked.presence == Presence::Unchanged
-                || tracked.desired.is_err()
+                || tracked.service.is_err()
                 || matches!(tracked.state, SyncState::Shown { .. });
             if is_clean {
                 self.tracked.remove(uid);
@@ -79,11 +79,11 @@ impl BindingTask {
         let registry = self.shared.index.registry(name);
         let registry = registry.ok_or_else(|| format!("ClusterRegistry {name} does not exist"))?;
         let Some(tracked) = self.tracked.get(uid) else { return Ok(()) };
-        let Ok(desired) = &tracked.desired else { return Ok(()) };
+        let Ok(service) = &tracked.service else { return Ok(()) };
         // What was registered before may always be removed.
         if tracked.presence != Presence::InService {
             return Ok(());
         }
-        registry.check_use(&self.key.namespace, &desired.service.name).map_err(|error| error.to_string())
+        registry.check_use(&self.key.namespace, &service.name).map_err(|error| error.to_string())
     }
 }

@@ -19,13 +19,13 @@ impl BindingTask {
         for (uid, tracked) in &self.tracked {
             let is_removal =
                 matches!(tracked.presence, Presence::OutOfService | Presence::Absent | Presence::Released);
-            if let Ok(desired) = &tracked.desired
+            if let Ok(service) = &tracked.service
                 && is_removal
                 && matches!(tracked.pod.demand, Demand::NotReady | Demand::Lost)
                 && tracked.is_in_service
                 && tracked.is_due(now)
             {
-                wanted.entry(desired.service.clone()).or_default().push(uid.clone());
+                wanted.entry(service.clone()).or_default().push(uid.clone());
             }
         }
         let mut held = HashSet::new();
@@ -128,9 +128,10 @@ impl BindingTask {
 
     /// Returns the number of instances of a service that are in service.
     fn total(&self, service: &ServiceKey) -> usize {
-        let tracked = self.tracked.values().filter(|tracked| {
-            tracked.is_in_service && tracked.desired.as_ref().is_ok_and(|desired| desired.service == *service)
-        });
+        let tracked = self
+            .tracked
+            .values()
+            .filter(|tracked| tracked.is_in_service && tracked.service.as_ref() == Ok(service));
         tracked.count().max(self.totals.get(service).copied().unwrap_or_default())
     }
 }

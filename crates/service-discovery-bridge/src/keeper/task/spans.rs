@@ -8,7 +8,7 @@ use podward_core::hooks::HookPhase;
 use super::super::calls::OpenCall;
 use super::super::tracked::SyncState;
 use super::BindingTask;
-use crate::model::CacheWaits;
+use crate::model::{Binding, CacheWaits};
 use crate::sync::RegistryAccess;
 
 /// What was done for a pod for this time before a question arrived belongs to it: the labels of the pod are often seen first.
@@ -19,6 +19,7 @@ impl BindingTask {
     pub(super) fn describe(
         &mut self,
         call: &mut OpenCall,
+        binding: &Binding,
         access: &RegistryAccess,
         waits: CacheWaits,
         now: Duration,
@@ -26,7 +27,7 @@ impl BindingTask {
         let (Some(span), Some(tracked)) = (&mut call.span, self.tracked.get_mut(&call.pod.uid)) else {
             return;
         };
-        let Ok(desired) = &tracked.desired else { return };
+        let Some(desired) = tracked.desired(binding, access) else { return };
         let wall = podward_kube_util::now();
         let ago = |past: Duration| before(wall, now.saturating_sub(past));
         let mut calls = match &access.calls {
@@ -36,7 +37,7 @@ impl BindingTask {
         tracked.reported_calls = calls.last().map_or(tracked.reported_calls, |call| call.number);
         let earliest = ago(call.since.saturating_sub(LOOK_BACK));
         calls.retain(|call| call.begin >= earliest);
-        span.about(&access.kind.to_string(), desired, calls);
+        span.about(&access.kind.to_string(), &desired, calls);
         let wait = waits.list_lag + waits.clients;
         if let SyncState::Shown { at, .. } = &tracked.state
             && call.phase == HookPhase::Prepare
