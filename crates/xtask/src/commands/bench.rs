@@ -166,6 +166,10 @@ async fn load(
 ) -> Result<Value> {
     let mut command = tokio::process::Command::new(programs.path("podward-load")?);
     command.arg(what).args(arguments);
+    // As the chart sets it for the service-discovery-bridge, whose memory is measured.
+    if what == "registries" {
+        command.env("MALLOC_ARENA_MAX", "1");
+    }
     if let Some(supervisor) = supervisor {
         command.env("PODWARD_TESTBED_BIN", supervisor);
     }
