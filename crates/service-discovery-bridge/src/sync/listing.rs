@@ -8,7 +8,7 @@ use podward_registries::{Instance, RegistryError, ServiceKey};
 use super::access::RegistryAccess;
 
 /// Services that are read at the same time.
-const MAX_CONCURRENT_CALLS: usize = 8;
+const MAX_CONCURRENT_CALLS: usize = 4;
 
 /// Reads all services at an address that may have instances of this cluster, and `known` ones besides, in their
 /// [canonical](podward_registries::Registry::canonical) form. Calls `visit` with each of them and its instances, as they
