@@ -166,9 +166,9 @@ async fn load(
 ) -> Result<Value> {
     let mut command = tokio::process::Command::new(programs.path("podward-load")?);
     command.arg(what).args(arguments);
-    // As the chart sets it for the service-discovery-bridge, whose memory is measured.
+    // As the chart sets them for the service-discovery-bridge, whose memory is measured.
     if what == "registries" {
-        command.env("MALLOC_ARENA_MAX", "1");
+        command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "131072");
     }
     if let Some(supervisor) = supervisor {
         command.env("PODWARD_TESTBED_BIN", supervisor);
