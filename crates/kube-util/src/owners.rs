@@ -97,6 +97,7 @@ pub struct OwnerStatus {
     update_revision: Option<String>,
     desired_number_scheduled: Option<u32>,
     number_misscheduled: Option<u32>,
+    active: Option<u32>,
     succeeded: Option<u32>,
     failed: Option<i32>,
     start_time: Option<Time>,
@@ -200,7 +201,7 @@ fn job_wants(spec: &OwnerSpec, status: &OwnerStatus, now: Timestamp) -> Workload
     let left = spec.completions.map(|all| all.saturating_sub(status.succeeded.unwrap_or_default()));
     let wanted = left.map_or(parallelism, |left| left.min(parallelism));
     let counts_restarts = spec.template.spec.restart_policy.as_deref() == Some("OnFailure");
-    Workload::Job { wanted, counts_restarts }
+    Workload::Job { wanted, reported: status.active.unwrap_or_default(), counts_restarts }
 }
 
 #[derive(Clone, Copy)]

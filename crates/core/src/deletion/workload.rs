@@ -20,6 +20,8 @@ pub enum Workload {
     Job {
         /// The wanted number of active pods.
         wanted: u32,
+        /// The number of active pods that its controller has reported last.
+        reported: u32,
         /// True if containers are restarted in their pods, and the Job fails by the number of restarts.
         counts_restarts: bool,
     },
@@ -162,9 +164,15 @@ impl Workload {
     /// Returns whether a request of the workload's controller means that the workload ends: a Job has no surplus pods, so
     /// its controller deletes pods because of a success policy, a failure policy or a limit, or because two pods have one
     /// index.
+    ///
+    /// While its controller reports surplus pods, its request may be an older one for one of them: it has not observed yet
+    /// that they are gone. It reports what it has observed even if its request is refused.
     #[must_use]
     pub fn ends_by_request(&self, members: &[WorkloadPod]) -> bool {
-        matches!(self, Workload::Job { wanted, .. } if members.len() <= *wanted as usize)
+        matches!(
+            self,
+            Workload::Job { wanted, reported, .. } if members.len() <= *wanted as usize && reported <= wanted
+        )
     }
 
     /// Returns whether `uid` may be deleted if its workload requests it at `at`, the latest of all requests.

@@ -358,7 +358,7 @@ fn stateful_sets_daemon_sets_and_what_ends() {
 fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
     use DeletionProgress::{Passed, Requested};
     let ends = |at| requested(at, true, Requested).map(|of| WorkloadPodRequest { ends_workload: true, ..of });
-    let job = Workload::Job { wanted: 2, counts_restarts: false };
+    let job = Workload::Job { wanted: 2, reported: 2, counts_restarts: false };
     let active = [member("a", None), member("b", None)];
     assert!(job.ends_by_request(&active) && !Workload::Count { wanted: 2 }.ends_by_request(&active));
     assert_eq!(job.may_go(&active, "a", 1), Ok(()));
@@ -371,7 +371,20 @@ fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
     assert!(!job.ends_by_request(&surplus));
     assert!(job.may_go(&surplus, "b", 2).is_err());
     assert_eq!(go(&job.rule(&surplus)), ["a"]);
-    assert_eq!(go(&Workload::Job { wanted: 3, counts_restarts: false }.rule(&surplus)), Vec::<String>::new());
+    assert_eq!(
+        go(&Workload::Job { wanted: 3, reported: 3, counts_restarts: false }.rule(&surplus)),
+        Vec::<String>::new()
+    );
+}
+
+/// Surplus pods are gone, and the Job's controller, which has not observed it, chooses another one.
+#[test]
+fn a_job_that_reports_surplus_pods_does_not_end() {
+    let job = Workload::Job { wanted: 1, reported: 3, counts_restarts: false };
+    let left = [member("c", None)];
+    assert!(!job.ends_by_request(&left));
+    let why = job.may_go(&left, "c", 1).unwrap_err();
+    assert!(why.contains("has 1 active pods and wants 1"), "{why}");
 }
 
 /// Restarts of a pod that is gone do not count, so that the Job would start again.
@@ -381,7 +394,7 @@ fn the_pods_of_a_job_that_restarted_too_often_are_deleted_together() {
     let ends = |at, progress| {
         requested(at, true, progress).map(|of| WorkloadPodRequest { ends_workload: true, ..of })
     };
-    let job = Workload::Job { wanted: 2, counts_restarts: true };
+    let job = Workload::Job { wanted: 2, reported: 2, counts_restarts: true };
     let draining = [member("a", ends(1, Granted)), member("b", ends(2, Passed)), member("c", None)];
     assert_eq!(job.joint_deletion(&draining, "a"), JointDeletion::With(vec!["b".to_owned()]));
     let drained = [member("a", ends(1, Granted)), member("b", ends(2, Granted)), member("c", None)];
@@ -391,7 +404,7 @@ fn the_pods_of_a_job_that_restarted_too_often_are_deleted_together() {
     let alone = JointDeletion::Now(Vec::new());
     let other_request = [member("a", requested(1, true, Granted)), member("b", ends(2, Passed))];
     assert_eq!(job.joint_deletion(&other_request, "a"), alone);
-    let never = Workload::Job { wanted: 2, counts_restarts: false };
+    let never = Workload::Job { wanted: 2, reported: 2, counts_restarts: false };
     assert_eq!(never.joint_deletion(&draining, "a"), alone);
 }
 
