@@ -18,7 +18,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures::stream::{self, StreamExt as _};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use hyper::Method;
 use parking_lot::Mutex;
 
@@ -53,9 +53,15 @@ pub struct Nacos {
 /// What this client has done with a service.
 #[derive(Debug, Default)]
 struct Written {
-    last: Option<Instant>,
+    /// When an instance was changed last, for those that lists may show as they were before: by IP, port and cluster.
+    changed: HashMap<(String, u16, String), Instant>,
     /// The clusters whose health checker was switched off.
     unchecked: BTreeSet<String>,
+}
+
+fn owned_key(instance: &Instance) -> (String, u16, String) {
+    let (ip, port, cluster) = key_of(instance);
+    (ip.to_owned(), port, cluster.to_owned())
 }
 
 impl fmt::Debug for Nacos {
@@ -84,10 +90,28 @@ impl Nacos {
         Ok(Self { servers, addresses, written: Mutex::default() })
     }
 
-    /// Returns the time until lists show the last change of a service by this client. `None` if they do.
-    fn until_listed(&self, service: &ServiceKey) -> Option<Duration> {
-        let last = self.written.lock().get(service).and_then(|written| written.last)?;
+    /// Returns the time until lists show the last changes of these instances by this client. `None` if they do.
+    fn until_listed(&self, service: &ServiceKey, instances: &[&Instance]) -> Option<Duration> {
+        let written = self.written.lock();
+        let changed = &written.get(service)?.changed;
+        let last = instances.iter().filter_map(|instance| changed.get(&owned_key(instance))).max()?;
         LIST_LAG.checked_sub(last.elapsed())
+    }
+
+    /// Notes that instances were changed now.
+    fn note_changes(&self, changes: &[Change]) {
+        let now = Instant::now();
+        let mut written = self.written.lock();
+        for change in changes {
+            let (service, instance) = change.target();
+            written.entry(service.clone()).or_default().changed.insert(owned_key(instance), now);
+        }
+        let services: HashSet<&ServiceKey> = changes.iter().map(|change| change.target().0).collect();
+        for service in services {
+            if let Some(written) = written.get_mut(service) {
+                written.changed.retain(|_, at| now.duration_since(*at) < LIST_LAG);
+            }
+        }
     }
 
     /// Reads the instances of a service at one server.
@@ -172,7 +196,7 @@ impl Nacos {
             (Change::Register(..), Some(_)) => (Method::PUT, wire_of(instance)),
             (Change::Register(..), None) => (Method::POST, wire_of(instance)),
             // The list may be older than a registration.
-            (Change::Deregister(..), None) if self.until_listed(service).is_some() => {
+            (Change::Deregister(..), None) if self.until_listed(service, &[instance]).is_some() => {
                 (Method::DELETE, wire_of(instance))
             }
             (Change::Deregister(..), None) => return Ok(()),
@@ -272,17 +296,41 @@ impl Registry for Nacos {
         service: &ServiceKey,
         wanted: &Instance,
     ) -> Result<Option<Instance>, RegistryError> {
-        if let Some(remaining) = self.until_listed(service) {
+        let found = self.read_many(address, service, &[wanted]).await?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    async fn read_many(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &[&Instance],
+    ) -> Result<Vec<Option<Instance>>, RegistryError> {
+        if let Some(remaining) = self.until_listed(service, wanted) {
             tokio::time::sleep(remaining).await;
         }
-        let doing = format!("read {}:{} of service {}", wanted.host, wanted.port, service.name);
-        let server = at_address(&self.servers, address, &doing)?;
-        let mut found = self.read(server, service, &doing).await?.into_iter();
-        let found = match found.find(|found| key(&found.stored) == key_of(wanted)) {
-            Some(found) => Some(found),
-            None => read_unlisted(server, service, wanted, &doing).await?,
+        let doing = match wanted {
+            [one] => format!("read {}:{} of service {}", one.host, one.port, service.name),
+            _ => format!("read {} instances of service {}", wanted.len(), service.name),
         };
-        Ok(found.map(Instance::from))
+        let server = at_address(&self.servers, address, &doing)?;
+        let listed = self.read(server, service, &doing).await?;
+        let listed: HashMap<_, _> = listed.iter().map(|found| (key(&found.stored), found)).collect();
+        let reads: Vec<_> = wanted
+            .iter()
+            .map(|wanted| async {
+                Ok(match listed.get(&key_of(wanted)) {
+                    Some(found) => Some((*found).clone()),
+                    None => read_unlisted(server, service, wanted, &doing).await?,
+                }
+                .map(Instance::from))
+            })
+            .collect();
+        stream::iter(reads).buffered(CONCURRENCY).try_collect().await
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
@@ -307,10 +355,7 @@ impl Registry for Nacos {
             })
             .collect();
         let results = stream::iter(calls).buffered(CONCURRENCY).collect().await;
-        let mut written = self.written.lock();
-        for service in services.keys() {
-            written.entry((*service).clone()).or_default().last = Some(Instant::now());
-        }
+        self.note_changes(changes);
         results
     }
 }

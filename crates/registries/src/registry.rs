@@ -117,6 +117,28 @@ pub trait Registry: fmt::Debug + Send + Sync {
     /// Fails if the address cannot be read.
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError>;
 
+    /// Returns true if [`Registry::read_many`] needs fewer calls than [`Registry::instance`] for each instance.
+    fn reads_many(&self) -> bool {
+        false
+    }
+
+    /// Returns the present state of several instances of a service, each as [`Registry::instance`] does, in their order.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be read.
+    async fn read_many(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &[&Instance],
+    ) -> Result<Vec<Option<Instance>>, RegistryError> {
+        let mut found = Vec::with_capacity(wanted.len());
+        for wanted in wanted {
+            found.push(self.instance(address, service, wanted).await?);
+        }
+        Ok(found)
+    }
+
     /// Returns the present state of one instance that the address shows: the one with the id of `wanted`, or with its address
     /// where an instance is known by that. `None` if there is none.
     ///

@@ -62,6 +62,20 @@ impl Registry for LimitedRegistry {
         self.inner.instance(address, service, wanted).await
     }
 
+    fn reads_many(&self) -> bool {
+        self.inner.reads_many()
+    }
+
+    async fn read_many(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &[&Instance],
+    ) -> Result<Vec<Option<Instance>>, RegistryError> {
+        let _permit = self.limiter.call().await;
+        self.inner.read_many(address, service, wanted).await
+    }
+
     fn canonical(&self, service: ServiceKey) -> ServiceKey {
         self.inner.canonical(service)
     }

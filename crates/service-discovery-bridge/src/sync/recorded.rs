@@ -165,11 +165,25 @@ impl Registry for RecordedRegistry {
         service: &ServiceKey,
         wanted: &Instance,
     ) -> Result<Option<Instance>, RegistryError> {
+        let found = self.read_many(address, service, &[wanted]).await?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    fn reads_many(&self) -> bool {
+        self.inner.reads_many()
+    }
+
+    async fn read_many(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &[&Instance],
+    ) -> Result<Vec<Option<Instance>>, RegistryError> {
         let begin = now();
-        let found = self.inner.instance(address, service, wanted).await;
-        let about = About::Instances(vec![(wanted.host.clone(), wanted.port, None)]);
-        let count = found.as_ref().map(|found| usize::from(found.is_some()));
-        self.record("registry read", begin, Some(address), about, count);
+        let found = self.inner.read_many(address, service, wanted).await;
+        let about = wanted.iter().map(|wanted| (wanted.host.clone(), wanted.port, None));
+        let count = found.as_ref().map(|found| found.iter().flatten().count());
+        self.record("registry read", begin, Some(address), About::Instances(about.collect()), count);
         found
     }
 

@@ -158,7 +158,9 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Ve
     let mut calls = Vec::new();
     for (service, places) in by_service {
         for address in 0..access.addresses().len() {
-            match lists && (places.len() >= LIST_FROM || !(by_id || access.capabilities.by_address)) {
+            let one_by_one = by_id || access.capabilities.by_address;
+            let many = places.len() >= LIST_FROM && (lists || access.registry.reads_many());
+            match (lists && !one_by_one) || (one_by_one && many) {
                 true => calls.push((service, address, places.clone())),
                 false => calls.extend(places.iter().map(|place| (service, address, vec![*place]))),
             }
@@ -173,6 +175,13 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Ve
             let wanted = |place: usize| &tasks[open[place]].desired.instance;
             let found = match places.as_slice() {
                 [place] => vec![find(access, address, service, wanted(*place), by_id).await],
+                places if !lists => {
+                    let wanted: Vec<&Instance> = places.iter().map(|place| wanted(*place)).collect();
+                    match access.registry.read_many(address, service, &wanted).await {
+                        Ok(found) => found.into_iter().map(Ok).collect(),
+                        Err(error) => places.iter().map(|_| Err(error.clone())).collect(),
+                    }
+                }
                 _ => {
                     let listed = access.registry.instances(address, service).await;
                     let find = |place: &usize| match &listed {
