@@ -300,6 +300,10 @@ impl Registry for Nacos {
         Ok(found.into_iter().next().flatten())
     }
 
+    fn read_lag(&self) -> Duration {
+        LIST_LAG
+    }
+
     fn reads_many(&self) -> bool {
         true
     }

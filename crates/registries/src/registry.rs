@@ -117,6 +117,12 @@ pub trait Registry: fmt::Debug + Send + Sync {
     /// Fails if the address cannot be read.
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError>;
 
+    /// Returns how long after a change of an instance [`Registry::instance`] answers about it: before, the registry may show it
+    /// as it was.
+    fn read_lag(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Returns true if [`Registry::read_many`] needs fewer calls than [`Registry::instance`] for each instance.
     fn reads_many(&self) -> bool {
         false

@@ -295,14 +295,17 @@ impl BindingTask {
         let mut first = None;
         for (uid, outcome) in uids.iter().zip(outcomes) {
             let result = match &outcome {
-                crate::sync::Outcome::Shown { .. } => "shown",
-                crate::sync::Outcome::Waits(_) => "waits",
+                crate::sync::Outcome::Shown { .. } => Some("shown"),
+                crate::sync::Outcome::Written(..) => None,
+                crate::sync::Outcome::Waits(_) => Some("waits"),
                 crate::sync::Outcome::Failed(problem) => {
                     first.get_or_insert_with(|| problem.clone());
-                    "failed"
+                    Some("failed")
                 }
             };
-            self.shared.metrics.changed(result, 1);
+            if let Some(result) = result {
+                self.shared.metrics.changed(result, 1);
+            }
             if let Some(tracked) = self.tracked.get_mut(uid) {
                 tracked.record(outcome, end);
             }

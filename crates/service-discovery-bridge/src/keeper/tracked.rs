@@ -12,6 +12,9 @@ use crate::sync::{Outcome, RegistryAccess, Task};
 /// finds that every address answers again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
+/// A change that was made this number of times and is not shown is a problem.
+const LATE: u32 = 3;
+
 /// A pod of a binding, and what its registry shows of it.
 #[derive(Debug)]
 pub(crate) struct TrackedPod {
@@ -117,6 +120,11 @@ impl TrackedPod {
         due && self.presence != Presence::Unchanged && self.service.is_ok()
     }
 
+    /// Returns whether the wanted state was tried before, and is not shown yet.
+    pub(crate) fn was_tried(&self) -> bool {
+        matches!(self.state, SyncState::Open { failures: 1.., .. })
+    }
+
     /// Records the outcome of a task.
     pub(crate) fn record(&mut self, outcome: Outcome, now: Duration) {
         let failures = match &self.state {
@@ -134,6 +142,11 @@ impl TrackedPod {
                 };
                 SyncState::Shown { at: ShownAt { since, unreachable }, checked: now, drifted, recheck: false }
             }
+            Outcome::Written(lag, problem) => SyncState::Open {
+                due: now + lag,
+                failures: failures + 1,
+                problem: (failures >= LATE).then_some(problem),
+            },
             Outcome::Waits(problem) | Outcome::Failed(problem) => {
                 let pause = RETRY.0.saturating_mul(1 << failures.min(10)).min(RETRY.1);
                 SyncState::Open { due: now + pause, failures: failures + 1, problem: Some(problem) }
@@ -178,5 +191,56 @@ impl TrackedPod {
             (Ok(_), SyncState::Open { problem, .. }) => problem.as_deref(),
             (Ok(_), SyncState::Shown { .. }) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podward_api::registry_connection::RegistryKind;
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::tests::{binding, pod};
+    use crate::sync::tests::recorded;
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    fn access() -> RegistryAccess {
+        RegistryAccess::new(Arc::new(recorded("").0), RegistryKind::Nacos, Arc::from("c"))
+    }
+
+    #[test]
+    fn a_change_is_read_back_when_the_registry_can_show_it() {
+        let mut tracked = TrackedPod::new(Arc::new(pod("u")), &binding(json!({})), &access());
+        assert!(tracked.presence == Presence::InService && tracked.is_due(at(0)) && !tracked.was_tried());
+        let written = || Outcome::Written(at(1000), "late".to_owned());
+        tracked.record(written(), at(5000));
+        assert!(!tracked.is_due(at(5999)) && tracked.is_due(at(6000)) && tracked.was_tried());
+        assert_eq!(tracked.problem(), None);
+        for _ in 0..3 {
+            tracked.record(written(), at(6000));
+        }
+        assert_eq!(tracked.problem(), Some("late"), "it was made four times, and is not shown");
+        tracked.record(Outcome::Shown { unreachable: Vec::new(), drifted: false, written: false }, at(9000));
+        let SyncState::Shown { at: shown, .. } = &tracked.state else { panic!("{tracked:?}") };
+        assert!(shown.since == at(9000) && tracked.is_in_service && !tracked.was_tried());
+    }
+
+    #[test]
+    fn a_pod_that_ends_has_the_address_that_it_had() {
+        let (binding, access) = (binding(json!({})), access());
+        let mut tracked = TrackedPod::new(Arc::new(pod("u")), &binding, &access);
+        let before = tracked.desired(&binding, &access);
+        let ended = BoundPod { ip: String::new(), demand: Demand::Gone, ..pod("u") };
+        tracked.update(Some(Arc::new(ended)), &binding, &access);
+        assert_eq!(tracked.presence, Presence::Released);
+        assert!(before.is_some() && tracked.desired(&binding, &access) == before);
+
+        let starting = BoundPod { ip: String::new(), ..pod("v") };
+        let starting = TrackedPod::new(Arc::new(starting), &binding, &access);
+        assert_eq!(starting.problem(), Some("pod web-0 has no address yet"));
+        assert_eq!(starting.desired(&binding, &access), None);
     }
 }

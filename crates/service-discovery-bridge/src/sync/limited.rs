@@ -1,6 +1,7 @@
 //! A registry within the limits of its connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use podward_registries::{Capabilities, Change, Instance, Registry, RegistryError, ServiceKey};
@@ -60,6 +61,10 @@ impl Registry for LimitedRegistry {
     ) -> Result<Option<Instance>, RegistryError> {
         let _permit = self.limiter.call().await;
         self.inner.instance(address, service, wanted).await
+    }
+
+    fn read_lag(&self) -> Duration {
+        self.inner.read_lag()
     }
 
     fn reads_many(&self) -> bool {

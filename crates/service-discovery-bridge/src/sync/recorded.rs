@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -169,6 +170,10 @@ impl Registry for RecordedRegistry {
         Ok(found.into_iter().next().flatten())
     }
 
+    fn read_lag(&self) -> Duration {
+        self.inner.read_lag()
+    }
+
     fn reads_many(&self) -> bool {
         self.inner.reads_many()
     }
@@ -214,8 +219,6 @@ impl Registry for RecordedRegistry {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
     use podward_registries::RegistryErrorKind;
 
     use super::*;

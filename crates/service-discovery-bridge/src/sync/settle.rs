@@ -39,6 +39,8 @@ pub(crate) enum Outcome {
         /// Whether something had to be written.
         written: bool,
     },
+    /// The change was made, and can be read back after this time. The text counts if it is not shown then.
+    Written(Duration, String),
     /// Somebody else has to act. The text says who and what.
     Waits(String),
     /// It is to be tried again. The text says what failed.
@@ -48,7 +50,7 @@ pub(crate) enum Outcome {
 /// What an address shows of a task.
 type View = Result<Option<Instance>, RegistryError>;
 
-/// Writes what has to be written for `tasks`, and reads it back. The outcomes are in the order of the tasks.
+/// Writes what has to be written for `tasks`, and reads it back, unless that has to wait. The outcomes are in the order of the tasks.
 pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outcome> {
     if !access.registry.can_read() {
         return write_blindly(access, tasks).await;
@@ -81,6 +83,7 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
         if round + 1 == READ_BACKS.len() {
             break;
         }
+        let changed: Vec<usize> = changes.iter().map(|(index, _)| *index).collect();
         for (index, error) in write(access, changes).await {
             access.note(&error);
             match error.kind {
@@ -91,17 +94,27 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
                 _ => outcomes[index] = Some(Outcome::Failed(error.to_string())),
             }
         }
+        let lag = access.registry.read_lag();
+        if !lag.is_zero() {
+            for index in changed {
+                let late = || Outcome::Written(lag, late(&tasks[index], errors.get(&index)));
+                outcomes[index].get_or_insert_with(late);
+            }
+            break;
+        }
     }
-    let late = |index: usize| {
-        let Desired { service, instance, .. } = &tasks[index].desired;
-        let why =
-            errors.get(&index).map(|error| format!("; the last error was: {error}")).unwrap_or_default();
-        Outcome::Failed(format!(
-            "the change of {}:{} of service {} is not shown by every address yet{why}",
-            instance.host, instance.port, service.name
-        ))
-    };
+    let late = |index: usize| Outcome::Failed(late(&tasks[index], errors.get(&index)));
     outcomes.into_iter().enumerate().map(|(index, outcome)| outcome.unwrap_or_else(|| late(index))).collect()
+}
+
+/// Returns a text for a task whose change is not shown.
+fn late(task: &Task, error: Option<&RegistryError>) -> String {
+    let Desired { service, instance, .. } = &task.desired;
+    let why = error.map(|error| format!("; the last error was: {error}")).unwrap_or_default();
+    format!(
+        "the change of {}:{} of service {} is not shown by every address yet{why}",
+        instance.host, instance.port, service.name
+    )
 }
 
 enum Judged {

@@ -24,6 +24,7 @@ impl BindingTask {
                 && matches!(tracked.pod.demand, Demand::NotReady | Demand::Lost)
                 && tracked.is_in_service
                 && tracked.is_due(now)
+                && !tracked.was_tried()
             {
                 wanted.entry(service.clone()).or_default().push(uid.clone());
             }
