@@ -1,17 +1,17 @@
 //! Reading and writing a registry until it shows what it should.
 
 mod access;
-mod limited;
+mod call_log;
 mod limiter;
 mod listing;
-mod recorded;
+mod managed;
 mod settle;
 
 pub(crate) use access::RegistryAccess;
-pub(crate) use limited::LimitedRegistry;
+pub(crate) use call_log::{CallLog, RegistryCall};
 pub(crate) use limiter::Limiters;
 pub(crate) use listing::read_services;
-pub(crate) use recorded::RegistryCall;
+pub(crate) use managed::ManagedRegistry;
 #[cfg(test)]
-pub(crate) use recorded::tests;
+pub(crate) use managed::tests;
 pub(crate) use settle::{Outcome, Task, settle};

@@ -12,7 +12,7 @@ use podward_discovery::{RegistrySecrets, check_mode, connect};
 
 use super::shared::Shared;
 use crate::model::Binding;
-use crate::sync::{LimitedRegistry, RegistryAccess};
+use crate::sync::{CallLog, ManagedRegistry, RegistryAccess};
 
 /// The pause before a connection that could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -123,9 +123,9 @@ impl RegistryConnector {
             .map_err(|error| error.to_string())?;
         check_mode(binding.mode, connection.kind, &*registry).map_err(|error| error.to_string())?;
         let limiter = shared.limiters.of(&limited_name(binding), connection.limits);
-        let registry = Arc::new(LimitedRegistry::new(registry, limiter));
-        let access = RegistryAccess::new(registry, connection.kind, Arc::clone(&shared.cluster));
-        let access = if shared.spans.are_wanted() { access.recorded() } else { access };
+        let log = shared.spans.are_wanted().then(Arc::<CallLog>::default);
+        let registry = Arc::new(ManagedRegistry::new(registry, limiter, log.clone()));
+        let access = RegistryAccess::new(registry, connection.kind, Arc::clone(&shared.cluster), log);
         let made = Made { connection: connection.clone(), secrets: read, access: access.clone(), at };
         self.made = Some(made);
         Ok(access)

@@ -4,16 +4,17 @@ mod answers;
 mod events;
 mod kruise;
 mod pods;
+mod registry_watch;
 mod removals;
 mod report;
 mod spans;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use podward_api::discovery_binding::{BindingMode, BindingStatus, HeldRemovals};
-use podward_registries::{Registry, ServiceKey};
+use podward_registries::ServiceKey;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,7 @@ use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
 use crate::sync::{RegistryAccess, settle};
+use registry_watch::RegistryWatch;
 
 /// The largest number of pods that are brought into their wanted state in one step, so that questions about other pods do
 /// not wait for all of them.
@@ -43,10 +45,6 @@ const PASS_INTERVAL: Duration = Duration::from_micros(2);
 const MAX_REST: Duration = Duration::from_millis(50);
 /// The longest pause between two passes.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// The shortest pause between two comparisons because the registry has changed.
-const MIN_COMPARISON_PAUSE: Duration = Duration::from_secs(1);
-/// The pause before a registry that could not be watched is watched again.
-const WATCH_RETRY: Duration = Duration::from_secs(5);
 /// The pause before a registry of which an address did not answer is compared again.
 const UNREACHABLE_RETRY: Duration = Duration::from_secs(2);
 /// The pause before a replica that could not renew its Lease looks again.
@@ -97,19 +95,6 @@ pub(crate) struct BindingTask {
     registry_watch: Option<RegistryWatch>,
     /// True if the pods may have other services than those that are watched.
     services_due: bool,
-}
-
-/// The watch of a registry that can report changes.
-struct RegistryWatch {
-    registry: Arc<dyn Registry>,
-    services: Vec<ServiceKey>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for RegistryWatch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl BindingTask {
@@ -376,40 +361,6 @@ impl BindingTask {
         let count = |number: usize| u64::try_from(number).unwrap_or_default();
         self.shared.metrics.renewed("sent", count(sent));
         self.shared.metrics.renewed("failed", count(failed));
-    }
-
-    /// Has changes of the services reported by registries that can.
-    fn watch_registry(&mut self, access: &RegistryAccess) {
-        if !access.registry.can_read() {
-            return;
-        }
-        // The client is another one after a change of the connection or of its Secrets.
-        let is_current = |watch: &RegistryWatch| Arc::ptr_eq(&watch.registry, &access.registry);
-        if !std::mem::take(&mut self.services_due) && self.registry_watch.as_ref().is_some_and(is_current) {
-            return;
-        }
-        let services: BTreeSet<&ServiceKey> =
-            self.tracked.values().filter_map(|tracked| tracked.service.as_ref().ok()).collect();
-        let services: Vec<ServiceKey> = services.into_iter().cloned().collect();
-        if self.registry_watch.as_ref().is_some_and(|watch| is_current(watch) && watch.services == services) {
-            return;
-        }
-        let (registry, notify) = (Arc::clone(&access.registry), Arc::clone(&self.registry_changed));
-        let watched = services.clone();
-        let task = tokio::spawn(async move {
-            loop {
-                let pause = match registry.changed(0, &watched).await {
-                    Ok(()) => {
-                        notify.notify_one();
-                        MIN_COMPARISON_PAUSE
-                    }
-                    Err(_) => WATCH_RETRY,
-                };
-                tokio::time::sleep(pause).await;
-            }
-        });
-        let registry = Arc::clone(&access.registry);
-        self.registry_watch = Some(RegistryWatch { registry, services, task });
     }
 
     /// Ends the work for a binding that is being deleted: when no instance is left, its hook and its finalizer go.

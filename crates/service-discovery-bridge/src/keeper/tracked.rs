@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn access() -> RegistryAccess {
-        RegistryAccess::new(Arc::new(recorded("").0), RegistryKind::Nacos, Arc::from("c"))
+        RegistryAccess::new(Arc::new(recorded("").0), RegistryKind::Nacos, Arc::from("c"), None)
     }
 
     #[test]

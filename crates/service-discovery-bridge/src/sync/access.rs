@@ -7,7 +7,7 @@ use std::time::Duration;
 use podward_api::registry_connection::RegistryKind;
 use podward_registries::{Capabilities, Registry, RegistryError, RegistryErrorKind};
 
-use super::recorded::{CallLog, RecordedRegistry};
+use super::call_log::CallLog;
 use crate::model::{Binding, CacheWaits};
 
 /// A client of a registry, and what it can do. Clones share the client.
@@ -25,16 +25,14 @@ pub(crate) struct RegistryAccess {
 }
 
 impl RegistryAccess {
-    pub(crate) fn new(registry: Arc<dyn Registry>, kind: RegistryKind, cluster: Arc<str>) -> Self {
+    pub(crate) fn new(
+        registry: Arc<dyn Registry>,
+        kind: RegistryKind,
+        cluster: Arc<str>,
+        calls: Option<Arc<CallLog>>,
+    ) -> Self {
         let capabilities = registry.capabilities();
-        Self { registry, capabilities, cluster, denied: Arc::default(), kind, calls: None }
-    }
-
-    /// Records the calls, for traces.
-    pub(crate) fn recorded(self) -> Self {
-        let log = Arc::<CallLog>::default();
-        let registry = Arc::new(RecordedRegistry::new(self.registry, Arc::clone(&log)));
-        Self { registry, calls: Some(log), ..self }
+        Self { registry, capabilities, cluster, denied: Arc::default(), kind, calls }
     }
 
     /// Notes an error of the registry.
