@@ -93,6 +93,22 @@ impl ReplicaFleet {
         Ok(())
     }
 
+    /// A ReplicaSet deletes pods that are not ready first, whatever their cost. Waits until this pod is not ready, or all
+    /// others are.
+    async fn until_cheapest(&self, name: &str) -> Result<()> {
+        let is_unready = |pod: Option<&Pod>| pod.is_none_or(|pod| !is_ready(pod));
+        let others = async {
+            for other in self.present().iter().filter(|other| other.name != name) {
+                self.until(&other.name, "to be ready", |pod| pod.is_none_or(is_ready)).await?;
+            }
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            unready = self.until(name, "not to be ready", is_unready) => unready,
+            others = others => others,
+        }
+    }
+
     /// A ReplicaSet deletes pods that are not ready first, whatever their cost. If another pod is not ready, this
     /// waits until the frozen pod is not ready either.
     pub(super) async fn until_first_to_be_deleted(&self, name: &str) -> Result<()> {
@@ -111,6 +127,7 @@ impl ReplicaFleet {
         let cheapest = json!({"metadata": {"annotations": {COST: "-100"}}});
         let marked = self.pods().patch(name, &PatchParams::default(), &Patch::Merge(&cheapest)).await;
         marked.with_context(|| format!("annotate pod {name}"))?;
+        self.until_cheapest(name).await?;
         let deployments: Api<Deployment> = Api::namespaced(self.installation.cluster.client(), NAMESPACE);
         let fewer = json!({"spec": {"replicas": self.present().len()}});
         let kind = self.kind.as_str();
