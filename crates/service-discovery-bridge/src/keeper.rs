@@ -6,6 +6,7 @@ mod connection;
 mod hook;
 mod kruise_answers;
 mod question_span;
+mod registry_watch;
 mod renewal;
 mod reported;
 mod shared;

@@ -4,7 +4,6 @@ mod answers;
 mod events;
 mod kruise;
 mod pods;
-mod registry_watch;
 mod removals;
 mod report;
 mod spans;
@@ -25,6 +24,7 @@ use super::connection::RegistryConnector;
 use super::hook::{self, HookCall, HookState};
 use super::kruise_answers::KruiseAnswers;
 use super::question_span::QuestionSpan;
+use super::registry_watch::RegistryWatch;
 use super::renewal;
 use super::reported::Reported;
 use super::shared::Shared;
@@ -33,7 +33,6 @@ use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
 use crate::sync::{RegistryAccess, settle};
-use registry_watch::RegistryWatch;
 
 /// The largest number of pods that are brought into their wanted state in one step, so that questions about other pods do
 /// not wait for all of them.

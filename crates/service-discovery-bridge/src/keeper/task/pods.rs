@@ -1,8 +1,12 @@
 //! The pods of a binding.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podward_registries::ServiceKey;
+
+use super::super::registry_watch::RegistryWatch;
 use super::super::tracked::{SyncState, TrackedPod};
 use super::BindingTask;
 use crate::model::{Binding, BoundPod, Demand, Presence};
@@ -44,6 +48,24 @@ impl BindingTask {
                 }
                 (_, None) => {}
             }
+        }
+    }
+
+    /// Has changes of the services reported by registries that can.
+    pub(super) fn watch_registry(&mut self, access: &RegistryAccess) {
+        if !access.registry.can_read() {
+            return;
+        }
+        let current = self.registry_watch.as_ref().filter(|watch| watch.uses(&access.registry));
+        if !std::mem::take(&mut self.services_due) && current.is_some() {
+            return;
+        }
+        let services: BTreeSet<&ServiceKey> =
+            self.tracked.values().filter_map(|tracked| tracked.service.as_ref().ok()).collect();
+        let services: Vec<ServiceKey> = services.into_iter().cloned().collect();
+        if !current.is_some_and(|watch| watch.watches(&services)) {
+            let watch = RegistryWatch::start(&access.registry, services, &self.registry_changed);
+            self.registry_watch = Some(watch);
         }
     }
 
