@@ -13,7 +13,6 @@ const HEALTH: &str = "/health";
 /// The time in which the server makes its user.
 const USER_MADE: Duration = Duration::from_secs(20);
 const ATTEMPTS: usize = 4;
-const POLL: Duration = Duration::from_millis(100);
 
 /// How a server is started.
 #[derive(Debug, Default)]
@@ -100,15 +99,11 @@ async fn run(settings: &[String], ready: &str, dir: &TempDir, port: u16) -> Resu
         let mut process = ServerProcess::start("rnacos", "env".as_ref(), &args, dir.path())?;
         // Before it has elected itself it takes no changes.
         process.await_ready(|| async move { answers(port, HEALTH).await.unwrap_or(false) }).await?;
-        let is_ready = async {
-            while !answers(port, ready).await.unwrap_or(false) {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        if tokio::time::timeout(USER_MADE, is_ready).await.is_ok() {
-            return Ok(process);
+        let is_ready = process.await_ready(|| async move { answers(port, ready).await.unwrap_or(false) });
+        match tokio::time::timeout(USER_MADE, is_ready).await {
+            Ok(is_ready) => return is_ready.map(|()| process),
+            Err(_) => process.kill().await?,
         }
-        process.kill().await?;
     }
     bail!("rnacos made no user in {ATTEMPTS} attempts of {} s", USER_MADE.as_secs())
 }

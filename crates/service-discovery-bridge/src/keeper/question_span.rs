@@ -129,6 +129,7 @@ mod tests {
             (trace, Some(call), at(1), at(5))
         );
         assert!(children.iter().all(|child| child.trace == trace && child.parent == Some(answer.id)));
+        assert_eq!((children[3].start, children[3].end), (at(2), at(4)));
         assert_eq!(children[1].error.as_deref(), Some("deregister at a: 10.0.0.7 is refused"));
         let attribute = |key: &str| {
             let found = answer.attributes.iter().find(|attribute| attribute.key.as_str() == key);

@@ -105,13 +105,8 @@ impl Registry for ManagedRegistry {
         service: &ServiceKey,
         wanted: &Instance,
     ) -> Result<Option<Instance>, RegistryError> {
-        let begin = now();
-        let _permit = self.limiter.call().await;
-        let found = self.inner.instance(address, service, wanted).await;
-        let about = || About::Instances(vec![(wanted.host.clone(), wanted.port, None)]);
-        let count = found.as_ref().map(|found| usize::from(found.is_some()));
-        self.record("registry read", begin, Some(address), about, count);
-        found
+        let found = self.read_many(address, service, &[wanted]).await?;
+        Ok(found.into_iter().next().flatten())
     }
 
     async fn read_many(

@@ -50,7 +50,8 @@ pub(crate) enum Outcome {
 /// What an address shows of a task.
 type View = Result<Option<Instance>, RegistryError>;
 
-/// Writes what has to be written for `tasks`, and reads it back, unless that has to wait. The outcomes are in the order of the tasks.
+/// Writes what has to be written for `tasks`, and reads it back, unless that has to wait. The outcomes are in the order of
+/// the tasks.
 pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outcome> {
     if !access.registry.can_read() {
         return write_blindly(access, tasks).await;
@@ -58,6 +59,7 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
     let mut outcomes: Vec<Option<Outcome>> = vec![None; tasks.len()];
     let mut errors: HashMap<usize, RegistryError> = HashMap::new();
     let mut written = HashSet::new();
+    let lag = access.registry.read_lag();
     for (round, pause) in READ_BACKS.into_iter().enumerate() {
         tokio::time::sleep(pause).await;
         let open: Vec<usize> = (0..tasks.len()).filter(|index| outcomes[*index].is_none()).collect();
@@ -83,7 +85,6 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
         if round + 1 == READ_BACKS.len() {
             break;
         }
-        let changed: Vec<usize> = changes.iter().map(|(index, _)| *index).collect();
         for (index, error) in write(access, changes).await {
             access.note(&error);
             match error.kind {
@@ -94,17 +95,19 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
                 _ => outcomes[index] = Some(Outcome::Failed(error.to_string())),
             }
         }
-        let lag = access.registry.read_lag();
         if !lag.is_zero() {
-            for index in changed {
-                let late = || Outcome::Written(lag, late(&tasks[index], errors.get(&index)));
-                outcomes[index].get_or_insert_with(late);
-            }
             break;
         }
     }
-    let late = |index: usize| Outcome::Failed(late(&tasks[index], errors.get(&index)));
-    outcomes.into_iter().enumerate().map(|(index, outcome)| outcome.unwrap_or_else(|| late(index))).collect()
+    let unread = |index: usize| {
+        let late = late(&tasks[index], errors.get(&index));
+        if lag.is_zero() { Outcome::Failed(late) } else { Outcome::Written(lag, late) }
+    };
+    outcomes
+        .into_iter()
+        .enumerate()
+        .map(|(index, outcome)| outcome.unwrap_or_else(|| unread(index)))
+        .collect()
 }
 
 /// Returns a text for a task whose change is not shown.
@@ -171,9 +174,12 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Ve
     let mut calls = Vec::new();
     for (service, places) in by_service {
         for address in 0..access.addresses().len() {
-            let one_by_one = by_id || access.capabilities.by_address;
-            let many = places.len() >= LIST_FROM && (lists || access.registry.reads_many());
-            match (lists && !one_by_one) || (one_by_one && many) {
+            let together = match by_id || access.capabilities.by_address {
+                true => places.len() >= LIST_FROM && (lists || access.registry.reads_many()),
+                // An instance is only found in a list.
+                false => lists,
+            };
+            match together {
                 true => calls.push((service, address, places.clone())),
                 false => calls.extend(places.iter().map(|place| (service, address, vec![*place]))),
             }

@@ -147,7 +147,6 @@ impl Replica {
             let container = self.fleet.container(&pod).await?;
             // A frozen process does not handle SIGTERM.
             self.fleet.signal(&container, Signal::SIGSTOP).await?;
-            self.fleet.until_first_to_be_deleted(&pod.name).await?;
             self.fleet.remove_pod(&pod.name).await?;
             self.fleet.signal(&container, Signal::SIGKILL).await
         };

@@ -93,12 +93,12 @@ impl ReplicaFleet {
         Ok(())
     }
 
-    /// A ReplicaSet deletes pods that are not ready first, whatever their cost. Waits until this pod is not ready, or all
-    /// others are.
+    /// A ReplicaSet deletes pods that are not ready first, whatever their cost. Waits until this pod, which is forgotten, is
+    /// not ready, or all others are.
     async fn until_cheapest(&self, name: &str) -> Result<()> {
         let is_unready = |pod: Option<&Pod>| pod.is_none_or(|pod| !is_ready(pod));
         let others = async {
-            for other in self.present().iter().filter(|other| other.name != name) {
+            for other in self.present() {
                 self.until(&other.name, "to be ready", |pod| pod.is_none_or(is_ready)).await?;
             }
             anyhow::Ok(())
@@ -107,19 +107,6 @@ impl ReplicaFleet {
             unready = self.until(name, "not to be ready", is_unready) => unready,
             others = others => others,
         }
-    }
-
-    /// A ReplicaSet deletes pods that are not ready first, whatever their cost. If another pod is not ready, this
-    /// waits until the frozen pod is not ready either.
-    pub(super) async fn until_first_to_be_deleted(&self, name: &str) -> Result<()> {
-        for other in self.present() {
-            let pod = self.pods().get(&other.name).await;
-            if !is_ready(&pod.with_context(|| format!("read pod {}", other.name))?) {
-                let is_unready = |pod: Option<&Pod>| pod.is_none_or(|pod| !is_ready(pod));
-                return self.until(name, "not to be ready", is_unready).await;
-            }
-        }
-        Ok(())
     }
 
     /// Removes one replica, this pod, and waits until the pod is terminating.
