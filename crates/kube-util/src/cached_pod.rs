@@ -28,6 +28,8 @@ use conditions::Conditions;
 pub use conditions::LifecycleCondition;
 use reading::{has_gate, null_is_empty, slim_conditions, slim_metadata};
 
+/// How far two whole seconds may be apart that name times of the same second.
+const FIRST_SECOND: SignedDuration = SignedDuration::from_secs(1);
 /// Longer than a kubelet needs to react to a change of a readiness gate (0.7 s was measured on a busy node). Conditions
 /// have a resolution of one second, so one of the two seconds may be lost.
 const DOUBT: SignedDuration = SignedDuration::from_secs(2);
@@ -225,13 +227,22 @@ impl CachedPod {
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
     }
-    /// Returns true if the pod was never Ready. The kubelet sets Ready to False in the write that sets the start time of
-    /// the pod, and the time of the condition changes when its status does.
+
+    /// Returns true if it is certain that the pod was never Ready.
+    ///
+    /// The kubelet sets Ready to False in the write that sets the start time of the pod, and the time of the condition
+    /// changes when its status does. Times have whole seconds, so a pod that became Ready and not Ready in its first
+    /// second looks the same. A pod is Ready only while its gate is True: if the gate was not written in the first second,
+    /// there was no such moment.
     #[must_use]
     pub fn was_never_ready(&self) -> bool {
-        let Conditions { ready, ready_since, .. } = self.status.conditions;
+        let Conditions { ready, ready_since, gate_since, .. } = self.status.conditions;
         match (ready_since, &self.status.start_time) {
-            (Some(since), Some(start)) => !ready && since <= start.0,
+            (Some(since), Some(start)) => {
+                let is_first = since <= start.0;
+                let is_late = |gate: Timestamp| gate.duration_since(start.0) > FIRST_SECOND;
+                !ready && is_first && self.spec.readiness_gates && gate_since.is_none_or(is_late)
+            }
             // No kubelet has begun to run it.
             (None, None) => !ready,
             _ => false,

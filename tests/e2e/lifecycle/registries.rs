@@ -18,6 +18,7 @@ mod removal_limit;
 mod replicas;
 mod steer;
 mod traced;
+mod unscheduled;
 
 use podward_e2e::Test;
 
@@ -39,6 +40,7 @@ pub(crate) fn tests() -> Vec<Test> {
         explained::tests(),
         replicas::tests(),
         traced::tests(),
+        unscheduled::tests(),
     ]
     .into_iter()
     .flatten()

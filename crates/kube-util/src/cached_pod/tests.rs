@@ -81,15 +81,30 @@ fn the_later_version_is_newer() {
 
 #[test]
 fn a_pod_was_never_ready_if_its_first_condition_is_the_last() {
-    let pod =
-        |status| serde_json::from_value::<CachedPod>(json!({"metadata": {}, "status": status})).unwrap();
-    let with = |ready: &str, since: &str| {
-        let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since});
-        pod(json!({"startTime": "2026-01-01T10:00:05Z", "conditions": [condition]}))
+    let start = "2026-01-01T10:00:05Z";
+    let pod = |gated: bool, status| {
+        let gates = if gated { json!([{"conditionType": SERVICE_READY_GATE}]) } else { json!([]) };
+        let pod = json!({"metadata": {}, "spec": {"readinessGates": gates}, "status": status});
+        serde_json::from_value::<CachedPod>(pod).unwrap()
     };
-    assert!(with("False", "2026-01-01T10:00:05Z").was_never_ready());
-    assert!(!with("True", "2026-01-01T10:00:05Z").was_never_ready());
+    let ready =
+        |status: &str, since: &str| json!({"type": "Ready", "status": status, "lastTransitionTime": since});
+    let with = |status: &str, since: &str| {
+        pod(true, json!({"startTime": start, "conditions": [ready(status, since)]}))
+    };
+    assert!(with("False", start).was_never_ready());
+    assert!(!with("True", start).was_never_ready());
     assert!(!with("False", "2026-01-01T10:00:06Z").was_never_ready(), "it was Ready in between");
-    assert!(pod(json!({})).was_never_ready(), "no kubelet runs it");
-    assert!(!pod(json!({"startTime": "2026-01-01T10:00:05Z"})).was_never_ready(), "unknown");
+    assert!(pod(true, json!({})).was_never_ready(), "no kubelet runs it");
+    assert!(!pod(true, json!({"startTime": start})).was_never_ready(), "unknown");
+
+    let gate_at = |since: &str| {
+        let gate = json!({"type": SERVICE_READY_GATE, "status": "False", "lastTransitionTime": since});
+        pod(true, json!({"startTime": start, "conditions": [ready("False", start), gate]}))
+    };
+    assert!(!gate_at("2026-01-01T10:00:05Z").was_never_ready(), "perhaps Ready for a part of a second");
+    assert!(!gate_at("2026-01-01T10:00:06Z").was_never_ready(), "perhaps a few milliseconds later");
+    assert!(gate_at("2026-01-01T10:00:07Z").was_never_ready(), "the gate was not True in the first second");
+    let ungated = pod(false, json!({"startTime": start, "conditions": [ready("False", start)]}));
+    assert!(!ungated.was_never_ready(), "perhaps Ready until its first crash");
 }

@@ -120,7 +120,6 @@ fn wire(level: EvidenceLevel) -> v1::EvidenceLevel {
 /// then, and the answer follows from what is read.
 pub(crate) fn answer(
     phase: HookPhase,
-    never_in_service: bool,
     tracked: &mut TrackedPod,
     access: &RegistryAccess,
     waits: CacheWaits,
@@ -168,13 +167,12 @@ pub(crate) fn answer(
         service,
         addresses: access.addresses().len(),
         can_read: access.registry.can_read(),
-        never_in_service,
     };
     match verdict(phase, pod, waits, now) {
         Verdict::Pending { reason, until } => Answer::Pending { reason, wake: Some(until) },
         Verdict::Done { level, detail } => {
             let waited_until = at.since + waits.list_lag + waits.clients;
-            let removes = phase == HookPhase::Prepare && !never_in_service && access.registry.can_read();
+            let removes = phase == HookPhase::Prepare && access.registry.can_read();
             if removes && checked < waited_until {
                 let reason = format!("service {service} is read once more after the wait");
                 tracked.recheck();

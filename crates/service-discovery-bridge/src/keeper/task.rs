@@ -68,8 +68,8 @@ pub(crate) struct BindingTask {
     limit: RemovalLimit,
     /// Instances of this binding without a pod, as of the last comparison.
     orphans: Vec<Orphan>,
-    /// Pods that the hook was asked to forget.
-    released: HashSet<String>,
+    /// Pods that the hook was asked to remove, and that are not tracked: since when comparisons find no instance of them.
+    released: HashMap<String, Option<Duration>>,
     /// Services that pods of this binding have or had.
     services: HashSet<ServiceKey>,
     kruise: KruiseAnswers,
@@ -108,7 +108,7 @@ impl BindingTask {
             calls: Vec::new(),
             limit: RemovalLimit::default(),
             orphans: Vec::new(),
-            released: HashSet::new(),
+            released: HashMap::new(),
             services: HashSet::new(),
             kruise: KruiseAnswers::default(),
             totals: HashMap::new(),

@@ -41,8 +41,6 @@ pub(crate) struct ShownPod<'a> {
     pub(crate) addresses: usize,
     /// False if the registry cannot be read, so that the change is only known to be accepted.
     pub(crate) can_read: bool,
-    /// True if the pod was never in service, so that no client can know it.
-    pub(crate) never_in_service: bool,
 }
 
 /// Returns the answer to a question, where the registry shows what it should.
@@ -50,10 +48,10 @@ pub(crate) struct ShownPod<'a> {
 /// PROVEN needs every address, and for a removal that no client may use an older state. The wait for caches of clients is
 /// an upper bound that nobody observes: BOUNDED.
 pub(crate) fn verdict(phase: HookPhase, pod: ShownPod<'_>, waits: CacheWaits, now: Duration) -> Verdict {
-    let ShownPod { shown, service, addresses, can_read, never_in_service } = pod;
+    let ShownPod { shown, service, addresses, can_read } = pod;
     let wait = waits.list_lag + waits.clients;
     let removes = matches!(phase, HookPhase::Prepare);
-    if removes && !never_in_service {
+    if removes {
         let until = shown.since + wait;
         if now < until {
             let left = (until - now).as_secs_f64();
@@ -79,7 +77,7 @@ pub(crate) fn verdict(phase: HookPhase, pod: ShownPod<'_>, waits: CacheWaits, no
     }
     let every =
         if addresses == 1 { "the address".to_owned() } else { format!("each of {addresses} addresses") };
-    match removes && !never_in_service && !wait.is_zero() {
+    match removes && !wait.is_zero() {
         true => Verdict::Done {
             level: EvidenceLevel::Bounded,
             detail: format!(
@@ -107,8 +105,7 @@ mod tests {
         now: u64,
     ) -> Result<EvidenceLevel, Duration> {
         let shown = ShownAt { since: Duration::from_secs(100), unreachable: Vec::new() };
-        let mut pod =
-            ShownPod { shown: &shown, service: "web", addresses: 3, can_read: true, never_in_service: false };
+        let mut pod = ShownPod { shown: &shown, service: "web", addresses: 3, can_read: true };
         change(&mut pod);
         match verdict(phase, pod, WAITS, Duration::from_secs(now)) {
             Verdict::Done { level, .. } => Ok(level),
@@ -120,10 +117,6 @@ mod tests {
     fn a_removal_waits_for_caches() {
         assert_eq!(level(HookPhase::Prepare, |_| {}, 139), Err(Duration::from_secs(140)));
         assert_eq!(level(HookPhase::Prepare, |_| {}, 140), Ok(EvidenceLevel::Bounded));
-        assert_eq!(
-            level(HookPhase::Prepare, |pod| pod.never_in_service = true, 100),
-            Ok(EvidenceLevel::Proven)
-        );
         assert_eq!(level(HookPhase::Prepare, |pod| pod.can_read = false, 140), Ok(EvidenceLevel::Assumed));
     }
 
@@ -131,13 +124,7 @@ mod tests {
     fn an_addition_waits_for_nobody() {
         assert_eq!(level(HookPhase::Complete, |_| {}, 100), Ok(EvidenceLevel::Proven));
         let partly = ShownAt { since: Duration::ZERO, unreachable: vec!["b".to_owned()] };
-        let pod = ShownPod {
-            shown: &partly,
-            service: "web",
-            addresses: 3,
-            can_read: true,
-            never_in_service: false,
-        };
+        let pod = ShownPod { shown: &partly, service: "web", addresses: 3, can_read: true };
         let verdict = verdict(HookPhase::Complete, pod, WAITS, Duration::ZERO);
         assert_eq!(
             verdict,
@@ -152,8 +139,7 @@ mod tests {
     #[test]
     fn without_caches_a_removal_is_proven() {
         let shown = ShownAt { since: Duration::ZERO, unreachable: Vec::new() };
-        let pod =
-            ShownPod { shown: &shown, service: "web", addresses: 1, can_read: true, never_in_service: false };
+        let pod = ShownPod { shown: &shown, service: "web", addresses: 1, can_read: true };
         let none = CacheWaits { list_lag: Duration::ZERO, clients: Duration::ZERO };
         let verdict = verdict(HookPhase::Prepare, pod, none, Duration::ZERO);
         assert!(matches!(verdict, Verdict::Done { level: EvidenceLevel::Proven, .. }), "{verdict:?}");

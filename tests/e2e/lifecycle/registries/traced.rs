@@ -1,6 +1,7 @@
 //! Traces of answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
@@ -36,8 +37,12 @@ async fn traced(fixture: Arc<Fixture>) -> Result<()> {
         let is_done = |span: &Collected| span.attribute("podward.hook.outcome") == "DONE";
         spans.iter().any(|span| span.service == BRIDGE && span.span.name == name && is_done(span))
     };
+    let ends_a_wait = |wait: &Collected, answer: &Collected| {
+        let is_done = answer.attribute("podward.hook.outcome") == "DONE";
+        wait.span.name == "wait for clients" && answer.span.span_id == wait.span.parent_span_id && is_done
+    };
     let all = |spans: &[Collected]| {
-        answered(spans, "answer PREPARE")
+        spans.iter().any(|wait| spans.iter().any(|answer| ends_a_wait(wait, answer)))
             && answered(spans, "answer COMPLETE")
             && spans.iter().any(|span| span.span.parent_span_id.is_empty())
     };
@@ -64,5 +69,12 @@ async fn traced(fixture: Arc<Fixture>) -> Result<()> {
         let parent = called(&found.span.parent_span_id).context("a span has no parent")?;
         ensure!(parent.span.name.starts_with("answer "), "{found:#?} is a child of {parent:#?}");
     }
+    let took = |span: &Collected| {
+        Duration::from_nanos(span.span.end_time_unix_nano.saturating_sub(span.span.start_time_unix_nano))
+    };
+    let waits = of_bridge.iter().filter(|span| span.span.name == "wait for clients");
+    let longest = waits.map(|span| took(span)).max().unwrap_or_default();
+    let cache = Duration::from_secs(3);
+    ensure!(longest.abs_diff(cache) < Duration::from_millis(100), "waited {longest:?} of {cache:?}");
     bound.end().await
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use podward_api::discovery_binding::BindingMode;
 use podward_core::hooks::{EvidenceLevel, HookPhase};
+use podward_proto::v1;
 
 use super::super::calls::{Answer, OpenCall, answer};
 use super::BindingTask;
-use crate::model::Binding;
+use crate::model::{Binding, CacheWaits};
 use crate::sync::RegistryAccess;
 
 impl BindingTask {
@@ -18,14 +20,22 @@ impl BindingTask {
         for mut call in std::mem::take(&mut self.calls) {
             let uid = call.pod.uid.clone();
             let found = match self.tracked.get_mut(&uid) {
+                _ if call.phase != HookPhase::Complete && never_had_address(&call.pod) => Answer::Done {
+                    level: if call.pod.node_name.is_empty() {
+                        EvidenceLevel::Proven
+                    } else {
+                        EvidenceLevel::Assumed
+                    },
+                    detail: "the pod has had no address that a registry could show".to_owned(),
+                },
                 Some(tracked) => {
                     if call.phase == HookPhase::Complete && !tracked.asked {
                         tracked.asked = true;
                         tracked.update(None, binding, access);
                     }
-                    answer(call.phase, call.pod.never_ready, tracked, access, waits, binding, now)
+                    answer(call.phase, tracked, access, waits, binding, now)
                 }
-                None => self.answer_untracked(&mut call, binding, now),
+                None => self.answer_untracked(&call, binding, waits, now),
             };
             match found {
                 Answer::Pending { .. } if now < call.until => open.push(call),
@@ -42,35 +52,60 @@ impl BindingTask {
     }
 
     /// Answers a question about a pod that the binding does not select, or that has ended. Only a comparison that began
-    /// after the question shows that no instance is left.
-    fn answer_untracked(&mut self, call: &mut OpenCall, binding: &Binding, now: Duration) -> Answer {
-        let pending = |reason: &str| Answer::Pending { reason: reason.to_owned(), wake: None };
+    /// after the question shows that no instance is left, and only one after the wait for clients ends a removal.
+    fn answer_untracked(
+        &mut self,
+        call: &OpenCall,
+        binding: &Binding,
+        waits: CacheWaits,
+        now: Duration,
+    ) -> Answer {
+        let pending = |reason: &str, wake| Answer::Pending { reason: reason.to_owned(), wake };
         if call.phase == HookPhase::Complete {
-            return pending("the binding does not select the pod, or has not seen it yet");
+            return pending("the binding does not select the pod, or has not seen it yet", None);
         }
-        let is_steered = binding.mode == podward_api::discovery_binding::BindingMode::Steer;
-        if is_steered {
+        if binding.mode == BindingMode::Steer {
             return match call.phase {
                 HookPhase::Release => Answer::Done {
                     level: EvidenceLevel::Assumed,
                     detail: "the application registers itself, and nothing else of the pod is kept"
                         .to_owned(),
                 },
-                _ => pending("the binding does not select the pod, or has not seen it yet"),
+                _ => pending("the binding does not select the pod, or has not seen it yet", None),
             };
         }
-        self.released.insert(call.pod.uid.clone());
-        let is_clean = self.compared.is_some_and(|at| at >= call.since)
-            && self.unreachable.is_none()
-            && !self.orphans.iter().any(|orphan| orphan.uid == call.pod.uid);
-        if is_clean {
+        let is_clean =
+            self.unreachable.is_none() && !self.orphans.iter().any(|orphan| orphan.uid == call.pod.uid);
+        let compared = self.compared.filter(|_| is_clean);
+        let found = compared.filter(|at| *at >= call.since).map(|_| now);
+        let clean_since = self.released.entry(call.pod.uid.clone()).or_default();
+        *clean_since = clean_since.filter(|_| is_clean).or(found);
+        let wait = match call.phase {
+            HookPhase::Prepare => waits.list_lag + waits.clients,
+            _ => Duration::ZERO,
+        };
+        let wanted = clean_since.map_or(call.since, |since| call.since.max(since + wait));
+        if let Some(at) = compared
+            && at >= wanted
+        {
             let detail = "no address of the registry shows an instance of the pod".to_owned();
-            return Answer::Done { level: EvidenceLevel::Proven, detail };
+            return match wait.is_zero() {
+                true => Answer::Done { level: EvidenceLevel::Proven, detail },
+                false => {
+                    let detail =
+                        format!("{detail}; waited {} s for clients that have read it before", wait.as_secs());
+                    Answer::Done { level: EvidenceLevel::Bounded, detail }
+                }
+            };
         }
-        if self.compared.is_none_or(|at| at < call.since) {
-            self.comparison_due = self.comparison_due.min(now);
+        self.comparison_due = self.comparison_due.min(wanted.max(now));
+        match wanted > now {
+            true => pending(
+                "no address of the registry shows an instance of the pod; clients may use what they have read before",
+                Some(wanted),
+            ),
+            false => pending("the registry is searched for an instance of the pod", None),
         }
-        pending("the registry is searched for an instance of the pod")
     }
 
     /// Answers questions while none can be done. `reason` says why.
@@ -111,4 +146,9 @@ impl BindingTask {
         }
         call.send(found, now);
     }
+}
+
+/// Returns true if there was nothing to register: the pod has no address, and was never Ready.
+fn never_had_address(pod: &v1::Pod) -> bool {
+    pod.ips.is_empty() && pod.never_ready
 }

@@ -66,7 +66,7 @@ impl BindingTask {
                     continue;
                 }
             };
-            match answer(phase, false, tracked, access, waits, binding, now) {
+            match answer(phase, tracked, access, waits, binding, now) {
                 Answer::Done { detail, .. } => marked.push(Marked { pod, phase, operations, detail }),
                 Answer::Pending { wake, .. } => due.extend(wake),
             }

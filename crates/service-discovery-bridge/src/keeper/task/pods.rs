@@ -82,7 +82,7 @@ impl BindingTask {
             !is_clean
         });
         let (index, namespace) = (&self.shared.index, &self.key.namespace);
-        self.released.retain(|uid| {
+        self.released.retain(|uid, _| {
             index.pod(namespace, uid).is_some() || self.orphans.iter().any(|orphan| orphan.uid == *uid)
         });
     }

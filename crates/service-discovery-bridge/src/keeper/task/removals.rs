@@ -69,7 +69,7 @@ impl BindingTask {
         let mut removed = Vec::new();
         let mut kept = Vec::new();
         for (service, orphans) in by_service {
-            let excused = |orphan: &Orphan| binding.deleting || self.released.contains(&orphan.uid);
+            let excused = |orphan: &Orphan| binding.deleting || self.released.contains_key(&orphan.uid);
             let (mut allowed, rest): (Vec<Orphan>, Vec<Orphan>) = orphans.into_iter().partition(excused);
             if !rest.is_empty() {
                 let total = self.total(&service);

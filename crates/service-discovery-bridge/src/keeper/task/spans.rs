@@ -41,7 +41,6 @@ impl BindingTask {
         let wait = waits.list_lag + waits.clients;
         if let SyncState::Shown { at, .. } = &tracked.state
             && call.phase == HookPhase::Prepare
-            && !call.pod.never_ready
             && !wait.is_zero()
         {
             span.waits_for_clients(ago(at.since), ago(now.min(at.since + wait)));
