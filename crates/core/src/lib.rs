@@ -103,6 +103,8 @@ pub mod trace;
 
 pub mod webhook_path;
 
+pub mod cloneset;
+
 pub use explain::{Explanation, explain};
 pub use hooks::{FinalizerChanges, HookEvent, HookReport, OpenHookQuestion, PodHooks, PodPlan, plan};
 pub use model::expected_finalizers::{

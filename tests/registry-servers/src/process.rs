@@ -1,11 +1,13 @@
 //! A process that ends with the test.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podward_testbed::{Part, Tools};
@@ -104,14 +106,22 @@ pub(crate) fn program(name: &str, part: Part) -> Result<PathBuf> {
     Ok(tools.bin(name))
 }
 
-/// Returns free ports of loopback. Nothing keeps others from using them.
+/// Returns free ports of loopback, each of them once: several servers start at the same time. Nothing keeps other processes
+/// from using them.
 pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut listeners = Vec::new();
     let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-        *port = listener.local_addr().context("find a free port")?.port();
-        listeners.push(listener);
+    for place in &mut ports {
+        *place = loop {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
+            let port = listener.local_addr().context("find a free port")?.port();
+            // Until all are found, the same one is not found again.
+            listeners.push(listener);
+            if GIVEN.lock().map_err(|_| anyhow!("the ports that were given are not known"))?.insert(port) {
+                break port;
+            }
+        };
     }
     Ok(ports)
 }

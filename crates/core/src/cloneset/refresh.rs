@@ -1,0 +1,95 @@
+//! Transitions that need no choice between pods.
+
+use super::hook::is_confirmed;
+use super::plan::Draft;
+use super::pod::{NotReadyKeys, Operation, SetPod, UpdateProgress};
+use super::set::SetSpec;
+use super::state::State;
+use super::step::{OperationStep, PodStep};
+use super::update::is_unconfirmed;
+
+/// Plans the transitions of pods without a step, and completes the steps of all pods with their conditions.
+pub(super) fn plan(draft: &mut Draft<'_>) {
+    for (index, pod) in draft.pods.iter().enumerate() {
+        let leaves = draft.leaving.get(index) == Some(&true);
+        let Some(place) = draft.steps.get_mut(index) else { continue };
+        if place.is_none() && !leaves {
+            *place = transition(draft.set, index, pod);
+        }
+        let step = place.get_or_insert_with(|| PodStep::of(index));
+        if !step.delete {
+            conditions(draft.set, pod, step);
+        }
+    }
+}
+
+fn transition(set: &SetSpec, index: usize, pod: &SetPod) -> Option<PodStep> {
+    let hooks = set.hooks();
+    let to = |state| {
+        let forget = pod.unconfirmed && matches!(state, State::Normal | State::PreparingNormal);
+        PodStep { unconfirmed: forget.then_some(false), ..PodStep::to(index, state) }
+    };
+    match pod.state? {
+        State::PreparingNormal => {
+            let is_normal = match &hooks.pre_normal {
+                Some(hook) => hook.confirms(pod),
+                None => pod.scheduled,
+            };
+            is_normal.then(|| to(State::Normal))
+        }
+        State::Updating => match pod.progress {
+            UpdateProgress::Grace | UpdateProgress::Running => None,
+            UpdateProgress::NextBatch => Some(PodStep { next_batch: true, ..PodStep::of(index) }),
+            UpdateProgress::Done => {
+                let hook = hooks.in_place_update.as_ref();
+                let finish = (pod.operation == Operation::Granted).then_some(OperationStep::Finish);
+                let is_confirmed = hook.is_some_and(|hook| hook.confirms(pod));
+                let state = match set.lifecycle {
+                    _ if is_unconfirmed(set, pod) => State::PreparingNormal,
+                    None if has_ended(pod) => State::Normal,
+                    Some(_) if is_confirmed && has_ended(pod) => State::Normal,
+                    _ => State::Updated,
+                };
+                Some(PodStep { operation: finish, ..to(state) })
+            }
+        },
+        State::Updated => {
+            let is_normal = is_confirmed(hooks.in_place_update.as_ref(), pod) && has_ended(pod);
+            is_normal
+                .then(|| to(if is_unconfirmed(set, pod) { State::PreparingNormal } else { State::Normal }))
+        }
+        State::Normal | State::PreparingUpdate | State::PreparingDelete => None,
+    }
+}
+
+/// Returns true if no operation keeps the pod out of service.
+fn has_ended(pod: &SetPod) -> bool {
+    matches!(pod.operation, Operation::NotNeeded | Operation::None)
+}
+
+/// Adds the conditions that follow from the state after the step, if they differ from those of the pod.
+fn conditions(set: &SetSpec, pod: &SetPod, step: &mut PodStep) {
+    let state = step.state.or(pod.state);
+    let effective = match state {
+        Some(State::PreparingDelete) => match step.previous {
+            Some(super::step::Previous::Store(previous)) => Some(previous),
+            _ => pod.previous,
+        },
+        state => state,
+    };
+    let replaces = effective == Some(State::Updating);
+    // A pod without a node has no kubelet that could see the condition.
+    if pod.has_update_gate && pod.update_ready != Some(!replaces) && (pod.scheduled || replaces) {
+        step.update_ready = Some(!replaces);
+    }
+    let hooks = set.hooks();
+    let marks = |hook: &Option<super::hook::Hook>| hook.as_ref().is_some_and(|hook| hook.mark_not_ready);
+    let wanted = NotReadyKeys {
+        pre_delete: state == Some(State::PreparingDelete) && marks(&hooks.pre_delete),
+        pre_update: matches!(effective, Some(State::PreparingUpdate | State::Updating))
+            && marks(&hooks.in_place_update),
+    };
+    if pod.has_not_ready_gate && pod.not_ready != wanted {
+        step.not_ready = Some(wanted);
+    }
+}

@@ -1,0 +1,69 @@
+//! What is done with a pod.
+
+use super::pod::NotReadyKeys;
+use super::state::State;
+
+/// What happens to the operation of PodOpsLifecycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationStep {
+    /// It is begun.
+    Begin,
+    /// It is finished: the containers are replaced.
+    Finish,
+    /// It is cancelled: nothing was replaced.
+    Cancel,
+}
+
+/// What happens to the stored state to which a pod returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Previous {
+    /// It is stored.
+    Store(State),
+    /// It is removed.
+    Forget,
+}
+
+/// What is done with one pod. The conditions are written first where they take the pod out of service, and last where they
+/// put it back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodStep {
+    /// The index of the pod in the pods of the plan.
+    pub pod: usize,
+    /// The state that is written.
+    pub state: Option<State>,
+    /// The condition `InPlaceUpdateReady` that is written.
+    pub update_ready: Option<bool>,
+    /// Who keeps the pod out of service from now on.
+    pub not_ready: Option<NotReadyKeys>,
+    /// What happens to the stored state to which it returns.
+    pub previous: Option<Previous>,
+    /// Whether it is stored that the `preNormal` hook has never confirmed the pod.
+    pub unconfirmed: Option<bool>,
+    /// True if the markers of the `inPlaceUpdate` hook are put back, so that its operator is asked again.
+    pub rearm: bool,
+    /// True if the pod gets the label `specified-delete`.
+    pub specify: bool,
+    /// True if the pod gets the revision of the template in place.
+    pub update: bool,
+    /// True if the next containers get the revision that the pod has already.
+    pub next_batch: bool,
+    /// True if the pod is deleted.
+    pub delete: bool,
+    /// What happens to the operation.
+    pub operation: Option<OperationStep>,
+}
+
+impl PodStep {
+    pub(super) fn of(pod: usize) -> Self {
+        Self { pod, ..Self::default() }
+    }
+
+    pub(super) fn to(pod: usize, state: State) -> Self {
+        Self { pod, state: Some(state), ..Self::default() }
+    }
+
+    /// Returns true if it changes nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::of(self.pod)
+    }
+}

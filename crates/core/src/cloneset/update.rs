@@ -1,0 +1,141 @@
+//! Which pods get the revision of the template.
+
+use super::hook::{Hook, holds};
+use super::plan::{Draft, length};
+use super::pod::{Operation, PodRevision, SetPod};
+use super::scale::{recreates, remove};
+use super::set::SetSpec;
+use super::state::State;
+use super::step::{OperationStep, PodStep};
+
+/// Returns the number of pods that get the revision of the template.
+pub(super) fn missing_updates(set: &SetSpec, pods: &[SetPod]) -> i64 {
+    let updated = pods.iter().filter(|pod| pod.is_updated() && !pod.is_preparing_delete()).count();
+    let can_update = |pod: &&SetPod| !pod.is_updated() && (recreates(set) || pod.revision.is_in_place());
+    let possible = length(pods.iter().filter(can_update).count());
+    missing(set, updated).clamp(0, possible)
+}
+
+/// Returns how many more pods have to get the revision of the template if `updated` have it.
+fn missing(set: &SetSpec, updated: usize) -> i64 {
+    i64::from(set.replicas) - i64::from(set.partition()) - length(updated)
+}
+
+/// Plans updates, and returns pods that wait for an update that they do not get.
+pub(super) fn plan(draft: &mut Draft<'_>) {
+    let set = draft.set;
+    let chosen = if set.updates() { choose(draft) } else { Vec::new() };
+    let mut started = length(draft.staying().filter(|(_, pod)| is_in_update(pod)).count());
+    let bound = i64::from(set.max_unavailable()) + length(draft.pods.len()) - i64::from(set.replicas);
+    for (index, pod) in &chosen {
+        let in_place = set.in_place() && pod.revision.is_in_place();
+        let begun = matches!(pod.state, Some(State::PreparingUpdate | State::Updating | State::Updated));
+        // Pods that are not available cost nothing, but there may be many, and the new revision may be bad.
+        if !begun && !pod.is_available() && started >= bound {
+            continue;
+        }
+        match in_place {
+            true => change(draft, *index, pod),
+            false => remove(draft, *index, pod, true),
+        }
+        let has_begun = draft.steps.get(*index).is_some_and(Option::is_some);
+        started += i64::from(has_begun && !begun);
+    }
+    let is_chosen = |index: usize| chosen.iter().any(|(it, _)| *it == index);
+    let waiting: Vec<_> =
+        draft.staying().filter(|(_, pod)| pod.state == Some(State::PreparingUpdate)).collect();
+    for (index, pod) in waiting {
+        if (pod.is_updated() || !set.paused) && !is_chosen(index) {
+            give_back(draft, index, pod);
+        }
+    }
+}
+
+/// Returns the pods that get the revision of the template next.
+fn choose<'a>(draft: &mut Draft<'a>) -> Vec<(usize, &'a SetPod)> {
+    let set = draft.set;
+    let updated = draft.staying().filter(|(_, pod)| pod.is_updated()).count();
+    let mut others: Vec<_> =
+        draft.staying().filter(|(_, pod)| !pod.is_updated() && !pod.is_preparing_delete()).collect();
+    if !recreates(set) {
+        let is_impossible = |pod: &SetPod| !pod.revision.is_in_place();
+        let impossible =
+            others.iter().filter(|(_, pod)| is_impossible(pod)).map(|(index, _)| *index).collect();
+        draft.plan.not_in_place = impossible;
+        others.retain(|(_, pod)| !is_impossible(pod));
+    }
+    others.sort_by_cached_key(|(_, pod)| pod.update_order());
+    others.truncate(usize::try_from(missing(set, updated)).unwrap_or(0));
+    others
+}
+
+/// Returns true if the pod is not available because of an update.
+fn is_in_update(pod: &SetPod) -> bool {
+    let begun = matches!(pod.state, Some(State::PreparingUpdate | State::Updating | State::Updated));
+    !pod.is_available() && (pod.is_updated() || begun)
+}
+
+/// Plans the next step of a pod that is changed in place.
+fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
+    let hook = draft.set.hooks().in_place_update.as_ref();
+    let begin = (pod.operation == Operation::None).then_some(OperationStep::Begin);
+    let may_change = matches!(pod.operation, Operation::NotNeeded | Operation::Granted);
+    match pod.state {
+        Some(State::PreparingDelete) => {}
+        // The hook has released it already.
+        Some(State::Updating) => draft.step(PodStep { update: true, ..PodStep::of(index) }),
+        Some(State::PreparingUpdate) => {
+            let step = match may_change && !holds(hook, pod) {
+                true => PodStep { update: true, ..PodStep::to(index, State::Updating) },
+                false => PodStep { operation: begin, ..PodStep::of(index) },
+            };
+            draft.step(step);
+        }
+        None | Some(State::PreparingNormal | State::Normal | State::Updated) => {
+            if !draft.take(pod) {
+                return;
+            }
+            let unconfirmed = is_unconfirmed(draft.set, pod).then_some(true).filter(|_| !pod.unconfirmed);
+            // The operator that should have confirmed the last update is asked to release the pod for this one.
+            let rearm = pod.state == Some(State::Updated) && hook.is_some_and(Hook::has_markers);
+            let step = match may_change && !rearm && !holds(hook, pod) {
+                true => PodStep { update: true, unconfirmed, ..PodStep::to(index, State::Updating) },
+                false => {
+                    let to = PodStep::to(index, State::PreparingUpdate);
+                    PodStep { operation: begin, rearm, unconfirmed, ..to }
+                }
+            };
+            draft.step(step);
+        }
+    }
+}
+
+/// Returns a pod from PreparingUpdate: the template was reverted, or other pods are updated instead.
+fn give_back(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
+    let hook = draft.set.hooks().in_place_update.as_ref();
+    let state = match hook {
+        _ if pod.unconfirmed && is_unconfirmed(draft.set, pod) => State::PreparingNormal,
+        // The operator has released it, and is asked to bring it back.
+        Some(hook) if !hook.confirms(pod) => State::Updated,
+        _ => State::Normal,
+    };
+    let operation = match pod.operation {
+        Operation::Begun | Operation::Granted => Some(OperationStep::Cancel),
+        Operation::NotNeeded | Operation::None | Operation::Finished => None,
+    };
+    let unconfirmed = (pod.unconfirmed && state != State::Updated).then_some(false);
+    draft.step(PodStep { operation, unconfirmed, ..PodStep::to(index, state) });
+}
+
+/// Returns true if the `preNormal` hook has to confirm the pod before it is in use.
+pub(super) fn is_unconfirmed(set: &SetSpec, pod: &SetPod) -> bool {
+    let is_new = pod.unconfirmed || pod.state == Some(State::PreparingNormal);
+    is_new && set.hooks().pre_normal.as_ref().is_some_and(|hook| !hook.confirms(pod))
+}
+
+impl PodRevision {
+    /// Returns true if the pod can get the revision of the template without being recreated.
+    pub(super) fn is_in_place(self) -> bool {
+        matches!(self, PodRevision::Other { in_place: true })
+    }
+}
