@@ -15,11 +15,14 @@
 //! - Whatever the order of events, the set reaches its wanted state when the operators answer.
 
 mod amount;
+mod draft;
 mod hook;
 pub mod keys;
+mod need;
 mod plan;
 mod pod;
 mod refresh;
+mod removal;
 mod scale;
 mod set;
 mod state;
@@ -28,8 +31,9 @@ mod step;
 mod update;
 
 pub use amount::Amount;
+pub use draft::{Creations, Plan};
 pub use hook::{Hook, Lifecycle};
-pub use plan::{Creations, Plan, plan};
+pub use plan::plan;
 pub use pod::{NotReadyKeys, Operation, PodRevision, SetPod, UpdateProgress};
 pub use set::{SetSpec, UpdateKind};
 pub use state::State;

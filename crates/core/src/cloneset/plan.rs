@@ -1,32 +1,9 @@
 //! The next steps of a set.
 
+use super::draft::{Draft, Plan};
 use super::pod::SetPod;
 use super::set::SetSpec;
-use super::step::PodStep;
 use super::{refresh, scale, update};
-
-/// The number of pods that are created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Creations {
-    /// With the revision that the pods had before.
-    pub current: u32,
-    /// With the revision of the template.
-    pub update: u32,
-}
-
-/// What is done next. All of it can be done at the same time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// The pods that are created.
-    pub create: Creations,
-    /// The number of pods that are missing and wait for others to become available, because of
-    /// `scaleStrategy.maxUnavailable`.
-    pub creations_held: u32,
-    /// What is done with pods: at most one step for each.
-    pub steps: Vec<PodStep>,
-    /// Pods that cannot get the revision of the template in place, in a set that changes pods in place only.
-    pub not_in_place: Vec<usize>,
-}
 
 /// Returns what is done next. `pods` are those of the set that are neither finished nor terminating, each as the API server
 /// has stored it after the last write of the set.
@@ -40,68 +17,5 @@ pub fn plan(set: &SetSpec, pods: &[SetPod]) -> Plan {
     draft.plan
 }
 
-/// A plan that is not complete.
-pub(super) struct Draft<'a> {
-    pub(super) set: &'a SetSpec,
-    pub(super) pods: &'a [SetPod],
-    /// By pod.
-    pub(super) steps: Vec<Option<PodStep>>,
-    /// The pods that are being deleted, or wait for it.
-    pub(super) leaving: Vec<bool>,
-    /// The number of available pods that may become unavailable.
-    budget: i64,
-    pub(super) plan: Plan,
-}
-
-impl<'a> Draft<'a> {
-    fn new(set: &'a SetSpec, pods: &'a [SetPod]) -> Self {
-        let available = pods.iter().filter(|pod| pod.is_available()).count();
-        let least = i64::from(set.replicas) - i64::from(set.max_unavailable());
-        Self {
-            set,
-            pods,
-            steps: vec![None; pods.len()],
-            leaving: vec![false; pods.len()],
-            budget: length(available) - least,
-            plan: Plan::default(),
-        }
-    }
-
-    /// Returns whether a pod may become unavailable, and counts it.
-    pub(super) fn take(&mut self, pod: &SetPod) -> bool {
-        if !pod.is_available() {
-            return true;
-        }
-        let may = self.budget > 0;
-        self.budget -= i64::from(may);
-        may
-    }
-
-    /// Returns the pods that are not being deleted, with their indexes.
-    pub(super) fn staying(&self) -> impl Iterator<Item = (usize, &'a SetPod)> {
-        let staying = self.pods.iter().enumerate().zip(&self.leaving);
-        staying.filter_map(|(pod, leaves)| (!leaves).then_some(pod))
-    }
-
-    /// Sets the step of a pod.
-    pub(super) fn step(&mut self, step: PodStep) {
-        let pod = step.pod;
-        if let Some(place) = self.steps.get_mut(pod) {
-            *place = Some(step);
-        }
-    }
-
-    pub(super) fn leave(&mut self, pod: usize) {
-        if let Some(leaves) = self.leaving.get_mut(pod) {
-            *leaves = true;
-        }
-    }
-}
-
-/// Returns a number of pods as a signed one.
-pub(super) fn length(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

@@ -17,6 +17,13 @@ pub enum PodRevision {
     },
 }
 
+impl PodRevision {
+    /// Returns true if the pod can get the revision of the template without being recreated.
+    pub(super) fn is_in_place(self) -> bool {
+        matches!(self, PodRevision::Other { in_place: true })
+    }
+}
+
 /// The progress of the last in-place update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateProgress {
@@ -87,9 +94,9 @@ pub struct SetPod {
     pub update_ready: Option<bool>,
     /// True if it has the gate of `InPlaceUpdateReady`.
     pub has_update_gate: bool,
-    /// Who keeps it out of service.
-    pub not_ready: NotReadyKeys,
-    /// True if it has the gate of `KruisePodReady`: without it, nobody can be kept out of service by it.
+    /// Who keeps it out of service. `None` if the condition `KruisePodReady` was never written.
+    pub not_ready: Option<NotReadyKeys>,
+    /// True if it has the gate of `KruisePodReady`.
     pub has_not_ready_gate: bool,
     /// True if it has the label `specified-delete`.
     pub specified_delete: bool,

@@ -1,12 +1,12 @@
 //! Transitions that need no choice between pods.
 
+use super::draft::Draft;
 use super::hook::is_confirmed;
-use super::plan::Draft;
+use super::need::is_unconfirmed;
 use super::pod::{NotReadyKeys, Operation, SetPod, UpdateProgress};
 use super::set::SetSpec;
 use super::state::State;
 use super::step::{OperationStep, PodStep};
-use super::update::is_unconfirmed;
 
 /// Plans the transitions of pods without a step, and completes the steps of all pods with their conditions.
 pub(super) fn plan(draft: &mut Draft<'_>) {
@@ -89,7 +89,8 @@ fn conditions(set: &SetSpec, pod: &SetPod, step: &mut PodStep) {
         pre_update: matches!(effective, Some(State::PreparingUpdate | State::Updating))
             && marks(&hooks.in_place_update),
     };
-    if pod.has_not_ready_gate && pod.not_ready != wanted {
+    let holds = wanted != NotReadyKeys::default();
+    if pod.has_not_ready_gate && pod.not_ready != Some(wanted) && (pod.scheduled || holds) {
         step.not_ready = Some(wanted);
     }
 }

@@ -1,12 +1,13 @@
 //! Which pods are created and deleted.
 
+use super::draft::{Draft, length};
 use super::hook::holds;
-use super::plan::{Draft, length};
+use super::need::missing_updates;
 use super::pod::SetPod;
-use super::set::{SetSpec, UpdateKind};
+use super::removal::remove;
+use super::set::SetSpec;
 use super::state::State;
 use super::step::{PodStep, Previous};
-use super::update::missing_updates;
 
 /// Plans creations, deletions, and deletions that are cancelled.
 pub(super) fn plan(draft: &mut Draft<'_>) {
@@ -145,33 +146,4 @@ fn delete(draft: &mut Draft<'_>) {
     for (index, pod) in leaving {
         remove(draft, index, pod, false);
     }
-}
-
-/// Plans the next step of a pod that is deleted. `replaces` is true if it is deleted to get another revision.
-pub(super) fn remove(draft: &mut Draft<'_>, index: usize, pod: &SetPod, replaces: bool) {
-    draft.leave(index);
-    let is_held = holds(draft.set.hooks().pre_delete.as_ref(), pod);
-    if pod.is_preparing_delete() {
-        if !is_held {
-            draft.step(PodStep { delete: true, ..PodStep::of(index) });
-        }
-        return;
-    }
-    if !draft.take(pod) {
-        return;
-    }
-    match is_held {
-        true => {
-            let previous = Some(Previous::Store(pod.state.unwrap_or(State::Normal)));
-            // Without the label, the deletion would be cancelled: there are not too many pods.
-            let specify = replaces && !pod.specified_delete;
-            draft.step(PodStep { previous, specify, ..PodStep::to(index, State::PreparingDelete) });
-        }
-        false => draft.step(PodStep { delete: true, ..PodStep::of(index) }),
-    }
-}
-
-/// Returns true if a pod that cannot be changed in place is recreated.
-pub(super) fn recreates(set: &SetSpec) -> bool {
-    matches!(set.update, UpdateKind::Recreate | UpdateKind::InPlaceIfPossible)
 }

@@ -90,12 +90,22 @@ impl SetSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloneset::plan::tests::set;
 
     #[test]
     fn limits() {
         let of = |partition, unavailable, surge| {
-            let set = SetSpec { partition, max_unavailable: unavailable, max_surge: surge, ..set(4) };
+            let set = SetSpec {
+                replicas: 4,
+                update: UpdateKind::Recreate,
+                paused: false,
+                partition,
+                max_unavailable: unavailable,
+                max_surge: surge,
+                scale_max_unavailable: None,
+                pods_to_delete: BTreeSet::new(),
+                exclude_preparing_delete: false,
+                lifecycle: None,
+            };
             (set.partition(), set.max_unavailable(), set.max_surge())
         };
         use Amount::{Count, Percent};

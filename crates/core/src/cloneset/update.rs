@@ -1,25 +1,12 @@
 //! Which pods get the revision of the template.
 
+use super::draft::{Draft, length};
 use super::hook::{Hook, holds};
-use super::plan::{Draft, length};
-use super::pod::{Operation, PodRevision, SetPod};
-use super::scale::{recreates, remove};
-use super::set::SetSpec;
+use super::need::{is_unconfirmed, missing, recreates};
+use super::pod::{Operation, SetPod};
+use super::removal::remove;
 use super::state::State;
 use super::step::{OperationStep, PodStep};
-
-/// Returns the number of pods that get the revision of the template.
-pub(super) fn missing_updates(set: &SetSpec, pods: &[SetPod]) -> i64 {
-    let updated = pods.iter().filter(|pod| pod.is_updated() && !pod.is_preparing_delete()).count();
-    let can_update = |pod: &&SetPod| !pod.is_updated() && (recreates(set) || pod.revision.is_in_place());
-    let possible = length(pods.iter().filter(can_update).count());
-    missing(set, updated).clamp(0, possible)
-}
-
-/// Returns how many more pods have to get the revision of the template if `updated` have it.
-fn missing(set: &SetSpec, updated: usize) -> i64 {
-    i64::from(set.replicas) - i64::from(set.partition()) - length(updated)
-}
 
 /// Plans updates, and returns pods that wait for an update that they do not get.
 pub(super) fn plan(draft: &mut Draft<'_>) {
@@ -125,17 +112,4 @@ fn give_back(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
     };
     let unconfirmed = (pod.unconfirmed && state != State::Updated).then_some(false);
     draft.step(PodStep { operation, unconfirmed, ..PodStep::to(index, state) });
-}
-
-/// Returns true if the `preNormal` hook has to confirm the pod before it is in use.
-pub(super) fn is_unconfirmed(set: &SetSpec, pod: &SetPod) -> bool {
-    let is_new = pod.unconfirmed || pod.state == Some(State::PreparingNormal);
-    is_new && set.hooks().pre_normal.as_ref().is_some_and(|hook| !hook.confirms(pod))
-}
-
-impl PodRevision {
-    /// Returns true if the pod can get the revision of the template without being recreated.
-    pub(super) fn is_in_place(self) -> bool {
-        matches!(self, PodRevision::Other { in_place: true })
-    }
 }

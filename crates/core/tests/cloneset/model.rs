@@ -42,7 +42,7 @@ pub(crate) struct Model {
     pub(crate) pods: BTreeMap<String, StoredPod>,
     seen_set: StoredSet,
     seen: BTreeMap<String, StoredPod>,
-    next: u64,
+    next: i64,
     /// True if somebody else has deleted a pod and the controller has not seen it.
     blind: bool,
     pub(crate) asked: Vec<(String, State)>,
@@ -141,7 +141,7 @@ impl Model {
                 pod.scheduled = true;
                 return;
             }
-            let has_keys = pod.not_ready != NotReadyKeys::default();
+            let has_keys = pod.not_ready != Some(NotReadyKeys::default());
             let offline = matches!(pod.operation, Operation::Granted);
             pod.pending = false;
             pod.ready = pod.update_ready == Some(true) && !has_keys && !offline && !stored.running;
@@ -235,7 +235,7 @@ impl Model {
             ready_long_enough: false,
             update_ready: None,
             has_update_gate: true,
-            not_ready: NotReadyKeys::default(),
+            not_ready: None,
             has_not_ready_gate: true,
             specified_delete: false,
             deletion_requested: false,
@@ -245,7 +245,7 @@ impl Model {
             deletion_cost: 0,
             spread_rank: 0,
             ready_since: 0,
-            created: i64::try_from(self.next).unwrap(),
+            created: self.next,
             restarts: 0,
         };
         let stored = StoredPod { version: 0, template, batches: 0, running: false, pod };
@@ -336,7 +336,7 @@ fn applied(stored: &StoredPod, step: &PodStep, set: &StoredSet) -> StoredPod {
     let pod = &mut stored.pod;
     pod.state = step.state.or(pod.state);
     pod.update_ready = step.update_ready.or(pod.update_ready);
-    pod.not_ready = step.not_ready.unwrap_or(pod.not_ready);
+    pod.not_ready = step.not_ready.or(pod.not_ready);
     pod.previous = match step.previous {
         Some(Previous::Store(state)) => Some(state),
         Some(Previous::Forget) => None,

@@ -96,12 +96,15 @@ fn happen(model: &mut Model, event: Event) {
 /// Everyone does what is asked of them, until nothing happens any more.
 fn settle(model: &mut Model) {
     model.set.spec.paused = false;
-    for _ in 0..400 {
+    let mut rounds = 0;
+    loop {
         model.relist();
         let Plan { create, steps, .. } = model.plan();
         if (create, steps.len()) == (Creations::default(), 0) && is_settled(model) {
             return;
         }
+        rounds += 1;
+        assert!(rounds < 400, "the set does not settle: next {:#?} of {model:#?}", model.plan());
         model.reconcile(usize::MAX);
         for pod in 0..model.pods.len() {
             model.operate(pod);
@@ -109,7 +112,6 @@ fn settle(model: &mut Model) {
             model.run(pod);
         }
     }
-    panic!("the set does not settle: next {:#?} of {model:#?}", model.plan());
 }
 
 fn is_settled(model: &Model) -> bool {
@@ -120,7 +122,7 @@ fn is_settled(model: &Model) -> bool {
     let is_done = |pod: &podward_core::cloneset::SetPod| {
         pod.is_available()
             && pod.state == Some(State::Normal)
-            && pod.not_ready == NotReadyKeys::default()
+            && pod.not_ready == Some(NotReadyKeys::default())
             && !pod.unconfirmed
             && !pod.specified_delete
     };

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{Amount, Hook, Lifecycle, NotReadyKeys, Operation, PodRevision, PodStep, UpdateKind};
+use super::super::{
+    Amount, Creations, Hook, Lifecycle, NotReadyKeys, Operation, PodRevision, PodStep, UpdateKind,
+};
 use super::super::{OperationStep, Previous, State, UpdateProgress};
 use super::*;
 
-pub(in super::super) fn set(replicas: u32) -> SetSpec {
+fn set(replicas: u32) -> SetSpec {
     SetSpec {
         replicas,
         update: UpdateKind::InPlaceIfPossible,
@@ -54,7 +56,7 @@ fn pod(name: &str) -> SetPod {
         ready_long_enough: true,
         update_ready: Some(true),
         has_update_gate: true,
-        not_ready: NotReadyKeys::default(),
+        not_ready: Some(NotReadyKeys::default()),
         has_not_ready_gate: true,
         specified_delete: false,
         deletion_requested: false,
@@ -188,7 +190,7 @@ fn nobody_stays_not_ready() {
     }
     let update = NotReadyKeys { pre_update: true, ..NotReadyKeys::default() };
     assert_eq!(only(plan(&set, &[old("a")])).not_ready, Some(update));
-    let waits = SetPod { not_ready: update, ..in_state(State::PreparingUpdate, pod("a")) };
+    let waits = SetPod { not_ready: Some(update), ..in_state(State::PreparingUpdate, pod("a")) };
     let step = only(plan(&set, std::slice::from_ref(&waits)));
     assert_eq!(
         (step.state, step.not_ready),
@@ -203,7 +205,7 @@ fn nobody_stays_not_ready() {
     let none = SetSpec { replicas: 0, ..set.clone() };
     assert_eq!(only(plan(&none, &[pod("a")])).not_ready, Some(delete));
     let leaving = SetPod {
-        not_ready: delete,
+        not_ready: Some(delete),
         previous: Some(State::Normal),
         ..in_state(State::PreparingDelete, pod("a"))
     };
