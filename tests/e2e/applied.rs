@@ -15,11 +15,11 @@ use k8s_openapi::{
     api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, ResourceExt, api::PostParams, runtime::wait::await_condition};
+use kube::{Api, ResourceExt, api::PostParams};
 use podward_api::LifecycleHook;
 use podward_core::webhook_path::{PathSecret, route_of};
 use podward_images::{build_program, workspace_dir};
-use podward_support::{WAIT, within};
+use podward_support::{WAIT, await_condition, within};
 use podward_testbed::{Part, Shape, TestCluster, preflight};
 use serde_json::{Value, json};
 
@@ -124,18 +124,21 @@ async fn kubectl_applies_the_files_and_leaves_the_authority_alone() {
     test_cluster.down().await.unwrap();
 }
 
+/// Copies a folder of the workspace into `folder`.
+fn copy(from: &str, folder: &Path) {
+    let mut command = Command::new("cp");
+    command.args(["--recursive", "--dereference"]).arg(workspace_dir().join(from)).arg(folder);
+    assert!(command.status().unwrap().success());
+}
+
 #[test]
 fn kustomize_puts_other_images_in() {
     let missing = preflight(&[Part::ControlPlane], false);
     assert!(missing.is_empty(), "{missing:?}");
     // Beside a copy of the files, as in a user's own repository.
     let folder = tempfile::tempdir().unwrap();
-    for part in ["podward", "crds"] {
-        fs::create_dir(folder.path().join(part)).unwrap();
-        for entry in fs::read_dir(workspace_dir().join("deploy").join(part)).unwrap() {
-            let from = entry.unwrap();
-            fs::copy(from.path(), folder.path().join(part).join(from.file_name())).unwrap();
-        }
+    for part in ["deploy/podward", "deploy/crds"] {
+        copy(part, folder.path());
     }
     let image = "registry.example.com/ours/mutating-webhook";
     let invalid = "registry.invalid/podward/mutating-webhook";
@@ -156,12 +159,7 @@ fn kustomize_puts_other_images_in() {
 
 /// Writes the chart of an older version, which lacks a field of hooks.
 fn older_chart(folder: &Path) {
-    let copied = Command::new("cp")
-        .args(["--recursive", "--dereference"])
-        .arg(workspace_dir().join(CHART))
-        .arg(folder)
-        .status();
-    assert!(copied.unwrap().success());
+    copy(CHART, folder);
     let file = folder.join("podward/files/crds").join(format!("{CRD}.yaml"));
     let mut definition: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let spec = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];

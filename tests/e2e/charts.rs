@@ -122,8 +122,8 @@ fn each_image_can_be_complete() {
     let enabled = |name: &str| if name == "service-discovery-bridge" { ", enabled: true" } else { "" };
     let line = |name: &str| format!("{name}: {{image: {}{}}}\n", image(name), enabled(name));
     let lines: String = programs.map(line).concat();
-    let agent = "global: {nodeAgent: {enabled: true}}\n";
-    fs::write(values.path(), format!("{agent}{lines}")).unwrap();
+    let more = "global: {nodeAgent: {enabled: true}}\ncloneset: {enabled: auto}\n";
+    fs::write(values.path(), format!("{more}{lines}")).unwrap();
     let rendered = template("podward-system", values.path());
     assert!(rendered.status.success(), "{}", text(&rendered.stderr));
     let rendered = text(&rendered.stdout);
@@ -167,6 +167,83 @@ fn the_values_that_harden_an_installation_render() {
         rendered.contains("image: registry.example.com/podward/mutating-webhook:0.1.0@sha256:"),
         "{rendered}"
     );
+}
+
+/// Renders the chart with these values, and a registry.
+fn with_values(more: &str) -> String {
+    let values = tempfile::NamedTempFile::new().unwrap();
+    fs::write(values.path(), format!("global: {{image: {{registry: registry.example.com}}}}\n{more}\n"))
+        .unwrap();
+    let rendered = template("podward-system", values.path());
+    assert!(rendered.status.success(), "{}", text(&rendered.stderr));
+    text(&rendered.stdout)
+}
+
+fn object_of(rendered: &str, kind: &str) -> serde_json::Value {
+    let mut all = rendered.split("\n---\n").filter(|text| text.contains(&format!("\nkind: {kind}\n")));
+    serde_saphyr::from_str(all.next().unwrap()).unwrap()
+}
+
+/// The values of `global` belong to all charts of an umbrella chart. Misspelled ones are told at the installation.
+#[test]
+fn values_of_other_charts_are_accepted_and_told() {
+    let values = tempfile::NamedTempFile::new().unwrap();
+    let global =
+        serde_json::json!({"image": {"registry": "registry.example.com"}, "strikt": true, "postgresql": {}});
+    fs::write(values.path(), serde_json::json!({"global": global}).to_string()).unwrap();
+    let installed = helm(
+        &["install", "podward", "charts/podward", "--namespace", "podward-system", "--dry-run=client"],
+        values.path(),
+    );
+    let said = text(&installed.stdout);
+    assert!(installed.status.success(), "{}", text(&installed.stderr));
+    let told = said.lines().find(|line| line.starts_with("Podward does not use these values")).unwrap();
+    // The keys of values.yaml are known, and are among the values of every installation.
+    assert!(told.ends_with(": global.postgresql, global.strikt."), "{told}");
+}
+
+#[test]
+fn the_alerts_and_the_dashboard_of_the_chart_are_those_of_deploy() {
+    for (from, to) in rendered::COPIES {
+        let read = |path: &str| fs::read_to_string(workspace_dir().join(path)).unwrap_or_default();
+        assert!(read(from) == read(to), "run `cargo xtask deploy`: {to} differs");
+    }
+    let rendered =
+        with_values("alerts: {enabled: true, labels: {release: prometheus}}\ndashboard: {enabled: true}");
+    let rule = object_of(&rendered, "PrometheusRule");
+    assert_eq!(rule["metadata"]["labels"]["release"], "prometheus");
+    let written = fs::read_to_string(workspace_dir().join("deploy/alerts/podward.yaml")).unwrap();
+    let written: serde_json::Value = serde_saphyr::from_str(&written).unwrap();
+    assert_eq!(rule["spec"], written["spec"]);
+    let dashboard = object_of(&rendered, "ConfigMap");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    let written = fs::read_to_string(workspace_dir().join("deploy/dashboards/podward.json")).unwrap();
+    assert_eq!(dashboard["data"]["podward.json"].as_str().unwrap().trim(), written.trim());
+}
+
+#[test]
+fn alerts_lead_to_the_runbooks_of_the_company() {
+    let rendered = with_values("alerts: {enabled: true, runbookUrl: \"https://wiki.example.com/podward/\"}");
+    let rule = object_of(&rendered, "PrometheusRule");
+    let groups = rule["spec"]["groups"].as_array().unwrap();
+    for alert in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
+        let url = format!("https://wiki.example.com/podward/{}.md", alert["alert"].as_str().unwrap());
+        assert_eq!(alert["annotations"]["runbook_url"], url.as_str());
+    }
+}
+
+/// Flux drops links of a chart that it reads from a repository.
+#[test]
+fn the_chart_contains_no_link() {
+    let mut folders = vec![workspace_dir().join("charts/podward")];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            assert!(!path.is_symlink(), "{} is a link", path.display());
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
 }
 
 #[test]

@@ -165,6 +165,18 @@ fn the_dashboard_queries_existing_metrics() {
     assert_eq!(wrong, [""; 0]);
 }
 
+/// A metric that nobody looks at is not worth its series.
+#[test]
+fn every_metric_is_on_the_dashboard() {
+    let dashboard: Value = serde_json::from_str(&read("deploy/dashboards/podward.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let queries = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let queries: Vec<&str> = queries.map(|target| target["expr"].as_str().unwrap()).collect();
+    let is_asked = |name: &String| queries.iter().any(|query| query.contains(name.as_str()));
+    let missing: Vec<String> = documented().unwrap().into_keys().filter(|name| !is_asked(name)).collect();
+    assert_eq!(missing, [""; 0]);
+}
+
 #[test]
 fn alerts_query_existing_metrics_and_have_runbooks() {
     let known = KnownMetrics(documented().unwrap());
@@ -182,7 +194,7 @@ fn alerts_query_existing_metrics_and_have_runbooks() {
             wrong.push(format!("{name}: {error}"));
         }
         let page = format!("docs/runbooks/{name}.md");
-        assert_eq!(text(&words["runbook_url"]), page);
+        assert_eq!(text(&words["runbook_url"]), format!("kubectl podward runbook {name}"));
         assert!(read(&page).starts_with(&format!("# {name}\n")), "{page} is about something else");
         assert!(
             overview.contains(&format!("[{name}]({name}.md)")),

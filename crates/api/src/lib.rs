@@ -1,10 +1,12 @@
-//! The custom resources of Podward: `LifecycleHook`, `DiscoveryBinding` and `ClusterRegistry` (`podward.io/v1alpha1`), and
-//! KusionStack's `PodTransitionRule` (`apps.kusionstack.io/v1alpha1`).
+//! The custom resources of Podward: `LifecycleHook`, `DiscoveryBinding` and `ClusterRegistry` (`podward.io/v1alpha1`),
+//! KusionStack's `PodTransitionRule` (`apps.kusionstack.io/v1alpha1`) and OpenKruise's `CloneSet`
+//! (`apps.kruise.io/v1alpha1`).
 //!
 //! The types define the schemas, and their doc comments the descriptions. `cargo xtask crds` writes both to
 //! `deploy/crds`.
 #![forbid(unsafe_code)]
 
+pub mod clone_set;
 mod cluster_registry;
 pub mod discovery_binding;
 mod invalid_field;
@@ -18,6 +20,7 @@ mod text;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+pub use clone_set::{CloneSet, CloneSetSpec, clone_set_crd};
 pub use cluster_registry::{ClusterRegistry, ClusterRegistrySpec};
 pub use discovery_binding::{DiscoveryBinding, DiscoveryBindingSpec};
 pub use invalid_field::InvalidField;
@@ -29,7 +32,7 @@ pub use lifecycle_hook::{
 pub use pod_transition_rule::PodTransitionRule;
 pub use selector::compile as compile_selector;
 
-/// Returns the definitions of all custom resources.
+/// Returns the definitions of the custom resources that every installation has. [`clone_set_crd`] is not one of them.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![LifecycleHook::crd(), PodTransitionRule::crd(), DiscoveryBinding::crd(), ClusterRegistry::crd()]

@@ -11,10 +11,12 @@
 //!   not available count.
 //! - There are never more pods than `replicas` and `maxSurge`, but those that already exist.
 //! - No more pods have the new revision than `partition` leaves.
-//! - A pod is changed in place, or deleted, only while no marker of its hook is left.
+//! - A pod is changed in place, or deleted, only while no marker of its hook is left, or after the deadline of a hook without
+//!   which it may go on. Exactly the hooks are asked whose markers the pod has.
 //! - Whatever the order of events, the set reaches its wanted state when the operators answer.
 
 mod amount;
+mod delete_hold;
 mod draft;
 mod hook;
 pub mod keys;
@@ -24,13 +26,16 @@ mod pod;
 mod refresh;
 mod removal;
 mod scale;
+mod scatter;
 mod set;
 mod state;
 mod status;
 mod step;
 mod update;
+mod wait;
 
 pub use amount::Amount;
+pub use delete_hold::DeleteHold;
 pub use draft::{Creations, Plan};
 pub use hook::{Hook, Lifecycle};
 pub use plan::plan;
@@ -39,3 +44,4 @@ pub use set::{SetSpec, UpdateKind};
 pub use state::State;
 pub use status::{SetCounts, count};
 pub use step::{OperationStep, PodStep, Previous};
+pub use wait::{HookKind, HookWait, wait};

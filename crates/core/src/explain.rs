@@ -4,4 +4,5 @@ mod hooks;
 mod planned;
 mod pod;
 
+pub use hooks::deadline_of_message;
 pub use pod::{Explanation, explain};

@@ -99,13 +99,15 @@ mod review;
 
 pub mod release;
 
+pub mod history;
+
 pub mod trace;
 
 pub mod webhook_path;
 
 pub mod cloneset;
 
-pub use explain::{Explanation, explain};
+pub use explain::{Explanation, deadline_of_message, explain};
 pub use hooks::{FinalizerChanges, HookEvent, HookReport, OpenHookQuestion, PodHooks, PodPlan, plan};
 pub use model::expected_finalizers::{
     ExpectedFinalizers, InvalidAvailableConditions, service_of, with_consumers, without_consumers,

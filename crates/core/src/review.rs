@@ -14,7 +14,7 @@ use crate::model::incomplete::incomplete_text;
 use crate::model::keys::{
     AVAILABLE_CONDITIONS, CONTROL_LABEL, CONTROL_VALUE, Key, SERVICE_READY_GATE, Stage,
 };
-use crate::model::label_changes::{LabelChanges, add, remove};
+use crate::model::label_changes::{LabelChanges, add, remove, set_annotation};
 use crate::model::operations::Operations;
 use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
@@ -65,15 +65,15 @@ pub fn on_create(pod: &Pod, inject: bool, consumers: &[&str], now: UnixNanos) ->
 
 fn expected_patch(pod: &Pod, consumers: &[&str]) -> Vec<PatchOperation> {
     let annotations = &pod.metadata.annotations;
-    let path = ["metadata", "annotations", AVAILABLE_CONDITIONS];
+    let mut operations = Vec::new();
     match with_consumers(annotations.available_conditions.as_deref(), consumers.iter().copied()) {
         Ok(Some(Some(text))) => {
-            let map = (!annotations.present).then(|| add(&["metadata", "annotations"], json!({})));
-            map.into_iter().chain([add(&path, text.into())]).collect()
+            set_annotation(&mut operations, annotations.present, AVAILABLE_CONDITIONS, text);
         }
-        Ok(Some(None)) => vec![remove(&path)],
-        Ok(None) | Err(_) => Vec::new(),
+        Ok(Some(None)) => operations.push(remove(&["metadata", "annotations", AVAILABLE_CONDITIONS])),
+        Ok(None) | Err(_) => {}
     }
+    operations
 }
 
 /// Removes finalizers of hooks from the last to the first, so that the indexes stay right.

@@ -15,3 +15,4 @@ mod run;
 
 pub use ids::{SpanId, TraceId, operation_of, parse_traceparent, root_of, run_label, span_of, trace_of};
 pub use run::{OperationRun, OperationSpan, RunOutcome, SpanHookReport, SpanKind};
+pub(crate) use run::{has_finished, phase_of, starts};

@@ -43,7 +43,7 @@ pub const WEBHOOK_PATH_SECRET: &str = "podward-webhook-path";
 
 /// The entries of both webhook configurations, by name, and the routes of the webhooks that they call. The component
 /// that writes the paths and the webhooks share this table.
-pub const ROUTES: [(&str, &str); 12] = [
+pub const ROUTES: [(&str, &str); 13] = [
     ("create.mutating.podward.io", "/mutate"),
     ("inject.mutating.podward.io", "/inject"),
     ("update.mutating.podward.io", "/mutate"),
@@ -54,6 +54,7 @@ pub const ROUTES: [(&str, &str); 12] = [
     ("bindings.validating.podward.io", "/bindings"),
     ("registries.validating.podward.io", "/registries"),
     ("delete.validating.podward.io", "/delete"),
+    ("delete-from-cloneset.validating.podward.io", "/delete"),
     ("eviction.validating.podward.io", "/evict"),
     ("eviction-elsewhere.validating.podward.io", "/evict"),
 ];

@@ -91,7 +91,11 @@ impl Deletions {
                 self.resume(pod, request, until, is_busy).await
             }
             (DeletionIntent::Underway, Some(request)) => {
-                let mut step = self.underway(pod, request, is_busy).await?;
+                let hook = pod.waits_for_clone_set(&request.requested_by).filter(|_| !has_passed(pod));
+                let mut step = self.underway(pod, request, is_busy || hook.is_some()).await?;
+                if step.changes.is_empty() && step.wait.is_none() {
+                    step.wait = hook;
+                }
                 if let Some(why) = self.denied_before_drain(pod, request, &step).await? {
                     step = DeletionStep { wake: step.wake, ..DeletionStep::wait(why) };
                 }
@@ -138,11 +142,8 @@ impl Deletions {
         request: &DeletionRequest,
         step: &DeletionStep,
     ) -> Result<Option<String>, ApiError> {
-        let passed = Operations::parse(pod.view().labels)
-            .get(DELETE_OPERATION)
-            .is_some_and(|operation| operation.has_any(&[Stage::PreChecked, Stage::Operate]));
         match &self.dry_runs {
-            Some(dry_runs) if !passed && step.wait.is_none() && step.changes.is_empty() => {
+            Some(dry_runs) if !has_passed(pod) && step.wait.is_none() && step.changes.is_empty() => {
                 dry_runs.recent_denial(pod, request).await
             }
             _ => Ok(None),
@@ -356,4 +357,11 @@ fn request_by_label(pod: &CachedPod) -> DeletionRequest {
     let (user, groups) =
         author.map_or_else(|| (BY_LABEL.to_owned(), Vec::new()), |author| (author.user, author.groups));
     DeletionRequest::new(DeletionKind::Delete, &user, UnixNanos(at)).with_groups(&groups)
+}
+
+/// Returns true if the deletion of the pod has passed its pre-check.
+fn has_passed(pod: &CachedPod) -> bool {
+    let operations = Operations::parse(pod.view().labels);
+    let operation = operations.get(DELETE_OPERATION);
+    operation.is_some_and(|operation| operation.has_any(&[Stage::PreChecked, Stage::Operate]))
 }

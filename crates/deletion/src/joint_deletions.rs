@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
+use podward_core::UnixNanos;
 use podward_core::deletion::JointDeletion;
 use podward_core::deletion::request::{DeletionRequest, JointState, replace};
 use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now, pod_call};
@@ -18,6 +19,9 @@ use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 /// The time in which the workload's controller deletes the pods itself. The Job controller looks again 1 s after a pod
 /// has changed.
 const CONTROLLER_TIME: Duration = Duration::from_secs(10);
+/// The time from the decision until the pods may be deleted: by then it is stored on all of them, and all replicas of the
+/// webhook have seen it. Their clocks may differ a little.
+const LEAD: Duration = Duration::from_secs(1);
 
 impl Deletions {
     /// Returns what to do about `pod`, which may be deleted, until the pods that are deleted together with it are. `None`
@@ -37,8 +41,9 @@ impl Deletions {
     ) -> Result<Option<DeletionStep>, ApiError> {
         let now = now();
         if let JointState::MayGoSince(since) = state {
-            let waited = Duration::from_nanos(now.0.abs_diff(since));
-            let left = CONTROLLER_TIME.checked_sub(waited).filter(|left| !left.is_zero());
+            let end = since.saturating_add(nanos(CONTROLLER_TIME));
+            let left = UnixNanos(end).since(now);
+            let left = (!left.is_zero()).then_some(left);
             return Ok(left.map(|left| DeletionStep { wake: Some(left), ..DeletionStep::default() }));
         }
         let counts = read_counts(&self.client, pod, owner).await?;
@@ -58,10 +63,13 @@ impl Deletions {
                 }));
             }
         };
-        let goes = JointState::MayGoSince(now.0);
+        let goes = JointState::MayGoSince(now.0.saturating_add(nanos(LEAD)));
         try_join_all(others.iter().map(|name| self.let_go(pod.namespace(), name, goes))).await?;
         let request = DeletionRequest { joint: Some(goes), ..request.clone() };
-        Ok(Some(DeletionStep { wake: Some(CONTROLLER_TIME), ..DeletionStep::change(replace(&request)) }))
+        Ok(Some(DeletionStep {
+            wake: Some(LEAD + CONTROLLER_TIME),
+            ..DeletionStep::change(replace(&request))
+        }))
     }
 
     /// Stores that the pod `name`, which waits for others, may be deleted.
@@ -77,4 +85,8 @@ impl Deletions {
             None => Ok(()),
         }
     }
+}
+
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }

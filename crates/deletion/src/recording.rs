@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{Api, Client};
-use podward_core::UnixNanos;
 use podward_core::busy::{BusyClaim, IdleCost};
+use podward_core::cloneset::keys::SPECIFIED_DELETE;
 use podward_core::deletion::is_by_workload;
-use podward_core::deletion::request::{DeletionIntent, DeletionKind, DeletionRequest, intent, join, record};
+use podward_core::deletion::request::{
+    DeletionIntent, DeletionKind, DeletionRequest, DeletionRequestChanges, intent, join, record,
+};
+use podward_core::{LabelChanges, UnixNanos};
 use podward_kube_util::{ApiError, CachedPod, PodKey, now, pod_call};
 use podward_runtime::retry::{CONFLICT, Retryable};
 
@@ -39,9 +42,9 @@ impl DeletionRequestWriter {
         DeletionRequestWriter { client, counts: SharedCounts::default(), metrics }
     }
 
-    /// Records a deletion request on `pod` and begins the operation in the same write. Of `wanted`, the kind, the user
-    /// and the grace period are used. Returns the stored pod. Idempotent: a request that is already stored is not
-    /// written again.
+    /// Records a deletion request on `pod` and begins the operation in the same write. A pod that has not opted in, and
+    /// that the hook `preDelete` of its CloneSet holds, is left to its set. Of `wanted`, the kind, the user and the grace
+    /// period are used. Returns the stored pod. Idempotent: a request that is already stored is not written again.
     ///
     /// # Errors
     /// See [`DeletionRefusal`]. The pod is unchanged then.
@@ -74,6 +77,9 @@ impl DeletionRequestWriter {
         let pod = self.read(key, uid).await?;
         if pod.view().terminating {
             return Ok(pod);
+        }
+        if !pod.view().is_controlled() {
+            return self.leave_to_clone_set(pod, wanted).await;
         }
         let request = complete(&pod, wanted, now());
         let present = pod.deletion_request();
@@ -126,26 +132,59 @@ impl DeletionRequestWriter {
         // A busy pod reserves no room until it is no longer busy: other pods can use the room.
         let reserves_room = request.kind == DeletionKind::Evict && busy.is_none();
         if reserves_room {
-            if let BudgetRoom::NoRoom { text, .. } = budgets::reserve(&self.client, pod).await? {
-                return Err(DeletionRefusal::NoRoom(text));
-            }
+            self.reserve(pod).await?;
             request.reserved_at = Some(now().0);
         }
         let changes = record(&pod.carried(None), request.clone(), pod.is_chosen_by_cost());
-        match write(&self.client, pod, &changes).await {
-            Ok(written) => {
-                self.metrics.count(request.kind, request.by_workload, "recorded");
-                Ok(written)
-            }
-            // The next attempt finds the room already reserved.
-            Err(conflict @ ApiError::Conflict { .. }) => Err(conflict.into()),
-            Err(error) => {
-                if reserves_room {
-                    budgets::release(&self.client, pod).await;
-                }
-                Err(error.into())
-            }
+        let written = self.write(pod, &changes, reserves_room).await?;
+        self.metrics.count(request.kind, request.by_workload, "recorded");
+        Ok(written)
+    }
+
+    /// Has the CloneSet of `pod`, which has not opted in, delete it, so that its hook `preDelete` runs. For an eviction,
+    /// room in the disruption budget is reserved.
+    async fn leave_to_clone_set(
+        &self,
+        pod: Arc<CachedPod>,
+        wanted: &DeletionRequest,
+    ) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        if pod.waits_for_clone_set(&wanted.requested_by).is_none() {
+            return Err(DeletionRefusal::NotOptedIn(pod.key()));
         }
+        if pod.labels().contains_key(SPECIFIED_DELETE) {
+            return Ok(pod);
+        }
+        let reserves_room = wanted.kind == DeletionKind::Evict;
+        if reserves_room {
+            self.reserve(&pod).await?;
+        }
+        let set = [(SPECIFIED_DELETE.to_owned(), "true".to_owned())].into();
+        let labels = LabelChanges { set, ..LabelChanges::default() };
+        let changes = DeletionRequestChanges { labels, ..DeletionRequestChanges::default() };
+        self.write(&pod, &changes, reserves_room).await
+    }
+
+    /// Reserves room in the disruption budget of `pod`.
+    async fn reserve(&self, pod: &CachedPod) -> Result<(), DeletionRefusal> {
+        match budgets::reserve(&self.client, pod).await? {
+            BudgetRoom::Room => Ok(()),
+            BudgetRoom::NoRoom { text, .. } => Err(DeletionRefusal::NoRoom(text)),
+        }
+    }
+
+    /// Writes `changes`. If that fails for good, reserved room is released.
+    async fn write(
+        &self,
+        pod: &CachedPod,
+        changes: &DeletionRequestChanges,
+        reserves_room: bool,
+    ) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        let written = write(&self.client, pod, changes).await;
+        // After a conflict, the next attempt finds the room already reserved.
+        if reserves_room && written.as_ref().is_err_and(|error| !error.is_conflict()) {
+            budgets::release(&self.client, pod).await;
+        }
+        Ok(written?)
     }
 
     /// Returns `request`, which replaces another request on `pod`. Returns `None` if the workload's controller made it and
@@ -186,9 +225,6 @@ impl DeletionRequestWriter {
                 expected: expected.to_owned(),
                 actual: pod.uid().to_owned(),
             });
-        }
-        if !pod.view().is_controlled() {
-            return Err(DeletionRefusal::NotOptedIn(key.clone()));
         }
         Ok(Arc::new(pod))
     }

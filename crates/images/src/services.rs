@@ -26,12 +26,13 @@ impl Default for ServiceImages {
 
 impl ServiceImages {
     /// The programs that have an image: the services, and the plugin of kubectl, which jobs of the chart run.
-    pub const PROGRAMS: [&str; 7] = [
+    pub const PROGRAMS: [&str; 8] = [
         "mutating-webhook",
         "validating-webhook",
         "lifecycle-controller",
         "traffic-controller",
         "service-discovery-bridge",
+        "cloneset-controller",
         "node-agent",
         "kubectl-podward",
     ];

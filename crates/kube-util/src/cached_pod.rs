@@ -4,22 +4,22 @@
 mod conditions;
 mod reading;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use podward_core::busy::{DeletionCost, is_chosen_by_cost};
+use podward_core::cloneset::{self, DeleteHold};
 use podward_core::deletion::request::{DeletionMarks, DeletionRequest};
+use podward_core::history::{self, LabelWrite, OperationRecord};
 use podward_core::keys::{
     AVAILABLE_CONDITIONS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_REQUEST, EVIDENCE,
-    HOOK_REQUESTS, IDLE_DELETION_COST, POD_DELETION_COST, RESULT_REFUSED, SKIP_RULES,
+    HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, POD_DELETION_COST, RESULT_REFUSED, SKIP_RULES,
 };
 use podward_core::rules::RulePod;
-use podward_core::{ConditionStatus, Explanation, PodFacts, PodView};
+use podward_core::{ConditionStatus, Explanation, LabelChanges, PodFacts, PodView, UnixNanos};
 use serde::Deserialize;
 
 use crate::clock::unix_nanos;
@@ -36,7 +36,8 @@ const DOUBT: SignedDuration = SignedDuration::from_secs(2);
 
 /// A pod without the fields that Podward does not read: containers, volumes, managed fields and other annotations. They
 /// are dropped during deserialization. A `CachedPod` is never written back: writes are patches.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = corev1::Pod)]
 pub struct CachedPod {
     #[serde(deserialize_with = "slim_metadata")]
     metadata: ObjectMeta,
@@ -159,6 +160,14 @@ impl CachedPod {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
+    /// Returns why the deletion of the pod that `requester` has requested waits for the hook of its CloneSet.
+    #[must_use]
+    pub fn waits_for_clone_set(&self, requester: &str) -> Option<String> {
+        let (owner, view) = (self.controller()?, self.view());
+        let hold = DeleteHold::on(self.annotation(cloneset::keys::DELETE_HOLD)?, &owner.kind, &owner.name)?;
+        hold.waits(view.labels, view.finalizers, requester)
+    }
+
     /// Returns the annotations whose keys begin with `prefix`.
     pub fn annotations_below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let all = self.metadata.annotations.iter().flatten();
@@ -220,6 +229,33 @@ impl CachedPod {
     #[must_use]
     pub fn evidence(&self) -> Option<&str> {
         self.annotation(EVIDENCE)
+    }
+
+    /// Returns the new value of the annotation [`HISTORY`] for a write of `changes` at the time `now`, or `None` if it does
+    /// not change. `writer` is the user in whose name the write is made, if it is not Podward.
+    #[must_use]
+    pub fn history_with(
+        &self,
+        changes: &LabelChanges,
+        writer: Option<&str>,
+        now: UnixNanos,
+    ) -> Option<String> {
+        let mut after = self.labels().clone();
+        changes.apply(&mut after);
+        history::record(&LabelWrite {
+            before: self.labels(),
+            after: &after,
+            history: self.annotation(HISTORY),
+            evidence: self.evidence(),
+            writer,
+            now,
+        })
+    }
+
+    /// Returns the operations of the pod, which is being deleted; see [`history::of_deleted`].
+    #[must_use]
+    pub fn records_at_end(&self, now: UnixNanos) -> Vec<OperationRecord> {
+        history::of_deleted(self.labels(), self.annotation(HISTORY), self.evidence(), now)
     }
 
     /// Returns the owner reference that is marked as the controller.
@@ -360,35 +396,6 @@ impl CachedPod {
     pub fn is_newer_than(&self, other: &CachedPod) -> bool {
         let number = |pod: &CachedPod| pod.resource_version().parse::<u64>().unwrap_or_default();
         number(self) > number(other)
-    }
-}
-
-impl Resource for CachedPod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        corev1::Pod::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        corev1::Pod::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        corev1::Pod::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        corev1::Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

@@ -13,6 +13,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use podward_core::keys::HISTORY;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 
@@ -70,7 +71,24 @@ impl Events {
 
     /// Queues an event of type `Normal` about `pod`.
     pub fn normal(&self, pod: &CachedPod, draft: EventDraft) {
-        self.push(reference(pod), "Normal", draft.reason, draft.note);
+        self.push(self.event(reference(pod), "Normal", draft.reason, draft.note));
+    }
+
+    /// Queues an event of type `Normal` about the end of `pod`. It has `history` as annotation
+    /// [`HISTORY`](podward_core::keys::HISTORY), and the controller of the pod as related object, so that the operations
+    /// of a workload can be found after its pods are gone.
+    pub fn deleted(&self, pod: &CachedPod, draft: EventDraft, history: String) {
+        let mut event = self.event(reference(pod), "Normal", draft.reason, draft.note);
+        event.metadata.annotations = Some([(HISTORY.to_owned(), history)].into());
+        event.related = pod.controller().map(|owner| ObjectReference {
+            api_version: Some(owner.api_version.clone()),
+            kind: Some(owner.kind.clone()),
+            name: Some(owner.name.clone()),
+            namespace: Some(pod.key().namespace),
+            uid: Some(owner.uid.clone()),
+            ..ObjectReference::default()
+        });
+        self.push(event);
     }
 
     /// Queues an event of type `Warning` about `pod`.
@@ -80,19 +98,19 @@ impl Events {
 
     /// Queues an event of type `Warning` about a namespaced object.
     pub fn warning_about(&self, object: ObjectReference, reason: &str, note: String) {
-        self.push(object, "Warning", reason, note);
+        self.push(self.event(object, "Warning", reason, note));
     }
 
     /// Queues an event of type `Normal` about a namespaced object.
     pub fn normal_about(&self, object: ObjectReference, reason: &str, note: String) {
-        self.push(object, "Normal", reason, note);
+        self.push(self.event(object, "Normal", reason, note));
     }
 
-    fn push(&self, regarding: ObjectReference, type_: &str, reason: &str, mut note: String) {
+    fn event(&self, regarding: ObjectReference, type_: &str, reason: &str, mut note: String) -> Event {
         if note.len() > NOTE_LIMIT {
             note.truncate(note.floor_char_boundary(NOTE_LIMIT));
         }
-        let event = Event {
+        Event {
             metadata: ObjectMeta {
                 name: Some(unique_name(regarding.name.as_deref().unwrap_or_default())),
                 namespace: regarding.namespace.clone(),
@@ -107,7 +125,10 @@ impl Events {
             reporting_instance: Some(self.instance.to_string()),
             type_: Some(type_.to_owned()),
             ..Event::default()
-        };
+        }
+    }
+
+    fn push(&self, event: Event) {
         if self.queue.try_send(event).is_err() {
             self.metrics.dropped.inc();
         }

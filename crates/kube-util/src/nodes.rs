@@ -1,6 +1,5 @@
 //! The nodes of the cluster: whether each one is Ready, and since when it is not.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1 as corev1;
@@ -26,7 +25,8 @@ pub fn follow(
 
 /// The name of a node, its Ready condition, and whether it is cordoned. A complete node is about a hundred times larger, mainly because of its
 /// list of images.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = corev1::Node)]
 pub struct SlimNode {
     #[serde(default, deserialize_with = "slim_metadata")]
     metadata: ObjectMeta,
@@ -79,35 +79,6 @@ impl SlimNode {
             // The kubelet has not reported yet.
             None => NodeState::Unknown,
         }
-    }
-}
-
-impl Resource for SlimNode {
-    type DynamicType = ();
-    type Scope = k8s_openapi::ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        corev1::Node::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        corev1::Node::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        corev1::Node::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        corev1::Node::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

@@ -3,33 +3,29 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
-use podward_runtime::args::KubeArgs;
-use podward_runtime::client;
+use clap::{CommandFactory, Parser};
 
 use crate::commands::PluginCommand;
+use crate::kubectl_args::KubectlArgs;
 
-/// Check, query and release what Podward manages
+/// Explain, operate, check and release the pods that Podward manages
 #[derive(Debug, Parser)]
 #[command(version, bin_name = "kubectl podward")]
 pub struct PluginArgs {
     #[command(flatten)]
-    kube: KubeArgs,
+    kubectl: KubectlArgs,
     #[command(subcommand)]
     command: PluginCommand,
 }
 
 impl PluginArgs {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let client = client::connect(&self.kube, "kubectl", env!("CARGO_PKG_VERSION")).await?;
-        self.command.run(client).await
+        self.command.run(Self::command(), &self.kubectl).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -3,8 +3,20 @@
 //! Results go to the standard output, progress to the standard error.
 #![forbid(unsafe_code)]
 
+mod api;
 mod args;
+mod clock;
 mod commands;
+mod gather;
+mod kubectl_args;
+mod lifecycle_message;
+mod object_target;
+mod operation;
+mod output;
+mod parsed;
+mod terminal;
+mod workload;
+mod workload_kind;
 
 use std::process::ExitCode;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Service;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
@@ -27,9 +27,7 @@ use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
 use podward_deletion::{Deletions, LostNodes};
 use podward_hooks::{HookArgs, HookCalls};
-use podward_kube_util::ApiError;
-use podward_kube_util::CachedPod;
-use podward_kube_util::Events;
+use podward_kube_util::{ApiError, CachedPod, Events, stopped_before_first_list};
 use podward_lifecycle_grpc::AttachHub;
 use podward_rules::{RuleObservers, Rules};
 use podward_traces::OperationTraces;
@@ -160,15 +158,6 @@ impl Leader {
         hooks.stopped().await;
         rules.stopped().await;
         metrics.forget_operations();
-    }
-}
-
-/// Completes on `stop` if the first list of pods has not arrived yet. kube's controller would keep waiting for it. With
-/// the list, the controller ends by itself after the reconciliations in progress.
-async fn stopped_before_first_list(store: Store<CachedPod>, stop: CancellationToken) {
-    stop.cancelled().await;
-    if store.wait_until_ready().now_or_never().is_some() {
-        std::future::pending::<()>().await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use podward_core::busy::{BusyChecks, BusyClaim, BusyLimits, BusyOverrun};
-use podward_core::keys::{AVAILABLE_CONDITIONS, POD_DELETION_COST};
+use podward_core::keys::{AVAILABLE_CONDITIONS, HISTORY, POD_DELETION_COST};
 use podward_core::{Explanation, LabelChanges, PodHooks, PodPlan, PodView, plan, without_consumers};
 use podward_kube_util::{CachedPod, deletion_cost_changes, now};
 
@@ -75,6 +75,8 @@ pub(crate) fn decide(observation: &Observation<'_>) -> Decision {
         update_deletion_cost(observation.pod, &mut plan);
     }
     remove_expectations(&view, &observation.dead_services, &mut plan);
+    let history = observation.pod.history_with(&plan.labels, None, *now);
+    plan.annotations.extend(history.map(|text| (HISTORY, Some(text))));
     Decision { plan, explanation, overruns, busy_limits, released }
 }
 

@@ -15,10 +15,13 @@ mod waits;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podward_core::{Explanation, PodPlan};
+use podward_core::history::{self, OperationRecord};
+use podward_core::trace::RunOutcome;
+use podward_core::{Explanation, PodPlan, UnixNanos};
 use podward_deletion::DeletionStep;
-use podward_kube_util::{ApiError, CachedPod, EventDraft, Events, PodKey};
+use podward_kube_util::{ApiError, CachedPod, EventDraft, Events, PodKey, now};
 use podward_rules::PodRules;
+use podward_timeline::duration;
 use podward_traces::OperationTraces;
 
 use crate::decide::Decision;
@@ -90,7 +93,22 @@ impl Report {
 
     /// Reports that `pod` was deleted or evicted.
     pub(crate) fn deleted(&self, pod: &CachedPod, event: EventDraft) {
-        self.events.normal(pod, event);
+        self.tracker.begins_to_end(pod);
+        self.ended(pod, event, pod.records_at_end(now()));
+    }
+
+    /// Reports the operations of a pod that is being deleted, with `event`: they survive the pod there.
+    fn ended(&self, pod: &CachedPod, mut event: EventDraft, records: Vec<OperationRecord>) {
+        for record in records.iter().filter(|record| record.outcome == Some(RunOutcome::PodGone)) {
+            // They have ended, so that the present time does not matter.
+            let phases: Vec<String> = record
+                .spans(UnixNanos::default())
+                .map(|(phase, start, end)| format!("{phase} {}", duration(end - start)))
+                .collect();
+            let OperationRecord { id, operation_type, .. } = record;
+            event.note.push_str(&format!("; operation {id} ({operation_type}): {}", phases.join(", ")));
+        }
+        self.events.deleted(pod, event, history::text(records));
     }
 
     /// Reports the outcome of a reconciliation. Returns when to reconcile again so that a report is not missed.
@@ -108,7 +126,14 @@ impl Report {
             self.events.normal(pod, service.event());
         }
         let mut next = self.waits(pod, rules, deciders);
-        if !pod.view().terminating {
+        if pod.view().terminating {
+            let begins = self.tracker.begins_to_end(pod);
+            let records = if begins { pod.records_at_end(now()) } else { Vec::new() };
+            if !records.is_empty() {
+                let note = "the pod is being deleted".to_owned();
+                self.ended(pod, EventDraft { reason: "OperationsEnded", note }, records);
+            }
+        } else {
             match self.tracker.due_history(pod) {
                 HistoryEvent::Due(draft) => self.events.normal(pod, draft),
                 HistoryEvent::Later(wait) => next = next.into_iter().chain([wait]).min(),

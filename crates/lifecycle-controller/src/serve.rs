@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::admin::{AdminServer, Readiness};
-use podward_runtime::lease::{LeaseParams, stand};
+use podward_runtime::lease::{LeaseParams, stand, work_while};
 use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::CertificateSecret;
@@ -126,7 +126,12 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         spans,
         hub,
     };
-    lead_when_elected(candidacy.leading.clone(), &leader, &stop).await;
+    work_while(candidacy.leading.clone(), &leader.progress, &stop, async |work| {
+        leader.metrics.leader.set(1);
+        leader.lead(work).await;
+        leader.metrics.leader.set(0);
+    })
+    .await;
     candidacy.release().await;
     calls.await.context("the gRPC server ended badly")?;
     traces.finish().await;
@@ -134,32 +139,4 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     admin.await.context("the admin server ended badly")?.context("the admin server failed")?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Works whenever this replica leads, until `stop`. When it returns nothing of the work is left running.
-async fn lead_when_elected(mut leading: watch::Receiver<bool>, leader: &Leader, stop: &CancellationToken) {
-    loop {
-        tokio::select! {
-            // First: whoever is told to stop no more cares whether it leads.
-            biased;
-            () = stop.cancelled() => return,
-            elected = leading.wait_for(|leads| *leads) => if elected.is_err() { return },
-        }
-        let work = stop.child_token();
-        let lost = work.clone();
-        let mut leadership = leading.clone();
-        let progress = leader.progress.clone();
-        let watchdog = tokio::spawn(async move {
-            // A task that ended can't renew: that too is the end of leadership.
-            leadership.wait_for(|leads| !*leads).await.map(|_| ()).unwrap_or_default();
-            lost.cancel();
-            // The end of the work is work, too: it must not last.
-            let _ending = progress.begin();
-            std::future::pending::<()>().await;
-        });
-        leader.metrics.leader.set(1);
-        leader.lead(work).await;
-        leader.metrics.leader.set(0);
-        watchdog.abort();
-    }
 }

@@ -28,31 +28,39 @@ pub(super) struct LifecycleService {
     pub(super) watches: StreamLimit,
 }
 
+/// A request of a caller who may make it.
+struct Authorized<T> {
+    caller: Arc<Identity>,
+    target: PodTarget,
+    message: T,
+}
+
 impl LifecycleService {
-    /// Authenticates the caller and checks its right to `verb` the pod. Returns the pod and the message.
+    /// Authenticates the caller and checks its right to `verb` the pod. Returns them with the pod and the message.
     async fn authorize<T>(
         &self,
         request: Request<T>,
         verb: &str,
         pod: impl FnOnce(&mut T) -> Option<v1::PodReference>,
-    ) -> Result<(PodTarget, T), Status> {
+    ) -> Result<Authorized<T>, Status> {
         let caller = self.callers.authenticate(&request).await?;
         let mut message = request.into_inner();
         let target = PodTarget::parse(pod(&mut message))?;
         self.callers.check_pod(&caller, verb, &target.key.namespace, &target.key.name).await?;
-        Ok((target, message))
+        Ok(Authorized { caller, target, message })
     }
 }
 
 #[tonic::async_trait]
 impl Lifecycle for LifecycleService {
     async fn begin(&self, request: Request<v1::BeginRequest>) -> Result<Response<v1::BeginResponse>, Status> {
-        let (target, request) = self.authorize(request, "update", |begin| begin.pod.take()).await?;
+        let Authorized { caller, target, message: request } =
+            self.authorize(request, "update", |begin| begin.pod.take()).await?;
         let operation =
             request.operation.ok_or_else(|| Status::invalid_argument("the field operation is missing"))?;
         check_operation(&operation.id, Some(&operation.r#type))?;
         let decide = |pod: &CachedPod| begin(pod, &operation.id, &operation.r#type, now());
-        let lifecycle = Some(describe(&self.pods.change(&target, decide).await?));
+        let lifecycle = Some(describe(&self.pods.change(&target, &caller.user, decide).await?));
         Ok(Response::new(v1::BeginResponse { lifecycle }))
     }
 
@@ -60,10 +68,11 @@ impl Lifecycle for LifecycleService {
         &self,
         request: Request<v1::FinishRequest>,
     ) -> Result<Response<v1::FinishResponse>, Status> {
-        let (target, request) = self.authorize(request, "update", |finish| finish.pod.take()).await?;
+        let Authorized { caller, target, message: request } =
+            self.authorize(request, "update", |finish| finish.pod.take()).await?;
         check_operation(&request.operation_id, None)?;
         let decide = |pod: &CachedPod| finish(pod, &request.operation_id, now());
-        let lifecycle = Some(describe(&self.pods.change(&target, decide).await?));
+        let lifecycle = Some(describe(&self.pods.change(&target, &caller.user, decide).await?));
         Ok(Response::new(v1::FinishResponse { lifecycle }))
     }
 
@@ -71,15 +80,16 @@ impl Lifecycle for LifecycleService {
         &self,
         request: Request<v1::CancelRequest>,
     ) -> Result<Response<v1::CancelResponse>, Status> {
-        let (target, request) = self.authorize(request, "update", |cancel| cancel.pod.take()).await?;
+        let Authorized { caller, target, message: request } =
+            self.authorize(request, "update", |cancel| cancel.pod.take()).await?;
         check_operation(&request.operation_id, None)?;
         let decide = |pod: &CachedPod| cancel(pod, &request.operation_id, now());
-        let lifecycle = Some(describe(&self.pods.change(&target, decide).await?));
+        let lifecycle = Some(describe(&self.pods.change(&target, &caller.user, decide).await?));
         Ok(Response::new(v1::CancelResponse { lifecycle }))
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
-        let (target, _) = self.authorize(request, "get", |get| get.pod.take()).await?;
+        let Authorized { target, .. } = self.authorize(request, "get", |get| get.pod.take()).await?;
         let lifecycle = Some(describe(&self.pods.read(&target).await?));
         Ok(Response::new(v1::GetResponse { lifecycle }))
     }
@@ -87,7 +97,7 @@ impl Lifecycle for LifecycleService {
     type WatchStream = WatchResponses;
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<WatchResponses>, Status> {
-        let (target, _) = self.authorize(request, "get", |watch| watch.pod.take()).await?;
+        let Authorized { target, .. } = self.authorize(request, "get", |watch| watch.pod.take()).await?;
         Ok(Response::new(watch(&self.pods, target, self.watches.acquire()?)))
     }
 
@@ -113,11 +123,12 @@ impl Lifecycle for LifecycleService {
     }
 
     async fn busy(&self, request: Request<v1::BusyRequest>) -> Result<Response<v1::BusyResponse>, Status> {
-        let (target, request) = self.authorize(request, "update", |busy| busy.pod.take()).await?;
+        let Authorized { caller, target, message: request } =
+            self.authorize(request, "update", |busy| busy.pod.take()).await?;
         let until = request.until.map(parse_until).transpose()?;
         check_reason(&request.reason)?;
         let decide = |pod: &CachedPod| mark_busy(pod, until, &request.reason, now());
-        let lifecycle = Some(describe(&self.pods.change(&target, decide).await?));
+        let lifecycle = Some(describe(&self.pods.change(&target, &caller.user, decide).await?));
         Ok(Response::new(v1::BusyResponse { lifecycle }))
     }
 }

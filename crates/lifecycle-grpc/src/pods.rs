@@ -2,7 +2,8 @@
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use podward_kube_util::{CachedPod, PodKey};
+use podward_core::keys::HISTORY;
+use podward_kube_util::{CachedPod, PodKey, now};
 use podward_runtime::retry::{CONFLICT, Retryable};
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
@@ -35,14 +36,15 @@ impl Pods {
         Ok(pod)
     }
 
-    /// Writes the change that `decide` returns for the stored pod, and returns the pod after it. After a conflict, it
-    /// reads the pod and decides again.
+    /// Writes the change that `decide` returns for the stored pod in the name of `caller`, and returns the pod after it.
+    /// After a conflict, it reads the pod and decides again.
     pub(super) async fn change(
         &self,
         target: &PodTarget,
+        caller: &str,
         decide: impl Fn(&CachedPod) -> Result<PodChange, Status>,
     ) -> Result<CachedPod, Status> {
-        (|| self.try_change(target, &decide))
+        (|| self.try_change(target, caller, &decide))
             .retry(CONFLICT)
             .when(|status: &Status| status.code() == Code::Aborted)
             .await
@@ -51,31 +53,33 @@ impl Pods {
     async fn try_change(
         &self,
         target: &PodTarget,
+        caller: &str,
         decide: impl Fn(&CachedPod) -> Result<PodChange, Status>,
     ) -> Result<CachedPod, Status> {
         let pod = self.read(target).await?;
-        let (field, changes) = match decide(&pod)? {
+        let (what, changes) = match decide(&pod)? {
             PodChange::None => return Ok(pod),
-            PodChange::Labels(changes) => ("labels", changes.to_merge_patch()),
-            PodChange::Annotations(changes) => ("annotations", merge_patch(changes)),
+            PodChange::Labels(changes) => {
+                // The mutating-webhook does not see this write.
+                let history = pod.history_with(&changes, Some(caller), now());
+                let history = history.map(|text| (HISTORY, Some(text)));
+                let annotations = merge_patch(history.into_iter().collect());
+                ("labels", json!({"labels": changes.to_merge_patch(), "annotations": annotations}))
+            }
+            PodChange::Annotations(changes) => ("annotations", json!({"annotations": merge_patch(changes)})),
         };
-        self.write(&pod, field, changes).await
+        self.write(&pod, what, changes).await
     }
 
-    async fn write(
-        &self,
-        pod: &CachedPod,
-        field: &str,
-        changes: Map<String, Value>,
-    ) -> Result<CachedPod, Status> {
+    async fn write(&self, pod: &CachedPod, what: &str, mut metadata: Value) -> Result<CachedPod, Status> {
         let key = pod.key();
-        let patch = Patch::Merge(json!({
-            "metadata": {"uid": pod.uid(), "resourceVersion": pod.resource_version(), field: changes},
-        }));
+        metadata["uid"] = pod.uid().into();
+        metadata["resourceVersion"] = pod.resource_version().into();
+        let patch = Patch::Merge(json!({"metadata": metadata}));
         let params = PatchParams::default();
         // A patch of pods/status also changes metadata, so Podward does not need the right to patch pods.
         let write = async { self.api(&key).patch_status(&key.name, &params, &patch).await };
-        api_request(|| format!("write {field} of pod {key}"), write).await
+        api_request(|| format!("write {what} of pod {key}"), write).await
     }
 }
 

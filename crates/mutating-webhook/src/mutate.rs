@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use podward_core::deletion::with_label_author;
+use podward_core::history::with_history;
 use podward_core::hooks::Hook;
 use podward_core::{Pod, ReviewPolicy, Writer, on_create, on_update, review_raw};
 use podward_kube_util::now;
@@ -60,6 +61,7 @@ impl MutatingWebhook {
             return AdmissionResponse::forbid(review.denials.join("; ")).warn(review.warnings);
         }
         let mut warnings = review.warnings;
+        let now = now();
         let patch = match request.operation {
             AdmissionOperation::Create => {
                 warnings.extend(self.consumers.eviction_warning(new, &request.namespace));
@@ -67,12 +69,13 @@ impl MutatingWebhook {
                 // `metadata.namespace` of a new pod may be unset.
                 let consumers = self.consumers.of(new, &request.namespace, inject);
                 let names: Vec<&str> = consumers.iter().map(|hook: &Arc<Hook>| hook.name.as_str()).collect();
-                with_label_author(on_create(new, inject, &names, now()), old, new, inject, &writer)
+                with_label_author(on_create(new, inject, &names, now), old, new, inject, &writer)
             }
             // Podward and trusted writers set the label together with a request that names its user.
-            _ if self.policy.trusts(&writer) => on_update(old, new, now()),
-            _ => with_label_author(on_update(old, new, now()), old, new, false, &writer),
+            _ if self.policy.trusts(&writer) => on_update(old, new, now),
+            _ => with_label_author(on_update(old, new, now), old, new, false, &writer),
         };
+        let patch = with_history(patch, old, new, writer.username, now);
         AdmissionResponse::allow_with(patch).warn(warnings)
     }
 }

@@ -60,7 +60,7 @@ pub async fn connect(args: &KubeArgs, service: &str, version: &str) -> Result<Cl
 ///
 /// When there is no configuration that can be used.
 pub async fn config(args: &KubeArgs, service: &str, version: &str) -> Result<Config, ClientError> {
-    let mut config = match &args.kubeconfig {
+    let config = match &args.kubeconfig {
         Some(path) => {
             let failed = |source| ClientError::Kubeconfig { path: path.clone(), source };
             let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
@@ -68,6 +68,15 @@ pub async fn config(args: &KubeArgs, service: &str, version: &str) -> Result<Con
         }
         None => Config::infer().await?,
     };
+    prepared(config, service, version)
+}
+
+/// Returns `config` with the settings of [`config`](config()): for programs that read their kubeconfig in another way.
+///
+/// # Errors
+///
+/// When the user agent is not a header value.
+pub fn prepared(mut config: Config, service: &str, version: &str) -> Result<Config, ClientError> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);

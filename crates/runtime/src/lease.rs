@@ -68,3 +68,66 @@ pub fn stand(client: Client, params: LeaseParams, progress: Progress) -> Candida
     let task = tokio::spawn(Candidate::new(leases, params, leads, address, progress).run(stop.clone()));
     Candidacy { leading, holder_address, stop: stop.drop_guard(), task }
 }
+
+/// Runs `work` whenever `may` is true, until `stop`. The token of the work is cancelled when `may` turns false, its sender is
+/// gone, or `stop` is cancelled. When this returns, nothing of the work is left running. Work that goes on for too long
+/// after its token was cancelled counts as stalled `progress`.
+pub async fn work_while(
+    mut may: watch::Receiver<bool>,
+    progress: &Progress,
+    stop: &CancellationToken,
+    work: impl AsyncFn(CancellationToken),
+) {
+    loop {
+        tokio::select! {
+            // First: whoever is told to stop no more cares whether it may work.
+            biased;
+            () = stop.cancelled() => return,
+            may = may.wait_for(|may| *may) => if may.is_err() { return },
+        }
+        let token = stop.child_token();
+        let (lost, mut still) = (token.clone(), may.clone());
+        let progress = progress.clone();
+        let watchdog = tokio::spawn(async move {
+            still.wait_for(|may| !*may).await.map(|_| ()).unwrap_or_default();
+            lost.cancel();
+            // The end of the work is work, too: it must not last.
+            let _ending = progress.begin();
+            std::future::pending::<()>().await;
+        });
+        work(token).await;
+        watchdog.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_ends_with_the_right_to_it_and_begins_again() {
+        let (sender, may) = watch::channel(false);
+        let (stop, (begun, mut begins)) = (CancellationToken::new(), mpsc::unbounded_channel());
+        let work = async |token: CancellationToken| {
+            begun.send(token.clone()).unwrap();
+            token.cancelled().await;
+        };
+        let events = async {
+            for _ in 0..2 {
+                sender.send_replace(true);
+                let token = begins.recv().await.unwrap();
+                assert!(!token.is_cancelled());
+                sender.send_replace(false);
+                token.cancelled().await;
+            }
+            sender.send_replace(true);
+            let token = begins.recv().await.unwrap();
+            stop.cancel();
+            token.cancelled().await;
+        };
+        let progress = Progress::default();
+        tokio::join!(work_while(may, &progress, &stop, work), events);
+    }
+}

@@ -1,7 +1,6 @@
 //! Starts and stops the process.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
@@ -28,8 +27,6 @@ use crate::model::{AdvancedStatefulSetObject, CloneSetObject, PodObject};
 use crate::watches;
 
 const SERVICE: &str = "service-discovery-bridge";
-/// The pause between two looks whether the first lists are complete.
-const LISTS_INTERVAL: Duration = Duration::from_millis(100);
 /// The namespace whose UID identifies the cluster.
 const CLUSTER_NAMESPACE: &str = "kube-system";
 
@@ -115,10 +112,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     }
     listed.3.set(true);
     // Without the first lists nothing is known, so nothing may be removed.
-    while !readiness.missing().is_empty() {
-        if stop.run_until_cancelled(tokio::time::sleep(LISTS_INTERVAL)).await.is_none() {
-            return Ok(());
-        }
+    if stop.run_until_cancelled(readiness.met()).await.is_none() {
+        return Ok(());
     }
 
     let tenure = Arc::new(Tenure::default());

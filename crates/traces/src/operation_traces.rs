@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use podward_core::trace::{OperationRun, OperationSpan};
+use podward_core::trace::{OperationRun, OperationSpan, TraceId};
 use podward_core::{HookReport, Operations, UnixNanos};
 use podward_kube_util::{CachedPod, PodKey};
 use podward_proto::v1;
@@ -98,6 +98,12 @@ impl OperationTraces {
         for run in runs {
             notes.iter().for_each(|note| run.add_report(note, now));
         }
+    }
+
+    /// Returns the trace of the operation `id` on the pod with this UID, or `None` if spans are not exported.
+    #[must_use]
+    pub fn trace_of(&self, uid: &str, id: &str) -> Option<TraceId> {
+        self.0.is_some().then(|| podward_core::trace::trace_of(uid, id))
     }
 
     /// Emits the remaining spans of the pod with this UID, which is gone.

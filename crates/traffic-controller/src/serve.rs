@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use podward_core::hooks::hook_audience;
@@ -36,8 +35,6 @@ use crate::{registration, watches};
 const SERVICE: &str = "traffic-controller";
 /// The maximum number of concurrent calls. Further calls are refused.
 const MAX_CONCURRENT_CALLS: usize = 1024;
-/// The pause between two looks whether the first lists are complete.
-const LISTS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the traffic-controller until SIGTERM or SIGINT.
 ///
@@ -139,9 +136,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         let (scraper, readiness, stop) = (Arc::clone(scraper), readiness.clone(), stop_watches.clone());
         tokio::spawn(async move {
             // The nodes are known then.
-            while !readiness.missing().is_empty() && !stop.is_cancelled() {
-                tokio::time::sleep(LISTS_INTERVAL).await;
-            }
+            stop.run_until_cancelled(readiness.met()).await;
             scraper.look_at_new_nodes(stop).await;
         });
     }

@@ -8,7 +8,9 @@ mod demo;
 mod deploy;
 mod fuzz;
 mod images;
+mod kubernetes;
 mod reference;
+mod release;
 mod test;
 mod testbed;
 
@@ -35,10 +37,12 @@ enum Command {
     Crds(crds::Crds),
     Reference(reference::Reference),
     Deploy(deploy::Deploy),
+    Release(release::Release),
     Test(test::Test),
     Bench(bench::Bench),
     Fuzz(fuzz::Fuzz),
     Cycles(cycles::Cycles),
+    Kubernetes(kubernetes::Kubernetes),
     Ci(ci::Ci),
 }
 
@@ -52,10 +56,12 @@ impl Cli {
             Command::Crds(crds) => crds.run(),
             Command::Reference(reference) => reference.run(),
             Command::Deploy(deploy) => deploy.run().await,
+            Command::Release(release) => release.run().await,
             Command::Test(test) => test.run().await,
             Command::Bench(bench) => bench.run().await,
             Command::Fuzz(fuzz) => fuzz.run().await,
             Command::Cycles(cycles) => cycles.run().await,
+            Command::Kubernetes(kubernetes) => kubernetes.run().await,
             Command::Ci(ci) => ci.run().await,
         }
     }

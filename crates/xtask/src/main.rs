@@ -7,6 +7,7 @@ mod import_cycles;
 mod prepare;
 mod registry;
 mod sbom;
+mod signing_key;
 
 use std::process::ExitCode;
 

@@ -5,11 +5,14 @@
 //! version. A push needs four kinds of requests, which the HTTP client of kube can send.
 
 mod attempts;
+mod charts;
 mod credentials;
 mod http;
 mod login;
 mod name;
+mod platforms;
 mod referrers;
+mod signatures;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +26,9 @@ use attempts::{AttemptFailure, attempts};
 pub(crate) use credentials::Credentials;
 use http::{Http, RegistryRequest, RegistryResponse};
 pub(crate) use name::ImageName;
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// A repository of a registry that images are pushed to.
 pub(crate) struct Registry {
@@ -53,10 +59,16 @@ impl Registry {
     /// # Errors
     /// When the registry refuses a request, or does not answer in several attempts.
     pub(crate) async fn push(&self, image: &PackedImage) -> Result<()> {
-        for part in [&image.layer, &image.config] {
+        self.parts([&image.layer, &image.config]).await?;
+        self.manifest(&image.manifest, self.name.tag()).await.map(drop)
+    }
+
+    /// Pushes parts, in their order, that the registry does not have.
+    async fn parts(&self, parts: [&Blob; 2]) -> Result<()> {
+        for part in parts {
             self.blob(part).await?;
         }
-        self.manifest(&image.manifest, self.name.tag()).await.map(drop)
+        Ok(())
     }
 
     /// Pushes a part, unless the registry has it.
@@ -126,4 +138,16 @@ impl Registry {
             },
         }
     }
+}
+
+/// Returns the entries of an index. A document that is no index has none.
+fn manifests_of(index: Option<serde_json::Value>) -> Vec<serde_json::Value> {
+    let manifests =
+        index.and_then(|mut index| Some(index.get_mut("manifests")?.as_array_mut()?.split_off(0)));
+    manifests.unwrap_or_default()
+}
+
+/// Returns an index with these entries.
+fn index_of(manifests: Vec<serde_json::Value>) -> serde_json::Value {
+    serde_json::json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests })
 }

@@ -43,6 +43,28 @@ pub(crate) async fn what_the_chart_makes_is_accepted(site: &Site) -> Result<()> 
         }
     }
     ensure!(seen > 100, "only {seen} objects were looked at");
+    roles_of_people(site).await
+}
+
+/// Kubernetes adds the rules of the chart to its own roles.
+async fn roles_of_people(site: &Site) -> Result<()> {
+    let rules = async |role: &str| -> Result<Vec<Value>> {
+        let role = site.kubectl(&["get", "clusterrole", role, "--output=json"]).await?;
+        let role: Value = serde_json::from_str(&role).context("read a role")?;
+        role["rules"].as_array().cloned().context("a role without rules")
+    };
+    let allows = |rules: &[Value], resource: &str, verb: &str| {
+        let has =
+            |list: &Value, word: &str| list.as_array().is_some_and(|list| list.iter().any(|it| it == word));
+        rules.iter().any(|rule| has(&rule["resources"], resource) && has(&rule["verbs"], verb))
+    };
+    let (view, edit) = (rules("view").await?, rules("edit").await?);
+    for resource in ["podtransitionrules", "lifecyclehooks", "discoverybindings"] {
+        ensure!(allows(&view, resource, "list"), "view may not list {resource}");
+        ensure!(!allows(&view, resource, "delete"), "view may delete {resource}");
+    }
+    ensure!(allows(&edit, "podtransitionrules", "delete"), "edit may not delete podtransitionrules");
+    ensure!(!allows(&edit, "lifecyclehooks", "create"), "edit may create lifecyclehooks");
     Ok(())
 }
 

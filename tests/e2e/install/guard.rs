@@ -3,11 +3,13 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use k8s_openapi::api::{
+    admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Pod, events::v1::Event,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    runtime::wait::{await_condition, conditions},
+    runtime::wait::conditions,
 };
 use podward_api::discovery_binding::BINDING_FINALIZER;
 use podward_api::{DiscoveryBinding, LifecycleHook};
@@ -18,6 +20,7 @@ use podward_core::keys::{
 };
 use podward_images::{build_program, workspace_dir};
 use podward_support::{
+    await_condition,
     pods::{condition, describe, is_ready},
     within,
 };
@@ -199,6 +202,14 @@ pub(crate) async fn skipped(site: Arc<Site>) -> Result<()> {
     let early = manual.run("kubectl podward release --all", &[]).await;
     let early = early.err().context("pods were released while Podward was at work")?;
     ensure!(format!("{early:#}").contains("Podward is still running"), "{early:#}");
+
+    let stop = ["release", "--all", "--stop-services", "--podward-namespace"];
+    let elsewhere = site.plugin(&[&stop[..], &["elsewhere"]].concat()).await?;
+    let said = String::from_utf8_lossy(&elsewhere.stderr);
+    let words = "installed in namespace podward-system, and not in elsewhere; nothing was changed";
+    ensure!(!elsewhere.status.success() && said.contains(words), "{elsewhere:?}");
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(site.client());
+    webhooks.get("podward-mutating").await.context("the webhooks were deleted from another namespace")?;
 
     manual.run("helm uninstall podward --namespace podward-system --no-hooks --wait", &[]).await?;
     let mut uids = Vec::new();

@@ -10,10 +10,10 @@ use k8s_openapi::api::{
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
-    runtime::wait::{await_condition, conditions},
+    runtime::wait::conditions,
 };
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
-use podward_support::within;
+use podward_support::{await_condition, within};
 use serde_json::json;
 
 use super::site::Site;

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, runtime::wait::await_condition};
+use kube::Api;
 use podward_core::webhook_path::{PathSecret, WEBHOOK_PATH_SECRET, WebhookPathState};
-use podward_support::{WAIT, webhook_path_state, within};
+use podward_support::{WAIT, await_condition, webhook_path_state, within};
 use serde_json::json;
 
 use super::site::{NAMESPACE, Site};

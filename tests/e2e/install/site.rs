@@ -130,7 +130,7 @@ impl Site {
                 String::from_utf8(bytes.0.clone()).ok().filter(|text| Some(text) != was.as_ref())
             };
             let is_new = |secret: Option<&Secret>| secret.and_then(certificate).is_some();
-            let wait = kube::runtime::wait::await_condition(secrets.clone(), &name, is_new);
+            let wait = podward_support::await_condition(secrets.clone(), &name, is_new);
             let patience = WAIT.max(Duration::from_secs(100));
             let secret = within(patience, || format!("a new certificate in Secret {name}"), async {
                 wait.await.context("watch a Secret")

@@ -8,7 +8,7 @@ mod evictions;
 mod held_and_allowed;
 mod job_ends;
 mod kinds;
-mod lost_node;
+pub(crate) mod lost_node;
 pub(crate) mod objects;
 mod other_admission;
 pub(crate) mod own_nodes;

@@ -4,6 +4,7 @@ mod attacks;
 mod cancel;
 mod chaos;
 mod checks;
+mod clonesets;
 mod controllers;
 mod creation;
 mod deletion;
@@ -13,6 +14,7 @@ mod lifecycle_api;
 mod operations;
 mod outages;
 mod phases;
+mod plugin;
 mod registries;
 mod releases;
 mod rules;
@@ -22,6 +24,7 @@ mod strict;
 mod tracing;
 mod traffic;
 mod webhooks;
+mod why;
 
 use std::process::ExitCode;
 
@@ -47,6 +50,9 @@ fn main() -> ExitCode {
         serving::tests(),
         attacks::tests(),
         registries::tests(),
+        clonesets::tests(),
+        why::tests(),
+        plugin::tests(),
     ];
     podward_e2e::run(modules.into_iter().flatten().collect())
 }

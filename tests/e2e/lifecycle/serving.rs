@@ -1,5 +1,6 @@
 //! Services, with the usual installation of Podward: two replicas of each service.
 
+mod bound_service;
 mod changes;
 mod feature_tour;
 mod kinds;
@@ -12,7 +13,9 @@ mod outages;
 mod proxies;
 mod registry;
 mod replicas;
-mod service_fixture;
+mod rollout_traces;
+mod runbooks;
+pub(crate) mod service_fixture;
 mod service_registries;
 mod zero_loss;
 
@@ -32,6 +35,8 @@ pub(crate) fn tests() -> Vec<Test> {
         proxies::tests(),
         replicas::tests(),
         least_rights::tests(),
+        runbooks::tests(),
+        rollout_traces::tests(),
     ];
     modules.into_iter().flatten().collect()
 }

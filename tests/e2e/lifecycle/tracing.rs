@@ -9,7 +9,7 @@ use podward_proto::v1::Phase;
 use podward_support::{WAIT, within};
 use serde_json::json;
 
-use crate::hooks::{script::HookReply, server::HookServer};
+use crate::hooks::{reports::until_counted, script::HookReply, server::HookServer};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![Test::node("tracing_of_a_whole_operation", whole_operation)]
@@ -46,6 +46,10 @@ async fn whole_operation(fixture: Arc<Fixture>) -> Result<()> {
     let collected = fixture.collector()?.until(trace.0, has_root);
     let spans = within(WAIT, || "the operation's root span to come".to_owned(), collected).await?;
     check(&spans, &root_id.0)?;
+
+    // The durations of its phases lead to the trace.
+    let exemplar = format!("trace_id=\"{trace}\"");
+    until_counted(&fixture, "podward_operation_phase_seconds_bucket", &[&exemplar]).await?;
 
     // The call contains the trace context, so that the hook's own spans are part of the trace.
     let calls: BTreeSet<Vec<u8>> = named(&spans, &QUESTIONS).map(|call| call.span.span_id.clone()).collect();

@@ -119,6 +119,7 @@ impl<'f> SpreadWorkload<'f> {
     /// Starts clients on the first node that open a connection through the Service for each request.
     pub(crate) async fn clients(&self) -> Result<LoadClient> {
         let options = LoadClientOptions {
+            timeout: LoadClientOptions::PATIENT,
             program: DemoImages::client("dev").await?,
             image: self.fixture.images().v1.clone(),
             targets: LoadTargets::Service(self.address),

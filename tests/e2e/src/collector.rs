@@ -92,12 +92,31 @@ impl Collector {
         trace: [u8; 16],
         test: impl Fn(&[Collected]) -> bool,
     ) -> Result<Vec<Collected>> {
-        let of_trace = |kept: &Vec<Collected>| -> Vec<Collected> {
-            kept.iter().filter(|kept| kept.span.trace_id == trace).cloned().collect()
-        };
+        self.until_those(|kept| kept.span.trace_id == trace, test).await
+    }
+
+    /// Waits until `test` is true for the spans about the pod with this UID and returns them in the order of their arrival.
+    ///
+    /// # Errors
+    /// Fails if the collector has ended.
+    pub async fn until_of_pod(
+        &self,
+        uid: &str,
+        test: impl Fn(&[Collected]) -> bool,
+    ) -> Result<Vec<Collected>> {
+        self.until_those(|kept| kept.attribute("k8s.pod.uid") == uid, test).await
+    }
+
+    async fn until_those(
+        &self,
+        is_one: impl Fn(&Collected) -> bool,
+        test: impl Fn(&[Collected]) -> bool,
+    ) -> Result<Vec<Collected>> {
+        let those =
+            |kept: &Vec<Collected>| -> Vec<_> { kept.iter().filter(|kept| is_one(kept)).cloned().collect() };
         let mut spans = self.spans.clone();
-        let kept = spans.wait_for(|kept| test(&of_trace(kept))).await.context("the collector has ended")?;
-        Ok(of_trace(&kept))
+        let kept = spans.wait_for(|kept| test(&those(kept))).await.context("the collector has ended")?;
+        Ok(those(&kept))
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use podward_images::build_program;
 use podward_images::{DemoImages, QueueWorkerImage};
+use podward_support::demo::cloneset::WITH_CLONESETS;
 use podward_support::demo::registry::WITH_BRIDGE;
 use podward_support::{Cluster, Installation, PodwardOptions, Replicas, ServiceKind};
 use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, ToolsError, preflight};
@@ -178,16 +179,20 @@ impl Environment {
         let images = DemoImages::default();
         let cluster =
             cluster_to_install_on("e2e-serving", &images, |builder| builder.audit_log(true)).await?;
+        let collector = Collector::start(&cluster).await.context("start a collector of traces")?;
+        let endpoint = format!("global.tracing.endpoint={}", collector.url());
         let lease = lease_value();
         let values = [
             lease.as_str(),
+            endpoint.as_str(),
             "traffic-controller.waits.dnsTtlSeconds=4",
             "traffic-controller.waits.surgeWaitSeconds=20",
             WITH_BRIDGE,
+            WITH_CLONESETS,
         ];
         let installed = Installation::install(&cluster, &values).await;
         let running = kept(&cluster, installed.map(RunningPodward::Whole))?;
-        Ok(Self { cluster, running, images, collector: None, access: RwLock::default() })
+        Ok(Self { cluster, running, images, collector: Some(collector), access: RwLock::default() })
     }
 
     async fn start_nodes() -> Result<Self> {
@@ -217,11 +222,13 @@ impl Environment {
             wait_seconds: 3,
             traffic_controllers: 0,
             bridges: 2,
+            cloneset_controllers: 2,
             lease_seconds: LEASE_SECONDS,
             more: vec![
                 (ServiceKind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}")),
                 traced(ServiceKind::LifecycleController),
                 traced(ServiceKind::ServiceDiscoveryBridge),
+                traced(ServiceKind::ClonesetController),
             ],
             ..PodwardOptions::default()
         };

@@ -218,8 +218,25 @@ impl Fixture {
     /// # Errors
     /// Fails if the plugin cannot be started. A failure of the plugin is part of the result.
     pub async fn plugin(&self, args: &[&str]) -> Result<Kubectl> {
+        self.plugin_in(&self.namespace, args).await
+    }
+
+    /// As [`plugin`](Self::plugin), for another namespace.
+    ///
+    /// # Errors
+    /// As for [`plugin`](Self::plugin).
+    pub async fn plugin_in(&self, namespace: &str, args: &[&str]) -> Result<Kubectl> {
         let user = user_cluster();
-        Kubectl::run_plugin(&self.environment.cluster, user.as_deref(), &self.namespace, args).await
+        Kubectl::run_plugin(&self.environment.cluster, user.as_deref(), namespace, args).await
+    }
+
+    /// Returns the command that runs Podward's plugin in the test's namespace, for a test that reads its output meanwhile.
+    ///
+    /// # Errors
+    /// Fails if the plugin cannot be built.
+    pub async fn plugin_command(&self, args: &[&str]) -> Result<tokio::process::Command> {
+        let user = user_cluster();
+        Kubectl::plugin(&self.environment.cluster, user.as_deref(), &self.namespace, args).await
     }
 
     /// Waits for an event with this reason for the object `name`, and returns its message.

@@ -31,7 +31,19 @@ impl Kubectl {
         let program = cluster
             .test_cluster()
             .map_or_else(|| PathBuf::from("kubectl"), |test_cluster| test_cluster.tools().bin("kubectl"));
-        Self::run_program(program, "kubectl", cluster, user, namespace, args).await
+        let command = command(program, cluster, user, namespace, args)?;
+        Self::run_command(command, format!("kubectl {}", args.join(" "))).await
+    }
+
+    /// Returns the command that runs Podward's plugin.
+    pub(crate) async fn plugin(
+        cluster: &Cluster,
+        user: Option<&Path>,
+        namespace: &str,
+        args: &[&str],
+    ) -> Result<Command> {
+        let program = build_program("kubectl-podward", "dev").await.context("build kubectl's plugin")?;
+        command(program, cluster, user, namespace, args)
     }
 
     /// Runs Podward's plugin.
@@ -41,27 +53,12 @@ impl Kubectl {
         namespace: &str,
         args: &[&str],
     ) -> Result<Self> {
-        let program = build_program("kubectl-podward", "dev").await.context("build kubectl's plugin")?;
-        Self::run_program(program, "kubectl podward", cluster, user, namespace, args).await
+        let command = Self::plugin(cluster, user, namespace, args).await?;
+        Self::run_command(command, format!("kubectl podward {}", args.join(" "))).await
     }
 
-    async fn run_program(
-        program: PathBuf,
-        name: &str,
-        cluster: &Cluster,
-        user: Option<&Path>,
-        namespace: &str,
-        args: &[&str],
-    ) -> Result<Self> {
-        let kubeconfig = match cluster.test_cluster() {
-            Some(test_cluster) => test_cluster.kubeconfig(),
-            None => user.context("no kubeconfig")?,
-        };
-        let mut command = Command::new(program);
-        command.args(args).args(["--namespace", namespace]).env("KUBECONFIG", kubeconfig);
-        let asked = format!("{name} {}", args.join(" "));
-        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await;
-        let output = output.with_context(|| format!("run {asked}"))?;
+    async fn run_command(mut command: Command, asked: String) -> Result<Self> {
+        let output = command.output().await.with_context(|| format!("run {asked}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let said = text(&output.stdout) + &text(&output.stderr);
         Ok(Self { asked, code: output.status.code(), said })
@@ -87,4 +84,25 @@ impl Kubectl {
         }
         Ok(self)
     }
+}
+
+/// Returns a command for the cluster that ends with its handle.
+fn command(
+    program: PathBuf,
+    cluster: &Cluster,
+    user: Option<&Path>,
+    namespace: &str,
+    args: &[&str],
+) -> Result<Command> {
+    let kubeconfig = match cluster.test_cluster() {
+        Some(test_cluster) => test_cluster.kubeconfig(),
+        None => user.context("no kubeconfig")?,
+    };
+    let mut command = Command::new(program);
+    // What follows `--` belongs to another program.
+    let own = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
+    let (own, others) = args.split_at(own);
+    command.args(own).args(["--namespace", namespace]).args(others).env("KUBECONFIG", kubeconfig);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    Ok(command)
 }

@@ -54,7 +54,7 @@ fn services_of(cell: &str) -> Result<Vec<ServiceKind>> {
         "webhooks" => Ok(vec![ServiceKind::MutatingWebhook, ServiceKind::ValidatingWebhook]),
         _ => match ServiceKind::ALL
             .into_iter()
-            .chain([ServiceKind::ServiceDiscoveryBridge])
+            .chain([ServiceKind::ServiceDiscoveryBridge, ServiceKind::ClonesetController])
             .find(|kind| kind.as_str() == name)
         {
             Some(kind) => Ok(vec![kind]),

@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, sync::Arc, time::Instant};
 
 use crate::forged_review::ReachableWebhook;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use podward_support::{Cluster, Installation, Replica, Replicas, ServiceKind};
 
 /// Podward, whose services a test can stop and start.
@@ -56,6 +56,20 @@ impl Podward {
         match self {
             Self::Installed(replicas) => Ok(replicas.leader().await?.map(ServiceInstance::Pod)),
             Self::Processes(podward) => Ok(podward.leader().await?.map(ServiceInstance::Process)),
+        }
+    }
+
+    /// Returns the cloneset-controller that holds its Lease, if one does.
+    ///
+    /// # Errors
+    /// Fails if the Lease cannot be read, or the services are pods: those of the chart are not installed in a suite.
+    pub async fn cloneset_leader(&self) -> Result<Option<ServiceInstance>> {
+        match self {
+            Self::Installed(_) => bail!("the cloneset-controller is not installed"),
+            Self::Processes(podward) => {
+                let leader = podward.leader_of(ServiceKind::ClonesetController).await?;
+                Ok(leader.map(ServiceInstance::Process))
+            }
         }
     }
 

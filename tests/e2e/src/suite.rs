@@ -25,7 +25,7 @@ const AT_A_TIME: usize = 8;
 /// that the tests of other clusters go on.
 const IN_LINE: usize = 48;
 
-/// A permit for each running test.
+/// Permits for running tests, one for most of them.
 static RUNNING: Semaphore = Semaphore::const_new(AT_A_TIME);
 
 /// The number of slowest tests in the report.
@@ -41,6 +41,8 @@ pub struct Test {
     name: String,
     place: TestPlace,
     alone: bool,
+    /// The number of permits that the test needs.
+    weight: u32,
     deadline: Duration,
     body: TestBody,
 }
@@ -116,13 +118,20 @@ impl Test {
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         let body: TestBody = Box::new(move |fixture| Box::pin(body(fixture)));
-        Self { name: name.to_owned(), place, alone, deadline: DEADLINE, body }
+        Self { name: name.to_owned(), place, alone, weight: 1, deadline: DEADLINE, body }
     }
 
     /// Returns the same test with another time that it may take.
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
+    }
+
+    /// Returns the same test as one that keeps the processors as busy as `weight` other tests do. So many fewer run at
+    /// the same time.
+    #[must_use]
+    pub fn of_weight(self, weight: u32) -> Self {
+        Self { weight, ..self }
     }
 
     /// Returns the order of the test: tests with a lower value start first. Tests that need their cluster alone come
@@ -147,7 +156,7 @@ impl Test {
         } else {
             _shared = environment.access.read().await;
         }
-        let _running = RUNNING.acquire().await.context("the semaphore is closed")?;
+        let _running = RUNNING.acquire_many(self.weight).await.context("the semaphore is closed")?;
         let began = Instant::now();
         let fixture = Arc::new(
             Fixture::open(environment.clone(), &self.name).await.context("open the test's namespace")?,

@@ -36,6 +36,19 @@ impl Writes {
     }
 }
 
+/// Writes of one service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AgentWrites {
+    /// To pods and their subresources.
+    pub(crate) pods: u64,
+    /// To CloneSets and their subresources.
+    pub(crate) sets: u64,
+    /// To other objects, without events and leases.
+    pub(crate) others: u64,
+    /// Those among these that failed.
+    pub(crate) refused: u64,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AuditEntry {
@@ -64,22 +77,55 @@ pub(crate) fn mark(log: &Path) -> Result<u64> {
 
 /// Returns the writes of Podward's services since `mark`.
 pub(crate) fn since(log: &Path, mark: u64) -> Result<Writes> {
-    let mut file =
-        std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
-    file.seek(SeekFrom::Start(mark))?;
     let mut writes = Writes::default();
-    for line in BufReader::new(file).lines() {
-        let line = line?;
-        let Ok(entry) = serde_json::from_str::<AuditEntry>(&line) else { continue };
-        count(&entry, &mut writes);
-    }
+    each(log, mark, |entry| count(entry, &mut writes))?;
     Ok(writes)
 }
 
+/// Returns the writes of a service since `mark`. `agent` is the beginning of its user agent.
+pub(crate) fn writes_of(log: &Path, mark: u64, agent: &str) -> Result<AgentWrites> {
+    let mut writes = AgentWrites::default();
+    each(log, mark, |entry| {
+        if !entry.is_write_of(agent) {
+            return;
+        }
+        match entry.object_ref.as_ref().and_then(|object| object.resource.as_deref()) {
+            Some("pods") => writes.pods += 1,
+            Some("clonesets") => writes.sets += 1,
+            Some("events" | "leases") => return,
+            _ => writes.others += 1,
+        }
+        writes.refused += u64::from(entry.failed());
+    })?;
+    Ok(writes)
+}
+
+fn each(log: &Path, mark: u64, mut visit: impl FnMut(&AuditEntry)) -> Result<()> {
+    let mut file =
+        std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;
+    file.seek(SeekFrom::Start(mark))?;
+    for line in BufReader::new(file).lines() {
+        let line = line?;
+        let Ok(entry) = serde_json::from_str::<AuditEntry>(&line) else { continue };
+        visit(&entry);
+    }
+    Ok(())
+}
+
+impl AuditEntry {
+    fn is_write_of(&self, agent: &str) -> bool {
+        let is_its = self.user_agent.as_deref().is_some_and(|found| found.starts_with(agent));
+        let is_write = matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete");
+        is_its && is_write && self.stage == "ResponseComplete"
+    }
+
+    fn failed(&self) -> bool {
+        self.response_status.as_ref().and_then(|status| status.code).is_none_or(|code| code >= 400)
+    }
+}
+
 fn count(entry: &AuditEntry, writes: &mut Writes) {
-    let is_ours = entry.user_agent.as_deref().is_some_and(|agent| agent.starts_with("podward-"));
-    let is_write = matches!(entry.verb.as_str(), "create" | "update" | "patch" | "delete");
-    if !is_ours || !is_write || entry.stage != "ResponseComplete" {
+    if !entry.is_write_of("podward-") {
         return;
     }
     let Some(object) = &entry.object_ref else { return };
@@ -93,7 +139,7 @@ fn count(entry: &AuditEntry, writes: &mut Writes) {
         }
         _ => return,
     }
-    if entry.response_status.as_ref().and_then(|status| status.code).is_none_or(|code| code >= 400) {
+    if entry.failed() {
         writes.refused += 1.0;
     }
 }

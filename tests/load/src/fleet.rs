@@ -94,7 +94,7 @@ impl PodFleet {
                 deployment.and_then(|deployment| deployment.status.as_ref()?.ready_replicas).unwrap_or(0);
             usize::try_from(ready).is_ok_and(|ready| ready >= bystanders)
         };
-        let waited = kube::runtime::wait::await_condition(deployments, "bystander", ready);
+        let waited = podward_support::await_condition(deployments, "bystander", ready);
         tokio::time::timeout(DEADLINE, waited).await.context("wait for the bystanders")??;
         Ok(())
     }

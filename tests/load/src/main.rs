@@ -1,5 +1,5 @@
 //! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS
-//! [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`, `podward-load registries [PODS]
+//! [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`, `podward-load clonesets`, `podward-load registries [PODS]
 //! [service=PODS] [PART..] [REGISTRY..]`, `podward-load webhook PROGRAM [SECONDS]`, `podward-load deletes PROGRAM
 //! [SECONDS]` or `podward-load flood PROGRAM [SECONDS]`. It prints the report as JSON on standard output. `cargo xtask
 //! bench` builds the programs and runs it. `podward-load kube-proxies` is a part of the benchmark evidence.
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use podward_load::admission::{self, AdmissionOptions};
+use podward_load::clonesets::{self, CloneSetsOptions};
 use podward_load::drain::{self, DrainOptions};
 use podward_load::evidence::{self, EvidenceOptions};
 use podward_load::operations::{self, OperationsOptions};
@@ -25,6 +26,7 @@ fn main() -> Result<()> {
         Some("drain") => runtime.block_on(measure_drain()),
         Some("rules") => runtime.block_on(measure_rules(arguments.collect())),
         Some("admission") => runtime.block_on(measure_admission()),
+        Some("clonesets") => runtime.block_on(measure_clonesets()),
         Some("evidence") => runtime.block_on(measure_evidence(arguments.collect())),
         Some(evidence::KUBE_PROXIES) => runtime.block_on(evidence::serve_kube_proxies()),
         Some("registries") => runtime.block_on(measure_registries(arguments.collect())),
@@ -32,7 +34,7 @@ fn main() -> Result<()> {
         Some("flood") => runtime.block_on(measure_flood(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, evidence [NODES [PODS]], registries [PODS] [service=PODS] [PART..] [REGISTRY..], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, evidence [NODES [PODS]], clonesets, registries [PODS] [service=PODS] [PART..] [REGISTRY..], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
         ),
     }
 }
@@ -74,6 +76,10 @@ async fn measure_evidence(sizes: Vec<String>) -> Result<()> {
     options.nodes = sizes.first().copied().unwrap_or(options.nodes);
     options.pods = sizes.get(1).copied().unwrap_or(options.pods);
     print(&evidence::run(&options, |step| eprintln!("{step}")).await?)
+}
+
+async fn measure_clonesets() -> Result<()> {
+    print(&clonesets::run(&CloneSetsOptions::default(), |step| eprintln!("{step}")).await?)
 }
 
 async fn measure_registries(words: Vec<String>) -> Result<()> {

@@ -21,6 +21,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(50);
 /// The number of lines of a log in an error.
 const LOG_LINES: usize = 20;
+/// The longest time until a process that got SIGSTOP has stopped.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A server's process. It is killed when this is dropped, and when the test's process ends.
 #[derive(Debug)]
@@ -74,11 +76,20 @@ impl ServerProcess {
         self.child.kill().await.with_context(|| format!("kill {}", self.name))
     }
 
-    /// Sends a signal.
+    /// Sends a signal. After SIGSTOP, none of its threads runs any more.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let id = self.child.id().with_context(|| format!("{} has ended", self.name))?;
         let id = i32::try_from(id).context("the id of the process")?;
-        kill(Pid::from_raw(id), signal).with_context(|| format!("send {signal} to {}", self.name))
+        kill(Pid::from_raw(id), signal).with_context(|| format!("send {signal} to {}", self.name))?;
+        let deadline = Instant::now() + STOPS_WITHIN;
+        // A busy machine lets threads run on for some milliseconds.
+        while signal == Signal::SIGSTOP && !is_stopped(id)? {
+            if Instant::now() > deadline {
+                bail!("{} did not stop within {} s", self.name, STOPS_WITHIN.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn log_tail(&self) -> String {
@@ -86,6 +97,19 @@ impl ServerProcess {
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
+}
+
+/// Returns true if all threads of the process are stopped.
+fn is_stopped(id: i32) -> Result<bool> {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).context("list the threads of the server")?;
+    for thread in threads {
+        let stat = std::fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
+        // The name of the thread may contain spaces. The state follows its closing bracket (proc(5)).
+        if stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('T')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns whether a server of loopback answers a GET of `path` with 200: its port is open before it serves.

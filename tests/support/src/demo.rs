@@ -4,9 +4,11 @@
 mod act;
 mod clients;
 mod clock;
+pub mod cloneset;
 mod entry;
 mod eviction;
 mod options;
+mod pictures;
 pub mod registry;
 mod runner;
 mod server;
@@ -42,6 +44,10 @@ const CLUSTER_NAME: &str = "demo";
 /// Fails if something cannot be built or started, an act does not end, or requests were lost with Podward.
 pub async fn run(demo: Demo) -> Result<()> {
     let clock = DemoClock(Instant::now());
+    if let Some(dir) = &demo.pictures {
+        clock.say("build kubectl's plugin, which draws the trace");
+        pictures::prepare(dir).await?;
+    }
     let (cluster, client) = start_cluster(&demo, &clock).await?;
     let outcome = play(&demo, &cluster, client, &clock).await;
     end_cluster(&demo, &cluster, outcome).await
@@ -109,6 +115,9 @@ fn report(demo: &Demo, entries: &[DemoEntry]) -> Result<()> {
     if let Some(file) = &demo.json {
         let text = serde_json::to_string_pretty(entries).context("write the entries as JSON")?;
         std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
+    }
+    if let Some(dir) = &demo.pictures {
+        pictures::draw_losses(dir, entries)?;
     }
     let lost: u64 = entries.iter().filter(|entry| entry.podward).map(|entry| entry.failed).sum();
     if lost > 0 {

@@ -4,7 +4,7 @@ mod replicas;
 
 use std::{process::Stdio, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, Pod, Secret},
@@ -12,7 +12,6 @@ use k8s_openapi::api::{
 use kube::{
     Api, ResourceExt,
     api::{EvictParams, ListParams, Patch, PatchParams},
-    runtime::wait::await_condition,
 };
 use nix::sys::signal::Signal;
 use podward_images::{ServiceImages, workspace_dir};
@@ -26,6 +25,7 @@ use crate::{
     pods::is_ready,
     podward::{NAMESPACE, ServiceKind, WebhookCanary, until_reachable},
     wait::{WAIT, within},
+    watched::await_condition,
 };
 
 const RELEASE: &str = "podward";
@@ -112,7 +112,8 @@ impl Installation {
         };
         match installed.await {
             Ok(()) => Ok(()),
-            Err(error) => Err(error.context(self.diagnostics().await)),
+            // The cause comes first, because the rest is long.
+            Err(error) => Err(anyhow!("{error:#}\n{}", self.diagnostics().await)),
         }
     }
 

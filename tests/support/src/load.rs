@@ -38,6 +38,16 @@ pub struct LoadClientOptions {
     pub connections: Vec<Connections>,
     /// The request rate per second.
     pub rate: u32,
+    /// The time after which a request without a complete response counts as lost.
+    pub timeout: Duration,
+}
+
+impl LoadClientOptions {
+    /// The timeout of usual clients.
+    pub const USUAL_TIMEOUT: Duration = Duration::from_secs(5);
+    /// A timeout that is longer than a busy machine may stand still. A request that nobody answers is lost all the same:
+    /// a connection attempt that is repeated goes to the same pod.
+    pub const PATIENT: Duration = Duration::from_secs(20);
 }
 
 /// Where the requests of a load go.
@@ -112,6 +122,7 @@ impl LoadClient {
         let mut args = options.targets.args();
         args.extend(["--path".to_owned(), options.path, "--rate".to_owned(), options.rate.to_string()]);
         args.extend(["--await-first".to_owned(), AWAIT_FIRST.to_owned()]);
+        args.extend(["--timeout".to_owned(), options.timeout.as_millis().to_string()]);
         args.extend(options.connections.iter().flat_map(|how| ["--connections".to_owned(), how.to_string()]));
         let place = if let Some(test_cluster) = cluster.test_cluster() {
             let mut control = cluster.free_address().await?;

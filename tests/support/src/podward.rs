@@ -30,9 +30,6 @@ pub use self::{
 };
 use crate::{cluster::Cluster, wait::WAIT};
 
-/// The name of the controller's Lease.
-const LEASE: &str = "lifecycle-controller";
-
 /// Podward's running services.
 #[derive(Debug)]
 pub struct Podward {
@@ -63,6 +60,11 @@ impl Podward {
             manifests =
                 manifests.with_bridge().context("read the manifests of the service-discovery-bridge")?;
         }
+        if options.cloneset_controllers > 0 {
+            manifests = manifests
+                .with_cloneset_controller()
+                .context("read the manifests of the cloneset-controller")?;
+        }
         let client = cluster.client();
         manifests.install(&client).await.context("install Podward's manifests")?;
         let path = webhook_path::store(&client).await?;
@@ -92,6 +94,9 @@ impl Podward {
         }
         for _ in 0..podward.options.bridges {
             podward.add(ServiceKind::ServiceDiscoveryBridge).await?;
+        }
+        for _ in 0..podward.options.cloneset_controllers {
+            podward.add(ServiceKind::ClonesetController).await?;
         }
         if podward.options.traffic_controllers > 0 {
             let registered = until_reachable(&client, ServiceKind::TrafficController.as_str()).await;
@@ -160,14 +165,22 @@ impl Podward {
         WebhookCanary::new(self.cluster.client()).until_called(WAIT).await
     }
 
-    /// Returns the controller that holds the Lease, if one does.
+    /// Returns the lifecycle-controller that holds the Lease, if one does.
     ///
     /// # Errors
     /// Fails if the Lease cannot be read.
     pub async fn leader(&self) -> Result<Option<Arc<PodwardService>>> {
-        let holder = lease_holder(self.cluster.client()).await?;
-        let mut controllers = self.services(ServiceKind::LifecycleController).into_iter();
-        Ok(controllers.find(|service| service.is_known_as(&holder) && service.is_running()))
+        self.leader_of(ServiceKind::LifecycleController).await
+    }
+
+    /// Returns the service of this kind that holds the Lease of its kind, if one does.
+    ///
+    /// # Errors
+    /// Fails if the Lease cannot be read.
+    pub async fn leader_of(&self, kind: ServiceKind) -> Result<Option<Arc<PodwardService>>> {
+        let holder = lease_holder(self.cluster.client(), kind).await?;
+        let mut services = self.services(kind).into_iter();
+        Ok(services.find(|service| service.is_known_as(&holder) && service.is_running()))
     }
 
     /// Returns the cluster that the services run on.
@@ -199,9 +212,10 @@ impl Podward {
     }
 }
 
-/// Returns the holder of the controllers' Lease, or an empty string if nothing holds it.
-pub(crate) async fn lease_holder(client: Client) -> Result<String> {
+/// Returns the holder of the Lease of the services of this kind, or an empty string if nothing holds it.
+pub(crate) async fn lease_holder(client: Client, kind: ServiceKind) -> Result<String> {
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
-    let lease = leases.get_opt(LEASE).await.with_context(|| format!("read the lease {NAMESPACE}/{LEASE}"))?;
+    let name = kind.as_str();
+    let lease = leases.get_opt(name).await.with_context(|| format!("read the lease {NAMESPACE}/{name}"))?;
     Ok(lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default())
 }

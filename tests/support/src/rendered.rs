@@ -26,6 +26,25 @@ pub fn folder() -> PathBuf {
     workspace_dir().join("deploy/podward")
 }
 
+/// The files that the chart has copies of, and the copies. Helm reads only files in the folder of the chart, and not every
+/// tool that reads a chart from a repository follows links.
+pub const COPIES: [(&str, &str); 2] = [
+    ("deploy/alerts/podward.yaml", "charts/podward/files/alerts.yaml"),
+    ("deploy/dashboards/podward.json", "charts/podward/files/dashboard.json"),
+];
+
+/// Writes the copies.
+///
+/// # Errors
+/// Fails if a file cannot be read or written.
+pub fn copy_into_chart() -> Result<()> {
+    for (from, to) in COPIES {
+        let (from, to) = (workspace_dir().join(from), workspace_dir().join(to));
+        std::fs::copy(&from, &to).with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}
+
 /// Renders the chart with the program `helm` and returns the files: their names and their contents.
 ///
 /// # Errors

@@ -15,6 +15,10 @@ use crate::{
 
 const ROOT: &str = "/sys/fs/cgroup";
 
+/// The share of the processors that a cluster's pods get, in those of one process outside of all cgroups. Without it,
+/// all pods together have as much as each of those processes. A real node gives its pods most of its processors.
+const WEIGHT: u32 = 32;
+
 /// Returns the path of the cluster's cgroup.
 fn path(id: &str) -> String {
     format!("/podward-testbed-{id}")
@@ -49,6 +53,21 @@ fn folders(path: &str) -> Vec<PathBuf> {
 pub(crate) fn create(id: &str, nodes: usize) -> Result<(), TestClusterError> {
     for folder in NodeNumber::all(nodes).flat_map(|node| folders(&path_of(id, node))) {
         make(&folder).during(|| format!("make the cgroup {}", folder.display()))?;
+    }
+    // The cgroups of the other nodes are below that of the first.
+    for folder in folders(&path(id)) {
+        set_weight(&folder).during(|| format!("set the weight of the cgroup {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Sets the weight of a cgroup that has one. The weights of a process are 100 and 1024.
+fn set_weight(folder: &Path) -> io::Result<()> {
+    for (file, of_process) in [("cpu.weight", 100), ("cpu.shares", 1024)] {
+        let file = folder.join(file);
+        if file.exists() {
+            fs::write(file, (WEIGHT * of_process).to_string())?;
+        }
     }
     Ok(())
 }

@@ -45,6 +45,7 @@ pub(crate) fn run(dir: &Path) -> Result<(), TestClusterError> {
     namespaces::mounts(&layout, NodeNumber::FIRST)?;
     if record.shape == Shape::Node {
         namespaces::fixed_sysctls(&layout)?;
+        namespaces::device_plugins(&layout, NodeNumber::FIRST)?;
     }
     // Their namespaces begin as copies of these.
     let _nodes = nodes::start(dir, record.nodes)?;
@@ -59,6 +60,7 @@ pub(crate) fn run_node(dir: &Path, name: &str) -> Result<(), TestClusterError> {
     let node = node.ok_or_else(|| TestClusterError::Name(format!("the cluster has no node {name:?}")))?;
     namespaces::network(node)?;
     namespaces::mounts(&layout, node)?;
+    namespaces::device_plugins(&layout, node)?;
     serve(&layout, Links { node, count })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::pod::SetPod;
+use super::state::State;
 
 /// The lifecycle hooks of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,10 @@ pub struct Hook {
     /// `markPodNotReady`: the pod is not Ready from when the hook is asked until it has confirmed the pod, or the pod is
     /// gone.
     pub mark_not_ready: bool,
+    /// True if the pod is not Ready until the hook has confirmed it. Without an effect on `preDelete`.
+    pub hold_traffic: bool,
+    /// True if the pod goes on without the hook when its deadline has passed.
+    pub proceeds: bool,
 }
 
 impl Hook {
@@ -32,6 +37,14 @@ impl Hook {
     #[must_use]
     pub fn has_markers(&self) -> bool {
         !self.labels.is_empty() || !self.finalizers.is_empty()
+    }
+
+    /// Returns the markers that the pod has, or those that it does not have, labels as `key=value`.
+    pub(super) fn markers(&self, pod: &SetPod, present: bool) -> Vec<String> {
+        let labels =
+            self.labels.iter().filter(|(key, value)| (pod.labels.get(*key) == Some(value)) == present);
+        let finalizers = self.finalizers.iter().filter(|it| pod.finalizers.contains(it) == present);
+        labels.map(|(key, value)| format!("{key}={value}")).chain(finalizers.cloned()).collect()
     }
 
     /// Returns true if any marker is left on the pod: it is in use.
@@ -49,12 +62,18 @@ impl Hook {
     }
 }
 
-/// Returns true if a marker of the hook is left. A hook that does not exist holds nothing.
-pub(super) fn holds(hook: Option<&Hook>, pod: &SetPod) -> bool {
-    hook.is_some_and(|hook| hook.holds(pod))
+/// Returns true if a pod that waits for the hook in `state` has to go on waiting for its release. A hook that does not exist
+/// holds nothing.
+pub(super) fn holds(hook: Option<&Hook>, pod: &SetPod, state: State) -> bool {
+    hook.is_some_and(|hook| hook.holds(pod) && !goes_on(hook, pod, state))
 }
 
-/// Returns true if there is no hook, or if it confirms the pod.
-pub(super) fn is_confirmed(hook: Option<&Hook>, pod: &SetPod) -> bool {
-    hook.is_none_or(|hook| hook.confirms(pod))
+/// Returns true if there is no hook, or if a pod that waits for it in `state` is confirmed.
+pub(super) fn is_confirmed(hook: Option<&Hook>, pod: &SetPod, state: State) -> bool {
+    hook.is_none_or(|hook| hook.confirms(pod) || goes_on(hook, pod, state))
+}
+
+/// Returns true if the deadline of the hook in `state` has passed, and the pod goes on.
+pub(super) fn goes_on(hook: &Hook, pod: &SetPod, state: State) -> bool {
+    hook.proceeds && pod.past_deadline && pod.state == Some(state)
 }

@@ -22,6 +22,8 @@ pub const EXCLUDE_PREPARING_DELETE: &str = "apps.kruise.io/cloneset-scaling-excl
 pub const UPDATE_READY: &str = "InPlaceUpdateReady";
 /// The condition that is False while somebody keeps the pod out of service. Its message is a JSON list of those.
 pub const POD_READY: &str = "KruisePodReady";
+/// The environment variable with the priority of its container: those with higher ones are replaced first.
+pub const CONTAINER_PRIORITY: &str = "KRUISE_CONTAINER_PRIORITY";
 /// The user agent of the lifecycle in the message of [`POD_READY`].
 pub const LIFECYCLE_AGENT: &str = "Lifecycle";
 /// The key of the `preDelete` hook in the message of [`POD_READY`].
@@ -31,8 +33,18 @@ pub const PRE_UPDATE_KEY: &str = "preUpdateHook";
 
 /// Annotation: the state to which a pod returns if its deletion is cancelled.
 pub const PREVIOUS_STATE: &str = "podward.io/cloneset-previous-state";
+/// The key of the `preNormal` hook in the message of [`POD_READY`].
+pub const PRE_NORMAL_KEY: &str = "preNormalHook";
+/// The key of the `inPlaceUpdate` hook after the update, in the message of [`POD_READY`].
+pub const POST_UPDATE_KEY: &str = "postUpdateHook";
+/// Annotation: the markers that must leave a pod before others delete it, as JSON: [`DeleteHold`](super::DeleteHold).
+pub const DELETE_HOLD: &str = "podward.io/cloneset-pre-delete";
+/// Annotation of a set: deadlines of its hooks, and whether they hold traffic, as JSON.
+pub const HOOK_OPTIONS: &str = "podward.io/cloneset-hooks";
 /// Annotation: the `preNormal` hook of the pod was never confirmed.
 pub const UNCONFIRMED: &str = "podward.io/cloneset-unconfirmed";
+/// Annotation of ControllerRevisions: the hash of the claim templates that the set had with the revision.
+pub const CLAIMS_HASH: &str = "podward.io/cloneset-claims-hash";
 /// The id of the operation that updates a pod in place, in labels of PodOpsLifecycle.
 pub const UPDATE_OPERATION: &str = "cloneset-update";
 /// The type of the operation [`UPDATE_OPERATION`].

@@ -1,6 +1,7 @@
 //! What a set needs of its pods.
 
 use super::draft::length;
+use super::hook::is_confirmed;
 use super::pod::SetPod;
 use super::set::{SetSpec, UpdateKind};
 use super::state::State;
@@ -26,5 +27,6 @@ pub(super) fn recreates(set: &SetSpec) -> bool {
 /// Returns true if the `preNormal` hook has to confirm the pod before it is in use.
 pub(super) fn is_unconfirmed(set: &SetSpec, pod: &SetPod) -> bool {
     let is_new = pod.unconfirmed || pod.state == Some(State::PreparingNormal);
-    is_new && set.hooks().pre_normal.as_ref().is_some_and(|hook| !hook.confirms(pod))
+    let hook = set.hooks().pre_normal.as_ref();
+    is_new && !is_confirmed(hook, pod, State::PreparingNormal)
 }

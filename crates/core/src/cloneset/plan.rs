@@ -18,4 +18,4 @@ pub fn plan(set: &SetSpec, pods: &[SetPod]) -> Plan {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -59,8 +59,12 @@ pub enum Operation {
 pub struct NotReadyKeys {
     /// The `preDelete` hook.
     pub pre_delete: bool,
-    /// The `inPlaceUpdate` hook.
+    /// The `inPlaceUpdate` hook, before and during the update.
     pub pre_update: bool,
+    /// The `preNormal` hook.
+    pub pre_normal: bool,
+    /// The `inPlaceUpdate` hook, after the update.
+    pub post_update: bool,
 }
 
 /// A pod of a set that is neither finished nor terminating.
@@ -72,15 +76,21 @@ pub struct SetPod {
     pub state: Option<State>,
     /// The state to which it returns if its deletion is cancelled.
     pub previous: Option<State>,
+    /// True if the deadline of the hook for which it waits in its state has passed.
+    pub past_deadline: bool,
+    /// True if it has opted in, and Podward has not put it into service yet.
+    pub awaits_service: bool,
+    /// The markers that must leave it before it is deleted, as they are stored.
+    pub delete_hold: Option<String>,
     /// True if it left PreparingNormal for an update, and the `preNormal` hook has never confirmed it.
     pub unconfirmed: bool,
     /// The revision.
     pub revision: PodRevision,
     /// The progress of the last in-place update.
     pub progress: UpdateProgress,
-    /// The labels.
+    /// The labels, at least those that the set names.
     pub labels: BTreeMap<String, String>,
-    /// The finalizers.
+    /// The finalizers, at least those that the set names.
     pub finalizers: Vec<String>,
     /// True if it has a node.
     pub scheduled: bool,

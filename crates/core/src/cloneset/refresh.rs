@@ -1,7 +1,7 @@
 //! Transitions that need no choice between pods.
 
 use super::draft::Draft;
-use super::hook::is_confirmed;
+use super::hook::{goes_on, is_confirmed};
 use super::need::is_unconfirmed;
 use super::pod::{NotReadyKeys, Operation, SetPod, UpdateProgress};
 use super::set::SetSpec;
@@ -19,6 +19,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         let step = place.get_or_insert_with(|| PodStep::of(index));
         if !step.delete {
             conditions(draft.set, pod, step);
+            delete_hold(draft.set, pod, step);
         }
     }
 }
@@ -31,11 +32,9 @@ fn transition(set: &SetSpec, index: usize, pod: &SetPod) -> Option<PodStep> {
     };
     match pod.state? {
         State::PreparingNormal => {
-            let is_normal = match &hooks.pre_normal {
-                Some(hook) => hook.confirms(pod),
-                None => pod.scheduled,
-            };
-            is_normal.then(|| to(State::Normal))
+            let hook = hooks.pre_normal.as_ref();
+            let is_normal = is_confirmed(hook, pod, State::PreparingNormal) && !pod.awaits_service;
+            (is_normal && (hook.is_some() || pod.scheduled)).then(|| to(State::Normal))
         }
         State::Updating => match pod.progress {
             UpdateProgress::Grace | UpdateProgress::Running => None,
@@ -54,7 +53,8 @@ fn transition(set: &SetSpec, index: usize, pod: &SetPod) -> Option<PodStep> {
             }
         },
         State::Updated => {
-            let is_normal = is_confirmed(hooks.in_place_update.as_ref(), pod) && has_ended(pod);
+            let is_normal =
+                is_confirmed(hooks.in_place_update.as_ref(), pod, State::Updated) && has_ended(pod);
             is_normal
                 .then(|| to(if is_unconfirmed(set, pod) { State::PreparingNormal } else { State::Normal }))
         }
@@ -65,6 +65,15 @@ fn transition(set: &SetSpec, index: usize, pod: &SetPod) -> Option<PodStep> {
 /// Returns true if no operation keeps the pod out of service.
 fn has_ended(pod: &SetPod) -> bool {
     matches!(pod.operation, Operation::NotNeeded | Operation::None)
+}
+
+/// Adds the markers that hold deletions by others, if they differ from those of the pod.
+fn delete_hold(set: &SetSpec, pod: &SetPod, step: &mut PodStep) {
+    let late = set.hooks().pre_delete.as_ref().is_some_and(|it| goes_on(it, pod, State::PreparingDelete));
+    let wanted = set.delete_hold.as_ref().filter(|_| !late);
+    if wanted != pod.delete_hold.as_ref() {
+        step.delete_hold = Some(wanted.cloned());
+    }
 }
 
 /// Adds the conditions that follow from the state after the step, if they differ from those of the pod.
@@ -84,10 +93,17 @@ fn conditions(set: &SetSpec, pod: &SetPod, step: &mut PodStep) {
     }
     let hooks = set.hooks();
     let marks = |hook: &Option<super::hook::Hook>| hook.as_ref().is_some_and(|hook| hook.mark_not_ready);
+    // Only until the hook has confirmed it: Podward may need a pod that is Ready.
+    let holds = |hook: &Option<super::hook::Hook>, within: State| {
+        effective == Some(within)
+            && hook.as_ref().is_some_and(|it| it.hold_traffic && !is_confirmed(Some(it), pod, within))
+    };
     let wanted = NotReadyKeys {
         pre_delete: state == Some(State::PreparingDelete) && marks(&hooks.pre_delete),
         pre_update: matches!(effective, Some(State::PreparingUpdate | State::Updating))
             && marks(&hooks.in_place_update),
+        pre_normal: holds(&hooks.pre_normal, State::PreparingNormal),
+        post_update: holds(&hooks.in_place_update, State::Updated),
     };
     let holds = wanted != NotReadyKeys::default();
     if pod.has_not_ready_gate && pod.not_ready != Some(wanted) && (pod.scheduled || holds) {

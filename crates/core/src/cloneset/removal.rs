@@ -9,9 +9,9 @@ use super::step::{PodStep, Previous};
 /// Plans the next step of a pod that is deleted. `replaces` is true if it is deleted to get another revision.
 pub(super) fn remove(draft: &mut Draft<'_>, index: usize, pod: &SetPod, replaces: bool) {
     draft.leave(index);
-    let is_held = holds(draft.set.hooks().pre_delete.as_ref(), pod);
+    let is_held = holds(draft.set.hooks().pre_delete.as_ref(), pod, State::PreparingDelete);
     if pod.is_preparing_delete() {
-        if !is_held {
+        if !is_held && !pod.deletion_requested {
             draft.step(PodStep { delete: true, ..PodStep::of(index) });
         }
         return;
@@ -26,6 +26,8 @@ pub(super) fn remove(draft: &mut Draft<'_>, index: usize, pod: &SetPod, replaces
             let specify = replaces && !pod.specified_delete;
             draft.step(PodStep { previous, specify, ..PodStep::to(index, State::PreparingDelete) });
         }
+        // Podward deletes it when all consumers have released it.
+        false if pod.deletion_requested => {}
         false => draft.step(PodStep { delete: true, ..PodStep::of(index) }),
     }
 }

@@ -32,7 +32,9 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
 
     // Those that their hook has released come first: the others can still be kept.
     begun.sort_by_cached_key(|index| {
-        pods.get(*index).map(|pod| (holds(set.hooks().pre_delete.as_ref(), pod), pod.deletion_order()))
+        pods.get(*index).map(|pod| {
+            (holds(set.hooks().pre_delete.as_ref(), pod, State::PreparingDelete), pod.deletion_order())
+        })
     });
     let kept = match set.exclude_preparing_delete {
         // They do not count, so they are only needed if pods are missing.

@@ -30,6 +30,8 @@ pub struct SetSpec {
     pub paused: bool,
     /// The pods that keep an old revision.
     pub partition: Amount,
+    /// The labels whose pods are spread over the order of an update.
+    pub scatter: Vec<(String, String)>,
     /// The pods that may be unavailable. Default of the API: 20 %.
     pub max_unavailable: Amount,
     /// The pods above `replicas` during an update.
@@ -42,6 +44,8 @@ pub struct SetSpec {
     pub exclude_preparing_delete: bool,
     /// The hooks. `None` if the set has no lifecycle.
     pub lifecycle: Option<Lifecycle>,
+    /// The markers that must leave opted-in pods before others delete them, as they are stored.
+    pub delete_hold: Option<String>,
 }
 
 impl SetSpec {
@@ -99,12 +103,14 @@ mod tests {
                 update: UpdateKind::Recreate,
                 paused: false,
                 partition,
+                scatter: Vec::new(),
                 max_unavailable: unavailable,
                 max_surge: surge,
                 scale_max_unavailable: None,
                 pods_to_delete: BTreeSet::new(),
                 exclude_preparing_delete: false,
                 lifecycle: None,
+                delete_hold: None,
             };
             (set.partition(), set.max_unavailable(), set.max_surge())
         };

@@ -47,6 +47,8 @@ pub struct PodStep {
     pub update: bool,
     /// True if the next containers get the revision that the pod has already.
     pub next_batch: bool,
+    /// The markers that must leave the pod before it is deleted, as they are stored from now on.
+    pub delete_hold: Option<Option<String>>,
     /// True if the pod is deleted.
     pub delete: bool,
     /// What happens to the operation.

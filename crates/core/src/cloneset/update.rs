@@ -5,6 +5,7 @@ use super::hook::{Hook, holds};
 use super::need::{is_unconfirmed, missing, recreates};
 use super::pod::{Operation, SetPod};
 use super::removal::remove;
+use super::scatter::scatter;
 use super::state::State;
 use super::step::{OperationStep, PodStep};
 
@@ -16,7 +17,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     let bound = i64::from(set.max_unavailable()) + length(draft.pods.len()) - i64::from(set.replicas);
     for (index, pod) in &chosen {
         let in_place = set.in_place() && pod.revision.is_in_place();
-        let begun = matches!(pod.state, Some(State::PreparingUpdate | State::Updating | State::Updated));
+        let begun = is_begun(pod);
         // Pods that are not available cost nothing, but there may be many, and the new revision may be bad.
         if !begun && !pod.is_available() && started >= bound {
             continue;
@@ -52,14 +53,20 @@ fn choose<'a>(draft: &mut Draft<'a>) -> Vec<(usize, &'a SetPod)> {
         others.retain(|(_, pod)| !is_impossible(pod));
     }
     others.sort_by_cached_key(|(_, pod)| pod.update_order());
+    let first = others.iter().filter(|(_, pod)| is_begun(pod)).count();
+    let rest = others.split_off(first);
+    others.extend(scatter(rest, &set.scatter));
     others.truncate(usize::try_from(missing(set, updated)).unwrap_or(0));
     others
 }
 
 /// Returns true if the pod is not available because of an update.
 fn is_in_update(pod: &SetPod) -> bool {
-    let begun = matches!(pod.state, Some(State::PreparingUpdate | State::Updating | State::Updated));
-    !pod.is_available() && (pod.is_updated() || begun)
+    !pod.is_available() && (pod.is_updated() || is_begun(pod))
+}
+
+fn is_begun(pod: &SetPod) -> bool {
+    matches!(pod.state, Some(State::PreparingUpdate | State::Updating | State::Updated))
 }
 
 /// Plans the next step of a pod that is changed in place.
@@ -72,7 +79,7 @@ fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
         // The hook has released it already.
         Some(State::Updating) => draft.step(PodStep { update: true, ..PodStep::of(index) }),
         Some(State::PreparingUpdate) => {
-            let step = match may_change && !holds(hook, pod) {
+            let step = match may_change && !holds(hook, pod, State::PreparingUpdate) {
                 true => PodStep { update: true, ..PodStep::to(index, State::Updating) },
                 false => PodStep { operation: begin, ..PodStep::of(index) },
             };
@@ -85,7 +92,7 @@ fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
             let unconfirmed = is_unconfirmed(draft.set, pod).then_some(true).filter(|_| !pod.unconfirmed);
             // The operator that should have confirmed the last update is asked to release the pod for this one.
             let rearm = pod.state == Some(State::Updated) && hook.is_some_and(Hook::has_markers);
-            let step = match may_change && !rearm && !holds(hook, pod) {
+            let step = match may_change && !rearm && !holds(hook, pod, State::PreparingUpdate) {
                 true => PodStep { update: true, unconfirmed, ..PodStep::to(index, State::Updating) },
                 false => {
                     let to = PodStep::to(index, State::PreparingUpdate);

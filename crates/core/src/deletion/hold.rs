@@ -1,6 +1,7 @@
 //! The decision whether a delete or an eviction of a pod is allowed, or held until all consumers have released the pod.
 
 mod answer;
+mod clone_set;
 mod eviction_target;
 
 use std::time::Duration;
@@ -12,6 +13,8 @@ use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
 
 pub use answer::{BUDGET_REFUSAL, RecordOutcome, answer};
+pub use clone_set::is_left_to_clone_set;
+use clone_set::waits_for_clone_set;
 pub use eviction_target::{EvictionCaller, EvictionTarget, HeldEvictions, REPEATED_WITHIN, eviction_target};
 
 /// A delete or an eviction at the API server.
@@ -73,7 +76,7 @@ pub struct HoldFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum AllowReason {
-    /// The pod has not opted in.
+    /// The pod has not opted in, and does not wait for the hook `preDelete` of a CloneSet.
     NotOptedIn,
     /// The pod is already being deleted. The request is the final delete of the kubelet, or shortens the grace period.
     Terminating,
@@ -151,7 +154,8 @@ impl HoldVerdict {
     }
 }
 
-/// Decides about `request` to delete or evict the stored `pod`.
+/// Decides about `request` to delete or evict the stored `pod`: one that has opted in, or one of a CloneSet whose hook
+/// `preDelete` has not released it.
 ///
 /// A grace period of zero does not allow a delete: the pod would stop while it gets traffic.
 ///
@@ -192,14 +196,16 @@ pub fn hold(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) -> Hold
 /// Reasons that only need the pod come first. Reasons that may lose requests come last.
 fn reason_to_allow(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) -> Option<AllowReason> {
     let view = pod.view();
+    let opted_in = view.is_controlled();
     Some(match () {
-        () if !view.is_controlled() => AllowReason::NotOptedIn,
+        () if !opted_in && waits_for_clone_set(pod, request.user).is_none() => AllowReason::NotOptedIn,
         () if view.terminating => AllowReason::Terminating,
         () if pod.is_terminal() => AllowReason::Finished,
         () if pod.metadata.annotations.is_mirror => AllowReason::MirrorPod,
         () if pod.node_name().is_none() => AllowReason::NeverScheduled,
         () if request.dry_run => AllowReason::DryRun,
-        () if !waits_for_others(pod)
+        () if opted_in
+            && !waits_for_others(pod, facts.now)
             && is_granted(&Operations::parse(view.labels), view.labels.contains_key(PREPARING_TO_DELETE)) =>
         {
             AllowReason::Granted
@@ -209,15 +215,19 @@ fn reason_to_allow(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) 
         () if facts.node.lost_in(facts.unreachable_limit, facts.now).is_some_and(|left| left.is_zero()) => {
             AllowReason::NodeUnreachable
         }
-        () if !pod.has_gate() => AllowReason::NoGate,
+        () if opted_in && !pod.has_gate() => AllowReason::NoGate,
         () if break_glass(pod).is_some() => AllowReason::BreakGlass,
         () => return None,
     })
 }
 
 /// Returns whether the pod is deleted together with other pods, and they may not be deleted yet.
-fn waits_for_others(pod: &Pod) -> bool {
-    pod.deletion_request().is_some_and(|request| request.joint == Some(JointState::Waits))
+fn waits_for_others(pod: &Pod, now: UnixNanos) -> bool {
+    match pod.deletion_request().and_then(|request| request.joint) {
+        Some(JointState::Waits) => true,
+        Some(JointState::MayGoSince(since)) => UnixNanos(since) > now,
+        None => false,
+    }
 }
 
 /// Returns whether an operation that ends with the deletion has its permission: that of Podward, or, when it has not
@@ -246,7 +256,7 @@ fn break_glass(pod: &Pod) -> Option<&str> {
 fn words(reason: AllowReason, pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) -> String {
     let node = pod.node_name().unwrap_or_default();
     match reason {
-        AllowReason::NotOptedIn => "the pod has not opted in".to_owned(),
+        AllowReason::NotOptedIn => "the pod has not opted in, and no hook of a CloneSet holds it".to_owned(),
         AllowReason::Terminating => "the pod is being deleted already".to_owned(),
         AllowReason::Finished => "the pod has finished".to_owned(),
         AllowReason::MirrorPod => "the kubelet runs the pod from a file".to_owned(),

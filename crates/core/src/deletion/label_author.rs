@@ -5,10 +5,9 @@
 
 use json_patch::Patch;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::model::keys::{TO_DELETE, TO_DELETE_BY};
-use crate::model::label_changes::{add, remove};
+use crate::model::label_changes::{remove, set_annotation};
 use crate::model::pod::Pod;
 use crate::review::Writer;
 
@@ -62,25 +61,19 @@ pub fn with_label_author(
             Some(author.to_text())
         }
     };
-    let path = ["metadata", "annotations", TO_DELETE_BY];
     match wanted {
         wanted if wanted.as_deref() == present => {}
-        None => operations.push(remove(&path)),
-        Some(text) => {
-            // To add the map again would remove what is in it.
-            let map = add(&["metadata", "annotations"], json!({}));
-            if !new.metadata.annotations.present && !operations.contains(&map) {
-                operations.push(map);
-            }
-            operations.push(add(&path, text.into()));
-        }
+        None => operations.push(remove(&["metadata", "annotations", TO_DELETE_BY])),
+        Some(text) => set_annotation(&mut operations, new.metadata.annotations.present, TO_DELETE_BY, text),
     }
     Patch(operations)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
+
+    use crate::model::label_changes::add;
 
     use super::*;
 

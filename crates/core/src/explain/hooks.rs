@@ -82,3 +82,47 @@ pub(super) fn sentence(open: &OpenHookQuestion) -> Option<String> {
     };
     Some(text)
 }
+
+/// Returns the earliest deadline of a hook in the message of the lifecycle condition, or `None` if the message has none.
+/// A deadline in the past is overdue.
+///
+/// ```
+/// use podward_core::{UnixNanos, deadline_of_message};
+///
+/// let message = "hook a: PREPARE since 2026-01-01T10:00:00Z, no answer yet; due by 2026-01-01T10:05:00Z, and the pod \
+///                keeps waiting after that";
+/// assert_eq!(deadline_of_message(message), UnixNanos::parse("2026-01-01T10:05:00Z"));
+/// ```
+#[must_use]
+pub fn deadline_of_message(message: &str) -> Option<UnixNanos> {
+    let times = ["; due by ", "; at ", "; overdue since "].into_iter().flat_map(|before| {
+        let after = message.split(before).skip(1);
+        after.filter_map(|text| UnixNanos::parse(text.split_inclusive('Z').next()?))
+    });
+    times.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks::HookQuestion;
+
+    #[test]
+    fn every_deadline_of_a_sentence_is_read() {
+        let deadline = UnixNanos::parse("2026-01-01T10:05:00Z").unwrap();
+        for policy in [DeadlinePolicy::Hold, DeadlinePolicy::Proceed, DeadlinePolicy::Cancel] {
+            for overdue in [false, true] {
+                for phase in [HookPhase::Prepare, HookPhase::Complete] {
+                    let since = UnixNanos::parse("2026-01-01T10:00:00Z").unwrap();
+                    let (hook, operations) = ("a".to_owned(), Vec::new());
+                    let question = HookQuestion { hook, phase, operations, since, deadline };
+                    let (message, rejected) = ("busy; at lunch".to_owned(), false);
+                    let text =
+                        sentence(&OpenHookQuestion { question, policy, message, rejected, overdue }).unwrap();
+                    assert_eq!(deadline_of_message(&text), Some(deadline), "{text}");
+                }
+            }
+        }
+        assert_eq!(deadline_of_message("the pod is in service"), None);
+    }
+}

@@ -53,6 +53,15 @@ impl EvidenceRecord {
         }
     }
 
+    /// Returns the level of evidence of each hook: the weaker one of release and addition.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|(hook, record)| {
+            // A level for the addition is stored only if a deadline policy decided.
+            let found = record.added.as_ref().or(record.released.as_ref())?;
+            Some((hook.as_str(), found.level.as_str()))
+        })
+    }
+
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -34,7 +34,8 @@ impl DeletionKind {
 pub enum JointState {
     /// The pod stays until all of them may be deleted.
     Waits,
-    /// All of them may be deleted since this time, in nanoseconds since the Unix epoch.
+    /// All of them may be deleted from this time on, in nanoseconds since the Unix epoch. It is in the future when it is
+    /// stored, so that it is stored on all pods before one of them can be deleted.
     MayGoSince(i64),
 }
 

@@ -46,6 +46,8 @@ pub const DELETION_REQUEST: &str = "podward.io/deletion-request";
 pub const BREAK_GLASS: &str = "podward.io/break-glass";
 /// Annotation: the evidence of the consumers that have released the pod, as JSON; see [`crate::hooks`].
 pub const EVIDENCE: &str = "podward.io/evidence";
+/// Annotation: the latest operations on the pod, as JSON; see [`crate::history`].
+pub const HISTORY: &str = "podward.io/history";
 /// Annotation: the requests to hooks and the times at which they began, where nothing else on the pod records them; see
 /// [`crate::hooks`].
 pub const HOOK_REQUESTS: &str = "podward.io/hook-requests";

@@ -71,6 +71,44 @@ pub(crate) fn remove(path: &[&str]) -> PatchOperation {
     PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
 }
 
+/// Sets an annotation. `has_annotations` says whether `metadata.annotations` exists in the object.
+pub(crate) fn set_annotation(
+    operations: &mut Vec<PatchOperation>,
+    has_annotations: bool,
+    key: &str,
+    text: String,
+) {
+    // To add the map again would remove what is in it.
+    let map = add(&["metadata", "annotations"], Value::Object(Map::new()));
+    if !has_annotations && !operations.contains(&map) {
+        operations.push(map);
+    }
+    operations.push(add(&["metadata", "annotations", key], text.into()));
+}
+
+/// Applies the operations that concern single labels to `labels`.
+pub(crate) fn apply_to_labels(operations: &[PatchOperation], labels: &mut BTreeMap<String, String>) {
+    let label = |path: &PointerBuf| {
+        let mut tokens = path.tokens().map(|token| token.decoded().into_owned());
+        let is_label =
+            tokens.next().as_deref() == Some("metadata") && tokens.next().as_deref() == Some("labels");
+        is_label.then(|| tokens.next()).flatten()
+    };
+    for operation in operations {
+        match operation {
+            PatchOperation::Add(AddOperation { path, value: Value::String(text) }) => {
+                labels.extend(label(path).map(|key| (key, text.clone())));
+            }
+            PatchOperation::Remove(RemoveOperation { path }) => {
+                if let Some(key) = label(path) {
+                    labels.remove(&key);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +131,18 @@ mod tests {
         let mut bare = json!({"metadata": {}});
         json_patch::patch(&mut bare, &only_set.to_json_patch(false)).unwrap();
         assert_eq!(bare, json!({"metadata": {"labels": {"a.io/x": "1"}}}));
+    }
+
+    #[test]
+    fn json_patch_can_be_read_back() {
+        let before =
+            BTreeMap::from([("b.io/y".to_owned(), "0".to_owned()), ("keep".to_owned(), "me".to_owned())]);
+        let (mut patched, mut changed) = (before.clone(), before);
+        let mut operations = changes().to_json_patch(false);
+        set_annotation(&mut operations, false, "a.io/x", "other".to_owned());
+        apply_to_labels(&operations, &mut patched);
+        changes().apply(&mut changed);
+        assert_eq!(patched, changed);
     }
 
     #[test]

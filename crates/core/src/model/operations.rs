@@ -234,6 +234,12 @@ impl<'a> Operations<'a> {
         }
     }
 
+    /// Returns the type of `id` as in [`type_of`](Self::type_of), or [`UNKNOWN_TYPE`].
+    #[must_use]
+    pub fn type_name(&self, id: &str) -> String {
+        self.type_of(id).map_or_else(|| UNKNOWN_TYPE.to_owned(), Cow::into_owned)
+    }
+
     /// Returns the label changes that turn `self` into `goal`. New timestamps have the value `now`.
     #[must_use]
     pub fn changes_to(&self, goal: &Operations<'a>, now: UnixNanos) -> LabelChanges {

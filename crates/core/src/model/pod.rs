@@ -8,11 +8,13 @@ use serde::{Deserialize, Deserializer};
 
 use super::deletion_request::DeletionRequest;
 use super::keys::{
-    AVAILABLE_CONDITIONS, BREAK_GLASS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETION_REQUEST,
-    IDLE_DELETION_COST, LIFECYCLE_CONDITION, MIRROR_POD, POD_DELETION_COST, SERVICE_READY_GATE, TO_DELETE_BY,
+    AVAILABLE_CONDITIONS, BREAK_GLASS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETION_REQUEST, EVIDENCE,
+    HISTORY, IDLE_DELETION_COST, LIFECYCLE_CONDITION, MIRROR_POD, POD_DELETION_COST, SERVICE_READY_GATE,
+    TO_DELETE_BY,
 };
 use super::time::UnixNanos;
 use super::view::{ConditionStatus, PodFacts, PodView};
+use crate::cloneset::keys::DELETE_HOLD;
 
 /// A pod. Deserialization skips all other fields (container specs, managed fields) without storing them.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -105,8 +107,14 @@ pub struct PodAnnotations {
     pub deletion_cost: Option<String>,
     /// [`IDLE_DELETION_COST`].
     pub idle_deletion_cost: Option<String>,
+    /// [`EVIDENCE`].
+    pub evidence: Option<String>,
+    /// [`HISTORY`].
+    pub history: Option<String>,
     /// True if [`MIRROR_POD`] is present.
     pub is_mirror: bool,
+    /// [`DELETE_HOLD`](crate::cloneset::keys::DELETE_HOLD).
+    pub delete_hold: Option<String>,
 }
 
 /// The part of `spec` that is read.
@@ -269,6 +277,9 @@ impl<'de> Deserialize<'de> for PodAnnotations {
                         IDLE_DELETION_COST => annotations.idle_deletion_cost = Some(map.next_value()?),
                         BUSY_LIMITS => annotations.busy_limits = Some(map.next_value()?),
                         BUSY_REASON => annotations.busy_reason = Some(map.next_value()?),
+                        EVIDENCE => annotations.evidence = Some(map.next_value()?),
+                        HISTORY => annotations.history = Some(map.next_value()?),
+                        DELETE_HOLD => annotations.delete_hold = Some(map.next_value()?),
                         other => {
                             annotations.is_mirror |= other == MIRROR_POD;
                             map.next_value::<IgnoredAny>()?;

@@ -22,6 +22,13 @@ impl UnixNanos {
             .map_or_else(|_| self.to_string(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
     }
 
+    /// Returns the time in RFC 3339 with milliseconds: `2026-01-01T10:00:00.250Z`.
+    #[must_use]
+    pub fn to_rfc3339_millis(self) -> String {
+        jiff::Timestamp::from_nanosecond(i128::from(self.0))
+            .map_or_else(|_| self.to_string(), |time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
+    }
+
     /// Returns the time that has passed since `earlier`, or zero when `earlier` is in the future.
     #[must_use]
     pub fn since(self, earlier: UnixNanos) -> Duration {

@@ -19,7 +19,7 @@ use std::collections::btree_map::Entry as MapEntry;
 use serde::{Deserialize, Serialize};
 
 use crate::model::keys::Stage;
-use crate::model::operations::{Operations, UNKNOWN_TYPE};
+use crate::model::operations::Operations;
 use crate::model::time::UnixNanos;
 use crate::model::view::PodView;
 
@@ -145,7 +145,7 @@ impl ResultRefusals {
     pub(crate) fn beyond(&self, before: &ResultRefusals, operations: &Operations<'_>) -> Vec<RefusedResult> {
         let mut new = Vec::new();
         for (id, entries) in &self.0 {
-            let operation_type = operations.type_of(id).map_or_else(|| UNKNOWN_TYPE.to_owned(), Into::into);
+            let operation_type = operations.type_name(id);
             let is_new = |(by, entry): &(&String, &StoredRefusal)| {
                 let known = before.0.get(id).and_then(|entries| entries.get(*by));
                 known.is_none_or(|known| known.since != entry.since)

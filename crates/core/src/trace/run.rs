@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::hooks::{EvidenceLevel, HookPhase};
 use crate::hooks::{HookEvent, HookReport};
 use crate::model::keys::Stage;
@@ -63,7 +65,7 @@ pub struct SpanHookReport {
 }
 
 /// The outcome of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunOutcome {
     /// The operator has finished.
     Completed,
@@ -240,12 +242,7 @@ impl OperationRun {
 
     /// Returns the outcome according to the last phase.
     fn outcome_or(&self, unfinished: RunOutcome) -> RunOutcome {
-        match self.phase {
-            OperationPhase::WaitingForOthers | OperationPhase::PostChecking | OperationPhase::Completing => {
-                RunOutcome::Completed
-            }
-            _ => unfinished,
-        }
+        if has_finished(self.phase) { RunOutcome::Completed } else { unfinished }
     }
 
     /// Ends the phase and begins `phase` at `at`.
@@ -280,13 +277,19 @@ impl OperationRun {
     }
 }
 
-/// An incomplete operation has no phase.
-fn phase_of(operations: &Operations<'_>, id: &str) -> Option<OperationPhase> {
+/// Returns whether the operator has finished in `phase`.
+pub(crate) fn has_finished(phase: OperationPhase) -> bool {
+    use OperationPhase::{Completing, PostChecking, WaitingForOthers};
+    matches!(phase, WaitingForOthers | PostChecking | Completing)
+}
+
+/// Returns the phase of an operation. An incomplete operation has none.
+pub(crate) fn phase_of(operations: &Operations<'_>, id: &str) -> Option<OperationPhase> {
     OperationPhase::of(operations.get(id)?).filter(|phase| *phase != OperationPhase::Incomplete)
 }
 
 /// Returns the starts of phases according to the labels, in the order of the phases.
-fn starts(labels: &BTreeMap<String, String>, id: &str) -> Vec<(OperationPhase, UnixNanos)> {
+pub(crate) fn starts(labels: &BTreeMap<String, String>, id: &str) -> Vec<(OperationPhase, UnixNanos)> {
     let at = |stage: Stage| labels.get(&stage.key(id))?.parse().ok().map(UnixNanos);
     [
         (OperationPhase::PreChecking, at(Stage::PreCheck)),

@@ -45,16 +45,17 @@ pub(crate) struct Model {
     next: i64,
     /// True if somebody else has deleted a pod and the controller has not seen it.
     blind: bool,
-    pub(crate) asked: Vec<(String, State)>,
 }
 
 pub(crate) fn hook(name: &str, mark_not_ready: bool) -> Hook {
     let labels = BTreeMap::from([(name.to_owned(), "true".to_owned())]);
-    Hook { labels, finalizers: BTreeSet::new(), mark_not_ready }
+    Hook { labels, mark_not_ready, ..Hook::default() }
 }
 
-pub(crate) fn lifecycle(hooks: [bool; 3], mark: bool) -> Lifecycle {
-    let one = |is: bool, name, mark| is.then(|| hook(name, mark));
+/// `options`: whether hooks take pods out of service, hold traffic, and have a deadline after which pods go on.
+pub(crate) fn lifecycle(hooks: [bool; 3], options: [bool; 3]) -> Lifecycle {
+    let [mark, hold_traffic, proceeds] = options;
+    let one = |is: bool, name, mark| is.then(|| Hook { hold_traffic, proceeds, ..hook(name, mark) });
     Lifecycle {
         pre_normal: one(hooks[0], NEW, false),
         in_place_update: one(hooks[1], IN_PLACE, mark),
@@ -71,7 +72,7 @@ impl Model {
     pub(crate) fn new(spec: SetSpec, batches: u8, operations: bool) -> Self {
         let set = StoredSet { spec, template: 0, batches, operations };
         let (pods, seen) = (BTreeMap::new(), BTreeMap::new());
-        Self { seen_set: set.clone(), set, pods, seen, next: 0, blind: false, asked: Vec::new() }
+        Self { seen_set: set.clone(), set, pods, seen, next: 0, blind: false }
     }
 
     /// The controller sees a pod as it is stored.
@@ -106,6 +107,14 @@ impl Model {
         }
     }
 
+    /// The deadline of the hook passes for which the pod waits.
+    pub(crate) fn expire(&mut self, index: usize) {
+        self.change(index, |stored| {
+            let waits = !matches!(stored.pod.state, None | Some(State::Normal | State::Updating));
+            stored.pod.past_deadline |= waits;
+        });
+    }
+
     /// The operator of the hooks does what it is asked for.
     pub(crate) fn operate(&mut self, index: usize) {
         self.change(index, |stored| {
@@ -127,6 +136,7 @@ impl Model {
                 Operation::Finished => Operation::None,
                 other => other,
             };
+            stored.pod.awaits_service &= !stored.pod.ready;
         });
     }
 
@@ -224,6 +234,9 @@ impl Model {
             state: Some(State::PreparingNormal),
             previous: None,
             unconfirmed: false,
+            past_deadline: false,
+            delete_hold: None,
+            awaits_service: self.seen_set.operations,
             revision: PodRevision::Update,
             progress: UpdateProgress::Done,
             // The template has the markers of pods in use.
@@ -272,7 +285,10 @@ impl Model {
         }
         let was_available = stored.pod.is_available();
         let hooks = spec.lifecycle.clone().unwrap_or_default();
-        let holds = |hook: &Option<Hook>| hook.as_ref().is_some_and(|hook| hook.holds(&stored.pod));
+        let holds = |hook: &Option<Hook>| {
+            let goes_on = |hook: &Hook| hook.proceeds && stored.pod.past_deadline;
+            hook.as_ref().is_some_and(|hook| hook.holds(&stored.pod) && !goes_on(hook))
+        };
         if step.delete {
             assert!(!holds(&hooks.pre_delete), "{before:?} is deleted, and its hook has not released it");
             self.pods.remove(&before.name);
@@ -287,7 +303,7 @@ impl Model {
             }
             let updated = StoredPod { version: stored.version + 1, ..applied(stored, step, &self.seen_set) };
             if let Some(state) = step.state {
-                self.asked.push((before.name.clone(), state));
+                assert!(follows(before, step, state, &hooks), "{step:?} of {before:?}");
             }
             self.pods.insert(before.name.clone(), updated.clone());
             self.seen.insert(before.name.clone(), updated);
@@ -313,6 +329,36 @@ impl Model {
     }
 }
 
+/// Returns true if the state may follow that of the pod, and exactly the hooks are asked that hold the pod.
+fn follows(pod: &SetPod, step: &PodStep, next: State, hooks: &Lifecycle) -> bool {
+    use State::{Normal, PreparingDelete, PreparingNormal, PreparingUpdate, Updated, Updating};
+    let holds = |hook: &Option<Hook>| hook.as_ref().is_some_and(|hook| hook.holds(pod));
+    let confirms = |hook: &Option<Hook>| hook.as_ref().is_none_or(|hook| hook.confirms(pod));
+    let goes_on = |hook: &Option<Hook>| pod.past_deadline && hook.as_ref().is_some_and(|hook| hook.proceeds);
+    let waits_for_permission =
+        matches!(pod.operation, Operation::None | Operation::Begun | Operation::Finished);
+    match (pod.state, next) {
+        (Some(PreparingDelete), PreparingDelete) => false,
+        // Asked only if it holds the pod.
+        (_, PreparingDelete) => holds(&hooks.pre_delete),
+        // Its deletion was cancelled.
+        (Some(PreparingDelete), _) => pod.previous.is_none_or(|it| it == next) || next == PreparingNormal,
+        (None | Some(PreparingNormal | Normal | Updated), PreparingUpdate) => {
+            holds(&hooks.in_place_update) || waits_for_permission || step.rearm
+        }
+        (None | Some(PreparingNormal | Normal | PreparingUpdate | Updated), Updating) => step.update,
+        (Some(PreparingNormal), Normal) => confirms(&hooks.pre_normal) || goes_on(&hooks.pre_normal),
+        (Some(Updating), Updated | Normal | PreparingNormal) => true,
+        (Some(Updated), Normal | PreparingNormal) => {
+            confirms(&hooks.in_place_update) || goes_on(&hooks.in_place_update)
+        }
+        // The update is not wanted any more.
+        (Some(PreparingUpdate), Normal) => confirms(&hooks.in_place_update),
+        (Some(PreparingUpdate), Updated | PreparingNormal) => true,
+        _ => false,
+    }
+}
+
 /// Returns the writes of a step: conditions that take a pod out of service come first.
 fn parts(step: &PodStep) -> Vec<PodStep> {
     if step.update && step.update_ready == Some(false) {
@@ -335,6 +381,7 @@ fn applied(stored: &StoredPod, step: &PodStep, set: &StoredSet) -> StoredPod {
     let mut stored = stored.clone();
     let pod = &mut stored.pod;
     pod.state = step.state.or(pod.state);
+    pod.past_deadline &= step.state.is_none();
     pod.update_ready = step.update_ready.or(pod.update_ready);
     pod.not_ready = step.not_ready.or(pod.not_ready);
     pod.previous = match step.previous {
@@ -366,11 +413,13 @@ pub(crate) fn spec(replicas: u32) -> SetSpec {
         update: UpdateKind::InPlaceIfPossible,
         paused: false,
         partition: Amount::Count(0),
+        scatter: Vec::new(),
         max_unavailable: Amount::Count(1),
         max_surge: Amount::Count(0),
         scale_max_unavailable: None,
         pods_to_delete: BTreeSet::new(),
         exclude_preparing_delete: false,
         lifecycle: None,
+        delete_hold: None,
     }
 }

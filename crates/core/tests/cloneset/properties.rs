@@ -14,6 +14,7 @@ enum Event {
     Operator(usize),
     Kubelet(usize),
     Podward(usize),
+    Deadline(usize),
     Deliver(usize),
     DeliverSet,
     Relist,
@@ -24,7 +25,7 @@ enum Event {
     Limits(u32, Amount, u32),
     Pause(bool),
     Exclude(bool),
-    Hooks(Option<[bool; 3]>, bool),
+    Hooks(Option<[bool; 3]>, [bool; 3]),
     Kind(UpdateKind),
     ScaleLimit(Option<u32>),
 }
@@ -47,6 +48,7 @@ fn events() -> impl Strategy<Value = Event> {
         8 => index.clone().prop_map(Event::Operator),
         10 => index.clone().prop_map(Event::Kubelet),
         4 => index.clone().prop_map(Event::Podward),
+        2 => index.clone().prop_map(Event::Deadline),
         10 => index.clone().prop_map(Event::Deliver),
         3 => Just(Event::DeliverSet),
         2 => Just(Event::Relist),
@@ -57,7 +59,7 @@ fn events() -> impl Strategy<Value = Event> {
         1 => (0..3_u32, amounts(), 0..3_u32).prop_map(|(down, partition, surge)| Event::Limits(down, partition, surge)),
         1 => any::<bool>().prop_map(Event::Pause),
         1 => any::<bool>().prop_map(Event::Exclude),
-        1 => (any::<Option<[bool; 3]>>(), any::<bool>()).prop_map(|(hooks, mark)| Event::Hooks(hooks, mark)),
+        1 => (any::<Option<[bool; 3]>>(), any::<[bool; 3]>()).prop_map(|(hooks, options)| Event::Hooks(hooks, options)),
         1 => kinds.prop_map(Event::Kind),
         1 => prop::option::of(1..4_u32).prop_map(Event::ScaleLimit),
     ]
@@ -74,6 +76,7 @@ fn happen(model: &mut Model, event: Event) {
         Event::Operator(pod) => model.operate(pod),
         Event::Kubelet(pod) => model.run(pod),
         Event::Podward(pod) => model.permit(pod),
+        Event::Deadline(pod) => model.expire(pod),
         Event::Deliver(pod) => model.deliver(pod),
         Event::DeliverSet => model.deliver_set(),
         Event::Relist => model.relist(),
@@ -87,15 +90,19 @@ fn happen(model: &mut Model, event: Event) {
         }
         Event::Pause(paused) => set.paused = paused,
         Event::Exclude(exclude) => set.exclude_preparing_delete = exclude,
-        Event::Hooks(hooks, mark) => set.lifecycle = hooks.map(|hooks| lifecycle(hooks, mark)),
+        Event::Hooks(hooks, options) => set.lifecycle = hooks.map(|hooks| lifecycle(hooks, options)),
         Event::Kind(kind) => set.update = kind,
         Event::ScaleLimit(limit) => set.scale_max_unavailable = limit.map(Amount::Count),
     }
 }
 
-/// Everyone does what is asked of them, until nothing happens any more.
+/// Everyone does what is asked of them, until nothing happens any more. If pods go on without their hooks, the operators are
+/// silent.
 fn settle(model: &mut Model) {
     model.set.spec.paused = false;
+    let hooks = model.set.spec.lifecycle.clone().unwrap_or_default();
+    let hooks = [hooks.pre_normal, hooks.in_place_update, hooks.pre_delete];
+    let silent = hooks.iter().flatten().all(|hook| hook.proceeds);
     let mut rounds = 0;
     loop {
         model.relist();
@@ -107,7 +114,10 @@ fn settle(model: &mut Model) {
         assert!(rounds < 400, "the set does not settle: next {:#?} of {model:#?}", model.plan());
         model.reconcile(usize::MAX);
         for pod in 0..model.pods.len() {
-            model.operate(pod);
+            match silent {
+                true => model.expire(pod),
+                false => model.operate(pod),
+            }
             model.permit(pod);
             model.run(pod);
         }
@@ -133,10 +143,10 @@ fn is_settled(model: &Model) -> bool {
 }
 
 fn models() -> impl Strategy<Value = Model> {
-    let hooks = (any::<Option<[bool; 3]>>(), any::<bool>());
+    let hooks = (any::<Option<[bool; 3]>>(), any::<[bool; 3]>());
     (0..6_u32, hooks, 0..3_u32, 0..3_u32, 1..3_u8, any::<bool>()).prop_map(
-        |(replicas, (hooks, mark), down, surge, batches, operations)| {
-            let lifecycle = hooks.map(|hooks| lifecycle(hooks, mark));
+        |(replicas, (hooks, options), down, surge, batches, operations)| {
+            let lifecycle = hooks.map(|hooks| lifecycle(hooks, options));
             let (max_unavailable, max_surge) = (Amount::Count(down), Amount::Count(surge));
             Model::new(
                 SetSpec { lifecycle, max_unavailable, max_surge, ..spec(replicas) },

@@ -144,7 +144,10 @@ fn a_pod_that_is_deleted_together_with_others_is_held_until_all_may_go() {
         })
     };
     assert_eq!(hold(&granted(JointState::Waits), &delete(), &facts()), HoldVerdict::Hold);
-    let may_go = hold(&granted(JointState::MayGoSince(1)), &delete(), &facts());
+    // It was stored on this pod, and maybe not yet on the others.
+    let soon = granted(JointState::MayGoSince(NOW.0 + 1));
+    assert_eq!(hold(&soon, &delete(), &facts()), HoldVerdict::Hold);
+    let may_go = hold(&granted(JointState::MayGoSince(NOW.0)), &delete(), &facts());
     assert_eq!(may_go.reason(), Some(AllowReason::Granted));
 }
 

@@ -19,7 +19,7 @@ pub enum DeletionRefusal {
         /// The UID of the stored pod.
         actual: String,
     },
-    /// The pod has not opted in.
+    /// The pod has not opted in, and no hook of a CloneSet holds it.
     #[error("pod {0} has not opted in (label kusionstack.io/control=true): delete it directly")]
     NotOptedIn(PodKey),
     /// A disruption budget or the owner's number of pods does not allow the deletion. The text is for the caller.

@@ -52,6 +52,12 @@ impl PackedImage {
         Self { name: name.to_owned(), manifest: Blob::json(MANIFEST, &manifest), config, layer }
     }
 
+    /// Returns the platform, as the entry of an index has it (OCI image specification, `image-index.md`).
+    #[must_use]
+    pub fn platform(&self) -> Value {
+        json!({ "architecture": architecture(), "os": "linux" })
+    }
+
     /// Writes the archive to `out` atomically: a reader sees the old file or the new one, never a part of it.
     ///
     /// # Errors
@@ -70,7 +76,7 @@ impl PackedImage {
     pub(super) fn archive(&self) -> std::io::Result<Vec<u8>> {
         let mut entry = self.manifest.descriptor();
         let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
-        entry["platform"] = json!({ "architecture": architecture(), "os": "linux" });
+        entry["platform"] = self.platform();
         // containerd names an imported image by the first annotation. The second is that of the specification.
         entry["annotations"] = json!({
             "io.containerd.image.name": self.name,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use podward_core::ConditionStatus;
+use podward_core::cloneset::keys::DELETE_HOLD;
 use podward_core::keys::{
     AVAILABLE_CONDITIONS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_REQUEST, EVIDENCE,
-    HOOK_REQUESTS, IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, RESULT_REFUSED,
+    HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, LIFECYCLE_CONDITION, POD_DELETION_COST, RESULT_REFUSED,
     RULE_DETAIL_PREFIX, SERVICE_READY_GATE, SKIP_RULES, TO_DELETE_BY,
 };
 use serde::{Deserialize, Deserializer};
@@ -54,7 +55,8 @@ struct OurAnnotations(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for OurAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const OURS: [&str; 13] = [
+        const OURS: [&str; 15] = [
+            DELETE_HOLD,
             HOOK_REQUESTS,
             AVAILABLE_CONDITIONS,
             BUSY_LIMITS,
@@ -63,6 +65,7 @@ impl<'de> Deserialize<'de> for OurAnnotations {
             DELETE_TIMESTAMP,
             DELETION_REQUEST,
             EVIDENCE,
+            HISTORY,
             IDLE_DELETION_COST,
             POD_DELETION_COST,
             RESULT_REFUSED,

@@ -4,11 +4,13 @@
 //! concurrently, each with a deadline. A check that cannot be run is a finding too, so it does not hide the findings of
 //! other checks.
 
+mod before;
 mod bindings;
 mod certificates;
 mod configurations;
 mod definitions;
 mod finding;
+mod hooks;
 mod images;
 mod kube_proxies;
 mod manifests;
@@ -17,6 +19,7 @@ mod other_installations;
 mod permissions;
 mod probes;
 mod report;
+mod run;
 mod secret_paths;
 mod services;
 mod target;
@@ -25,22 +28,30 @@ mod webhooks;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anstyle::Style;
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use kube::Client;
-use tokio::time::timeout;
 
+use crate::output::Output;
+use crate::terminal::{BAD, DOUBTFUL, LineStyle};
 pub(super) use bindings::{BindingFacts, binding_findings};
-use finding::Finding;
-use report::{CheckReport, DoctorReport};
+use report::DoctorReport;
+use run::{CheckFuture, run_check};
 use target::DoctorTarget;
 
-/// Check an installation of Podward
+/// Check an installation of Podward, or with --pre a cluster before it is installed
 ///
-/// Changes nothing: the pods that it creates to test the webhooks are dry runs. Exits with 1 if a check fails.
+/// Changes nothing: the pods that it creates to test the webhooks are dry runs. Only with --image it creates a pod, and
+/// deletes it again.
+///
+/// Exit code: 0 if no check fails, also with warnings; 1 otherwise.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  kubectl podward doctor\n  kubectl podward doctor --pre --image registry.example.com/podward/kubectl-podward:0.1.0"
+)]
 pub(crate) struct Doctor {
     /// Podward's namespace [default: the namespace of the Services that its webhooks call]
     #[arg(long, short, env = "PODWARD_NAMESPACE")]
@@ -48,29 +59,32 @@ pub(crate) struct Doctor {
     /// Namespace for pods that are created as dry runs: one that Podward does not exclude
     #[arg(long, value_name = "NAMESPACE", default_value = "default")]
     probe_namespace: String,
+    /// Check the cluster before Podward is installed: version, kube-proxy, other data planes, drain tools
+    #[arg(long)]
+    pre: bool,
+    /// With --pre: check that nodes can pull this image of kubectl-podward, by a pod in --probe-namespace
+    #[arg(long, value_name = "IMAGE", requires = "pre")]
+    image: Option<String>,
     /// Output format
-    #[arg(long, short, value_enum, default_value_t = DoctorOutput::Table)]
-    output: DoctorOutput,
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
     /// Maximum duration of each check, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     deadline: u64,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DoctorOutput {
-    /// A line for each finding
-    Table,
-    /// JSON, for programs
-    Json,
-}
-
-type CheckFuture<'a> = BoxFuture<'a, Result<Vec<Finding>>>;
-
 impl Doctor {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let deadline = Duration::from_secs(self.deadline);
-        let target = DoctorTarget::find(client, self.namespace, self.probe_namespace, deadline).await?;
-        let checks: [(&'static str, CheckFuture<'_>); 12] = [
+        if self.pre {
+            let checks =
+                before::checks(&client, self.image.as_deref(), &self.probe_namespace, deadline).await;
+            return self.print(&DoctorReport::before(checks));
+        }
+        let target =
+            DoctorTarget::find(client, self.namespace.clone(), self.probe_namespace.clone(), deadline)
+                .await?;
+        let checks: [(&'static str, CheckFuture<'_>); 13] = [
             ("resource definitions", definitions::check(&target).boxed()),
             ("services", services::check(&target).boxed()),
             ("webhook configurations", webhooks::check(&target).boxed()),
@@ -80,44 +94,22 @@ impl Doctor {
             ("permissions", permissions::check(&target).boxed()),
             ("images", images::check(&target).boxed()),
             ("kube-proxies", kube_proxies::check(&target).boxed()),
+            ("lifecycle hooks", hooks::check(&target).boxed()),
             ("service registries", bindings::check(&target).boxed()),
             ("network policies", network_policies::check(&target).boxed()),
             ("other installations", other_installations::check(&target).boxed()),
         ];
         let checks = join_all(checks.map(|(name, check)| run_check(name, check, deadline))).await;
-        let report = DoctorReport::new(target.namespace, checks);
-        match self.output {
-            DoctorOutput::Table => print!("{}", report.table()),
-            DoctorOutput::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-        }
-        Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        self.print(&DoctorReport::new(target.namespace, checks))
     }
-}
 
-async fn run_check(name: &'static str, check: CheckFuture<'_>, deadline: Duration) -> CheckReport {
-    let findings = match timeout(deadline, check).await {
-        Ok(Ok(findings)) => findings,
-        Ok(Err(error)) => vec![Finding::check_failed(&error)],
-        Err(_) => vec![Finding::failed(
-            format!("the check did not finish within {} s", deadline.as_secs()),
-            "check that the API server answers (kubectl get --raw /readyz), or set a longer --deadline",
-        )],
-    };
-    CheckReport { name, findings }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_check_that_cannot_be_run_is_a_finding() {
-        let never = run_check("never", futures::future::pending().boxed(), Duration::ZERO).await;
-        assert!(never.findings[0].what.contains("within 0 s"), "{never:?}");
-        let error = anyhow::anyhow!("no route").context("read the Lease");
-        let broken = run_check("broken", async { Err(error) }.boxed(), Duration::from_secs(5)).await;
-        assert_eq!(broken.findings[0].what, "could not be checked: read the Lease: no route");
-        assert!(DoctorReport::new("x".to_owned(), vec![never]).failed());
-        assert!(DoctorReport::new("x".to_owned(), vec![broken]).failed());
+    fn print(&self, report: &DoctorReport) -> Result<ExitCode> {
+        let style: LineStyle = |_, line| match line.trim_start().chars().next() {
+            Some('✗') => BAD,
+            Some('!') => DOUBTFUL,
+            _ => Style::new(),
+        };
+        self.output.print(report, || report.table(), style)?;
+        Ok(if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }

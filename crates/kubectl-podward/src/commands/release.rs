@@ -1,6 +1,7 @@
 //! `kubectl podward release`: removes Podward's metadata from pods.
 
 mod bindings;
+mod confirm;
 mod events;
 mod pass;
 mod patch;
@@ -12,7 +13,7 @@ mod write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use kube::Client;
 use podward_core::release::OtherFinalizers;
@@ -29,6 +30,8 @@ use write::ReleaseWriter;
 /// Removes what would block pods without Podward: finalizers of hooks, recorded deletion requests (the pods stay until
 /// they are deleted again) and all other metadata that only Podward writes. Sets readiness gates to True. The labels
 /// with which operators announce operations stay. Pods are not drained: traffic continues.
+///
+/// At a terminal, shows what would change and asks first.
 ///
 /// Of all pods of a namespace or of the cluster, also removes Podward's finalizer from DiscoveryBindings. Their instances stay
 /// in the registries.
@@ -61,6 +64,9 @@ pub(crate) struct Release {
     /// Only print what would change
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask. Without this option, a user at a terminal is shown what would change, and asked
+    #[arg(long, short = 'y')]
+    yes: bool,
     /// Maximum duration of the command, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     timeout: Duration,
@@ -76,12 +82,9 @@ impl Release {
             }
             _ => bail!("name one DiscoveryBinding, and no pods with it"),
         }
-        let deadline = Instant::now() + self.timeout;
         let installation = PodwardInstallation::new(client.clone(), &self.podward_namespace);
-        if self.stop_services && self.dry_run {
-            println!("would stop Podward: {}", installation.describe_stop());
-        } else if self.stop_services {
-            installation.stop(deadline).await?;
+        if self.stop_services {
+            installation.check().await?;
         } else if !self.dry_run
             && let Some(running) = installation.still_running().await?
         {
@@ -90,14 +93,24 @@ impl Release {
                  --stop-services, or remove the label kusionstack.io/control from the pods: then Podward releases them"
             );
         }
+        let asks = !self.dry_run && !self.yes && confirm::can_ask();
+        if asks && !self.is_confirmed(&client, &installation).await? {
+            println!("nothing was changed");
+            return Ok(ExitCode::FAILURE);
+        }
+        // The answer may have taken a while.
+        let deadline = Instant::now() + self.timeout;
+        if self.stop_services && self.dry_run {
+            println!("would stop Podward: {}", installation.describe_stop());
+        } else if self.stop_services {
+            installation.stop(deadline).await?;
+        }
+        let targets = TargetPods::new(&client, self.namespace.clone(), self.pods.clone());
         let bindings_are_free = match self.pods.is_empty() {
             true => bindings::release_all(&client, self.namespace.as_deref(), self.dry_run).await?,
             false => true,
         };
-        let other_finalizers =
-            if self.third_party_finalizers { OtherFinalizers::Remove } else { OtherFinalizers::Keep };
-        let targets = TargetPods::new(&client, self.namespace, self.pods);
-        let writer = ReleaseWriter::new(client, other_finalizers, self.dry_run);
+        let writer = ReleaseWriter::new(client, self.other_finalizers(), self.dry_run);
         let mut tally = ReleaseTally::default();
         let passes = pass::release_all(&targets, &writer, &mut tally);
         let ended = tokio::time::timeout_at(deadline, passes).await;
@@ -115,6 +128,40 @@ impl Release {
                 self.timeout
             ),
         }
+    }
+
+    /// Shows what would change, and asks. Returns false if the user does not want it.
+    ///
+    /// # Errors
+    /// When something else would change by the time of the answer.
+    async fn is_confirmed(&self, client: &Client, installation: &PodwardInstallation) -> Result<bool> {
+        let shown = self.plan(client, ReleaseTally::default()).await?;
+        if self.stop_services {
+            println!("would stop Podward: {}", installation.describe_stop());
+        }
+        print!("{}", shown.summary(true));
+        if !confirm::ask("Continue?").await? {
+            return Ok(false);
+        }
+        if self.plan(client, ReleaseTally::quiet()).await?.is_like(&shown) {
+            return Ok(true);
+        }
+        bail!(
+            "other pods would be released by now, so nothing was changed: run the command again, or with --yes"
+        )
+    }
+
+    fn other_finalizers(&self) -> OtherFinalizers {
+        if self.third_party_finalizers { OtherFinalizers::Remove } else { OtherFinalizers::Keep }
+    }
+
+    /// Returns what would change.
+    async fn plan(&self, client: &Client, mut tally: ReleaseTally) -> Result<ReleaseTally> {
+        let targets = TargetPods::new(client, self.namespace.clone(), self.pods.clone());
+        let writer = ReleaseWriter::new(client.clone(), self.other_finalizers(), true);
+        let pass = tokio::time::timeout(self.timeout, pass::release_all(&targets, &writer, &mut tally));
+        pass.await.map_err(|_| anyhow!("not all pods were checked within {:?}", self.timeout))??;
+        Ok(tally)
     }
 }
 

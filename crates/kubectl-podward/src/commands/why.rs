@@ -1,159 +1,103 @@
-//! `kubectl podward why POD`: what a pod waits for, since when, until when, and the next step.
+//! `kubectl podward why`: why pods do not run, serve or end, since when, and the next step.
 //!
-//! The data comes only from the API server: the pod, and the PodTransitionRules and DiscoveryBindings of its namespace with
-//! their status. The functions of the core evaluate it, as in the controller.
+//! The data comes only from the API server. The functions of the core and of `podward-diagnosis` evaluate it. Without
+//! Podward, and with the rights of a user who may only read, it says what it can.
 
+mod alike;
 mod bindings;
 mod busy;
+mod held;
+mod many;
+mod node;
+mod pod;
 mod report;
 mod rules;
+mod workload;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use clap::{Args, ValueEnum};
+use anstyle::Style;
+use anyhow::{Result, bail};
+use clap::Args;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod as ApiPod;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::DeserializeGuard;
-use kube::{Api, Client, ResourceExt};
-use podward_api::{DiscoveryBinding, PodTransitionRule};
-use podward_core::{ConditionStatus, NoRules, Operations, Pod, UnixNanos, explain};
+use kube::Client;
+use serde::Serialize;
 
-use report::WhyReport;
-use rules::RuleWithStatus;
+use crate::clock::now;
+use crate::object_target::ObjectTarget;
+use crate::output::Output;
+use crate::terminal::{FIRST, LineStyle};
 
-/// The deadline of a request.
-const API_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Show what a pod waits for: what blocks it, why, since when, until when, and the next step
+/// Explain why a pod does not run, serve or end: the cause, since when, and the next step
 ///
-/// Shows the pod's lifecycle condition, rules that refuse an operation, work that must not be interrupted, and service
-/// registries. Reads the pod, and the PodTransitionRules and DiscoveryBindings of its namespace. Changes nothing.
+/// The first line names the most probable cause, its age and the next command; then comes what it was read from.
+/// Covers creation, scheduling, images, configuration, volumes, probes, readiness gates, crashes, lost nodes, deletion,
+/// rollouts, disruption budgets, and what Podward waits for: operations, hooks, rules, busy work, registries.
+/// Changes nothing, and also works where Podward is not installed.
+///
+/// Exit code: 0 if the report is complete, whatever it says; 1 if the cluster or the object cannot be read.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  kubectl podward why web-0\n  kubectl podward why deploy/web -n shop\n  kubectl podward why -l app=web\n  kubectl podward why node/n1\n  kubectl podward why -A -o json",
+    group = clap::ArgGroup::new("what").required(true).args(["object", "selector", "all_namespaces"])
+)]
 pub(crate) struct Why {
-    /// The name of the pod
+    /// The name of a pod, or deploy/NAME, sts/NAME, rs/NAME, ds/NAME, job/NAME, cloneset/NAME, node/NAME
     #[arg(value_name = "POD")]
-    pod: String,
-    /// The pod's namespace [default: the namespace of the kubeconfig's context]
+    object: Option<String>,
+    /// All pods with these labels that do not run, serve or end
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    selector: Option<String>,
+    /// All pods of the cluster that do not run, serve or end
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// The namespace [default: the namespace of the kubeconfig's context]
     #[arg(long, short)]
     namespace: Option<String>,
     /// Output format
-    #[arg(long, short, value_enum, default_value_t = WhyOutput::Text)]
-    output: WhyOutput,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WhyOutput {
-    /// Text
-    Text,
-    /// JSON, for programs
-    Json,
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
 }
 
 impl Why {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
-        let kind = ApiResource::erase::<ApiPod>(&());
-        let pods: Api<DynamicObject> = match &self.namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
-            None => Api::default_namespaced_with(client.clone(), &kind),
-        };
-        let found =
-            with_timeout(pods.get(&self.pod)).await.with_context(|| format!("look up pod {}", self.pod))?;
-        let namespace = found.namespace().unwrap_or_default();
-        let rules: Api<DeserializeGuard<PodTransitionRule>> = Api::namespaced(client.clone(), &namespace);
-        let bindings: Api<DeserializeGuard<DiscoveryBinding>> = Api::namespaced(client, &namespace);
-        let rules = match with_timeout(rules.list(&ListParams::default())).await {
-            Ok(list) => Ok(list.items.into_iter().map(RuleWithStatus::new).collect()),
-            // The cluster has no PodTransitionRules.
-            Err(error) if is_not_found(&error) => Ok(Vec::new()),
-            Err(error) => Err(format!("{error:#}")),
-        };
-        let bindings = match with_timeout(bindings.list(&ListParams::default())).await {
-            Ok(list) => Ok(list.items.into_iter().filter_map(|guard| guard.0.ok()).collect()),
-            Err(error) if is_not_found(&error) => Ok(Vec::new()),
-            Err(error) => Err(format!("{error:#}")),
-        };
-        let mut report = inspect(&found, rules, now())?;
-        bindings::add_waits(&mut report, bindings, Timestamp::now());
-        match self.output {
-            WhyOutput::Text => print!("{}", report.text(now())),
-            WhyOutput::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        match (&self.object, &self.selector) {
+            (Some(object), _) => match ObjectTarget::parse(object)? {
+                ObjectTarget::Pod(name) => {
+                    let report = pod::report(&client, &namespace, &name).await?;
+                    self.print(&report, || report.text(now()))
+                }
+                ObjectTarget::Node(name) => {
+                    let report = node::report(&client, &name).await?;
+                    self.print(&report, || report.text(Timestamp::now()))
+                }
+                ObjectTarget::Workload(kind, name) => {
+                    let report = workload::report(&client, &namespace, kind, &name).await?;
+                    self.print(&report, || report.text(Timestamp::now()))
+                }
+            },
+            (None, selector) if self.all_namespaces || selector.is_some() => {
+                let of = (!self.all_namespaces).then_some(namespace.as_str());
+                let report = many::report(&client, of, selector.as_deref()).await?;
+                self.print(&report, || report.text(Timestamp::now()))
+            }
+            _ => bail!("name a pod, or give --selector or --all-namespaces"),
         }
+    }
+
+    fn print<R: Serialize>(&self, report: &R, text: impl FnOnce() -> String) -> Result<ExitCode> {
+        let style: LineStyle = |number, _| if number == 0 { FIRST } else { Style::new() };
+        self.output.print(report, text, style)?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Waits for an answer of the API server with a deadline.
-async fn with_timeout<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    let answer = tokio::time::timeout(API_TIMEOUT, answer).await;
-    Ok(answer.map_err(|_| anyhow!("no answer from the API server within {API_TIMEOUT:?}"))??)
-}
-
-fn is_not_found(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
-}
-
-fn now() -> UnixNanos {
-    UnixNanos(i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX))
-}
-
-/// Returns what the pod `object` waits for at `now`. `rules` are the rules of its namespace, or the reason why they
-/// could not be read.
-///
-/// # Errors
-/// When the pod cannot be parsed.
-fn inspect(
-    object: &DynamicObject,
-    rules: Result<Vec<RuleWithStatus>, String>,
-    now: UnixNanos,
-) -> Result<WhyReport> {
-    let json = serde_json::to_value(object).context("convert the pod")?;
-    let pod: Pod = serde_json::from_value(json).context("parse the pod")?;
-    let view = pod.view();
-    let operations = Operations::parse(view.labels);
-    let message = message(&pod, &operations);
-    let mut report = WhyReport::new(&pod.metadata.namespace, &pod.metadata.name, message);
-    if view.is_controlled() && !view.terminating {
-        let annotations = object.annotations();
-        match rules {
-            Ok(rules) => rules::add_waits(&mut report, &pod, annotations, &operations, &rules),
-            Err(error) => {
-                rules::add_waits_from_annotations(&mut report, &pod, annotations, &operations, &error)
-            }
-        }
-        busy::add_waits(&mut report, &pod, &operations, now);
-    }
-    Ok(report)
-}
-
-/// Returns what the pod waits for. The condition says more than the labels, but it is written only after a wait of some
-/// seconds, or with the next write. Until then it may be about an earlier state.
-fn message(pod: &Pod, operations: &Operations<'_>) -> String {
-    let present = explain(&pod.view(), &NoRules, &[]);
-    let Some((stored, state)) = pod.lifecycle_message().zip(pod.lifecycle_state()) else {
-        return present.message;
-    };
-    let names_all = operations
-        .iter()
-        .filter(|(_, operation)| operation.is_live())
-        .all(|(id, _)| stored.contains(&format!("operation {id} ")) || pod.view().terminating);
-    // Only the controller knows whether a pod without an operation is in service.
-    let is_current = names_all
-        && (state == (present.status, present.reason)
-            || (present.status == ConditionStatus::True && state.0 == ConditionStatus::False));
-    if is_current { stored.to_owned() } else { present.message }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use serde_json::{Value, json};
 
     use super::*;
-
-    const NOW: UnixNanos = UnixNanos(1_767_261_780_000_000_000); // 2026-01-01T10:03:00Z
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -162,173 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_pod_is_required() {
-        assert!(Line::try_parse_from(["why", "web-0", "-n", "shop", "-o", "json"]).is_ok());
-        assert!(Line::try_parse_from(["why"]).is_err());
-    }
-
-    fn pod(annotations: Value, message: Option<&str>) -> DynamicObject {
-        let conditions: Vec<Value> = message
-            .map(|text| {
-                let state = if text.contains("in service") {
-                    ("True", "InService")
-                } else {
-                    ("False", "PreChecking")
-                };
-                json!({"type": "podward.io/lifecycle", "status": state.0, "reason": state.1, "message": text})
-            })
-            .into_iter()
-            .collect();
-        serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "namespace": "shop", "name": "web-0", "uid": "u", "annotations": annotations,
-                "labels": {
-                    "app": "web",
-                    "kusionstack.io/control": "true",
-                    "podopslifecycle.kusionstack.io/service-available": "1",
-                    "operating.podopslifecycle.kusionstack.io/upgrade": "1",
-                    "operation-type.podopslifecycle.kusionstack.io/upgrade": "update",
-                    // 2026-01-01T10:00:00Z
-                    "pre-check.podopslifecycle.kusionstack.io/upgrade": "1767261600000000000",
-                },
-            },
-            "status": {"conditions": conditions},
-        }))
-        .unwrap()
-    }
-
-    fn rule(status: Value) -> RuleWithStatus {
-        let object: DeserializeGuard<PodTransitionRule> = serde_json::from_value(json!({
-            "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
-            "metadata": {"namespace": "shop", "name": "web"},
-            "spec": {
-                "selector": {"matchLabels": {"app": "web"}},
-                "rules": [
-                    {"name": "a-quarter", "availablePolicy": {"maxUnavailableValue": "25%"}},
-                    {"name": "backed-up", "labelCheck": {"requires": {"matchLabels": {"backup": "done"}}}},
-                    {"name": "outside", "webhook": {"clientConfig": {"url": "https://checks.shop"}}},
-                    {
-                        "name": "result", "stage": "PostCheck",
-                        "webhook": {"clientConfig": {"url": "https://checks.shop"}},
-                    },
-                ],
-            },
-            "status": status,
-        }))
-        .unwrap();
-        RuleWithStatus::new(object)
-    }
-
-    fn found(report: &WhyReport) -> Vec<(&str, &str, &str)> {
-        report.waits.iter().map(|wait| (wait.who.as_str(), wait.kind.as_str(), wait.why.as_str())).collect()
-    }
-
-    #[test]
-    fn every_refusing_rule_has_a_kind_and_a_next_step() {
-        let details = json!({"details": [
-            {"name": "web-1", "stage": "PreCheck", "passed": true},
-            {"name": "web-0", "stage": "PreCheck", "passed": false, "passedRules": ["outside"],
-             "rejectInfo": [
-                {"ruleName": "a-quarter", "reason": "full"}, {"ruleName": "backed-up", "reason": "old text"},
-             ]},
-        ]});
-        let report =
-            inspect(&pod(json!({}), Some("operation upgrade (update) waits")), Ok(vec![rule(details)]), NOW)
-                .unwrap();
-        let labels = "block by label check policy, pod shop/web-0 labels not match ";
-        let waits = found(&report);
-        assert_eq!(waits.len(), 2, "{waits:?}");
-        assert_eq!(waits[0], ("rule web/a-quarter", "availablePolicy", "full"));
-        assert!(waits[1].0 == "rule web/backed-up" && waits[1].2.starts_with(labels), "{waits:?}");
-        let text = report.text(NOW);
-        for line in [
-            "pod shop/web-0: operation upgrade (update) waits\n",
-            "rule web/a-quarter (availablePolicy) blocks the PreCheck of operation upgrade (update) \
-             since 2026-01-01T10:00:00Z (3 min)\n",
-            "  why:  full\n",
-            "kubectl annotate pod -n shop web-0 --overwrite \
-             podtransitionrule.kusionstack.io/skip-rule-conditions='{\"skipRules\":[\"a-quarter\",\"backed-up\"]}'",
-        ] {
-            assert!(text.contains(line), "{line} is not in {text}");
+    fn something_has_to_be_named() {
+        let parse = |line: &str| Line::try_parse_from(line.split(' '));
+        for line in ["why web-0 -n shop -o json", "why -A", "why -l app=web", "why deploy/web"] {
+            parse(line).unwrap();
         }
-    }
-
-    #[test]
-    fn an_old_condition_is_not_shown() {
-        for old in ["the pod is in service", "operation before (update) waits for its pre-checks: full"] {
-            let report = inspect(&pod(json!({}), Some(old)), Ok(Vec::new()), NOW).unwrap();
-            assert!(report.message.starts_with("operation upgrade (update) "), "{old}: {}", report.message);
+        for line in ["why", "why -n shop", "why web-0 -A", "why -A -n shop"] {
+            assert!(parse(line).is_err(), "{line}");
         }
-    }
-
-    #[test]
-    fn a_rule_without_a_result_is_a_wait_too() {
-        let skip = json!({"podtransitionrule.kusionstack.io/skip-rule-conditions": "{\"skipRules\":[\"backed-up\"]}"});
-        let report = inspect(&pod(skip, None), Ok(vec![rule(json!({}))]), NOW).unwrap();
-        let waits: Vec<&str> = report.waits.iter().map(|wait| wait.who.as_str()).collect();
-        assert_eq!(waits, ["rule web/a-quarter", "rule web/outside"]);
-        // Rules that were skipped before stay skipped.
-        assert!(report.text(NOW).contains("{\"skipRules\":[\"backed-up\",\"a-quarter\",\"outside\"]}"));
-        assert!(report.message.contains("operation upgrade (update)"), "{}", report.message);
-    }
-
-    #[test]
-    fn results_can_be_on_the_pod_instead_of_the_status() {
-        let info = json!([{"ruleName": "outside", "reason": "not today"}]);
-        let detail = json!({"stage": "PreCheck", "passed": false, "rejectInfo": info});
-        let annotations = json!({"detail.podtransitionrule.kusionstack.io/web": detail.to_string()});
-        let report = inspect(&pod(annotations.clone(), None), Ok(vec![rule(json!({}))]), NOW).unwrap();
-        assert!(found(&report).contains(&("rule web/outside", "webhook", "not today")), "{report:?}");
-        let report = inspect(&pod(annotations, None), Err("forbidden".to_owned()), NOW).unwrap();
-        assert_eq!(found(&report), [("rule web/outside", "unknown", "not today")]);
-        assert!(report.text(NOW).contains("the PodTransitionRules of shop could not be read: forbidden"));
-    }
-
-    #[test]
-    fn rules_of_other_pods_and_passed_checks_are_no_waits() {
-        let mut other = pod(json!({}), None);
-        let labels = other.metadata.labels.as_mut().unwrap();
-        labels.insert("pre-checked.podopslifecycle.kusionstack.io/upgrade".to_owned(), "2".to_owned());
-        assert!(found(&inspect(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
-        let mut other = pod(json!({}), None);
-        other.metadata.labels.as_mut().unwrap().insert("app".to_owned(), "api".to_owned());
-        assert!(found(&inspect(&other, Ok(vec![rule(json!({}))]), NOW).unwrap()).is_empty());
-    }
-
-    #[test]
-    fn a_busy_pod_has_a_reason_an_end_and_a_maximum() {
-        let annotations = json!({
-            "podward.io/busy-until": "2026-01-01T10:05:00Z", "podward.io/busy-reason": "encoding 17",
-            "podward.io/busy-limits": json!({"upgrade": "2026-01-01T11:00:00Z"}).to_string(),
-        });
-        let message = "operation upgrade (update) waits for its pre-checks: busy until 2026-01-01T10:05:00Z: \
-                       encoding 17; Podward waits until 2026-01-01T11:00:00Z at the latest";
-        let report = inspect(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), NOW).unwrap();
-        assert_eq!(
-            found(&report),
-            [("the pod's own work", "busy", "busy until 2026-01-01T10:05:00Z: encoding 17")]
-        );
-        let wait = &report.waits[0];
-        assert_eq!(wait.until.as_deref(), Some("2026-01-01T10:05:00Z"));
-        assert_eq!(wait.at_most.as_deref(), Some("2026-01-01T11:00:00Z"));
-        let (text, line) = (
-            report.text(NOW),
-            "  until 2026-01-01T10:05:00Z (in 2 min), unless the pod extends it; 2026-01-01T11:00:00Z at the latest\n",
-        );
-        assert!(text.contains(line), "{text}");
-        // The maximum has passed, or the work has ended, so the pod does not wait for it.
-        let late = UnixNanos(NOW.0 + 3_600_000_000_000);
-        assert!(
-            found(&inspect(&pod(annotations.clone(), Some(message)), Ok(Vec::new()), late).unwrap())
-                .is_empty()
-        );
-        let mut idle = pod(annotations, None);
-        idle.metadata.labels = Some([("kusionstack.io/control".to_owned(), "true".to_owned())].into());
-        let report = inspect(&idle, Ok(Vec::new()), NOW).unwrap();
-        assert!(
-            report.waits.is_empty() && report.notes[0].contains("no operation waits for it"),
-            "{report:?}"
-        );
+        assert!(parse("why -l app=web -n shop").unwrap().why.selector.is_some());
     }
 }

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use parking_lot::Mutex;
 use podward_core::hooks::EvidenceLevel;
+use podward_core::trace::TraceId;
 use podward_core::{HookEvent, HookReport, OperationPhase, UnixNanos};
 use podward_kube_util::EventMetrics;
 use podward_kube_util::watched::WatchMetrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -69,6 +71,14 @@ struct PhaseLabels {
     phase: &'static str,
 }
 
+/// The label of an exemplar, by the convention of Prometheus and Grafana.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TraceLabels {
+    trace_id: String,
+}
+
+type PhaseHistogram = HistogramWithExemplars<TraceLabels>;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
     category: &'static str,
@@ -85,7 +95,7 @@ const OTHERS: &str = "other";
 pub(crate) struct Metrics {
     operations: Family<OperationLabels, Gauge<i64, AtomicI64>>,
     oldest: OldestOperations,
-    phase_seconds: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+    phase_seconds: Family<PhaseLabels, PhaseHistogram, fn() -> PhaseHistogram>,
     writes: Family<WriteLabels, Counter<u64, AtomicU64>>,
     errors: Family<ErrorLabels, Counter<u64, AtomicU64>>,
     pub(crate) events: EventMetrics,
@@ -113,7 +123,7 @@ impl Metrics {
             operations: Family::default(),
             oldest: OldestOperations::default(),
             phase_seconds: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.005, 2.0, 18))
+                HistogramWithExemplars::new(exponential_buckets(0.005, 2.0, 18))
             }),
             writes,
             errors: Family::default(),
@@ -219,19 +229,22 @@ impl Metrics {
     }
 
     /// Counts an operation that was in `phase` since `since` and left it at `until`. `until` is `None` if it is
-    /// unknown.
+    /// unknown. `trace` is the trace of the operation, if it is exported.
     pub(crate) fn left(
         &self,
         operation_type: &str,
         phase: OperationPhase,
         since: Option<i64>,
         until: Option<i64>,
+        trace: Option<TraceId>,
     ) {
         self.operations.get_or_create(&self.labels(operation_type, phase)).dec();
         self.oldest.left(phase, since);
         if let Some((since, until)) = since.zip(until) {
             let seconds = until.saturating_sub(since).max(0) as f64 / 1e9;
-            self.phase_seconds.get_or_create(&PhaseLabels { phase: phase.as_str() }).observe(seconds);
+            let exemplar = trace.map(|trace| TraceLabels { trace_id: trace.to_string() });
+            let of_phase = self.phase_seconds.get_or_create(&PhaseLabels { phase: phase.as_str() });
+            of_phase.observe(seconds, exemplar, None);
         }
     }
 

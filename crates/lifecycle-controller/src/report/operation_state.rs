@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use podward_core::keys::Stage;
-use podward_core::{OperationPhase, Operations, UNKNOWN_TYPE};
+use podward_core::{OperationPhase, Operations};
 
 /// The state of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,7 @@ impl OperationState {
     ) -> BTreeMap<String, Self> {
         let states = operations.iter().filter_map(|(id, operation)| {
             let phase = OperationPhase::of(operation)?;
-            let operation_type =
-                operations.type_of(id).map_or_else(|| UNKNOWN_TYPE.to_owned(), |known| known.into_owned());
+            let operation_type = operations.type_name(id);
             Some((id.to_owned(), OperationState { operation_type, phase, since: since(labels, id, phase) }))
         });
         states.collect()

@@ -2,9 +2,11 @@
 //! operation causes one event instead of ten.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use podward_core::OperationPhase;
+use podward_timeline::duration;
 
 use podward_kube_util::EventDraft;
 
@@ -35,13 +37,37 @@ pub(super) enum HistoryEvent {
 #[derive(Debug)]
 struct OperationHistory {
     operation_type: String,
-    steps: Vec<&'static str>,
+    steps: Vec<Step>,
+}
+
+/// A phase, or the outcome.
+#[derive(Debug)]
+struct Step {
+    name: &'static str,
+    /// How long the phase lasted, in milliseconds, if that is known.
+    took: Option<u64>,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        self.took.map_or(Ok(()), |took| write!(f, " {}", duration(took)))
+    }
 }
 
 impl PhaseHistory {
     /// Adds that an operation entered the phase of `state`.
     pub(super) fn entered(&mut self, id: &str, state: &OperationState) {
         self.step(id, state, state.phase.as_str());
+    }
+
+    /// Adds that an operation left the phase of `last` at the time `at`, in nanoseconds since the Unix epoch.
+    pub(super) fn left(&mut self, id: &str, last: &OperationState, at: Option<i64>) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let step = operation.steps.last_mut().filter(|step| step.name == last.phase.as_str());
+        if let Some((step, (since, at))) = step.zip(last.since.zip(at)) {
+            step.took = u64::try_from(at.saturating_sub(since) / 1_000_000).ok();
+        }
     }
 
     /// Adds the end of an operation whose last state was `last`.
@@ -73,11 +99,15 @@ impl PhaseHistory {
             .operations
             .iter()
             .map(|(id, operation)| {
-                format!("operation {id} ({}): {}", operation.operation_type, operation.steps.join(", "))
+                let steps: Vec<String> = operation.steps.iter().map(Step::to_string).collect();
+                format!("operation {id} ({}): {}", operation.operation_type, steps.join(", "))
             })
             .collect();
-        let last_step =
-            history.operations.values().filter_map(|operation| operation.steps.last().copied()).next_back();
+        let last_step = history
+            .operations
+            .values()
+            .filter_map(|operation| operation.steps.last().map(|step| step.name))
+            .next_back();
         if history.is_available {
             sentences.push("the pod is in service".to_owned());
         }
@@ -93,8 +123,8 @@ impl PhaseHistory {
             steps: Vec::new(),
         });
         operation.operation_type.clone_from(&state.operation_type);
-        if operation.steps.last() != Some(&step) {
-            operation.steps.push(step);
+        if operation.steps.last().map(|last| last.name) != Some(step) {
+            operation.steps.push(Step { name: step, took: None });
         }
         self.since.get_or_insert_with(Instant::now);
     }
@@ -126,6 +156,11 @@ mod tests {
             OperationPhase::PostChecking,
         ] {
             history.entered("a", &at(phase));
+            history.left(
+                "a",
+                &OperationState { since: Some(1_000_000_000), ..at(phase) },
+                Some(3_100_000_000),
+            );
             assert!(matches!(history.take_event(delay), HistoryEvent::Later(_)));
         }
         history.ended("a", &at(OperationPhase::Completing));
@@ -134,7 +169,8 @@ mod tests {
         assert_eq!(event.reason, "ServiceAvailable");
         assert_eq!(
             event.note,
-            "operation a (update): PreChecking, Preparing, Operating, PostChecking, Completed; the pod is in service"
+            "operation a (update): PreChecking 2.1 s, Preparing 2.1 s, Operating 2.1 s, PostChecking 2.1 s, Completed; the pod \
+             is in service"
         );
         assert_eq!(history.take_event(Duration::ZERO), HistoryEvent::None, "reported once");
     }

@@ -30,6 +30,8 @@ struct TrackedPod {
     condition: ConditionThrottle,
     hook_reports: BTreeSet<HookReportKey>,
     waits: Waits,
+    /// True if the pod was being deleted when it was first seen, or its end was reported.
+    is_ending: bool,
     /// What was wrong with the annotations in the last version.
     fault: Option<String>,
 }
@@ -64,7 +66,9 @@ impl Tracker {
             present
                 .values()
                 .for_each(|state| metrics.entered(&state.operation_type, state.phase, state.since));
-            pods.insert(key, TrackedPod::new(pod.uid(), present, operations.is_service_available()));
+            let mut tracked = TrackedPod::new(pod.uid(), present, operations.is_service_available());
+            tracked.is_ending = pod.view().terminating;
+            pods.insert(key, tracked);
             return;
         }
         let Some(tracked) = pods.get_mut(&key) else { return };
@@ -72,7 +76,9 @@ impl Tracker {
             let after = present.get(id);
             if after != Some(before) {
                 let left_at = after.map_or_else(|| Some(now().0), |after| after.since);
-                metrics.left(&before.operation_type, before.phase, before.since, left_at);
+                let trace = self.traces.trace_of(pod.uid(), id);
+                metrics.left(&before.operation_type, before.phase, before.since, left_at, trace);
+                tracked.history.left(id, before, left_at);
                 if after.is_none() {
                     tracked.history.ended(id, before);
                 }
@@ -162,6 +168,14 @@ impl Tracker {
         Some(updated)
     }
 
+    /// Records that the end of `pod` is reported. Returns true if it was not reported before, and the pod was seen before
+    /// its deletion began.
+    pub(super) fn begins_to_end(&self, pod: &CachedPod) -> bool {
+        let mut pods = self.pods.lock();
+        let tracked = pods.get_mut(&pod.key()).filter(|tracked| tracked.uid == pod.uid());
+        tracked.is_some_and(|tracked| !std::mem::replace(&mut tracked.is_ending, true))
+    }
+
     /// Returns true if `fault`, an error in the annotations of the pod, is new.
     pub(super) fn is_new_fault(&self, key: &PodKey, fault: Option<&str>) -> bool {
         let mut pods = self.pods.lock();
@@ -202,6 +216,7 @@ impl TrackedPod {
             condition: ConditionThrottle::default(),
             hook_reports: BTreeSet::new(),
             waits: Waits::default(),
+            is_ending: false,
             fault: None,
         }
     }
@@ -213,6 +228,6 @@ fn leave_all(tracked: &TrackedPod, metrics: &Metrics) {
         metrics.busy_waiting.dec();
     }
     for state in tracked.operations.values() {
-        metrics.left(&state.operation_type, state.phase, state.since, None);
+        metrics.left(&state.operation_type, state.phase, state.since, None, None);
     }
 }

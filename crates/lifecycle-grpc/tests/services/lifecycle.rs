@@ -4,7 +4,7 @@ use futures::future::join_all;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use podward_core::deletion::request::DeletionKind;
-use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE, Stage, permission_key};
+use podward_core::keys::{CONTROL_LABEL, HISTORY, SERVICE_READY_GATE, Stage, permission_key};
 use podward_proto::v1;
 use serde_json::json;
 use tonic::Code;
@@ -114,11 +114,10 @@ pub(crate) async fn a_pod_reports_that_it_is_busy(fixture: &Fixture) {
         let idle = operator.busy(busy(ended, "")).await.unwrap().into_inner();
         assert_eq!(idle.lifecycle.unwrap().busy, None);
     }
-    assert_eq!(
-        fixture.pods().get("worker").await.unwrap().annotations(),
-        stored.annotations(),
-        "all annotations are removed"
-    );
+    let mut annotations = fixture.pods().get("worker").await.unwrap().annotations().clone();
+    let history = annotations.remove(HISTORY).unwrap();
+    assert!(history.contains(r#""begunBy":"system:serviceaccount:shop:operator""#), "{history}");
+    assert_eq!(&annotations, stored.annotations(), "all annotations of the work are removed");
 
     let (code, words) = refusal(operator.busy(busy(minutes(1), &"x".repeat(257))).await);
     assert!(code == Code::InvalidArgument && words.contains("257 bytes"), "{words}");

@@ -1,10 +1,12 @@
 //! Named conditions that must all be true before the process is ready.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::progress::Progress;
 
@@ -13,12 +15,13 @@ use crate::progress::Progress;
 pub struct Readiness {
     conditions: Arc<Mutex<Vec<ReadinessCondition>>>,
     progress: Arc<Mutex<Vec<Progress>>>,
+    changed: Arc<Notify>,
 }
 
 impl Readiness {
     /// Adds a condition, which is false at first. Add all conditions before serving.
     pub fn condition(&self, name: &'static str) -> ReadinessCondition {
-        let condition = ReadinessCondition { name, holds: Arc::default() };
+        let condition = ReadinessCondition { name, holds: Arc::default(), changed: self.changed.clone() };
         self.conditions.lock().push(condition.clone());
         condition
     }
@@ -44,6 +47,19 @@ impl Readiness {
             .map(|condition| condition.name)
             .collect()
     }
+
+    /// Waits until all conditions are true.
+    pub async fn met(&self) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // From here on, no change is missed.
+            changed.as_mut().enable();
+            if self.missing().is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
 }
 
 /// A condition of a [`Readiness`]; the default belongs to none. Clones share its value.
@@ -51,17 +67,42 @@ impl Readiness {
 pub struct ReadinessCondition {
     name: &'static str,
     holds: Arc<AtomicBool>,
+    changed: Arc<Notify>,
 }
 
 impl ReadinessCondition {
     /// Sets the value. Returns true if it changes.
     pub fn set(&self, holds: bool) -> bool {
-        self.holds.swap(holds, Ordering::Relaxed) != holds
+        let changes = self.holds.swap(holds, Ordering::SeqCst) != holds;
+        if changes {
+            self.changed.notify_waiters();
+        }
+        changes
     }
 
     /// True if the condition holds.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.holds.load(Ordering::Relaxed)
+        self.holds.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_ends_the_wait() {
+        let readiness = Readiness::default();
+        let (one, other) = (readiness.condition("one"), readiness.condition("other"));
+        one.set(true);
+        let mut met = pin!(readiness.met());
+        assert!(met.as_mut().now_or_never().is_none());
+        other.set(true);
+        met.await;
+        one.set(false);
+        assert!(readiness.met().now_or_never().is_none());
     }
 }

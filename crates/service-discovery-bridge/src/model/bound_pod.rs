@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use podward_api::discovery_binding::PodField;
 use podward_core::keys::{
     AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETION_REQUEST, SERVICE_READY_GATE, TO_DELETE,
@@ -20,7 +19,8 @@ use super::conditions::{Condition, silent_since};
 use super::kruise::{KruisePod, KruiseState};
 
 /// A pod as the API server sends it, without what no binding reads.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = corev1::Pod)]
 pub(crate) struct PodObject {
     metadata: ObjectMeta,
     #[serde(default)]
@@ -242,35 +242,6 @@ fn is_deletion(operations: &Operations<'_>) -> bool {
             && (id == DELETE_OPERATION
                 || operations.type_of(id).is_some_and(|kind| TYPES.contains(&kind.as_ref())))
     })
-}
-
-impl Resource for PodObject {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        corev1::Pod::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        corev1::Pod::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        corev1::Pod::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        corev1::Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
 
 #[cfg(test)]

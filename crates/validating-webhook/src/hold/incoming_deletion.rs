@@ -1,7 +1,9 @@
 //! A delete or an eviction that the API server asks about.
 
 use podward_core::Pod;
-use podward_core::deletion::hold::{DeletionAttempt, EvictionCaller, EvictionTarget, eviction_target};
+use podward_core::deletion::hold::{
+    DeletionAttempt, EvictionCaller, EvictionTarget, eviction_target, is_left_to_clone_set,
+};
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_kube_util::now;
 use podward_runtime::admission::{AdmissionRequest, AdmissionUser, DeleteOptions, Preconditions};
@@ -75,10 +77,18 @@ impl<'a> IncomingDeletion<'a> {
         }
     }
 
+    /// Returns the request on the pod that covers this deletion. `None` if there is none.
+    pub(super) fn recorded_on(&self, pod: &Pod) -> Option<DeletionRequest> {
+        if is_left_to_clone_set(pod) {
+            return Some(self.deletion_request());
+        }
+        pod.deletion_request().filter(|recorded| self.is_covered_by(recorded))
+    }
+
     /// Returns true if `recorded`, the request on the pod, would not change if this deletion were recorded too. A
     /// request of the pod's workload covers only the workload's own deletes, because it is withdrawn when the
     /// workload's replica count changes.
-    pub(super) fn is_covered_by(&self, recorded: &DeletionRequest) -> bool {
+    fn is_covered_by(&self, recorded: &DeletionRequest) -> bool {
         let is_repeated = recorded.by_workload && recorded.requested_by == self.user;
         is_repeated || recorded.joined_by(&self.deletion_request()).is_none()
     }

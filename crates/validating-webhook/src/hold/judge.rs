@@ -111,7 +111,7 @@ impl DeletionJudge {
         }
         if let NodeAndNamespace { node: Some(_), namespace_terminating: Some(_) } = known
             && !self.waiter.applies_to(deletion)
-            && let Some(recorded) = pod.deletion_request().filter(|recorded| deletion.is_covered_by(recorded))
+            && let Some(recorded) = deletion.recorded_on(pod)
         {
             return self.held(pod, deletion, HoldResult::Known, RecordOutcome::Recorded(&recorded)).into();
         }
@@ -214,8 +214,7 @@ impl DeletionJudge {
         if let Some(response) = self.allow(pod, deletion, known) {
             return response;
         }
-        let recorded = pod.deletion_request().filter(|recorded| deletion.is_covered_by(recorded));
-        let (result, outcome) = match recorded {
+        let (result, outcome) = match deletion.recorded_on(pod) {
             Some(recorded) => (HoldResult::Known, RecordingResult::Recorded(recorded)),
             None => {
                 let start = Instant::now();

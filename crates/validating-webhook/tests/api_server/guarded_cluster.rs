@@ -245,7 +245,7 @@ async fn register(cluster: &TestCluster) {
     let entries = configuration["webhooks"].as_array_mut().unwrap();
     entries
         .retain(|entry| ["/delete", "/evict"].contains(&route_of(entry["name"].as_str().unwrap()).unwrap()));
-    assert_eq!(entries.len(), 3);
+    assert_eq!(entries.len(), 4);
     for entry in entries {
         let path = secret().path(route_of(entry["name"].as_str().unwrap()).unwrap());
         let url = format!("https://{}{path}", SocketAddr::new(cluster.node_ip(), PORT));

@@ -67,6 +67,8 @@ enum Benchmark {
     Admission,
     /// The traffic-controller while it reads 1,000 simulated kube-proxies for 200 pods: CPU time, memory
     Evidence,
+    /// CloneSets on a simulated cluster: updates in place, scale-in and scale-out; time, writes, memory
+    Clonesets,
     /// The service-discovery-bridge with real registries and 10,000 simulated pods: time, rate, CPU time, memory
     Registries,
 }
@@ -108,6 +110,7 @@ impl Bench {
                 | Benchmark::Rules
                 | Benchmark::Admission
                 | Benchmark::Evidence
+                | Benchmark::Clonesets
                 | Benchmark::Registries => {
                     let supervisor = match name {
                         Benchmark::Admission => prepare::test_cluster(&Part::ALL, true).await?.supervisor,
@@ -166,8 +169,8 @@ async fn load(
 ) -> Result<Value> {
     let mut command = tokio::process::Command::new(programs.path("podward-load")?);
     command.arg(what).args(arguments);
-    // As the chart sets them for the service-discovery-bridge, whose memory is measured.
-    if what == "registries" {
+    // As the chart sets them for the services whose memory is measured.
+    if what == "registries" || what == "clonesets" {
         command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_TRIM_THRESHOLD_", "131072");
     }
     if let Some(supervisor) = supervisor {

@@ -48,11 +48,12 @@ impl Ci {
             CheckOutcome { name: "dependencies", result: CheckResult::Skipped(how), took: Duration::ZERO }
         });
         outcomes.push(import_cycles().await);
+        outcomes.push(fuzzing().await);
+        // The tests are last, so that their failures are at the end of the output.
         let started = Instant::now();
         let tested = self.test.run().await.unwrap_or_else(|error| console::failure(&error));
         let result = passed_if(tested == ExitCode::SUCCESS);
         outcomes.push(CheckOutcome { name: "tests", result, took: started.elapsed() });
-        outcomes.push(fuzzing().await);
 
         println!();
         for CheckOutcome { name, result, took } in &outcomes {

@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: requests lost without and with Podward.
 
 mod choices;
+mod cloneset;
 mod registry;
 
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use podward_support::demo;
 use podward_testbed::{Part, ProxyMode};
 
 use self::choices::DemoChoices;
+use self::cloneset::CloneSetDemoCommand;
 use self::registry::RegistryDemoCommand;
 use crate::prepare;
 
@@ -44,6 +46,9 @@ pub(crate) struct DemoCommand {
     /// Install the node-agent, too: connections to the pods are then evidence of requests in flight
     #[arg(long, conflicts_with = "kubeconfig")]
     node_agent: bool,
+    /// Draw the losses over time and the trace of a pod into this folder, as demo.svg and trace.svg
+    #[arg(long, value_name = "FOLDER")]
+    pictures: Option<PathBuf>,
     #[command(flatten)]
     choices: DemoChoices,
 }
@@ -52,6 +57,7 @@ pub(crate) struct DemoCommand {
 #[derive(Debug, Subcommand)]
 enum OtherDemo {
     Registry(RegistryDemoCommand),
+    Cloneset(CloneSetDemoCommand),
 }
 
 fn node_count() -> impl TypedValueParser<Value = usize> {
@@ -60,8 +66,10 @@ fn node_count() -> impl TypedValueParser<Value = usize> {
 
 impl DemoCommand {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        if let Some(OtherDemo::Registry(demo)) = self.other {
-            return demo.run().await;
+        match self.other {
+            Some(OtherDemo::Registry(demo)) => return demo.run().await,
+            Some(OtherDemo::Cloneset(demo)) => return demo.run().await,
+            None => {}
         }
         if self.kubeconfig.is_none() {
             prepare::test_cluster(&Part::ALL, true).await?;
@@ -72,6 +80,7 @@ impl DemoCommand {
             proxy_mode: self.proxy_mode,
             nodes: self.nodes,
             node_agent: self.node_agent,
+            pictures: self.pictures,
             ..self.choices.into_demo()
         };
         demo::run(demo).await?;

@@ -1,4 +1,5 @@
-//! `cargo xtask deploy`: renders the Helm chart into files for kubectl and kustomize.
+//! `cargo xtask deploy`: copies alerts and dashboard into the Helm chart, and renders it into files for kubectl and
+//! kustomize.
 
 use std::fs;
 use std::process::ExitCode;
@@ -8,12 +9,13 @@ use clap::Args;
 use podward_support::rendered;
 use podward_testbed::{Part, Progress, Tools};
 
-/// Write `deploy/podward` from the Helm chart.
+/// Write `deploy/podward` from the Helm chart, and the chart's copies of `deploy/alerts` and `deploy/dashboards`.
 #[derive(Debug, Args)]
 pub(crate) struct Deploy {}
 
 impl Deploy {
     pub(crate) async fn run(&self) -> Result<ExitCode> {
+        rendered::copy_into_chart()?;
         let tools = Tools::ensure(&[Part::Helm], &Progress::stderr()).await?;
         let files = rendered::render(&tools.bin("helm"))?;
         let folder = rendered::folder();

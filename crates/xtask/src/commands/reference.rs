@@ -31,7 +31,8 @@ impl Reference {
 
 /// Returns the path of each page in the workspace, and its text.
 fn pages() -> Result<[(&'static str, String); 2]> {
-    let resources = resources::page(&podward_api::crds());
+    let crds = [podward_api::crds(), vec![podward_api::clone_set_crd()]].concat();
+    let resources = resources::page(&crds);
     let grpc =
         grpc::page(podward_proto::FILE_DESCRIPTOR_SET).context("cannot read the proto files' descriptors")?;
     Ok([(RESOURCES, resources), (GRPC, grpc)])

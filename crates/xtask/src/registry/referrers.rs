@@ -6,10 +6,7 @@ use hyper::header::HeaderName;
 use podward_images::Blob;
 use serde_json::{Value, json};
 
-use super::Registry;
-
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+use super::{INDEX, MANIFEST, Registry, index_of, manifests_of};
 
 impl Registry {
     /// Pushes `document` as a referrer of the image with the manifest `subject`. `title` is the document's file name.
@@ -18,9 +15,7 @@ impl Registry {
     /// When the registry refuses a request, or does not answer in several attempts.
     pub(crate) async fn attach(&self, subject: &Blob, document: &Blob, title: &str) -> Result<()> {
         let empty = Blob::new("application/vnd.oci.empty.v1+json", b"{}".to_vec());
-        for part in [&empty, document] {
-            self.blob(part).await?;
-        }
+        self.parts([&empty, document]).await?;
         let mut layer = document.descriptor();
         layer["annotations"] = json!({ "org.opencontainers.image.title": title });
         let manifest = Blob::json(
@@ -51,11 +46,10 @@ impl Registry {
 
 /// Returns the list of referrers with `entry` added, or `None` if it has the entry. Replaces an index that has no list.
 fn listed(index: Option<Value>, entry: Value) -> Option<Value> {
-    let mut manifests = index.and_then(|mut index| Some(index["manifests"].as_array_mut()?.split_off(0)));
-    let manifests = manifests.get_or_insert_default();
+    let mut manifests = manifests_of(index);
     if manifests.iter().any(|other| other["digest"] == entry["digest"]) {
         return None;
     }
     manifests.push(entry);
-    Some(json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests }))
+    Some(index_of(manifests))
 }

@@ -8,11 +8,13 @@ use axum::{
     extract::State,
     http::{HeaderMap, Method, Response, StatusCode, Uri},
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use parking_lot::Mutex;
 use podward_images::Image;
 use serde_json::Value;
 
 use super::*;
+use crate::signing_key::tests::{is_signed, new_key};
 
 /// The content of the fake registry, and its faults.
 #[derive(Default)]
@@ -224,4 +226,27 @@ async fn a_wrong_digest_is_an_error() {
     let fake = FakeRegistry { wrong_digest: true, ..FakeRegistry::default() }.start().await;
     let error = registry(&fake, None).push(&image(&fake)).await.expect_err("another digest");
     assert!(format!("{error:#}").contains("the registry has it as"), "{error:#}");
+}
+
+#[tokio::test]
+async fn a_signature_is_found_by_the_digest_of_what_it_signs() {
+    let fake = FakeRegistry::default().start().await;
+    let (image, registry) = (image(&fake), registry(&fake, None));
+    let index = registry.push_to_index(&image).await.expect("pushed");
+    assert_eq!(stored(&fake, "manifests/1"), index.content());
+    assert_eq!(stored(&fake, &format!("manifests/{}", image.manifest.digest())), image.manifest.content());
+    let again = registry.push_to_index(&image).await.expect("pushed again");
+    assert_eq!(again, index, "an image is in the index once");
+
+    let (key, pair) = new_key();
+    registry.sign(&index, &key).await.expect("signed");
+    let manifest = stored(&fake, &format!("manifests/{}.sig", index.digest().replace(':', "-")));
+    let manifest: Value = serde_json::from_slice(&manifest).expect("a manifest");
+    let layer = &manifest["layers"][0];
+    let payload = stored(&fake, &format!("blobs/{}", layer["digest"].as_str().expect("a digest")));
+    let signature = layer["annotations"]["dev.cosignproject.cosign/signature"].as_str().expect("a signature");
+    let signature = BASE64_STANDARD.decode(signature).expect("base64");
+    assert!(is_signed(&pair, &payload, &signature));
+    let payload: Value = serde_json::from_slice(&payload).expect("a payload");
+    assert_eq!(payload["critical"]["image"]["docker-manifest-digest"], index.digest());
 }

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use futures::future::join_all;
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
-use kube::{Api, ResourceExt, api::EvictParams, runtime::wait::await_condition};
+use kube::{Api, ResourceExt, api::EvictParams};
 use podward_core::deletion::hold::BUDGET_REFUSAL;
 use podward_e2e::{Fixture, Test};
-use podward_support::{TrafficBehaviour, TrafficPace, WAIT, pods, within};
+use podward_support::{TrafficBehaviour, TrafficPace, WAIT, await_condition, pods, within};
 use serde_json::json;
 
 use super::{

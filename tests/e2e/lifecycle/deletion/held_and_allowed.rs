@@ -166,6 +166,10 @@ async fn delete_that_is_not_held(fixture: Arc<Fixture>) -> Result<()> {
     traffic.set_behaviour(TrafficBehaviour::NOT_DRAINED);
     let phase = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     fixture.api().patch_status("ended", &PatchParams::default(), &phase).await?;
+    // The API server begins a delete with the pod in its cache, and the watch has the same one.
+    let has_ended =
+        |pod: &Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Succeeded"));
+    fixture.feed().until("ended", "it has ended", has_ended).await?;
     fixture.kubectl(&["delete", "pod", "ended", "--wait=false"]).await?.succeeded()?;
     fixture.patch("ending", json!({"metadata": {"annotations": {keys::BREAK_GLASS: "a test"}}})).await?;
     for _ in 0..2 {

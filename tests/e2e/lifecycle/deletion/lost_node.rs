@@ -94,7 +94,7 @@ async fn create(fixture: &Fixture, node: &OwnNode<'_>, name: &str) -> Result<()>
 }
 
 /// Returns the time that many seconds ago.
-fn ago(seconds: u64) -> String {
+pub(crate) fn ago(seconds: u64) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let then = since.saturating_sub(Duration::from_secs(seconds)).as_secs();
     UnixNanos(i64::try_from(then).unwrap_or_default().saturating_mul(1_000_000_000)).to_rfc3339()

@@ -14,7 +14,6 @@ use anyhow::{Context, Result};
 use kube::{
     Api,
     api::{DeleteParams, PostParams},
-    runtime::wait::await_condition,
 };
 use podward_api::{HookStatus, LifecycleHook};
 use podward_core::hooks::hook_finalizer;
@@ -23,7 +22,7 @@ use podward_proto::v1::{
     self,
     hook_handler_server::{HookHandler, HookHandlerServer},
 };
-use podward_support::{Cluster, ExposedServer, WAIT, within};
+use podward_support::{Cluster, ExposedServer, WAIT, await_condition, within};
 use serde_json::{Value, json};
 use tokio::{net::UnixListener, sync::Mutex, task::JoinHandle};
 use tokio_stream::wrappers::UnixListenerStream;

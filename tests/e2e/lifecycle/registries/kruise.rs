@@ -4,22 +4,67 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use podward_api::CloneSet;
 use podward_e2e::{Fixture, Test};
 use podward_support::pods;
 use registry_servers::{ConsulServer, ConsulServerOptions};
 use serde_json::{Value, json};
 
 use super::bound::Bound;
+use crate::clonesets::made::MadeSet;
+use podward_support::markers::States;
 
 const STATE: &str = "lifecycle.apps.kruise.io/state";
 const FINALIZER: &str = "example.com/registry";
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test::simulated("registry_answers_openkruise", openkruise)]
+    vec![
+        Test::simulated("registry_answers_openkruise", openkruise),
+        Test::simulated("registry_answers_podwards_clonesets", podwards_clonesets),
+    ]
+}
+
+/// Returns hooks whose markers are a label while the pod is online, and a finalizer until it may be deleted.
+fn hooks() -> Value {
+    json!({
+        "preNormal": {"labelsHandler": {"online": "true"}},
+        "inPlaceUpdate": {"labelsHandler": {"online": "true"}},
+        "preDelete": {"finalizersHandler": [FINALIZER]},
+    })
+}
+
+/// The bridge is the operator of a CloneSet that Podward's own controller manages.
+async fn podwards_clonesets(fixture: Arc<Fixture>) -> Result<()> {
+    let server = ConsulServer::start(ConsulServerOptions::default()).await?;
+    let bound = Bound::new(fixture.clone(), "Consul", vec![server.url()], json!({})).await?;
+    let (states, _watch) = States::record(fixture.client(), fixture.namespace()).await?;
+    let set = MadeSet::create(&fixture, json!({}), json!({"lifecycle": hooks(), "replicas": 2})).await?;
+    set.until_done(2).await?;
+    let names: Vec<String> = fixture.feed().all().iter().map(|pod| pod.name_any()).collect();
+    let all_in_service = async || -> Result<()> {
+        for name in &names {
+            ensure!(bound.in_service(name).await? == Some(true), "{name} is Normal, and not in service");
+        }
+        Ok(())
+    };
+    all_in_service().await?;
+
+    set.update(&fixture.images().v2).await?;
+    set.until_done(2).await?;
+    all_in_service().await?;
+    let expected = ["PreparingNormal", "Normal", "PreparingUpdate", "Updating", "Updated", "Normal"];
+    for name in &names {
+        ensure!(states.all().get(name).is_some_and(|it| it == &expected), "{:?}", states.all());
+    }
+
+    set.patch(json!({"replicas": 1})).await?;
+    let left = fixture.feed().until_pods("one is left", |pods| pods.len() == 1).await?;
+    let gone = names.iter().find(|name| !left.iter().any(|pod| pod.name_any() == **name));
+    let gone = gone.context("no pod is gone")?;
+    ensure!(bound.in_service(gone).await?.is_none(), "{gone} is deleted, and the registry shows it");
+    bound.end().await
 }
 
 async fn openkruise(fixture: Arc<Fixture>) -> Result<()> {
@@ -92,47 +137,22 @@ async fn write(fixture: &Fixture, metadata: Value) -> Result<()> {
     written.map(drop).context("write to the pod as OpenKruise does")
 }
 
-/// Defines the resource and makes a CloneSet with hooks. Returns its UID.
+/// Makes a CloneSet with hooks, of which the pod of the test is the only one. Returns its UID.
 async fn make_workload(fixture: &Fixture) -> Result<String> {
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "clonesets.apps.kruise.io",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
+    let set = json!({
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "CloneSet",
+        "metadata": {"name": "web"},
         "spec": {
-            "group": "apps.kruise.io", "scope": "Namespaced",
-            "names": {"kind": "CloneSet", "plural": "clonesets", "singular": "cloneset", "shortNames": ["clone"]},
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
+            // The controller of Podward finds nothing to do.
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": pods::server_spec(&fixture.images().v1)},
+            "lifecycle": hooks(),
         },
     });
-    let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
-    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client());
-    definitions.create(&PostParams::default(), &definition).await.context("define CloneSets")?;
-    let kind = GroupVersionKind::gvk("apps.kruise.io", "v1alpha1", "CloneSet");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "clonesets");
-    let workloads: Api<DynamicObject> =
-        Api::namespaced_with(fixture.client(), fixture.namespace(), &resource);
-    let lifecycle = json!({
-        "preNormal": {"labelsHandler": {"online": "true"}},
-        "inPlaceUpdate": {"labelsHandler": {"online": "true"}},
-        "preDelete": {"finalizersHandler": [FINALIZER]},
-    });
-    let workload = DynamicObject::new("web", &resource).data(json!({"spec": {"lifecycle": lifecycle}}));
-    // The resource is served a moment after it is defined.
-    let created =
-        podward_support::within(podward_support::WAIT, || "CloneSets to be served".to_owned(), async {
-            loop {
-                match workloads.create(&PostParams::default(), &workload).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {
-                        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                    }
-                    other => return other.context("make a CloneSet"),
-                }
-            }
-        });
-    created.await?.uid().context("a CloneSet without UID")
+    let set: CloneSet = serde_json::from_value(set).context("describe a CloneSet")?;
+    let sets: Api<CloneSet> = Api::namespaced(fixture.client(), fixture.namespace());
+    let created = sets.create(&PostParams::default(), &set).await.context("make a CloneSet")?;
+    created.uid().context("a CloneSet without UID")
 }

@@ -7,11 +7,10 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
-    runtime::wait::await_condition,
 };
 use podward_core::keys;
 use podward_e2e::{Fixture, Test};
-use podward_support::{Operator, PodFeed, WAIT, pods, within};
+use podward_support::{Operator, PodFeed, WAIT, await_condition, pods, within};
 use serde_json::json;
 
 use super::objects::{

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
-    runtime::wait::await_condition,
 };
 use podward_api::{PodTransitionRule, pod_transition_rule::PodTransitionRuleStatus};
 use podward_core::{
@@ -16,7 +15,7 @@ use podward_core::{
     rules::CheckStage,
 };
 use podward_e2e::Fixture;
-use podward_support::{Operator, WAIT, pods, within};
+use podward_support::{Operator, WAIT, await_condition, pods, within};
 use serde_json::{Value, json};
 
 use crate::deletion::objects::LONG;

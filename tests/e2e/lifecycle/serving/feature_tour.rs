@@ -1,6 +1,6 @@
 //! Uses many features of Podward, one after the other.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,14 +8,16 @@ use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
-    runtime::wait::await_condition,
 };
 use podward_core::keys;
 use podward_e2e::Fixture;
-use podward_support::{Installation, TrafficLoop, pods, within};
+use podward_support::{Installation, TrafficLoop, await_condition, pods, within};
 use serde_json::{Value, json};
 
+use crate::clonesets::every_write::every_write;
+
 use super::{
+    bound_service::bindings_are_kept,
     registry::a_hook_comes_and_goes,
     service_fixture::{in_service, labels, operate, until_gone},
 };
@@ -33,7 +35,7 @@ struct LoadedWorkload {
 
 /// Pods of every kind of owner are scaled in, one is evicted within a budget, one is operated on, and rare cases are
 /// triggered.
-pub(crate) async fn every_kind_of_work(fixture: &Fixture) -> Result<()> {
+pub(crate) async fn every_kind_of_work(fixture: &Arc<Fixture>) -> Result<()> {
     for LoadedWorkload { version, kind, spec, fewer } in workloads(fixture) {
         let app = kind.to_lowercase();
         let api = api_of(fixture, version, kind);
@@ -63,6 +65,8 @@ pub(crate) async fn every_kind_of_work(fixture: &Fixture) -> Result<()> {
     a_node_that_is_not_there(fixture).await?;
     a_service_that_never_comes(fixture).await?;
     a_hook_comes_and_goes(fixture).await?;
+    every_write(fixture).await?;
+    bindings_are_kept(fixture).await?;
     a_lease_that_others_write(fixture).await
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn tests() -> Vec<Test> {
 const NAMESPACE: &str = Installation::NAMESPACE;
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 23] = [
+const OTHERWISE: [(&str, &str, &str); 26] = [
     // The lifecycle-controller checks the rights with the API server at a registration over gRPC. The second one is
     // used when the certificate authority is renewed.
     ("traffic-controller", "create", "podward.io/lifecyclehooks"),
@@ -60,6 +60,11 @@ const OTHERWISE: [(&str, &str, &str); 23] = [
     ("traffic-controller", "watch", "gateway.networking.k8s.io/grpcroutes"),
     ("traffic-controller", "list", "elbv2.k8s.aws/targetgroupbindings"),
     ("traffic-controller", "watch", "elbv2.k8s.aws/targetgroupbindings"),
+    // Where the admission plugin OwnerReferencesPermissionEnforcement is on.
+    ("cloneset-controller", "update", "apps.kruise.io/clonesets/finalizers"),
+    ("cloneset-controller", "update", "pods/finalizers"),
+    // When both replicas want the Lease of a leader that has ended.
+    ("cloneset-controller", "get", "coordination.k8s.io/leases"),
     // While its watch of namespaces is broken.
     ("validating-webhook", "get", "namespaces"),
 ];

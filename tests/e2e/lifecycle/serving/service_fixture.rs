@@ -64,6 +64,7 @@ pub(crate) async fn crowd(fixture: &Fixture, service: &str) -> Result<LoadClient
     let found = services(fixture).get(service).await.with_context(|| format!("read Service {service}"))?;
     let address = found.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
     let options = LoadClientOptions {
+        timeout: LoadClientOptions::PATIENT,
         program: DemoImages::client("dev").await?,
         image: fixture.images().v1.clone(),
         targets: LoadTargets::Service(SocketAddr::new(

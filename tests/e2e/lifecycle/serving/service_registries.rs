@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use demo_client::Connections;
 use podward_e2e::{Fixture, Test};
 use podward_images::DemoImages;
-use podward_support::PodFeed;
 use podward_support::demo::registry::{DiscoveredWorkload, RegistryClients, RegistryKind, RegistryServer};
 use podward_support::demo::{Act, DemoServer, DemoWorkload};
+use podward_support::{LoadClientOptions, PodFeed};
 
 use super::service_fixture::has_lost_nothing;
 
@@ -19,8 +19,10 @@ const RATE: u32 = 100;
 const CACHE: Duration = Duration::from_secs(1);
 /// The interval of the clients that are to lose requests. The kubelet stops a pod within a few seconds.
 const LONG_CACHE: Duration = Duration::from_secs(10);
-/// The time for all acts. With all registries at once, the processors are busy all the time.
-const DEADLINE: Duration = Duration::from_secs(400);
+/// Clients on a busy machine read late. Requests to an address that they read in time must not be lost.
+const SLACK: Duration = Duration::from_secs(3);
+/// The time for all acts. With several registries at once, the processors are busy all the time.
+const DEADLINE: Duration = Duration::from_secs(800);
 /// Late losses count, too.
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
@@ -28,7 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let mut tests = RegistryKind::ALL
         .map(|kind| {
             let name = format!("clients_of_{kind}_lose_nothing");
-            Test::serving(&name, move |fixture| lose_nothing(fixture, kind)).within(DEADLINE)
+            Test::serving(&name, move |fixture| lose_nothing(fixture, kind)).within(DEADLINE).of_weight(2)
         })
         .into_iter()
         .collect::<Vec<_>>();
@@ -82,6 +84,8 @@ async fn start(
         cache,
         connections: vec![Connections::New, Connections::KeepAlive],
         rate: RATE,
+        slack: SLACK,
+        timeout: LoadClientOptions::PATIENT,
     };
     let workload = DemoWorkload {
         namespace: fixture.namespace().to_owned(),

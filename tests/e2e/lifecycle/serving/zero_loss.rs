@@ -80,6 +80,7 @@ pub(crate) async fn under_load(
     };
     let target: SocketAddr = workload.create().await?;
     let options = LoadClientOptions {
+        timeout: LoadClientOptions::PATIENT,
         program: DemoImages::client("dev").await?,
         image: fixture.images().v1.clone(),
         targets: LoadTargets::Service(target),

@@ -1,10 +1,10 @@
-//! LifecycleHooks and PodTransitionRules, as the services read them from the API server. Their schemas limit them, but
-//! not everywhere, and not those that were stored before.
+//! LifecycleHooks, PodTransitionRules and CloneSets, as the services read them from the API server. Their schemas limit
+//! them, but not everywhere, and not those that were stored before.
 
 use std::collections::BTreeMap;
 
 use podward_api::pod_transition_rule::{FieldPath, WebhookUrl, ca_certificates};
-use podward_api::{LifecycleHook, PodTransitionRule};
+use podward_api::{CloneSet, CloneSetSpec, LifecycleHook, PodTransitionRule};
 use podward_core::rules::{CheckRequest, NoWebhookAnswers, RulePod, check_requests};
 use serde_json::Value;
 
@@ -17,14 +17,16 @@ pub(super) fn target() -> Target {
     let seeds = samples::HOOKS.map(|name| Input::new(0, samples::hook(name).to_string()));
     let mut seeds = Vec::from(seeds);
     seeds.push(Input::new(1, samples::rule().to_string()));
+    seeds.push(Input::new(2, samples::clone_set().to_string()));
     let pods = samples::pods();
     let pod = pods[3].clone();
     let labels: BTreeMap<String, String> =
         serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
     let requests = check_requests(&labels);
-    Target::new("resource", Format::Json, seeds, move |input| match input.variant % 2 {
+    Target::new("resource", Format::Json, seeds, move |input| match input.variant % 3 {
         0 => hook(input, &labels),
-        _ => rule(input, &pod, &labels, &requests),
+        1 => rule(input, &pod, &labels, &requests),
+        _ => clone_set(input),
     })
 }
 
@@ -93,4 +95,29 @@ fn rule(
         }
     }
     Ok(outcome)
+}
+
+fn clone_set(input: &Input) -> Result<Outcome, String> {
+    let mut outcome = Outcome::of(2);
+    let set: CloneSet = match serde_json::from_slice(&input.body) {
+        Ok(set) => set,
+        Err(error) => {
+            outcome.text(&error.to_string());
+            return Ok(outcome);
+        }
+    };
+    match set.check() {
+        Ok(()) => {
+            let template = set.pod_template().map_err(|error| format!("checked, but {error}"))?;
+            let claims = set.volume_claims().map_err(|error| format!("checked, but {error}"))?;
+            outcome.size(template.spec.map_or(0, |pod| pod.containers.len()));
+            outcome.size(claims.len());
+        }
+        Err(invalid) => outcome.text(&invalid.to_string()),
+    }
+    let again = serde_json::to_value(&set.spec).and_then(serde_json::from_value::<CloneSetSpec>);
+    match again.map_err(|error| error.to_string())? == set.spec {
+        true => Ok(outcome),
+        false => Err("a spec differs when it is written and read again".to_owned()),
+    }
 }

@@ -174,3 +174,59 @@ pub(super) fn rule() -> Value {
         },
     })
 }
+
+/// Returns a CloneSet with all fields.
+pub(super) fn clone_set() -> Value {
+    let hook = |marker: &str| {
+        json!({
+            "labelsHandler": {(format!("example.com/{marker}")): "true"},
+            "finalizersHandler": [format!("example.com/{marker}-hook")], "markPodNotReady": true,
+        })
+    };
+    let condition = |kind: &str, status: &str| {
+        let since = "2026-01-01T09:00:00Z";
+        json!({"type": kind, "status": status, "reason": "R", "message": "m", "lastTransitionTime": since,
+              "lastUpdateTime": since})
+    };
+    let selector = json!({"matchLabels": {"app": "web"}});
+    json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+        "metadata": {"name": "web", "namespace": "shop", "generation": 4},
+        "spec": {
+            "replicas": 3, "selector": selector,
+            "template": {
+                "metadata": {"labels": {"app": "web"}, "annotations": {"version": "2"}},
+                "spec": {"restartPolicy": "Always", "containers": [{
+                    "name": "web", "image": "registry.example/web:2",
+                    "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "1"}],
+                    "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "64Mi"}},
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }]},
+            },
+            "volumeClaimTemplates": [{
+                "metadata": {"name": "data"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            }],
+            "scaleStrategy": {"podsToDelete": ["web-abcde"], "maxUnavailable": "50%", "disablePVCReuse": true},
+            "updateStrategy": {
+                "type": "InPlaceIfPossible", "partition": "50%", "maxUnavailable": 1, "maxSurge": "20%", "paused": true,
+                "priorityStrategy": {
+                    "weightPriority": [{"weight": 50, "matchSelector": selector}], "orderPriority": [],
+                },
+                "scatterStrategy": [{"key": "zone", "value": "a"}],
+                "inPlaceUpdateStrategy": {"gracePeriodSeconds": 5},
+            },
+            "revisionHistoryLimit": 5, "minReadySeconds": 10, "progressDeadlineSeconds": 600,
+            "lifecycle": {
+                "preNormal": hook("online"), "inPlaceUpdate": hook("online"), "preDelete": hook("delete"),
+            },
+        },
+        "status": {
+            "observedGeneration": 3, "replicas": 3, "readyReplicas": 3, "availableReplicas": 2, "updatedReplicas": 1,
+            "updatedReadyReplicas": 1, "updatedAvailableReplicas": 1, "expectedUpdatedReplicas": 1,
+            "updateRevision": "web-59c8d7b6f4", "currentRevision": "web-7d4c5f9b88", "collisionCount": 0,
+            "labelSelector": "app=web",
+            "conditions": [condition("FailedScale", "False"), condition("Progressing", "True")],
+        },
+    })
+}

@@ -7,7 +7,6 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
-    runtime::wait::await_condition,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -16,7 +15,7 @@ use super::{
     eviction,
     workload::{DemoWorkload, NAME},
 };
-use crate::{operator::Operator, pods, wait::within};
+use crate::{operator::Operator, pods, wait::within, watched::await_condition};
 
 /// The number of pods after the scale-in.
 const FEWER: usize = 2;

@@ -82,6 +82,7 @@ fn describe(
 ) -> Vec<(DemoClients, LoadClientOptions)> {
     let nodes: Vec<_> = cluster.test_cluster().map(|cluster| cluster.nodes()).unwrap_or_default();
     let of = |targets, node, clients: usize| LoadClientOptions {
+        timeout: LoadClientOptions::USUAL_TIMEOUT,
         program: options.program.clone(),
         image: options.image.clone(),
         targets,

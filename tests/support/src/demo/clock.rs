@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::{clients::DemoClients, entry::DemoEntry};
 
 /// Prints what is being done, and when.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct DemoClock(pub(super) Instant);
 
 impl DemoClock {

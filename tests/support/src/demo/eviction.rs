@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::{api::EvictParams, runtime::wait::await_condition};
+use kube::api::EvictParams;
 
 use super::workload::{DemoWorkload, NAME};
-use crate::feed::PodFeed;
+use crate::watched::await_condition;
 
 /// The time that `kubectl drain` waits after a 429.
 const RETRY: Duration = Duration::from_secs(5);
@@ -25,17 +26,17 @@ pub(super) async fn drain(workload: &DemoWorkload) -> Result<()> {
             status.is_some_and(|status| status.disruptions_allowed > 0)
         };
         await_condition(workload.budgets(), NAME, allows).await.context("watch the disruption budget")?;
-        evict(&workload.feed, &pod).await?;
+        evict(workload, &pod).await?;
         workload.until_in_service(workload.replicas()).await?;
     }
     Ok(())
 }
 
 /// Evicts the pod until it is gone, and tries again while the response is 429.
-async fn evict(feed: &PodFeed, pod: &str) -> Result<()> {
-    let gone = feed.until_pods("the evicted pod is gone", |pods| {
-        pods.iter().all(|other| other.metadata.name.as_deref() != Some(pod))
-    });
+async fn evict(workload: &DemoWorkload, pod: &str) -> Result<()> {
+    let feed = &workload.feed;
+    let is_gone = |pods: &[&Pod]| pods.iter().all(|other| other.metadata.name.as_deref() != Some(pod));
+    let gone = feed.until_pods_within(workload.longest(), "the evicted pod is gone", is_gone);
     let evictions = async {
         loop {
             match feed.api().evict(pod, &EvictParams::default()).await {

@@ -16,6 +16,8 @@ pub struct Demo {
     pub keep: bool,
     /// The file to which the [`DemoEntry`]s are written as JSON.
     pub json: Option<PathBuf>,
+    /// The folder for pictures of the results and of the trace of a pod.
+    pub pictures: Option<PathBuf>,
     /// The kubeconfig of an existing cluster to use instead of a test cluster.
     pub kubeconfig: Option<PathBuf>,
     /// The address at which the API server of an existing cluster reaches this machine.
@@ -56,6 +58,7 @@ impl Default for Demo {
         Self {
             keep: false,
             json: None,
+            pictures: None,
             kubeconfig: None,
             address: None,
             proxy_mode: ProxyMode::default(),

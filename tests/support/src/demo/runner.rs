@@ -15,6 +15,7 @@ use super::{
     clock::DemoClock,
     entry::DemoEntry,
     options::Demo,
+    pictures,
     server::DemoServer,
     workload::{self, DemoWorkload},
 };
@@ -110,7 +111,10 @@ impl DemoRunner<'_> {
             cpu_request: workload::CPU_REQUEST,
             feed,
         };
-        let played = self.under_load(act, &workload, connections).await;
+        let mut played = self.under_load(act, &workload, connections).await;
+        if opted_in && act == Act::InPlaceUpdate && played.is_ok() {
+            played = self.draw_trace(&workload).await.and(played);
+        }
         if !self.demo.keep || played.is_ok() {
             workload.remove().await?;
         }
@@ -121,6 +125,15 @@ impl DemoRunner<'_> {
         let entries: Vec<DemoEntry> = loads.into_iter().map(entry).collect();
         entries.iter().for_each(|entry| self.clock.announce(entry));
         Ok(entries)
+    }
+
+    /// Draws the trace of a pod whose operation is over, if pictures are wanted.
+    async fn draw_trace(&self, workload: &DemoWorkload) -> Result<()> {
+        let Some(dir) = &self.demo.pictures else { return Ok(()) };
+        let of_test_cluster = self.cluster.test_cluster().map(|cluster| cluster.kubeconfig());
+        let kubeconfig =
+            self.demo.kubeconfig.as_deref().or(of_test_cluster).context("there is no kubeconfig")?;
+        pictures::draw_trace(dir, kubeconfig, workload).await
     }
 
     async fn under_load(

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// The behaviour of the demo server on SIGTERM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DemoServer {
     /// The server exits at once.

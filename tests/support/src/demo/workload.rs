@@ -29,7 +29,7 @@ pub(super) const SELECTOR: &str = "app=web";
 /// The number of pods, unless there are two on each node.
 pub const REPLICAS: usize = 4;
 /// The time that an act, or a step of it, may take, without the waits for caches of clients.
-const LONGEST: Duration = Duration::from_secs(180);
+const LONGEST: Duration = Duration::from_secs(400);
 /// The usual CPU request of a pod.
 pub const CPU_REQUEST: &str = "100m";
 const FIELD_MANAGER: &str = "podward-demo";
@@ -100,16 +100,29 @@ impl DemoWorkload {
     /// Fails if the API server rejects an object, or a pod does not become available.
     pub async fn create(&self) -> Result<SocketAddr> {
         self.create_namespace().await?;
+        self.create_service().await?;
+        self.create_pods().await?;
+        self.address().await
+    }
+
+    fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client(), &self.namespace)
+    }
+
+    /// Creates the Service for clients in the cluster.
+    pub(super) async fn create_service(&self) -> Result<()> {
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": NAME},
             "spec": {"selector": {"app": NAME}, "ports": [{"port": PORT, "targetPort": 8080}]},
         });
-        let services = Api::<Service>::namespaced(self.client(), &self.namespace);
-        self.apply(&services, NAME, &service).await?;
-        self.create_pods().await?;
-        let service = services.get(NAME).await.context("read the Service")?;
+        self.apply(&self.services(), NAME, &service).await
+    }
+
+    /// Returns the address of the Service.
+    pub(super) async fn address(&self) -> Result<SocketAddr> {
+        let service = self.services().get(NAME).await.context("read the Service")?;
         let address = service.spec.and_then(|spec| spec.cluster_ip).context("the Service has no address")?;
         let address: IpAddr = address.parse().with_context(|| format!("understand the address {address}"))?;
         Ok(SocketAddr::new(address, PORT))
@@ -149,7 +162,7 @@ impl DemoWorkload {
                 "ports": [{"port": PORT, "targetPort": 8080}],
             },
         });
-        let services = Api::<Service>::namespaced(self.client(), &self.namespace);
+        let services = self.services();
         self.apply(&services, BALANCED, &service).await?;
         let spec = services.get(BALANCED).await.context("read the Service")?.spec.unwrap_or_default();
         let port = |port: Option<i32>| port.and_then(|port| u16::try_from(port).ok());
@@ -161,6 +174,21 @@ impl DemoWorkload {
     }
 
     fn deployment(&self) -> Value {
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": NAME},
+            "spec": {
+                "replicas": self.replicas(),
+                "selector": {"matchLabels": {"app": NAME}},
+                "template": self.template(),
+                "strategy": self.strategy,
+            },
+        })
+    }
+
+    /// Returns the template of its pods.
+    pub(super) fn template(&self) -> Value {
         let mut labels = json!({"app": NAME});
         if self.opted_in {
             labels[keys::CONTROL_LABEL] = json!(keys::CONTROL_VALUE);
@@ -180,17 +208,7 @@ impl DemoWorkload {
                 "matchLabelKeys": ["pod-template-hash"],
             }]);
         }
-        json!({
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": NAME},
-            "spec": {
-                "replicas": self.replicas(),
-                "selector": {"matchLabels": {"app": NAME}},
-                "template": {"metadata": {"labels": labels}, "spec": spec},
-                "strategy": self.strategy,
-            },
-        })
+        json!({"metadata": {"labels": labels}, "spec": spec})
     }
 
     /// Returns whether the pod gets traffic, by the state that Kubernetes and Podward store.

@@ -36,14 +36,20 @@ pub(super) async fn of(
     let ServiceAddresses { admin, serves, controllers } = at;
     let mut args = ServiceArgs::default();
     args.add("--admin-bind", admin).add("--log", &options.log);
-    let (cert, key) = certificate(cluster, kind, name, serves)?;
-    args.file("--tls-cert", &cert).file("--tls-key", &key);
+    // It serves only the administration port.
+    if kind != ServiceKind::ClonesetController {
+        let (cert, key) = certificate(cluster, kind, name, serves)?;
+        args.file("--tls-cert", &cert).file("--tls-key", &key);
+    }
     let ca = cluster.dir().join("services-ca.crt");
     private_file(&ca, &cluster.server_ca())?;
     let account = identity::of(cluster, kind.as_str()).await?;
     args.file("--kubeconfig", &account.kubeconfig);
     let controllers: Vec<String> = controllers.iter().map(|address| format!("https://{address}")).collect();
     let controllers = controllers.join(",");
+    if kind.has_leader() {
+        args.add("--lease-namespace", NAMESPACE).add("--lease-duration", options.lease_seconds);
+    }
     match kind {
         ServiceKind::MutatingWebhook | ServiceKind::ValidatingWebhook => {
             args.add("--bind", serves);
@@ -55,7 +61,6 @@ pub(super) async fn of(
             }
         }
         ServiceKind::LifecycleController => {
-            args.add("--lease-namespace", NAMESPACE).add("--lease-duration", options.lease_seconds);
             args.add("--grpc-bind", serves).add("--advertise", serves);
             args.file("--relay-ca", &ca).file("--client-ca", &ca);
             args.file("--token-file", &account.token);
@@ -76,6 +81,8 @@ pub(super) async fn of(
                 args.add("--allow-address", network);
             }
         }
+        // It has no others.
+        ServiceKind::ClonesetController => {}
         ServiceKind::TrafficController => {
             args.add("--bind", serves).add("--advertise-url", format!("https://{serves}"));
             args.file("--advertise-ca", &ca);

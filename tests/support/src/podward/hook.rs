@@ -5,11 +5,11 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
     core::GroupVersionKind,
-    runtime::wait::await_condition,
 };
 use serde_json::Value;
 
 use crate::wait::{WAIT, within};
+use crate::watched::await_condition;
 
 /// Waits until the hook `name` is registered and was reached. Pods that are created afterwards expect it from the
 /// start.

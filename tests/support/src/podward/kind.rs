@@ -15,6 +15,8 @@ pub enum ServiceKind {
     TrafficController,
     /// `service-discovery-bridge`, which is installed only if it is wanted.
     ServiceDiscoveryBridge,
+    /// `cloneset-controller`, which is installed only if it is wanted.
+    ClonesetController,
 }
 
 impl ServiceKind {
@@ -35,7 +37,13 @@ impl ServiceKind {
             ServiceKind::LifecycleController => "lifecycle-controller",
             ServiceKind::TrafficController => "traffic-controller",
             ServiceKind::ServiceDiscoveryBridge => "service-discovery-bridge",
+            ServiceKind::ClonesetController => "cloneset-controller",
         }
+    }
+
+    /// Returns whether one of its replicas is the leader. Its Lease has its name.
+    pub(super) const fn has_leader(self) -> bool {
+        matches!(self, ServiceKind::LifecycleController | ServiceKind::ClonesetController)
     }
 }
 

@@ -11,7 +11,7 @@ use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
-    runtime::wait::{await_condition, conditions},
+    runtime::wait::conditions,
 };
 use podward_core::webhook_path::{PathSecret, route_of};
 use podward_images::workspace_dir;
@@ -19,16 +19,20 @@ use serde_json::{Value, json};
 
 use super::{kind::ServiceKind, options::NAMESPACE};
 use crate::wait::{WAIT, within};
+use crate::watched::await_condition;
 
 const FIELD_MANAGER: &str = "podward-support";
 /// The folders of the manifests. All files in them are applied.
 const FOLDERS: [&str; 2] = ["deploy/crds", "deploy/podward"];
+/// The definition that is only installed with the cloneset-controller.
+const CLONESETS: &str = "deploy/crds/cloneset/clonesets.apps.kruise.io.yaml";
 const CRD: &str = "CustomResourceDefinition";
 /// The output of the chart with many values. A test keeps it up to date.
 const RENDERED: &str = "tests/charts/cases/settings/rendered.yaml";
-/// The role, and its binding, of a lifecycle-controller that tries deletions in the name of their requesters.
-/// The case of the chart with the service-discovery-bridge, which is not installed by default.
+/// The cases of the chart with the services that are not installed by default.
 const WITH_BRIDGE: &str = "tests/charts/cases/service-discovery-bridge/rendered.yaml";
+const WITH_CLONESETS: &str = "tests/charts/cases/cloneset-controller/rendered.yaml";
+/// The role, and its binding, of a lifecycle-controller that tries deletions in the name of their requesters.
 const REQUESTERS: &str = "podward-lifecycle-controller-requesters";
 
 /// All objects, in the order of their creation.
@@ -81,22 +85,17 @@ impl PodwardManifests {
     /// # Errors
     /// Fails if they are not in the case of the chart.
     pub(super) fn with_bridge(mut self) -> Result<Self> {
-        let mut found = documents(&workspace_dir().join(WITH_BRIDGE))?;
-        found.retain(|object| {
-            object["metadata"]["labels"]["app.kubernetes.io/name"]
-                == ServiceKind::ServiceDiscoveryBridge.as_str()
-                && matches!(
-                    kind_of(object),
-                    "ServiceAccount"
-                        | "ClusterRole"
-                        | "ClusterRoleBinding"
-                        | "Role"
-                        | "RoleBinding"
-                        | "Lease"
-                )
-        });
-        ensure!(found.len() > 4, "{WITH_BRIDGE} has {} objects of the service-discovery-bridge", found.len());
-        self.objects.extend(found);
+        self.objects.extend(rights(WITH_BRIDGE, ServiceKind::ServiceDiscoveryBridge)?);
+        Ok(self)
+    }
+
+    /// Adds the definition of CloneSets, and the account and the rights of the cloneset-controller.
+    ///
+    /// # Errors
+    /// Fails if they do not exist.
+    pub(super) fn with_cloneset_controller(mut self) -> Result<Self> {
+        self.objects.extend(documents(&workspace_dir().join(CLONESETS))?);
+        self.objects.extend(rights(WITH_CLONESETS, ServiceKind::ClonesetController)?);
         Ok(self)
     }
 
@@ -156,6 +155,21 @@ fn files(folder: &str) -> Result<Vec<PathBuf>> {
 fn documents(file: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     serde_saphyr::from_multiple(&text).with_context(|| format!("understand {}", file.display()))
+}
+
+/// Returns the account and the rights of a service, and the Leases that the chart creates for it, from a case of the
+/// chart.
+fn rights(case: &str, kind: ServiceKind) -> Result<Vec<Value>> {
+    let mut found = documents(&workspace_dir().join(case))?;
+    found.retain(|object| {
+        object["metadata"]["labels"]["app.kubernetes.io/name"] == kind.as_str()
+            && matches!(
+                kind_of(object),
+                "ServiceAccount" | "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" | "Lease"
+            )
+    });
+    ensure!(found.len() > 4, "{case} has {} objects of the {kind}", found.len());
+    Ok(found)
 }
 
 /// Waits until the API server serves the resource that `object` defines.
@@ -245,5 +259,15 @@ mod tests {
             json!({"url": format!("https://10.0.0.1:9443{}", path.path("/mutate")), "caBundle": "Y2E="})
         );
         assert!(with_addresses(configuration, &[], &path, "ca").is_err());
+    }
+
+    #[test]
+    fn clonesets_are_only_defined_with_their_controller() {
+        let defines = |manifests: &PodwardManifests| {
+            manifests.objects.iter().any(|object| object["metadata"]["name"] == "clonesets.apps.kruise.io")
+        };
+        let manifests = PodwardManifests::read().unwrap();
+        assert!(!defines(&manifests));
+        assert!(defines(&manifests.with_cloneset_controller().unwrap()));
     }
 }

@@ -16,6 +16,8 @@ pub struct PodwardOptions {
     pub traffic_controllers: usize,
     /// The number of service-discovery-bridges. With none, nothing is responsible for registries.
     pub bridges: usize,
+    /// The number of cloneset-controllers. With none, CloneSets are not defined.
+    pub cloneset_controllers: usize,
     /// The time that a killed controller keeps its Lease, in seconds.
     pub lease_seconds: u32,
     /// True if deletes and evictions are held.
@@ -50,6 +52,7 @@ impl Default for PodwardOptions {
             controllers: 1,
             traffic_controllers: 1,
             bridges: 0,
+            cloneset_controllers: 0,
             lease_seconds: 5,
             hold: true,
             check_deletes_as_requester: false,

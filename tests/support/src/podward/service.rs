@@ -124,7 +124,7 @@ impl PodwardService {
     fn next_command(&self) -> ServiceCommand {
         let start = self.starts.fetch_add(1, Ordering::SeqCst);
         let mut command = self.command.clone();
-        if self.kind == ServiceKind::LifecycleController {
+        if self.kind.has_leader() {
             command.args.extend(["--identity".to_owned(), format!("{}.{start}", self.name())]);
         }
         command

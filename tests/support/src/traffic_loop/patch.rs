@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Returns the patch that adds or removes `finalizer`, or `None` if nothing has to change. It only applies while the
 /// list of finalizers is the one in `pod`, so that an outdated view neither adds an entry twice nor removes
-/// another's.
+/// another's. An addition only applies to this version of the pod: the pod may have left service since.
 pub(super) fn set_finalizer(pod: &Pod, finalizer: &str, wanted: bool) -> Option<Patch> {
     let finalizers = pod.finalizers();
     let place = finalizers.iter().position(|present| present == finalizer);
@@ -20,9 +20,12 @@ pub(super) fn set_finalizer(pod: &Pod, finalizer: &str, wanted: bool) -> Option<
         }
         (None, true) => PatchOperation::Add(AddOperation { path: path(&["-"]), value: json!(finalizer) }),
     };
-    let uid = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: json!(pod.uid()) };
-    let unchanged = TestOperation { path: path(&[]), value: list };
-    Some(Patch(vec![PatchOperation::Test(uid), PatchOperation::Test(unchanged), change]))
+    let field = |name, value| {
+        PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
+    };
+    let version = wanted.then(|| field("resourceVersion", json!(pod.resource_version())));
+    let unchanged = [field("uid", json!(pod.uid())), field("finalizers", list)];
+    Some(Patch(unchanged.into_iter().chain(version).chain([change]).collect()))
 }
 
 fn path(rest: &[&str]) -> PointerBuf {
@@ -34,8 +37,10 @@ mod tests {
     use super::*;
 
     fn pod(finalizers: Option<&[&str]>) -> Pod {
-        serde_json::from_value(json!({"metadata": {"name": "a", "uid": "u", "finalizers": finalizers}}))
-            .unwrap()
+        serde_json::from_value(json!({"metadata": {
+            "name": "a", "uid": "u", "resourceVersion": "1", "finalizers": finalizers,
+        }}))
+        .unwrap()
     }
 
     fn after(pod: &Pod, wanted: bool) -> Value {
@@ -68,6 +73,10 @@ mod tests {
     fn a_stale_view_is_refused() {
         let patch = set_finalizer(&pod(Some(&["mine", "x"])), "mine", false).unwrap();
         let mut newer = serde_json::to_value(pod(Some(&["x", "mine"]))).unwrap();
+        assert!(json_patch::patch(&mut newer, &patch).is_err());
+        let patch = set_finalizer(&pod(Some(&["x"])), "mine", true).unwrap();
+        let mut newer = serde_json::to_value(pod(Some(&["x"]))).unwrap();
+        newer["metadata"]["resourceVersion"] = json!("2");
         assert!(json_patch::patch(&mut newer, &patch).is_err());
     }
 }

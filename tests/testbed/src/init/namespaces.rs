@@ -28,6 +28,8 @@ const KUBELET_SYSCTLS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
+const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
+
 /// Sets up loopback, and an interface with the node's address. Not every kernel has dummy devices; a veth pair with
 /// both ends in this namespace has a carrier, too. The default route makes ClusterIPs routable, so that they reach
 /// the address translation.
@@ -86,6 +88,19 @@ pub(crate) fn mounts(layout: &Layout, node: NodeNumber) -> Result<(), TestCluste
     fs::create_dir_all(&log).during(|| format!("make {}", log.display()))?;
     let bound = mount(Some(log.as_path()), "/var/log", none, MsFlags::MS_BIND, none);
     bound.during(|| "mount a private /var/log".to_owned())
+}
+
+/// Mounts a private folder for the socket of device plugins. Every kubelet removes what is there and listens there,
+/// whatever `--root-dir` says: `DevicePluginPath` in `k8s.io/kubelet/pkg/apis/deviceplugin`. The mount needs the folder
+/// on the machine, where it stays empty.
+pub(crate) fn device_plugins(layout: &Layout, node: NodeNumber) -> Result<(), TestClusterError> {
+    let none: Option<&str> = None;
+    let own = layout.dir.join(node.own("device-plugins"));
+    for dir in [own.as_path(), Path::new(DEVICE_PLUGINS)] {
+        fs::create_dir_all(dir).during(|| format!("make {}", dir.display()))?;
+    }
+    let bound = mount(Some(own.as_path()), DEVICE_PLUGINS, none, MsFlags::MS_BIND, none);
+    bound.during(|| format!("mount a private {DEVICE_PLUGINS}"))
 }
 
 /// See [`KUBELET_SYSCTLS`].

@@ -46,10 +46,19 @@ const SYSCTLS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
 ];
 
-fn sysctls() -> BTreeMap<&'static str, String> {
-    SYSCTLS
-        .map(|name| (name, fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap_or_default()))
-        .into()
+/// The folder in which every kubelet has its socket for device plugins, whatever its own folder is.
+const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
+
+/// Returns what a kubelet would change of the machine: sysctls, and files with the times of their last change.
+fn machine() -> BTreeMap<PathBuf, String> {
+    let sysctls = SYSCTLS.map(|name| Path::new("/proc/sys").join(name));
+    let sysctls = sysctls.map(|path| (path.clone(), fs::read_to_string(path).unwrap_or_default()));
+    let plugins = fs::read_dir(DEVICE_PLUGINS).into_iter().flatten().flatten();
+    let changed = |path: PathBuf| {
+        let time = fs::symlink_metadata(&path).and_then(|file| file.modified());
+        (path, format!("{time:?}"))
+    };
+    plugins.map(|file| changed(file.path())).chain(sysctls).collect()
 }
 
 /// Starts a cluster, prints its id and folder, and waits. The tests run this in a process that they kill.
@@ -148,16 +157,16 @@ async fn nothing_is_left(id: &str, dir: &Path, processes: &[ObservedProcess]) {
 }
 
 async fn killed_owner_leaves_nothing(shape: Shape, least: usize) {
-    let before = sysctls();
+    let before = machine();
     let mut owner = start_owner(shape);
     let running = processes(&owner.dir);
     assert!(running.len() >= least, "the check sees the processes: {running:#?}");
     assert_eq!(shape == Shape::Node, !cgroups(&owner.id).is_empty(), "the check sees the cgroups");
-    assert_eq!(sysctls(), before, "the machine's settings are as they were");
+    assert_eq!(machine(), before, "the machine is as it was");
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     nothing_is_left(&owner.id, &owner.dir, &running).await;
-    assert_eq!(sysctls(), before, "the machine's settings are as they were");
+    assert_eq!(machine(), before, "the machine is as it was");
 }
 
 async fn the_next_cluster_removes_what_a_killed_supervisor_left() {

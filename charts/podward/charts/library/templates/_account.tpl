@@ -1,14 +1,16 @@
-{{/*
-The account of a service, its binding to the ClusterRole podward-<service> of its chart, and the right to read the
-Secret with its certificate.
-*/}}
-{{- define "podward.account" -}}
+{{/* The account of a service, and its binding to the ClusterRole podward-<service> of its chart. */}}
+{{- define "podward.serviceAccount" -}}
 apiVersion: v1
 kind: ServiceAccount
 {{ include "podward.metadata" . }}
 automountServiceAccountToken: false
 ---
 {{ include "podward.clusterBinding" (dict "root" . "role" (printf "podward-%s" .Chart.Name)) }}
+{{- end }}
+
+{{/* The same, and the right to read the Secret with the certificate of the service. */}}
+{{- define "podward.account" -}}
+{{ include "podward.serviceAccount" . }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role

@@ -32,7 +32,7 @@ spec:
         - name: {{ $name }}
           {{- include "podward.container" . | nindent 10 }}
       {{- $namesClients := and .reviews .root.Values.global.apiServerClient.names }}
-      {{- if or .tokens $namesClients }}
+      {{- if or .tokens $namesClients .values.extraVolumes }}
       volumes:
         {{- with .tokens }}
         # Tokens that are valid only for the named audience.
@@ -46,6 +46,9 @@ spec:
         {{- if $namesClients }}
         # The authority of the API servers' client certificates.
         {{- include "podward.clientAuthorityVolume" .root | nindent 8 }}
+        {{- end }}
+        {{- with .values.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
 {{- end }}
@@ -119,7 +122,9 @@ args:
   {{- with $global.tracing.endpoint }}
   - --otlp-endpoint={{ . }}
   {{- end }}
+  {{- if ne .certificate false }}
   - --tls-secret={{ include "podward.tlsSecret" .root }}
+  {{- end }}
   {{- if and .port (not .preStop) }}
   - --drain-delay={{ .values.drain.delaySeconds }}
   - --drain-timeout={{ include "podward.drainTimeout" .root }}
@@ -178,7 +183,7 @@ securityContext:
     add: {{ toJson . }}
     {{- end }}
 {{- $namesClients := and .reviews $global.apiServerClient.names }}
-{{- if or .tokens $namesClients }}
+{{- if or .tokens $namesClients .values.extraVolumeMounts }}
 volumeMounts:
   {{- if .tokens }}
   - name: tokens
@@ -189,6 +194,9 @@ volumeMounts:
   - name: client-ca
     mountPath: /etc/podward/client-ca
     readOnly: true
+  {{- end }}
+  {{- with .values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
 {{- end }}

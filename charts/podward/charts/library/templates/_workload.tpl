@@ -1,12 +1,13 @@
 {{/*
 The objects that run a service. Takes
 
-  root      the context of the chart of the service
-  port      {name, number, service}: the name and the number of the container's port, and the port of the Service. None
-            if the service only calls others
-  tokens    file name -> audience: the tokens that the service uses to authenticate to other services
-  preStop   true if the service has no drain delay of its own
-  reviews   true if the service is a webhook, to which API servers authenticate if global.apiServerClient says so
+  root         the context of the chart of the service
+  port         {name, number, service}: the name and the number of the container's port, and the port of the Service.
+               None if the service only calls others
+  certificate  false if the service has none
+  tokens       file name -> audience: the tokens that the service uses to authenticate to other services
+  preStop      true if the service has no drain delay of its own
+  reviews      true if the service is a webhook, to which API servers authenticate if global.apiServerClient says so
 
 The chart defines `<service>.args`, a YAML list of arguments, and optionally `<service>.env`, a list of environment
 variables.

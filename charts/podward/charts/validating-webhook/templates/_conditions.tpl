@@ -8,3 +8,14 @@ dry runs.
 - name: request-is-not-a-dry-run
   expression: "!(has(request.dryRun) && request.dryRun)"
 {{- end }}
+
+{{/* Excludes deletes that are always allowed. */}}
+{{- define "validating-webhook.deleteConditions" -}}
+- name: pod-is-not-terminating
+  expression: "!has(oldObject.metadata.deletionTimestamp)"
+- name: pod-is-bound-to-a-node
+  expression: has(oldObject.spec.nodeName) && oldObject.spec.nodeName != ''
+- name: pod-has-not-ended
+  expression: "!(has(oldObject.status.phase) && oldObject.status.phase in ['Succeeded', 'Failed'])"
+{{ include "validating-webhook.conditions" . }}
+{{- end }}

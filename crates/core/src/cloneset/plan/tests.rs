@@ -8,18 +8,22 @@ use super::super::{
 use super::super::{OperationStep, Previous, State, UpdateProgress};
 use super::*;
 
+mod options;
+
 fn set(replicas: u32) -> SetSpec {
     SetSpec {
         replicas,
         update: UpdateKind::InPlaceIfPossible,
         paused: false,
         partition: Amount::Count(0),
+        scatter: Vec::new(),
         max_unavailable: Amount::Percent(20),
         max_surge: Amount::Count(0),
         scale_max_unavailable: None,
         pods_to_delete: BTreeSet::new(),
         exclude_preparing_delete: false,
         lifecycle: None,
+        delete_hold: None,
     }
 }
 
@@ -39,13 +43,16 @@ fn with_hooks(replicas: u32) -> SetSpec {
 }
 
 /// An available pod with the revision of the template and all markers.
-fn pod(name: &str) -> SetPod {
+pub(in super::super) fn pod(name: &str) -> SetPod {
     let markers = ["newly-create", "unready-blocker-inplace", "unready-blocker-delete"];
     SetPod {
         name: name.to_owned(),
         state: Some(State::Normal),
         previous: None,
         unconfirmed: false,
+        past_deadline: false,
+        delete_hold: None,
+        awaits_service: false,
         revision: PodRevision::Update,
         progress: UpdateProgress::Done,
         labels: markers.map(|key| (key.to_owned(), "true".to_owned())).into(),

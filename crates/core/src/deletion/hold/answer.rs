@@ -1,6 +1,8 @@
 //! The text of the 429 answer for a delete or an eviction that is held.
 
+use super::clone_set::waits_for_clone_set;
 use crate::busy::BusyClaim;
+use crate::cloneset::keys::SPECIFIED_DELETE;
 use crate::model::deletion_request::{DeletionKind, DeletionRequest};
 use crate::model::keys::{DELETE_OPERATION, SERVICE_READY_GATE, Stage, TO_DELETE};
 use crate::model::operations::Operations;
@@ -42,7 +44,8 @@ pub enum RecordOutcome<'a> {
 /// use serde_json::json;
 ///
 /// let pod: Pod = serde_json::from_value(json!({
-///     "metadata": {"name": "web-0", "namespace": "shop", "finalizers": ["prot.podopslifecycle.kusionstack.io/1"]},
+///     "metadata": {"name": "web-0", "namespace": "shop", "labels": {"kusionstack.io/control": "true"},
+///         "finalizers": ["prot.podopslifecycle.kusionstack.io/1"]},
 /// })).unwrap();
 /// let request = DeletionRequest::new(DeletionKind::Delete, "jane", podward_core::UnixNanos(1_700_000_000_000_000_000));
 /// let text = answer(&pod, DeletionKind::Delete, RecordOutcome::Recorded(&request));
@@ -57,6 +60,19 @@ pub fn answer(pod: &Pod, kind: DeletionKind, outcome: RecordOutcome<'_>) -> Stri
             "pod {namespace}/{name} is held by PodOpsLifecycle, and the deletion request could not be recorded: {why}; \
              nothing was changed, try again"
         ),
+        RecordOutcome::Recorded(request) if !pod.view().is_controlled() => {
+            let begin = match kind {
+                DeletionKind::Delete => String::new(),
+                DeletionKind::Evict => format!("{IN_BACKGROUND}; "),
+            };
+            let set = pod.controller().map(|owner| owner.name.as_str()).unwrap_or_default();
+            let waits = waits_for_clone_set(pod, &request.requested_by);
+            let waits = waits.map(|why| format!(", and not before this: {why}")).unwrap_or_default();
+            format!(
+                "{begin}pod {namespace}/{name} is deleted by CloneSet {set}{waits}; to cancel: kubectl label pod {name} \
+                 -n {namespace} {SPECIFIED_DELETE}-"
+            )
+        }
         RecordOutcome::Recorded(request) => {
             let begin = match kind {
                 DeletionKind::Delete => UNDERWAY.to_owned(),

@@ -7,7 +7,7 @@ use crate::hooks::hook::{GateTiming, Hook, HookPhase};
 use crate::hooks::set::HookSet;
 use crate::model::hook_keys::{hook_finalizer, is_hook_finalizer};
 use crate::model::keys::Stage;
-use crate::model::operations::{Operation, UNKNOWN_TYPE};
+use crate::model::operations::Operation;
 use crate::model::time::UnixNanos;
 use crate::model::view::ConditionStatus;
 use crate::protocol::gate::{desired_gate, gate_is_off};
@@ -249,7 +249,7 @@ impl HookRound<'_> {
         let operations = self.draft.operations();
         let found =
             operations.iter().filter(|(_, operation): &(&str, &Operation<'_>)| operation.has_any(stages));
-        let type_of = |id: &str| operations.type_of(id).map_or_else(|| UNKNOWN_TYPE.to_owned(), Into::into);
+        let type_of = |id: &str| operations.type_name(id);
         found.map(|(id, _)| (id.to_owned(), type_of(id))).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Checks for other software that acts on the same pods.
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -15,6 +16,11 @@ const KUPERATOR: &str = "kusionstack";
 /// The API groups of OpenKruise.
 const KRUISE_GROUPS: [&str; 2] = [".apps.kruise.io", ".policy.kruise.io"];
 const KRUISE: &str = "kruise";
+/// The definition of OpenKruise that Podward installs too, for its cloneset-controller.
+const CLONESETS: &str = "clonesets.apps.kruise.io";
+const CLONESET_CONTROLLER: &str = "cloneset-controller";
+/// Its argument if it acts beside OpenKruise, too.
+const ALWAYS: &str = "--mode=always";
 /// The suffix of the names of Podward's webhooks.
 const PODWARD_SUFFIX: &str = ".podward.io";
 /// The operations that Podward holds: deletes and evictions of pods.
@@ -31,7 +37,9 @@ pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
         .into_iter()
         .partition(|found| target.manifests.webhooks.iter().any(|ours| ours.name == found.name));
     drop(ours);
-    Ok(judge(&definitions, &others))
+    let mut findings = judge(&definitions, &others);
+    findings.extend(clonesets(&definitions, &target.deployments().await?));
+    Ok(findings)
 }
 
 /// `others` are the webhook configurations that do not belong to this installation.
@@ -83,9 +91,29 @@ fn kuperator(definitions: &[String], others: &[WebhookConfiguration]) -> Option<
 }
 
 fn kruise(definitions: &[String], others: &[WebhookConfiguration]) -> Option<Finding> {
-    let defined = definitions.iter().any(|name| KRUISE_GROUPS.iter().any(|group| name.ends_with(group)));
-    let is_there = defined || others.iter().any(|found| belongs_to(found, KRUISE));
+    let is_there = defines_kruise(definitions) || others.iter().any(|found| belongs_to(found, KRUISE));
     is_there.then(|| Finding::note("OpenKruise is installed: it is compatible with Podward"))
+}
+
+fn defines_kruise(definitions: &[String]) -> bool {
+    let is_its = |name: &String| name != CLONESETS && KRUISE_GROUPS.iter().any(|group| name.ends_with(group));
+    definitions.iter().any(is_its)
+}
+
+/// `deployments` are Podward's.
+fn clonesets(definitions: &[String], deployments: &[Deployment]) -> Option<Finding> {
+    let containers = |found: &Deployment| found.spec.clone()?.template.spec.map(|pod| pod.containers);
+    let acts_always = deployments.iter().any(|found| {
+        let args = containers(found).into_iter().flatten().filter_map(|container| container.args).flatten();
+        found.name_any() == CLONESET_CONTROLLER && args.into_iter().any(|arg| arg == ALWAYS)
+    });
+    (acts_always && defines_kruise(definitions)).then(|| {
+        Finding::warning(
+            "the cloneset-controller acts on CloneSets although OpenKruise is installed",
+            "if OpenKruise's controller of CloneSets runs, both act on the same pods: set cloneset.enabled to auto, or \
+             turn that controller off",
+        )
+    })
 }
 
 /// Returns true if the name of the configuration, or of a Service that it calls, contains `word`.
@@ -136,6 +164,7 @@ fn places(found: &WebhookConfiguration) -> String {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+    use serde_json::json;
 
     use super::super::finding::FindingLevel;
     use super::*;
@@ -199,11 +228,28 @@ mod tests {
 
     #[test]
     fn open_kruise_is_a_note() {
-        let found = judge(&names(&["clonesets.apps.kruise.io"]), &[]);
+        let found = judge(&names(&[CLONESETS, "sidecarsets.apps.kruise.io"]), &[]);
         assert!(found[0].level == FindingLevel::Note && found[0].what.contains("OpenKruise"), "{found:?}");
+        assert_eq!(judge(&names(&[CLONESETS]), &[])[0].level, FindingLevel::Ok);
         let webhooks =
             configuration("kruise-validating-webhook-configuration", "vpod.kb.io", "CREATE", "pods", true);
         assert_eq!(judge(&[], &[webhooks])[0].level, FindingLevel::Note);
+    }
+
+    #[test]
+    fn two_controllers_of_clonesets_are_a_warning() {
+        let deployment = |argument: &str| -> Vec<Deployment> {
+            let pod = json!({"containers": [{"name": CLONESET_CONTROLLER, "args": [argument]}]});
+            let spec = json!({"selector": {}, "template": {"spec": pod}});
+            let found = json!({"metadata": {"name": CLONESET_CONTROLLER}, "spec": spec});
+            vec![serde_json::from_value(found).unwrap()]
+        };
+        let definitions = names(&[CLONESETS, "sidecarsets.apps.kruise.io"]);
+        let found = clonesets(&definitions, &deployment(ALWAYS)).unwrap();
+        assert_eq!(found.level, FindingLevel::Warning, "{found:?}");
+        assert!(clonesets(&definitions, &deployment("--mode=auto")).is_none());
+        assert!(clonesets(&names(&[CLONESETS]), &deployment(ALWAYS)).is_none());
+        assert!(clonesets(&definitions, &[]).is_none());
     }
 
     #[test]

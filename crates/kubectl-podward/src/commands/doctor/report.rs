@@ -17,13 +17,19 @@ pub(super) struct CheckReport {
 /// The findings of all checks.
 #[derive(Debug)]
 pub(super) struct DoctorReport {
-    namespace: String,
+    /// Podward's namespace. `None` before the installation.
+    namespace: Option<String>,
     checks: Vec<CheckReport>,
 }
 
 impl DoctorReport {
     pub(super) fn new(namespace: String, checks: Vec<CheckReport>) -> Self {
-        Self { namespace, checks }
+        Self { namespace: Some(namespace), checks }
+    }
+
+    /// The report on a cluster before Podward is installed.
+    pub(super) fn before(checks: Vec<CheckReport>) -> Self {
+        Self { namespace: None, checks }
     }
 
     pub(super) fn failed(&self) -> bool {
@@ -36,8 +42,12 @@ impl DoctorReport {
 
     /// Returns the report as text: a line for each finding, and the next step below it.
     pub(super) fn table(&self) -> String {
-        let mut table =
-            format!("Podward in namespace {}, checked against version {VERSION}\n", self.namespace);
+        let mut table = match &self.namespace {
+            Some(namespace) => {
+                format!("Podward in namespace {namespace}, checked against version {VERSION}\n")
+            }
+            None => format!("The cluster, checked for Podward {VERSION}\n"),
+        };
         for CheckReport { name, findings } in &self.checks {
             let _ = writeln!(table, "\n{name}");
             for Finding { level, what, next } in findings {

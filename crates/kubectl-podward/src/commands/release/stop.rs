@@ -25,7 +25,8 @@ use tokio::time::{Instant, timeout_at};
 const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
 /// The services that write to pods, or to DiscoveryBindings, on their own.
-const CONTROLLERS: [&str; 3] = ["lifecycle-controller", "traffic-controller", "service-discovery-bridge"];
+const CONTROLLERS: [&str; 4] =
+    ["lifecycle-controller", "traffic-controller", "service-discovery-bridge", "cloneset-controller"];
 
 /// The deadline of a request.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,6 +68,36 @@ impl PodwardInstallation {
             }
         }
         Ok(None)
+    }
+
+    /// Checks that Podward is installed in the namespace: its webhooks call Services there, or, if there are no webhooks any
+    /// more, its controllers are there.
+    ///
+    /// # Errors
+    /// When it is not, or the API server does not answer.
+    pub(super) async fn check(&self) -> Result<()> {
+        let webhooks: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let what = format!("look for webhook configuration {MUTATING}");
+        if let Some(found) = with_timeout(&what, webhooks.get_opt(MUTATING)).await? {
+            return match service_namespace(&found).filter(|namespace| *namespace != self.namespace) {
+                Some(elsewhere) => bail!(
+                    "Podward is installed in namespace {elsewhere}, and not in {}; nothing was changed: run the command again \
+                     with --podward-namespace {elsewhere}",
+                    self.namespace
+                ),
+                None => Ok(()),
+            };
+        }
+        for name in CONTROLLERS {
+            if self.deployment(name).await?.is_some() {
+                return Ok(());
+            }
+        }
+        bail!(
+            "Podward is not installed in namespace {}; nothing was changed: name its namespace with --podward-namespace, or \
+             leave out --stop-services if it was uninstalled",
+            self.namespace
+        )
     }
 
     /// Deletes the webhook configurations first, so that new pods get no gate and no request fails for a missing
@@ -180,6 +211,12 @@ impl PodwardInstallation {
         }
         bail!("the watch ended")
     }
+}
+
+/// Returns the namespace of the Services that the webhooks call. `None` if they call URLs.
+fn service_namespace(found: &MutatingWebhookConfiguration) -> Option<&str> {
+    let mut services = found.webhooks.iter().flatten().filter_map(|it| it.client_config.service.as_ref());
+    services.next().map(|service| service.namespace.as_str())
 }
 
 fn is_scaled_down(deployment: &Deployment) -> bool {

@@ -14,9 +14,20 @@ pub(super) struct ReleaseTally {
     other_finalizers: BTreeMap<String, Vec<String>>,
     offline: BTreeSet<String>,
     failed: BTreeMap<String, String>,
+    is_quiet: bool,
 }
 
 impl ReleaseTally {
+    /// Returns a tally that prints nothing.
+    pub(super) fn quiet() -> Self {
+        Self { is_quiet: true, ..Self::default() }
+    }
+
+    /// Returns whether the same pods are released in both.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.released == other.released
+    }
+
     pub(super) fn begin_pass(&mut self) {
         self.checked = 0;
         self.still_terminating.clear();
@@ -35,7 +46,7 @@ impl ReleaseTally {
                 return;
             }
             PodReleaseResult::Released => {
-                if self.released.insert(uid.clone()) {
+                if self.released.insert(uid.clone()) && !self.is_quiet {
                     println!("{pod}: {}", describe(&release));
                 }
             }

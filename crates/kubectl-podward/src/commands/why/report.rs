@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use podward_core::UnixNanos;
 use podward_core::keys::SKIP_RULES;
+use podward_diagnosis::{Cause, safe_text};
 use serde::Serialize;
 
 /// The report on what a pod waits for.
@@ -15,10 +17,15 @@ pub(super) struct WhyReport {
     pub(super) pod: String,
     /// The message of the lifecycle condition, as stored or as it would be written.
     pub(super) message: String,
+    /// The causes, the most probable one first.
+    pub(super) causes: Vec<Cause>,
     pub(super) waits: Vec<OperationWait>,
     /// The service registries that the pod waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) registries: Vec<RegistryWait>,
+    /// The Services that know the pod, and how.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) traffic: Vec<String>,
     /// Additional information.
     pub(super) notes: Vec<String>,
     /// The rules to skip so that the pod passes, including those that it skips already.
@@ -68,14 +75,26 @@ pub(super) struct RegistryWait {
 impl WhyReport {
     pub(super) fn new(namespace: &str, pod: &str, message: String) -> Self {
         let (namespace, pod) = (namespace.to_owned(), pod.to_owned());
-        let (waits, registries, notes, skippable) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        WhyReport { namespace, pod, message, waits, registries, notes, skippable }
+        let (causes, waits, registries, traffic) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (notes, skippable) = (Vec::new(), Vec::new());
+        WhyReport { namespace, pod, message, causes, waits, registries, traffic, notes, skippable }
     }
 
     /// Returns the report as text.
     pub(super) fn text(&self, now: UnixNanos) -> String {
-        let WhyReport { namespace, pod, message, waits, registries, notes, skippable } = self;
-        let mut text = format!("pod {namespace}/{pod}: {message}\n");
+        let WhyReport { namespace, pod, message, causes, waits, registries, traffic, notes, skippable } =
+            self;
+        let at = Timestamp::from_nanosecond(i128::from(now.0)).unwrap_or_default();
+        let first = causes.first().map_or_else(|| message.clone(), |cause| cause.line(at));
+        let mut text = format!("pod {namespace}/{pod}: {first}\n");
+        for (number, cause) in causes.iter().enumerate() {
+            if number > 0 {
+                let _ = writeln!(text, "also: {}", cause.line(at));
+            }
+            for line in &cause.evidence {
+                let _ = writeln!(text, "  {line}");
+            }
+        }
         for wait in waits {
             let OperationWait { operation, operation_type, stage, who, kind, why, .. } = wait;
             let since = wait.since.as_ref().map(|since| format!(" since {since}{}", distance(since, now)));
@@ -103,6 +122,9 @@ impl WhyReport {
             );
             let _ = writeln!(text, "  why:  {why}\n  -> {next}");
         }
+        if !traffic.is_empty() {
+            let _ = writeln!(text, "\ntraffic: {}", traffic.join("; "));
+        }
         for note in notes {
             let _ = writeln!(text, "\n{note}");
         }
@@ -115,22 +137,8 @@ impl WhyReport {
                  kubectl annotate pod -n {namespace} {pod} --overwrite {SKIP_RULES}='{rules}'"
             );
         }
-        escape_controls(&text)
+        safe_text(&text)
     }
-}
-
-/// Escapes control characters, so that text of other programs (reasons, messages of webhooks) cannot control the
-/// terminal.
-fn escape_controls(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() && letter != '\n' {
-            shown.extend(letter.escape_default());
-        } else {
-            shown.push(letter);
-        }
-    }
-    shown
 }
 
 /// Returns the distance of `time` from `now`, such as ` (3 min)` for the past and ` (in 3 min)` for the future. Returns

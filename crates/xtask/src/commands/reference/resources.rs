@@ -173,7 +173,10 @@ fn collect_checks(path: &str, schema: &JSONSchemaProps, inner: bool, found: &mut
                 collect_checks(&path, field, false, found);
                 collect_checks(&format!("{path}[]"), element, true, found);
             }
-            (None, Some(value)) => collect_checks(&format!("{path}{{}}"), value, true, found),
+            (None, Some(value)) => {
+                collect_checks(&path, field, false, found);
+                collect_checks(&format!("{path}{{}}"), value, true, found);
+            }
             (None, None) => collect_checks(&path, field, true, found),
         }
     }

@@ -15,7 +15,7 @@ use super::{
     workload::{DiscoveredWorkload, RegistryClients},
 };
 use crate::{
-    Cluster, PodFeed,
+    Cluster, LoadClientOptions, PodFeed,
     demo::{
         act::Act,
         clients::DemoClients,
@@ -69,6 +69,8 @@ impl RegistryRunner<'_> {
             cache: self.options.cache,
             connections: vec![Connections::New, Connections::KeepAlive],
             rate: demo.rate,
+            slack: RegistryClients::USUAL_SLACK,
+            timeout: LoadClientOptions::USUAL_TIMEOUT,
         };
         let removal_wait = clients.removal_wait(server);
         let workload = DemoWorkload {

@@ -25,8 +25,6 @@ use crate::{
 
 /// The name of the binding.
 const BINDING: &str = "web";
-/// What clients may take longer than their interval: a read of the registry, and a request in flight.
-const SLACK: Duration = Duration::from_secs(1);
 /// The interval of looks at the report of the clients.
 const POLL: Duration = Duration::from_millis(100);
 const PORT: u16 = 8080;
@@ -42,6 +40,10 @@ pub struct RegistryClients {
     pub connections: Vec<Connections>,
     /// The request rate per second, for each kind of connection.
     pub rate: u32,
+    /// What they may take longer than their interval: a read of the registry, and a request in flight.
+    pub slack: Duration,
+    /// The time after which a request without a complete response counts as lost.
+    pub timeout: Duration,
 }
 
 /// A Deployment without a Service, and running clients that know its pods from a registry. With Podward, a
@@ -54,10 +56,18 @@ pub struct DiscoveredWorkload {
 }
 
 impl RegistryClients {
+    /// The [`slack`](Self::slack) of clients on a machine that has time for them.
+    pub const USUAL_SLACK: Duration = Duration::from_secs(1);
+
+    /// Returns how long clients use an address that they have read: `clientCacheSeconds` of the binding.
+    fn longest_use(&self) -> Duration {
+        self.cache + self.slack
+    }
+
     /// Returns how long Podward waits after a removal.
     #[must_use]
     pub fn removal_wait(&self, server: &RegistryServer) -> Duration {
-        server.list_age() + self.cache + SLACK
+        server.list_age() + self.longest_use()
     }
 }
 
@@ -76,7 +86,7 @@ impl DiscoveredWorkload {
         workload.create_namespace().await?;
         let syncer = match workload.opted_in {
             true => {
-                bind(&workload, server, &service, clients.cache).await?;
+                bind(&workload, server, &service, clients.longest_use()).await?;
                 None
             }
             false => {
@@ -92,6 +102,7 @@ impl DiscoveredWorkload {
             workload.feed.until_pods("the binding holds all pods", all_held).await?;
         }
         let options = LoadClientOptions {
+            timeout: clients.timeout,
             program: clients.program,
             image: workload.image.clone(),
             targets: LoadTargets::Discovered {
@@ -188,7 +199,7 @@ async fn bind(
     workload: &DemoWorkload,
     server: &RegistryServer,
     service: &str,
-    cache: Duration,
+    longest_use: Duration,
 ) -> Result<()> {
     let binding = json!({
         "apiVersion": "podward.io/v1alpha1",
@@ -199,7 +210,7 @@ async fn bind(
             "registry": {"connection": server.connection()},
             "service": {"name": service},
             "port": PORT,
-            "clientCacheSeconds": (cache + SLACK).as_secs(),
+            "clientCacheSeconds": longest_use.as_secs(),
         },
     });
     workload.apply(&bindings(workload), BINDING, &binding).await?;

@@ -7,7 +7,6 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
-    runtime::wait::await_condition,
 };
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
@@ -18,6 +17,7 @@ use crate::{
     ServiceKind,
     pods::is_ready,
     wait::{WAIT, within},
+    watched::await_condition,
 };
 
 /// The annotation that tells a ReplicaSet which pods to delete first.

@@ -1,0 +1,92 @@
+//! Failures of a reconciliation.
+
+use std::time::Duration;
+
+use podward_runtime::retry::{ApiCallError, api_call};
+use thiserror::Error;
+
+/// The cause of a failure in a namespace that is being deleted.
+const NAMESPACE_ENDS: &str = "NamespaceTerminating";
+
+/// A reconciliation of a set did not come to its end. It is repeated; other sets are not affected.
+#[derive(Debug, Error)]
+pub(crate) enum SetError {
+    /// A request to the API server failed.
+    #[error("could not {what} {object}: {source}")]
+    Api {
+        /// A verb phrase such as `create pod`.
+        what: &'static str,
+        object: String,
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time.
+    #[error("could not {what} {object}: no answer from the API server within {after:?}")]
+    TimedOut { what: &'static str, object: String, after: Duration },
+    /// The set cannot be carried out as it is.
+    #[error("CloneSet {object}: {problem}")]
+    Invalid { object: String, problem: String },
+}
+
+impl SetError {
+    /// Returns the code of the answer of the API server. `None` if there was none.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            SetError::Api { source, .. } => match &**source {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            SetError::TimedOut { .. } | SetError::Invalid { .. } => None,
+        }
+    }
+
+    /// Returns true if another writer was faster, or the object or its namespace is gone or being deleted: the watch
+    /// delivers what has changed.
+    pub(crate) fn is_outdated(&self) -> bool {
+        matches!(self.code(), Some(404 | 409)) || self.is_in_ending_namespace()
+    }
+
+    /// Returns true if the request failed because the namespace is being deleted.
+    pub(crate) fn is_in_ending_namespace(&self) -> bool {
+        let SetError::Api { source, .. } = self else { return false };
+        let kube::Error::Api(status) = &**source else { return false };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| cause.reason == NAMESPACE_ENDS)
+    }
+
+    /// Returns true if the API server refused the request, so that it is of no use to repeat it soon.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self.code(), Some(400 | 403 | 422)) || matches!(self, SetError::Invalid { .. })
+    }
+}
+
+/// Waits for the answer to one request about `object`. `what` is a verb phrase such as `create pod`.
+pub(crate) async fn call<T>(
+    what: &'static str,
+    object: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, SetError> {
+    api_call(request).await.map_err(|error| match error {
+        ApiCallError::Failed(source) => SetError::Api { what, object: object.to_owned(), source },
+        ApiCallError::TimedOut(after) => SetError::TimedOut { what, object: object.to_owned(), after },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_ends_is_no_problem() {
+        let refused = |cause: &str| {
+            let details =
+                json!({"causes": [{"reason": cause, "message": "", "field": "metadata.namespace"}]});
+            let status = json!({"status": "Failure", "code": 403, "message": "", "reason": "Forbidden", "details": details});
+            let source = Box::new(kube::Error::Api(serde_json::from_value(status).unwrap()));
+            SetError::Api { what: "create pod", object: "shop/web".to_owned(), source }
+        };
+        assert!(refused("NamespaceTerminating").is_outdated());
+        assert!(!refused("Quota").is_outdated() && refused("Quota").is_refused());
+    }
+}

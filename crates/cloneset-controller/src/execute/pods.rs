@@ -1,0 +1,107 @@
+//! Steps of pods.
+
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt};
+use podward_core::cloneset::{Hook, PodStep};
+use serde_json::{Value, json};
+
+use super::writes::{Write, writes};
+use crate::context::Context;
+use crate::delete::delete;
+use crate::errors::{SetError, call};
+use crate::pod::Pod;
+use crate::template::{InPlaceChange, Update, next, update};
+
+/// The answer to a delete that Podward holds until all consumers have released the pod.
+const HELD: u16 = 429;
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was written.
+    Written,
+    /// The pod was deleted.
+    Deleted,
+    /// Podward deletes the pod when all consumers have released it.
+    Held,
+}
+
+/// An update in place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InPlace<'a> {
+    pub(super) change: Option<&'a InPlaceChange>,
+    pub(super) revision: &'a str,
+    pub(super) grace_seconds: u32,
+    pub(super) hook: Option<&'a Hook>,
+    pub(super) now: Timestamp,
+}
+
+/// Carries out a step. What the API server returns is in the cache afterwards.
+///
+/// # Errors
+/// Fails if a request fails. The writes before it are in the cache.
+pub(super) async fn carry_out(
+    context: &Context,
+    pod: &Pod,
+    step: &PodStep,
+    in_place: InPlace<'_>,
+) -> Result<Outcome, SetError> {
+    let object = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &pod.namespace().unwrap_or_default());
+    if step.delete {
+        return delete_pod(context, &api, pod, &object).await;
+    }
+    let invalid = |problem: String| SetError::Invalid { object: format!("pod {object}"), problem };
+    let InPlace { change, revision, grace_seconds, hook, now } = in_place;
+    let patches = match (step.update, step.next_batch) {
+        (true, _) => {
+            let change = change.cloned().unwrap_or_default();
+            Some(update(pod, change, Update { revision, now, grace_seconds }).map_err(invalid)?)
+        }
+        (false, true) => next(pod, now).map_err(invalid)?,
+        (false, false) => None,
+    };
+    let mut version = None;
+    for write in writes(pod, step, hook, patches, now) {
+        let written = write_once(&api, pod, &object, write, version.take()).await?;
+        version = written.resource_version();
+        context.pods.store(written);
+    }
+    Ok(Outcome::Written)
+}
+
+async fn write_once(
+    api: &Api<Pod>,
+    pod: &Pod,
+    object: &str,
+    write: Write,
+    version: Option<String>,
+) -> Result<Pod, SetError> {
+    let name = pod.name_any();
+    let params = PatchParams::default();
+    let patch = |mut patch: Value| {
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = json!(version);
+        }
+        Patch::Strategic(patch)
+    };
+    match write {
+        Write::Status(body) => {
+            call("write the conditions of pod", object, api.patch_status(&name, &params, &patch(body))).await
+        }
+        Write::Resize(body) => {
+            call("resize pod", object, api.patch_subresource("resize", &name, &params, &patch(body))).await
+        }
+        Write::Pod(body) => call("write pod", object, api.patch(&name, &params, &patch(body))).await,
+    }
+}
+
+async fn delete_pod(context: &Context, api: &Api<Pod>, pod: &Pod, object: &str) -> Result<Outcome, SetError> {
+    let preconditions = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
+    match delete(api, &context.pods, pod, ("delete pod", object), preconditions).await {
+        Ok(()) => Ok(Outcome::Deleted),
+        Err(error) if error.code() == Some(HELD) => Ok(Outcome::Held),
+        Err(error) => Err(error),
+    }
+}

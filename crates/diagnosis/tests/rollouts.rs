@@ -1,0 +1,119 @@
+//! First lines for workloads.
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+use k8s_openapi::api::core::v1::Pod;
+use podward_diagnosis::rollout::{of_deployment, of_job, of_stateful_set, summary};
+use podward_diagnosis::{Case, Cause};
+use serde_json::{Value, json};
+
+fn deployment(spec: Value, status: Value) -> Vec<Cause> {
+    let mut whole =
+        json!({"replicas": 4, "selector": {}, "template": {"metadata": {"labels": {"app": "web"}}}});
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let object = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": whole, "status": status});
+    of_deployment(&serde_json::from_value(object).unwrap(), &[])
+}
+
+#[test]
+fn a_finished_rollout_has_no_cause() {
+    let done = json!({"replicas": 4, "updatedReplicas": 4, "availableReplicas": 4});
+    assert_eq!(deployment(json!({}), done), []);
+}
+
+#[test]
+fn a_rollout_without_surge_waits_for_an_available_pod() {
+    let strategy = json!({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}}});
+    let causes = deployment(strategy, json!({"replicas": 4, "updatedReplicas": 1, "availableReplicas": 3}));
+    assert_eq!(causes[0].case, Case::NoSurge);
+    assert!(
+        causes[0].what.contains("maxSurge 0) and waits for one to be available (1 of 4 pods updated"),
+        "{causes:?}"
+    );
+}
+
+#[test]
+fn a_deadline_and_a_refused_pod_are_told() {
+    let progressing = json!({
+        "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
+        "lastTransitionTime": "2026-01-01T10:00:00Z",
+    });
+    let failure = json!({
+        "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+        "message": "pods \"web-1\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3",
+    });
+    let status = json!({"replicas": 3, "updatedReplicas": 0, "availableReplicas": 3, "conditions": [progressing, failure]});
+    let causes = deployment(json!({"progressDeadlineSeconds": 30}), status);
+    assert_eq!(causes.iter().map(|cause| cause.case).collect::<Vec<_>>(), [Case::Quota, Case::Rollout]);
+    assert!(
+        causes[1].what.starts_with("the rollout has made no progress for 30 s (0 of 4 pods updated"),
+        "{causes:?}"
+    );
+}
+
+#[test]
+fn old_pods_without_the_gate_are_evidence() {
+    let label = json!({"kusionstack.io/control": "true"});
+    let object = json!({
+        "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {"replicas": 2, "selector": {}, "template": {"metadata": {"labels": label}}},
+        "status": {"replicas": 2, "updatedReplicas": 1, "availableReplicas": 1},
+    });
+    let old = json!([{"spec": {"selector": {}, "template": {"metadata": {}}}, "status": {"replicas": 1}}]);
+    let causes = of_deployment(
+        &serde_json::from_value(object).unwrap(),
+        &serde_json::from_value::<Vec<_>>(old).unwrap(),
+    );
+    assert!(
+        causes[0].evidence[0].starts_with("1 old ReplicaSet of pods without kusionstack.io/control"),
+        "{causes:?}"
+    );
+}
+
+#[test]
+fn stateful_sets_and_jobs_say_what_they_wait_for() {
+    let set = json!({
+        "metadata": {"namespace": "shop", "name": "db"},
+        "spec": {"replicas": 3, "selector": {}, "serviceName": "db", "template": {}},
+        "status": {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "currentRevision": "a", "updateRevision": "b"},
+    });
+    let causes = of_stateful_set(&serde_json::from_value(set).unwrap());
+    assert!(
+        causes[0].what.starts_with("the rollout waits for its pods (1 of 3 pods updated, 2 Ready"),
+        "{causes:?}"
+    );
+    let job = |spec: Value, conditions: Value| {
+        let object = json!({
+            "metadata": {"namespace": "shop", "name": "report"}, "spec": spec, "status": {"conditions": conditions},
+        });
+        of_job(&serde_json::from_value(object).unwrap())
+    };
+    assert_eq!(job(json!({"suspend": true, "template": {}}), json!([]))[0].case, Case::Paused);
+    let failed =
+        json!([{"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "too long"}]);
+    let causes = job(json!({"template": {}, "ttlSecondsAfterFinished": 60}), failed);
+    assert_eq!(causes[0].what, "the Job has failed (DeadlineExceeded): too long");
+    assert!(causes[0].evidence[0].starts_with("ttlSecondsAfterFinished: 60"), "{causes:?}");
+    assert_eq!(job(json!({"template": {}}), json!([])), []);
+}
+
+#[test]
+fn pods_with_the_same_cause_are_one_group_under_the_oldest() {
+    let pod = |name: &str| -> Pod { serde_json::from_value(json!({"metadata": {"name": name}})).unwrap() };
+    let cause = |what: &str, since: &str| Cause {
+        case: Case::Crash,
+        object: String::new(),
+        what: what.to_owned(),
+        since: Some(since.parse().unwrap()),
+        next: String::new(),
+        evidence: Vec::new(),
+    };
+    let groups = summary(vec![
+        (pod("web-a"), vec![cause("pod web-a crashes", "2026-01-01T10:00:00Z")]),
+        (pod("web-b"), vec![cause("pod web-b crashes", "2026-01-01T09:00:00Z")]),
+        (pod("c"), vec![cause("another", "2026-01-01T09:00:00Z")]),
+        (pod("d"), Vec::new()),
+    ]);
+    assert_eq!(groups.iter().map(|(pods, _)| pods.len()).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(groups[0].0[0].metadata.name.as_deref(), Some("web-b"));
+    assert_eq!(groups[0].1.what, "pod web-b crashes");
+}

@@ -1,0 +1,103 @@
+//! `kubectl podward completion`: scripts for shells and for kubectl.
+
+mod candidates;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::builder::PossibleValue;
+use clap::{Args, Command, ValueEnum};
+use clap_complete::{Shell, generate};
+
+use candidates::{Candidates, candidates};
+
+/// The program that the scripts of shells complete, which is also the plugin's file.
+const PROGRAM: &str = "kubectl-podward";
+/// The program that kubectl runs to complete `kubectl podward`.
+const OF_KUBECTL: &str = "#!/bin/sh\nexec kubectl-podward complete \"$@\"\n";
+/// What kubectl's scripts do with the answer, see the directives of Cobra: nothing more, or complete names of files if
+/// there are no candidates.
+const NO_FILES: u8 = 4;
+const FILES: u8 = 0;
+
+/// Print a script that completes commands and flags in a shell, or below kubectl
+///
+/// Needs no cluster. The scripts of shells complete `kubectl-podward`. For `kubectl podward`, kubectl runs the program
+/// kubectl_complete-podward, which `completion kubectl` prints; it must be executable and in the PATH.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  source <(kubectl podward completion bash)\n  kubectl podward completion kubectl > ~/.local/bin/kubectl_complete-podward && chmod +x ~/.local/bin/kubectl_complete-podward"
+)]
+pub(crate) struct Completion {
+    /// The shell, or kubectl
+    #[arg(value_enum)]
+    of: Completed,
+}
+
+/// What completes command lines.
+#[derive(Clone, Copy, Debug)]
+enum Completed {
+    Shell(Shell),
+    Kubectl,
+}
+
+impl ValueEnum for Completed {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: &[Completed] = &[
+            Completed::Kubectl,
+            Completed::Shell(Shell::Bash),
+            Completed::Shell(Shell::Elvish),
+            Completed::Shell(Shell::Fish),
+            Completed::Shell(Shell::PowerShell),
+            Completed::Shell(Shell::Zsh),
+        ];
+        ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Shell(shell) => shell.to_possible_value(),
+            Self::Kubectl => Some(PossibleValue::new("kubectl")),
+        }
+    }
+}
+
+impl Completion {
+    /// `command` is the whole command line.
+    pub(crate) fn run(&self, mut command: Command) -> Result<ExitCode> {
+        let mut script = Vec::new();
+        match self.of {
+            Completed::Kubectl => script.extend(OF_KUBECTL.as_bytes()),
+            Completed::Shell(shell) => generate(shell, &mut command, PROGRAM, &mut script),
+        }
+        std::io::stdout().write_all(&script).context("write the script")?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Print what can come next in a command line, in the format of kubectl
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub(crate) struct Complete {
+    /// The words after `kubectl podward`; the last one is to be completed
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+impl Complete {
+    /// `command` is the whole command line.
+    pub(crate) fn run(&self, mut command: Command) -> Result<ExitCode> {
+        command.build();
+        let Candidates { words, files } = candidates(&command, &self.words);
+        let mut lines = String::new();
+        for candidate in words {
+            // Writing to a String cannot fail.
+            let _ = writeln!(lines, "{}\t{}", candidate.word, candidate.help);
+        }
+        let _ = writeln!(lines, ":{}", if files { FILES } else { NO_FILES });
+        std::io::stdout().write_all(lines.as_bytes()).context("write the candidates")?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,53 @@
+//! `kubectl podward finish`: the work of an operation is done.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use kube::Client;
+use podward_core::Operations;
+use podward_core::keys::Stage;
+use serde_json::{Value, json};
+
+use crate::operation::{PodClient, PodPlace};
+
+/// Finish an operation: Podward checks the result, and puts the pod back into service
+///
+/// Exit code: 0 if the operation is finished or had been; 1 otherwise.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  kubectl podward finish web-0 && kubectl podward wait web-0 --for available"
+)]
+pub(crate) struct Finish {
+    #[command(flatten)]
+    place: PodPlace,
+    /// The id of the operation
+    #[arg(long, default_value = "kubectl")]
+    id: String,
+}
+
+impl Finish {
+    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+        let pod = PodClient::new(client, &self.place);
+        finish(&pod, &self.id).await?;
+        println!("operation {} of pod {} is finished", self.id, pod.full_name());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Removes the labels with which the operation was announced.
+pub(super) async fn finish(pod: &PodClient, id: &str) -> Result<()> {
+    let (operating, operation_type) = (Stage::Operating.key(id), Stage::OperationType.key(id));
+    pod.write(|found| {
+        let operations = Operations::parse(found.view().labels);
+        let Some(operation) = operations.get(id).filter(|operation| operation.is_live()) else {
+            bail!("pod {} has no operation {id}", pod.full_name());
+        };
+        if !operation.has(Stage::Operating) {
+            return Ok(None);
+        }
+        Ok(Some(json!({"labels": {&operating: Value::Null, &operation_type: Value::Null}})))
+    })
+    .await
+    .map(drop)
+}

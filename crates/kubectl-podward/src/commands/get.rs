@@ -1,0 +1,90 @@
+//! `kubectl podward get`: the pods that wait, one line each, and totals.
+
+mod row;
+mod table;
+mod watch;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Client};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+
+use crate::api::list_all;
+use crate::clock::now;
+use crate::output::Output;
+use row::PodRow;
+use table::PodTable;
+
+/// List the pods that wait: operation, phase, for how long, for whom, and until when
+///
+/// Lists opted-in pods that are not in service or have an operation, and totals of all opted-in pods: how many there are,
+/// how many wait, how many wait longer than the deadline of a hook, and how many have no readiness gate, so that Podward
+/// cannot take them out of service. Reads pods only, and changes nothing.
+///
+/// Exit code: 0 if the pods were listed; 1 if they cannot be read.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  kubectl podward get\n  kubectl podward get -A -w\n  kubectl podward get -n shop -o json\n  kubectl podward get -o name | xargs -n 1 kubectl podward why"
+)]
+pub(crate) struct Get {
+    /// All namespaces
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// The namespace [default: the namespace of the kubeconfig's context]
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// Show changes until interrupted: the table is redrawn on a terminal, and changed lines are appended otherwise
+    #[arg(long, short, conflicts_with = "output")]
+    watch: bool,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t = GetOutput::Text)]
+    output: GetOutput,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum GetOutput {
+    /// A table
+    #[value(alias = "table")]
+    Text,
+    /// JSON, for programs
+    Json,
+    /// YAML, with the same fields
+    Yaml,
+    /// pod/NAME of each waiting pod
+    Name,
+}
+
+impl Get {
+    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+        let kind = ApiResource::erase::<ApiPod>(&());
+        let api: Api<DynamicObject> = match (&self.namespace, self.all_namespaces) {
+            (_, true) => Api::all_with(client, &kind),
+            (Some(namespace), false) => Api::namespaced_with(client, namespace, &kind),
+            (None, false) => Api::default_namespaced_with(client, &kind),
+        };
+        if self.watch {
+            watch::run(api, self.all_namespaces).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let now = now();
+        let opted_in = ListParams::default().labels(&format!("{CONTROL_LABEL}={CONTROL_VALUE}"));
+        let pods = list_all(&api, opted_in).await.context("list the opted-in pods")?;
+        let rows = pods.into_iter().map(|pod| PodRow::of(&pod, now));
+        let table = PodTable::new(rows.collect::<Result<Vec<_>>>()?, self.all_namespaces);
+        let output = match self.output {
+            GetOutput::Text => Output::Text,
+            GetOutput::Json => Output::Json,
+            GetOutput::Yaml => Output::Yaml,
+            GetOutput::Name => {
+                print!("{}", table.names());
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        output.print(&table, || table.text(now), table::STYLE)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,93 @@
+//! `kubectl podward trace`: the phases of the operations on a pod.
+
+mod traced;
+mod watch;
+mod workload;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use kube::Client;
+
+use crate::clock::now;
+use crate::object_target::ObjectTarget;
+use crate::operation::{PodClient, PodPlace};
+use crate::output::Output;
+use traced::Traced;
+use workload::of_workload;
+
+/// Show the operations on a pod or a workload over time: phases, durations, users, evidence, and what it waits for
+///
+/// Operations that go on, and the latest ones that are over, from the labels of the pod and its annotation
+/// podward.io/history. For a workload: of all its pods, and of those that Podward has deleted, from their events, which
+/// the API server keeps for an hour by default. The latest 20 are shown. Changes nothing.
+///
+/// Exit code: 0 if the object was read; 1 if it cannot be read, or has no operation with the id of --id.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  kubectl podward trace web-0\n  kubectl podward trace web-0 --watch\n  kubectl podward trace deploy/web\n  kubectl podward trace web-0 --id upgrade -o json\n  kubectl podward trace web-0 --svg web-0.svg --html web-0.html"
+)]
+pub(crate) struct Trace {
+    #[command(flatten)]
+    place: PodPlace,
+    /// Only the operation with this id
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Show changes until the pod is gone: drawn again on a terminal, and one line for each new phase otherwise
+    #[arg(long, short, conflicts_with_all = ["output", "svg", "html"])]
+    watch: bool,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Write a picture to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a page with the picture and tables to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Trace {
+    pub(crate) async fn run(mut self, client: Client) -> Result<ExitCode> {
+        let id = self.id.as_deref();
+        let traced = match ObjectTarget::parse(&self.place.pod)? {
+            ObjectTarget::Node(_) => bail!("operations are on pods: name a pod or a workload"),
+            ObjectTarget::Workload(kind, name) => {
+                ensure!(
+                    !self.watch,
+                    "--watch follows one pod: kubectl podward get --watch shows all of them"
+                );
+                let namespace =
+                    self.place.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+                of_workload(client, &namespace, kind, &name, id).await?
+            }
+            ObjectTarget::Pod(name) => {
+                self.place.pod = name;
+                let pod = PodClient::new(client, &self.place);
+                if self.watch {
+                    return watch::run(&pod, id).await;
+                }
+                Traced::of_pod(&pod.read().await?, id)
+            }
+        };
+        if let Some(id) = self.id.filter(|_| traced.operations.is_empty()) {
+            eprintln!("{} has no operation {id}, and its history contains none", traced.object);
+            return Ok(ExitCode::FAILURE);
+        }
+        let now = now();
+        if let Some(path) = &self.svg {
+            write(path, &podward_timeline::svg(&traced.timeline(now)))?;
+        }
+        if let Some(path) = &self.html {
+            write(path, &podward_timeline::html(&traced.timeline(now)))?;
+        }
+        self.output.print(&traced, || traced.text(now), traced::STYLE)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn write(path: &Path, content: &str) -> Result<()> {
+    std::fs::write(path, content).with_context(|| format!("write {}", path.display()))
+}

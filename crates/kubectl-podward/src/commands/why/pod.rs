@@ -1,0 +1,93 @@
+//! The report on one pod.
+
+use std::fmt::Debug;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::DeserializeGuard;
+use kube::{Api, Client, Resource, ResourceExt};
+use podward_api::{DiscoveryBinding, PodTransitionRule};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, LIFECYCLE_CONDITION};
+use podward_diagnosis::pod::{diagnose, is_live};
+use podward_diagnosis::traffic;
+use serde::de::DeserializeOwned;
+
+use super::bindings;
+use super::held::inspect;
+use super::report::WhyReport;
+use super::rules::RuleWithStatus;
+use crate::api::{is_not_found, with_timeout};
+use crate::clock::now;
+use crate::gather::Gatherer;
+use crate::parsed::parsed;
+
+/// Reads a pod and returns the report on it.
+pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Result<WhyReport> {
+    let kind = ApiResource::erase::<ApiPod>(&());
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+    match with_timeout(pods.get(name)).await {
+        Ok(found) => of_pod(&Gatherer::new(client), found).await,
+        Err(error) if is_not_found(&error) => bail!(
+            "there is no pod {namespace}/{name}: if its workload should have created it, ask for that \
+             (kubectl podward why deploy/NAME -n {namespace})"
+        ),
+        Err(error) => Err(error).with_context(|| format!("look up pod {namespace}/{name}")),
+    }
+}
+
+/// Returns the report on a pod that was read.
+pub(super) async fn of_pod(gatherer: &Gatherer<'_>, found: DynamicObject) -> Result<WhyReport> {
+    let client = gatherer.client();
+    let namespace = found.namespace().unwrap_or_default();
+    let pod: ApiPod = parsed(&found)?;
+    let opted_in = found.labels().get(CONTROL_LABEL).is_some_and(|value| value == CONTROL_VALUE);
+    let (snapshot, rules, bindings) = futures::join!(
+        gatherer.snapshot(pod),
+        all_of::<PodTransitionRule>(client, &namespace, opted_in),
+        all_of::<DiscoveryBinding>(client, &namespace, opted_in)
+    );
+    let rules = rules.map(|rules| rules.into_iter().map(RuleWithStatus::new).collect());
+    let bindings = bindings.map(|bindings| bindings.into_iter().filter_map(|guard| guard.0.ok()).collect());
+    let mut report = inspect(&found, rules, now())?;
+    bindings::add_waits(&mut report, bindings, Timestamp::now());
+    let is_held = opted_in && (is_live(&snapshot.pod) || waits(&snapshot.pod));
+    let message = report.message.clone();
+    report.causes = diagnose(&snapshot, is_held.then_some(message.as_str()));
+    let next = report.waits.first().map(|wait| wait.next.clone());
+    let next = next.or_else(|| report.registries.first().map(|wait| wait.next.clone()));
+    if let (Some(next), Some(cause)) = (next, report.causes.iter_mut().find(|cause| cause.what == message)) {
+        cause.next = next;
+    }
+    report.traffic = traffic::lines(&snapshot);
+    report.notes.extend(snapshot.unread);
+    Ok(report)
+}
+
+/// Returns whether the stored condition says that the pod waits.
+fn waits(pod: &ApiPod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition.type_ == LIFECYCLE_CONDITION);
+    found.is_some_and(|condition| {
+        condition.status == "False" && condition.reason.as_deref() != Some("NotReady")
+    })
+}
+
+/// Lists the objects of a kind in a namespace, or returns why they could not be read. A cluster without the kind has none.
+async fn all_of<K>(client: &Client, namespace: &str, needed: bool) -> Result<Vec<DeserializeGuard<K>>, String>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    if !needed {
+        return Ok(Vec::new());
+    }
+    // The guard is a resource of the same kind.
+    let objects: Api<DeserializeGuard<K>> = Api::namespaced(client.clone(), namespace);
+    match with_timeout(objects.list(&ListParams::default())).await {
+        Ok(list) => Ok(list.items),
+        Err(error) if is_not_found(&error) => Ok(Vec::new()),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}

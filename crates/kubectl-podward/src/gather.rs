@@ -1,0 +1,203 @@
+//! Reads the objects around pods: only those that the stage of a pod needs. What pods have in common is read once.
+
+mod shared_nodes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use futures::future::join_all;
+use futures::join;
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    ContainerStatus, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{ListParams, LogParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use podward_diagnosis::pod::{is_live, is_ready, is_scheduled};
+use podward_diagnosis::{PodEvents, Snapshot};
+use serde::de::DeserializeOwned;
+
+use crate::api::{is_not_found, with_timeout};
+use shared_nodes::SharedNodes;
+
+/// The namespace of the Leases of kubelets.
+const NODE_LEASES: &str = "kube-node-lease";
+/// The lines of a log that are shown.
+const LOG_LINES: i64 = 3;
+
+/// Reads what diagnoses need.
+pub(crate) struct Gatherer<'c> {
+    client: &'c Client,
+    nodes: SharedNodes,
+}
+
+impl<'c> Gatherer<'c> {
+    pub(crate) fn new(client: &'c Client) -> Self {
+        Self { client, nodes: SharedNodes::default() }
+    }
+
+    pub(crate) fn client(&self) -> &'c Client {
+        self.client
+    }
+
+    /// Reads what a diagnosis of `pod` needs.
+    pub(crate) async fn snapshot(&self, pod: Pod) -> Snapshot {
+        let reader = ObjectReader { client: self.client, namespace: pod.namespace().unwrap_or_default() };
+        let terminating = pod.metadata.deletion_timestamp.is_some();
+        let (scheduled, ready, live) = (is_scheduled(&pod), is_ready(&pod), is_live(&pod));
+        let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        let needs_node = scheduled && (terminating || !ready);
+        let mut unread = Unread::default();
+        let (events, node, lease, nodes, budgets, slices, logs) = join!(
+            reader.events(&pod),
+            reader.node(needs_node.then_some(node_name.as_str())),
+            reader.lease(needs_node.then_some(node_name.as_str())),
+            when(!scheduled, self.nodes.read(self.client)),
+            when(live || ready, reader.list::<PodDisruptionBudget>()),
+            when(ready || terminating, reader.list::<EndpointSlice>()),
+            reader.previous_logs(&pod),
+        );
+        let (nodes, pods_of_nodes) = unread.take("nodes", nodes);
+        let mut snapshot = Snapshot {
+            now: Timestamp::now(),
+            events: PodEvents::new(unread.take("events", events)),
+            node: unread.take("nodes", node),
+            lease: lease.ok().flatten(),
+            nodes,
+            pods_of_nodes,
+            budgets: unread.take("PodDisruptionBudgets", budgets),
+            slices: unread.take("EndpointSlices", slices),
+            previous_logs: logs,
+            pod,
+            ..Snapshot::default()
+        };
+        if !scheduled {
+            reader.volumes(&mut snapshot, &mut unread).await;
+        }
+        snapshot.unread = unread.0.into_iter().collect();
+        snapshot
+    }
+}
+
+/// What could not be read, and why. What does not exist in the cluster is not missing.
+#[derive(Debug, Default)]
+struct Unread(BTreeSet<String>);
+
+impl Unread {
+    fn take<T: Default>(&mut self, what: &str, found: anyhow::Result<Option<T>>) -> T {
+        match found {
+            Ok(found) => found.unwrap_or_default(),
+            Err(error) if is_not_found(&error) => T::default(),
+            Err(error) => {
+                self.0.insert(format!("{what} could not be read: {error:#}"));
+                T::default()
+            }
+        }
+    }
+}
+
+async fn when<T>(needed: bool, read: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<Option<T>> {
+    if needed { read.await.map(Some) } else { Ok(None) }
+}
+
+struct ObjectReader<'c> {
+    client: &'c Client,
+    namespace: String,
+}
+
+impl ObjectReader<'_> {
+    async fn events(&self, pod: &Pod) -> anyhow::Result<Option<Vec<Event>>> {
+        events_of(self.client, &self.namespace, pod.uid().as_deref().unwrap_or_default()).await.map(Some)
+    }
+
+    async fn node(&self, name: Option<&str>) -> anyhow::Result<Option<Option<Node>>> {
+        let Some(name) = name else { return Ok(None) };
+        with_timeout(Api::<Node>::all(self.client.clone()).get_opt(name)).await.map(Some)
+    }
+
+    async fn lease(&self, name: Option<&str>) -> anyhow::Result<Option<Lease>> {
+        let Some(name) = name else { return Ok(None) };
+        with_timeout(Api::<Lease>::namespaced(self.client.clone(), NODE_LEASES).get_opt(name)).await
+    }
+
+    async fn list<T>(&self) -> anyhow::Result<Vec<T>>
+    where
+        T: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api: Api<T> = Api::namespaced(self.client.clone(), &self.namespace);
+        Ok(with_timeout(api.list(&ListParams::default())).await?.items)
+    }
+
+    /// The claims of the pod, their volumes and the StorageClasses.
+    async fn volumes(&self, snapshot: &mut Snapshot, unread: &mut Unread) {
+        let volumes = snapshot.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        if !volumes.iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some()) {
+            return;
+        }
+        let everything = ListParams::default();
+        let (claims, classes) =
+            join!(self.list::<PersistentVolumeClaim>(), all::<StorageClass>(self.client, &everything));
+        snapshot.claims = unread.take("PersistentVolumeClaims", claims.map(Some));
+        snapshot.classes = unread.take("StorageClasses", classes.map(Some));
+        let names = snapshot.claims.iter().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone());
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let read = join_all(names.map(async |name| with_timeout(api.get_opt(&name)).await)).await;
+        for volume in read {
+            snapshot.volumes.extend(unread.take("PersistentVolumes", volume.map(Some)));
+        }
+    }
+
+    /// The last lines of containers that have failed.
+    async fn previous_logs(&self, pod: &Pod) -> BTreeMap<String, String> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let name = pod.name_any();
+        let read = failed(pod).into_iter().map(async |(container, previous)| {
+            let params = LogParams {
+                container: Some(container.clone()),
+                previous,
+                tail_lines: Some(LOG_LINES),
+                limit_bytes: Some(4_096),
+                ..LogParams::default()
+            };
+            let log = with_timeout(api.logs(&name, &params)).await.ok()?;
+            Some((container, log))
+        });
+        join_all(read).await.into_iter().flatten().filter(|(_, log)| !log.trim().is_empty()).collect()
+    }
+}
+
+/// Lists objects of the cluster.
+async fn all<T>(client: &Client, params: &ListParams) -> anyhow::Result<Vec<T>>
+where
+    T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    Ok(with_timeout(Api::<T>::all(client.clone()).list(params)).await?.items)
+}
+
+/// Returns the events of an object.
+pub(crate) async fn events_of(client: &Client, namespace: &str, uid: &str) -> anyhow::Result<Vec<Event>> {
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+    Ok(with_timeout(api.list(&params)).await?.items)
+}
+
+/// Returns the containers whose last run has failed, and whether that is the previous run.
+fn failed(pod: &Pod) -> Vec<(String, bool)> {
+    let Some(status) = &pod.status else { return Vec::new() };
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let of = |container: &ContainerStatus| {
+        let now = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+        let before = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        match (now, before) {
+            (Some(now), _) => (now.exit_code != 0).then_some(false),
+            (None, Some(_)) => (!container.ready).then_some(true),
+            (None, None) => None,
+        }
+    };
+    all.filter_map(|container| Some((container.name.clone(), of(container)?))).collect()
+}

@@ -1,0 +1,7 @@
+//! Operations on one pod, by the labels of the protocol, with the rights of the user.
+
+mod pod_client;
+mod progress;
+
+pub(crate) use pod_client::{PodClient, PodPlace};
+pub(crate) use progress::{Goal, GoalName};

@@ -1,0 +1,160 @@
+//! Reads and writes of one pod.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
+use futures::{Stream, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client, ResourceExt};
+use podward_core::Pod;
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use serde_json::{Value, json};
+
+use crate::parsed::parsed;
+
+use super::progress::{Goal, Progress, Waited};
+
+/// The field manager of writes.
+const MANAGER: &str = "kubectl-podward";
+/// A write is tried as often as the pod changes in between.
+const ATTEMPTS: usize = 10;
+
+/// The pod of a command.
+#[derive(Debug, Args)]
+pub(crate) struct PodPlace {
+    /// The name of the pod
+    #[arg(value_name = "POD")]
+    pub(crate) pod: String,
+    /// Its namespace [default: the namespace of the kubeconfig's context]
+    #[arg(long, short)]
+    pub(crate) namespace: Option<String>,
+}
+
+/// A pod that is read and written.
+pub(crate) struct PodClient {
+    api: Api<DynamicObject>,
+    namespace: String,
+    name: String,
+}
+
+impl PodClient {
+    pub(crate) fn new(client: Client, place: &PodPlace) -> Self {
+        let kind = ApiResource::erase::<ApiPod>(&());
+        let namespace = place.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let api = Api::namespaced_with(client, &namespace, &kind);
+        Self { api, namespace, name: place.pod.clone() }
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// `NAMESPACE/NAME`.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Writes what `change` returns for the pod's metadata, unless that is `None`. The write applies only to the version
+    /// that `change` has seen.
+    ///
+    /// # Errors
+    /// When the pod cannot be read or written, has not opted in, or `change` fails.
+    pub(crate) async fn write(&self, change: impl Fn(&Pod) -> Result<Option<Value>>) -> Result<Pod> {
+        for _ in 0..ATTEMPTS {
+            let found = self.api.get(&self.name).await;
+            let found = found.with_context(|| format!("read pod {}", self.full_name()))?;
+            let pod: Pod = parsed(&found)?;
+            ensure!(
+                pod.view().is_controlled(),
+                "pod {} has not opted in: its template needs the label {CONTROL_LABEL}={CONTROL_VALUE}",
+                self.full_name()
+            );
+            let Some(mut metadata) = change(&pod)? else { return Ok(pod) };
+            metadata["uid"] = json!(found.uid());
+            metadata["resourceVersion"] = json!(found.resource_version());
+            let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Merge(json!({"metadata": metadata}));
+            match self.api.patch(&self.name, &params, &patch).await {
+                Ok(written) => return parsed(&written),
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error).with_context(|| format!("write pod {}", self.full_name())),
+            }
+        }
+        bail!("pod {} changes all the time: try again", self.full_name())
+    }
+
+    /// Returns the pod.
+    ///
+    /// # Errors
+    /// When the pod cannot be read.
+    pub(crate) async fn read(&self) -> Result<Pod> {
+        let found = self.api.get(&self.name).await;
+        parsed(&found.with_context(|| format!("read pod {}", self.full_name()))?)
+    }
+
+    /// Returns the states of the pod from now on: `None` while it does not exist. A watch that fails begins again, and
+    /// says so on the standard error.
+    ///
+    /// # Errors
+    /// The last item is an error if the API server denies the watch.
+    pub(crate) fn states(&self) -> impl Stream<Item = Result<Option<Pod>>> {
+        let name = self.full_name();
+        watch_object(self.api.clone(), &self.name).default_backoff().filter_map(move |state| {
+            let state = match state {
+                Ok(object) => Some(object.as_ref().map(parsed).transpose()),
+                Err(error) if is_denied(&error) => {
+                    Some(Err(error).with_context(|| format!("watch pod {name}")))
+                }
+                Err(error) => {
+                    eprintln!("the watch of pod {name} failed, and begins again: {error}");
+                    None
+                }
+            };
+            std::future::ready(state)
+        })
+    }
+
+    /// Waits until the pod has reached `goal`, and tells on the standard error what it waits for.
+    ///
+    /// # Errors
+    /// When `timeout` passes, the pod is gone, or the API server denies the watch.
+    pub(crate) async fn wait(&self, goal: &Goal, timeout: Duration) -> Result<Waited> {
+        let mut states = pin!(self.states());
+        let mut progress = Progress::default();
+        let waiting = async {
+            while let Some(state) = states.try_next().await? {
+                if let Some(reached) = goal.reached(state.as_ref(), &self.full_name())? {
+                    return Ok(reached);
+                }
+                if let Some(pod) = &state {
+                    progress.tell(&self.full_name(), pod);
+                }
+            }
+            Err(anyhow!("the watch of pod {} has ended", self.full_name()))
+        };
+        match tokio::time::timeout(timeout, waiting).await {
+            Ok(reached) => reached,
+            Err(_) => bail!(
+                "pod {} was not {goal} within {} s: kubectl podward why {} -n {}",
+                self.full_name(),
+                timeout.as_secs(),
+                self.name,
+                self.namespace
+            ),
+        }
+    }
+}
+
+/// Returns whether the error stays the same if the watch begins again.
+fn is_denied(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
+    let (InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
+}

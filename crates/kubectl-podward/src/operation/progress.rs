@@ -1,0 +1,154 @@
+//! What is waited for, and what is told meanwhile.
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use podward_core::keys::Stage;
+use podward_core::{Operations, Pod};
+use podward_diagnosis::safe_text;
+
+use crate::lifecycle_message::lifecycle_message;
+
+/// A state of a pod that a command waits for.
+#[derive(Clone, Debug)]
+pub(crate) enum Goal {
+    /// The operation with this id has its permission.
+    Permitted(String),
+    /// The operation with this id has ended.
+    Ended(String),
+    /// The pod is in service, without an operation.
+    Available,
+    /// The pod is gone.
+    Gone,
+}
+
+/// The states in the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GoalName {
+    /// The operation may begin
+    Permitted,
+    /// The operation has ended
+    Ended,
+    /// The pod is in service
+    Available,
+    /// The pod is gone
+    Gone,
+}
+
+impl GoalName {
+    pub(crate) fn of(self, id: &str) -> Goal {
+        match self {
+            GoalName::Permitted => Goal::Permitted(id.to_owned()),
+            GoalName::Ended => Goal::Ended(id.to_owned()),
+            GoalName::Available => Goal::Available,
+            GoalName::Gone => Goal::Gone,
+        }
+    }
+}
+
+/// What a wait has ended with: a sentence.
+#[derive(Debug)]
+pub(crate) struct Waited(pub(crate) String);
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::Permitted(id) => write!(f, "permitted to be operated on by {id}"),
+            Goal::Ended(id) => write!(f, "done with operation {id}"),
+            Goal::Available => f.write_str("in service"),
+            Goal::Gone => f.write_str("gone"),
+        }
+    }
+}
+
+impl Goal {
+    /// Returns a sentence if the pod has reached the goal. `None` is a pod that does not exist.
+    ///
+    /// # Errors
+    /// When it cannot reach the goal any more.
+    pub(super) fn reached(&self, pod: Option<&Pod>, name: &str) -> Result<Option<Waited>> {
+        let done = |text: String| Ok(Some(Waited(text)));
+        let Some(pod) = pod else {
+            return match self {
+                Goal::Gone | Goal::Ended(_) => done(format!("pod {name} is gone")),
+                Goal::Permitted(_) | Goal::Available => bail!("pod {name} is gone"),
+            };
+        };
+        let operations = Operations::parse(pod.view().labels);
+        match self {
+            Goal::Permitted(id) => match operations.get(id) {
+                Some(operation) if operation.has(Stage::Operate) => {
+                    done(format!("pod {name} is out of service: operation {id} may work on it"))
+                }
+                Some(operation) if operation.is_live() => Ok(None),
+                _ => bail!("pod {name} has no operation {id}, or it was cancelled"),
+            },
+            Goal::Ended(id) if operations.get(id).is_none_or(|operation| !operation.is_live()) => {
+                done(format!("operation {id} of pod {name} has ended"))
+            }
+            Goal::Available if operations.is_service_available() && !operations.any_live() => {
+                done(format!("pod {name} is in service"))
+            }
+            Goal::Ended(_) | Goal::Available | Goal::Gone => Ok(None),
+        }
+    }
+}
+
+/// Tells what a pod waits for when that changes.
+#[derive(Debug, Default)]
+pub(super) struct Progress(String);
+
+impl Progress {
+    pub(super) fn tell(&mut self, name: &str, pod: &Pod) {
+        let message = lifecycle_message(pod, &Operations::parse(pod.view().labels));
+        if message != self.0 {
+            eprintln!("{}", safe_text(&format!("pod {name}: {message}")));
+            self.0 = message;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(labels: &Value) -> Pod {
+        let mut all = json!({"kusionstack.io/control": "true"});
+        all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+        serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "web", "labels": all}}))
+            .unwrap()
+    }
+
+    fn begun(more: &[(&str, &str)]) -> Value {
+        let mut labels = json!({
+            "operating.podopslifecycle.kusionstack.io/up": "1",
+            "operation-type.podopslifecycle.kusionstack.io/up": "restart",
+        });
+        for (key, value) in more {
+            labels[*key] = json!(value);
+        }
+        labels
+    }
+
+    #[test]
+    fn goals_are_reached_by_labels() {
+        let is =
+            |goal: &Goal, labels: &Value| goal.reached(Some(&pod(labels)), "shop/web").unwrap().is_some();
+        let permitted = Goal::Permitted("up".to_owned());
+        assert!(!is(&permitted, &begun(&[])));
+        assert!(is(&permitted, &begun(&[("operate.podopslifecycle.kusionstack.io/up", "2")])));
+        assert!(permitted.reached(Some(&pod(&json!({}))), "shop/web").is_err());
+        let ended = Goal::Ended("up".to_owned());
+        assert!(!is(&ended, &begun(&[])));
+        assert!(is(&ended, &json!({})));
+        let available = json!({"podopslifecycle.kusionstack.io/service-available": "1"});
+        assert!(is(&Goal::Available, &available));
+        assert!(!is(&Goal::Available, &begun(&[("podopslifecycle.kusionstack.io/service-available", "1")])));
+        assert!(!is(&Goal::Gone, &available));
+        assert!(Goal::Gone.reached(None, "shop/web").unwrap().is_some());
+        assert!(Goal::Available.reached(None, "shop/web").is_err());
+    }
+}

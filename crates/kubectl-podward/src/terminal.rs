@@ -1,0 +1,65 @@
+//! Output for people: with colours on a terminal, and drawn again on one.
+
+use std::io::{Result, Write};
+
+use anstream::AutoStream;
+use anstyle::{AnsiColor, Style};
+
+/// Clears a terminal, and moves to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Something that is wrong.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+/// Something that may become wrong.
+pub(crate) const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
+/// What is to be read first.
+pub(crate) const FIRST: Style = Style::new().bold();
+
+/// Returns the style of a line, by its number from 0 and its text.
+pub(crate) type LineStyle = fn(usize, &str) -> Style;
+
+/// Prints `text`. On a terminal, each line has the style that `style` returns, unless the environment sets `NO_COLOR`.
+///
+/// # Errors
+/// When the output is closed.
+pub(crate) fn print(text: &str, style: LineStyle) -> Result<()> {
+    anstream::stdout().lock().write_all(styled(text, style).as_bytes())
+}
+
+/// Replaces what the terminal shows with `text`, in the styles of [`print`].
+///
+/// # Errors
+/// When the output is closed.
+pub(crate) fn redraw(text: &str, style: LineStyle) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(CLEAR.as_bytes())?;
+    let mut out = AutoStream::auto(out);
+    out.write_all(styled(text, style).as_bytes())?;
+    out.flush()
+}
+
+fn styled(text: &str, style: LineStyle) -> String {
+    let lines = text.split_inclusive('\n').enumerate().map(|(number, line)| {
+        let (content, end) = line.strip_suffix('\n').map_or((line, ""), |content| (content, "\n"));
+        let style = style(number, content);
+        format!("{style}{content}{style:#}{end}")
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_style_ends_with_its_line() {
+        let style: LineStyle = |number, line| match (number, line) {
+            (0, _) => FIRST,
+            (_, "bad") => BAD,
+            _ => Style::new(),
+        };
+        assert_eq!(styled("a\nb\nbad\n", style), "\x1b[1ma\x1b[0m\nb\n\x1b[31mbad\x1b[0m\n");
+        assert_eq!(styled("a\n\nbad", style), "\x1b[1ma\x1b[0m\n\n\x1b[31mbad\x1b[0m");
+        assert_eq!(styled("", style), "");
+    }
+}

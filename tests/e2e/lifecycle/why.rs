@@ -1,0 +1,23 @@
+//! `kubectl podward why`: each case is caused, and the first line has to name it.
+
+mod asked;
+mod creation;
+mod ending;
+mod pending;
+mod running;
+mod starting;
+mod workloads;
+
+use podward_e2e::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let modules = [
+        creation::tests(),
+        pending::tests(),
+        starting::tests(),
+        running::tests(),
+        ending::tests(),
+        workloads::tests(),
+    ];
+    modules.into_iter().flatten().collect()
+}
