@@ -6,6 +6,7 @@ mod limiter;
 mod listing;
 mod managed;
 mod settle;
+mod stale_lists;
 
 pub(crate) use access::RegistryAccess;
 pub(crate) use call_log::{CallLog, RegistryCall};

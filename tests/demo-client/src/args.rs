@@ -26,6 +26,10 @@ pub struct ClientArgs {
     /// Seconds between two reads of the registry, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = whole_seconds, requires = "registry")]
     pub cache: Duration,
+    /// Seconds after which a list of the registry is too old to be used: requests wait for the next one, unless none is
+    /// read within the timeout
+    #[arg(long, value_name = "SECONDS", value_parser = whole_seconds, requires = "registry")]
+    pub max_age: Option<Duration>,
     /// Port of the targets at which `GET /healthz` says with status 200 whether a target may get new connections
     #[arg(long, value_name = "PORT")]
     pub health_port: Option<u16>,

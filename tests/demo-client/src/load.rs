@@ -137,6 +137,10 @@ impl RunningLoad {
     }
 
     async fn one(&self, due: Instant) {
+        if tokio::time::timeout(self.args.timeout, self.targets.until_usable()).await.is_err() {
+            let reason = format!("no list of the registry within {} ms", self.args.timeout.as_millis());
+            return self.tally.lock().failed(reason, due, Instant::now());
+        }
         let answered = match tokio::time::timeout(self.args.timeout, self.ask()).await {
             Ok(Ok((address, HttpAnswer { status: 200, .. }))) => Ok(address),
             Ok(Ok((_, answer))) => Err(format!("status {}", answer.status)),

@@ -84,6 +84,8 @@ pub struct DiscoveryReport {
     pub last_problem: Option<String>,
     /// The duration of the longest read, in milliseconds.
     pub longest_read_ms: f64,
+    /// The number of requests that waited, because the last list was too old.
+    pub waited: u64,
 }
 
 /// A request without a good response.

@@ -47,6 +47,13 @@ impl Targets {
         }
     }
 
+    /// Waits until the targets may be used by their age.
+    pub(crate) async fn until_usable(&self) {
+        if let Self::Discovered(targets) = self {
+            targets.until_usable().await;
+        }
+    }
+
     /// Returns the address of a request. `None` if a request may use any open connection.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod own_http;
 mod pages;
 mod removal_limit;
 mod replicas;
+mod stale_lists;
 mod steer;
 mod traced;
 mod unscheduled;
@@ -39,6 +40,7 @@ pub(crate) fn tests() -> Vec<Test> {
         pages::tests(),
         explained::tests(),
         replicas::tests(),
+        stale_lists::tests(),
         traced::tests(),
         unscheduled::tests(),
     ]

@@ -72,6 +72,9 @@ pub enum LoadTargets {
         service: String,
         /// The interval at which clients read the registry, in whole seconds.
         cache: Duration,
+        /// The age at which a list is not used any more, in whole seconds: clients wait for the next one. Usual clients
+        /// use it nevertheless.
+        max_age: Option<Duration>,
     },
 }
 
@@ -88,11 +91,15 @@ impl LoadTargets {
                 [several("--target", &addresses), several("--health-port", &[health_port.to_string()])]
                     .concat()
             }
-            Self::Discovered { registry, addresses, service, cache } => [
+            Self::Discovered { registry, addresses, service, cache, max_age } => [
                 several("--registry", &[registry.to_string()]),
                 several("--registry-address", addresses),
                 several("--service", std::slice::from_ref(service)),
                 several("--cache", &[cache.as_secs().to_string()]),
+                several(
+                    "--max-age",
+                    &max_age.map(|age| age.as_secs().to_string()).into_iter().collect::<Vec<_>>(),
+                ),
             ]
             .concat(),
         }

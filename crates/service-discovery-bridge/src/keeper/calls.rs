@@ -168,12 +168,22 @@ pub(crate) fn answer(
         addresses: access.addresses().len(),
         can_read: access.registry.can_read(),
     };
+    let removes = phase == HookPhase::Prepare && access.registry.can_read();
+    let lists_due = at.lists_due(waits);
+    let lists_are_read = checked >= lists_due || waits.list_lag.is_zero();
+    let stale = at.stale_list.as_ref().filter(|stale| stale.at == checked);
     match verdict(phase, pod, waits, now) {
-        Verdict::Pending { reason, until } => Answer::Pending { reason, wake: Some(until) },
+        _ if removes && !lists_are_read && now >= lists_due => {
+            let reason = format!("the lists of service {service} are read");
+            tracked.recheck();
+            pending(reason)
+        }
+        Verdict::Pending { reason, until } => Answer::Pending {
+            reason: stale.map_or(reason, |stale| stale.problem.clone()),
+            wake: Some(if lists_are_read { until } else { until.min(lists_due) }),
+        },
         Verdict::Done { level, detail } => {
-            let waited_until = at.since + waits.list_lag + waits.clients;
-            let removes = phase == HookPhase::Prepare && access.registry.can_read();
-            if removes && checked < waited_until {
+            if removes && checked < at.unused_at(waits) {
                 let reason = format!("service {service} is read once more after the wait");
                 tracked.recheck();
                 return pending(reason);

@@ -281,7 +281,7 @@ impl BindingTask {
             let result = match &outcome {
                 crate::sync::Outcome::Shown { .. } => Some("shown"),
                 crate::sync::Outcome::Written(..) => None,
-                crate::sync::Outcome::Waits(_) => Some("waits"),
+                crate::sync::Outcome::Waits(_) | crate::sync::Outcome::InStaleList(_) => Some("waits"),
                 crate::sync::Outcome::Failed(problem) => {
                     first.get_or_insert_with(|| problem.clone());
                     Some("failed")

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use podward_registries::ServiceKey;
 
-use crate::model::{Binding, BoundPod, Demand, Desired, Presence, ShownAt, presence};
+use crate::model::{Binding, BoundPod, Demand, Desired, Presence, ShownAt, StaleList, presence};
 use crate::sync::{Outcome, RegistryAccess, Task};
 
 /// The shortest and the longest pause before a failed change is tried again. All are tried again at once when a comparison
@@ -108,7 +108,11 @@ impl TrackedPod {
             return None;
         }
         let desired = self.desired(binding, access)?;
-        Some(Task { presence: self.presence, desired, mode: binding.mode, policy: binding.foreign_changes })
+        let removes = !matches!(self.presence, Presence::InService | Presence::Unchanged);
+        let is_recheck = matches!(self.state, SyncState::Shown { recheck: true, .. });
+        let lists = removes && is_recheck && !access.cache_waits(binding).list_lag.is_zero();
+        let (mode, policy) = (binding.mode, binding.foreign_changes);
+        Some(Task { presence: self.presence, desired, mode, policy, lists })
     }
 
     /// Returns whether the next attempt is due at `now`.
@@ -136,11 +140,21 @@ impl TrackedPod {
         }
         self.state = match outcome {
             Outcome::Shown { unreachable, drifted, written } => {
-                let since = match &self.state {
-                    SyncState::Shown { at, .. } if !written => at.since,
-                    _ => now,
+                let (since, stale_list) = match &self.state {
+                    SyncState::Shown { at, .. } if !written => (at.since, at.stale_list.clone()),
+                    _ => (now, None),
                 };
-                SyncState::Shown { at: ShownAt { since, unreachable }, checked: now, drifted, recheck: false }
+                let at = ShownAt { since, unreachable, stale_list };
+                SyncState::Shown { at, checked: now, drifted, recheck: false }
+            }
+            Outcome::InStaleList(problem) => {
+                let since = match &self.state {
+                    SyncState::Shown { at, .. } => at.since,
+                    SyncState::Open { .. } => now,
+                };
+                let stale_list = Some(StaleList { at: now, problem });
+                let at = ShownAt { since, unreachable: Vec::new(), stale_list };
+                SyncState::Shown { at, checked: now, drifted: false, recheck: false }
             }
             Outcome::Written(lag, problem) => SyncState::Open {
                 due: now + lag,

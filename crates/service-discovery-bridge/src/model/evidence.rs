@@ -11,6 +11,17 @@ pub(crate) struct ShownAt {
     pub(crate) since: Duration,
     /// The addresses that do not answer. Empty after a removal, which waits for them.
     pub(crate) unreachable: Vec<String>,
+    /// The last list that showed the instance in service after its removal.
+    pub(crate) stale_list: Option<StaleList>,
+}
+
+/// A list of a registry that showed an instance in service after its removal, longer than the binding says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StaleList {
+    /// When it was read.
+    pub(crate) at: Duration,
+    /// A text for people: which list, and what to do.
+    pub(crate) problem: String,
 }
 
 /// How long a removal waits for those who have read the registry before.
@@ -20,6 +31,23 @@ pub(crate) struct CacheWaits {
     pub(crate) list_lag: Duration,
     /// How long clients use what they have read.
     pub(crate) clients: Duration,
+}
+
+/// The pause before a list that was older than it may be is read again.
+const STALE_RETRY: Duration = Duration::from_secs(1);
+
+impl ShownAt {
+    /// Returns when lists are read that must not show a removed instance any more.
+    pub(crate) fn lists_due(&self, waits: CacheWaits) -> Duration {
+        let due = self.since + waits.list_lag;
+        self.stale_list.as_ref().map_or(due, |stale| due.max(stale.at + STALE_RETRY))
+    }
+
+    /// Returns when no client uses a removed instance any more, if its lists do not show it at `lists_due`.
+    pub(crate) fn unused_at(&self, waits: CacheWaits) -> Duration {
+        let clean = self.since + waits.list_lag;
+        self.stale_list.as_ref().map_or(clean, |stale| clean.max(stale.at)) + waits.clients
+    }
 }
 
 /// An answer.
@@ -52,7 +80,7 @@ pub(crate) fn verdict(phase: HookPhase, pod: ShownPod<'_>, waits: CacheWaits, no
     let wait = waits.list_lag + waits.clients;
     let removes = matches!(phase, HookPhase::Prepare);
     if removes {
-        let until = shown.since + wait;
+        let until = shown.unused_at(waits);
         if now < until {
             let left = (until - now).as_secs_f64();
             let reason = format!(
@@ -99,12 +127,25 @@ mod tests {
     const WAITS: CacheWaits =
         CacheWaits { list_lag: Duration::from_secs(30), clients: Duration::from_secs(10) };
 
+    fn shown(since: u64) -> ShownAt {
+        ShownAt { since: Duration::from_secs(since), unreachable: Vec::new(), stale_list: None }
+    }
+
+    #[test]
+    fn clients_may_use_a_stale_list_from_when_it_was_read() {
+        let seconds = Duration::from_secs;
+        let mut shown = shown(100);
+        assert_eq!((shown.lists_due(WAITS), shown.unused_at(WAITS)), (seconds(130), seconds(140)));
+        shown.stale_list = Some(StaleList { at: seconds(150), problem: String::new() });
+        assert_eq!((shown.lists_due(WAITS), shown.unused_at(WAITS)), (seconds(151), seconds(160)));
+    }
+
     fn level(
         phase: HookPhase,
         change: impl FnOnce(&mut ShownPod<'_>),
         now: u64,
     ) -> Result<EvidenceLevel, Duration> {
-        let shown = ShownAt { since: Duration::from_secs(100), unreachable: Vec::new() };
+        let shown = shown(100);
         let mut pod = ShownPod { shown: &shown, service: "web", addresses: 3, can_read: true };
         change(&mut pod);
         match verdict(phase, pod, WAITS, Duration::from_secs(now)) {
@@ -123,7 +164,7 @@ mod tests {
     #[test]
     fn an_addition_waits_for_nobody() {
         assert_eq!(level(HookPhase::Complete, |_| {}, 100), Ok(EvidenceLevel::Proven));
-        let partly = ShownAt { since: Duration::ZERO, unreachable: vec!["b".to_owned()] };
+        let partly = ShownAt { unreachable: vec!["b".to_owned()], ..shown(0) };
         let pod = ShownPod { shown: &partly, service: "web", addresses: 3, can_read: true };
         let verdict = verdict(HookPhase::Complete, pod, WAITS, Duration::ZERO);
         assert_eq!(
@@ -138,7 +179,7 @@ mod tests {
 
     #[test]
     fn without_caches_a_removal_is_proven() {
-        let shown = ShownAt { since: Duration::ZERO, unreachable: Vec::new() };
+        let shown = shown(0);
         let pod = ShownPod { shown: &shown, service: "web", addresses: 1, can_read: true };
         let none = CacheWaits { list_lag: Duration::ZERO, clients: Duration::ZERO };
         let verdict = verdict(HookPhase::Prepare, pod, none, Duration::ZERO);

@@ -8,6 +8,7 @@ use podward_api::discovery_binding::{BindingMode, ForeignChanges};
 use podward_registries::{Change, Instance, RegistryError, RegistryErrorKind, ServiceKey};
 
 use super::access::RegistryAccess;
+use super::stale_lists::look_into_lists;
 use crate::model::{Decision, Desired, Presence, decide};
 
 /// Calls of one registry at the same time.
@@ -25,6 +26,8 @@ pub(crate) struct Task {
     pub(crate) desired: Desired,
     pub(crate) mode: BindingMode,
     pub(crate) policy: ForeignChanges,
+    /// Whether the lists of the registry must not show the instance in service either.
+    pub(crate) lists: bool,
 }
 
 /// What became of a task.
@@ -41,6 +44,8 @@ pub(crate) enum Outcome {
     },
     /// The change was made, and can be read back after this time. The text counts if it is not shown then.
     Written(Duration, String),
+    /// The instance is out of service, but a list still shows it in service. The text says which list, and what to do.
+    InStaleList(String),
     /// Somebody else has to act. The text says who and what.
     Waits(String),
     /// It is to be tried again. The text says what failed.
@@ -103,11 +108,13 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
         let late = late(&tasks[index], errors.get(&index));
         if lag.is_zero() { Outcome::Failed(late) } else { Outcome::Written(lag, late) }
     };
-    outcomes
+    let mut outcomes: Vec<Outcome> = outcomes
         .into_iter()
         .enumerate()
         .map(|(index, outcome)| outcome.unwrap_or_else(|| unread(index)))
-        .collect()
+        .collect();
+    look_into_lists(access, tasks, &mut outcomes).await;
+    outcomes
 }
 
 /// Returns a text for a task whose change is not shown.
@@ -141,7 +148,7 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
                 continue;
             }
         };
-        let Task { presence, desired, mode, policy } = task;
+        let Task { presence, desired, mode, policy, .. } = task;
         match decide(*mode, *policy, *presence, desired, &access.capabilities, found) {
             Decision::Shown => {}
             Decision::Drifted => drifted = true,
@@ -250,7 +257,7 @@ async fn find(
 }
 
 /// Returns whether `found` is the instance `wanted`. `by_id` is true if it has our id.
-fn is_same(access: &RegistryAccess, found: &Instance, wanted: &Instance, by_id: bool) -> bool {
+pub(super) fn is_same(access: &RegistryAccess, found: &Instance, wanted: &Instance, by_id: bool) -> bool {
     match by_id && !access.capabilities.by_address {
         true => found.id == wanted.id,
         false => (&found.host, found.port) == (&wanted.host, wanted.port),

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use podward_registries::{Instance, Registry, ServiceKey};
-use tokio::time::MissedTickBehavior;
+use tokio::{sync::Notify, time::MissedTickBehavior};
 
 use crate::{args::ClientArgs, registry::RegistryKind, report::DiscoveryReport};
 
@@ -26,10 +26,21 @@ pub(crate) struct DiscoveredTargets {
     service: ServiceKey,
     /// The interval of reads.
     cache: Duration,
-    /// The instances in service, sorted.
-    list: RwLock<Vec<SocketAddr>>,
+    /// The age at which a list is not used any more.
+    max_age: Option<Duration>,
+    list: RwLock<ReadList>,
+    was_read: Notify,
     next: AtomicUsize,
     report: Mutex<DiscoveryReport>,
+}
+
+/// A list as it was read.
+#[derive(Debug, Default)]
+struct ReadList {
+    /// The instances in service, sorted.
+    addresses: Vec<SocketAddr>,
+    /// When the read began. `None` before the first one.
+    began: Option<Instant>,
 }
 
 impl DiscoveredTargets {
@@ -37,7 +48,8 @@ impl DiscoveredTargets {
     /// Fails with a message for people if an address of the registry is unusable.
     pub(super) fn new(kind: RegistryKind, args: &ClientArgs) -> Result<Self, String> {
         let registry = kind.connect(&args.registry_address)?;
-        Ok(Self::of(registry, args.service.clone().unwrap_or_default(), args.cache))
+        let service = args.service.clone().unwrap_or_default();
+        Ok(Self { max_age: args.max_age, ..Self::of(registry, service, args.cache) })
     }
 
     pub(crate) fn of(registry: Arc<dyn Registry>, service: String, cache: Duration) -> Self {
@@ -45,7 +57,9 @@ impl DiscoveredTargets {
             registry,
             service: ServiceKey { name: service, ..ServiceKey::default() },
             cache,
+            max_age: None,
             list: RwLock::default(),
+            was_read: Notify::new(),
             next: AtomicUsize::new(0),
             report: Mutex::default(),
         }
@@ -56,17 +70,37 @@ impl DiscoveredTargets {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.list.read().len()
+        self.list.read().addresses.len()
+    }
+
+    /// Waits until the list may be used by its age.
+    pub(super) async fn until_usable(&self) {
+        let mut waits = false;
+        loop {
+            let next_read = self.was_read.notified();
+            if self.is_usable() {
+                return;
+            }
+            if !std::mem::replace(&mut waits, true) {
+                self.report.lock().waited += 1;
+            }
+            next_read.await;
+        }
+    }
+
+    fn is_usable(&self) -> bool {
+        let Some(max_age) = self.max_age else { return true };
+        self.list.read().began.is_some_and(|began| began.elapsed() <= max_age)
     }
 
     pub(super) fn next(&self) -> Option<SocketAddr> {
-        let list = self.list.read();
+        let addresses = &self.list.read().addresses;
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        list.get(turn.checked_rem(list.len())?).copied()
+        addresses.get(turn.checked_rem(addresses.len())?).copied()
     }
 
     pub(super) fn contains(&self, address: SocketAddr) -> bool {
-        self.list.read().binary_search(&address).is_ok()
+        self.list.read().addresses.binary_search(&address).is_ok()
     }
 
     pub(super) fn report(&self) -> DiscoveryReport {
@@ -99,9 +133,12 @@ impl DiscoveredTargets {
         let mut report = self.report.lock();
         report.longest_read_ms = report.longest_read_ms.max(took);
         match read {
-            Ok(list) => {
+            Ok(addresses) => {
                 report.reads += 1;
-                std::mem::replace(&mut *self.list.write(), list.clone()) != list
+                let list = ReadList { addresses, began: Some(began) };
+                let before = std::mem::replace(&mut *self.list.write(), list);
+                self.was_read.notify_waiters();
+                before.addresses != self.list.read().addresses
             }
             Err(problem) => {
                 report.failed_reads += 1;

@@ -43,7 +43,7 @@ impl BindingTask {
             && call.phase == HookPhase::Prepare
             && !wait.is_zero()
         {
-            span.waits_for_clients(ago(at.since), ago(now.min(at.since + wait)));
+            span.waits_for_clients(ago(at.since), ago(now.min(at.unused_at(waits))));
         }
     }
 }

@@ -105,3 +105,31 @@ async fn a_read_that_fails_keeps_the_list() {
     }
     assert_eq!((targets.report().reads, targets.report().failed_reads), (1, 2));
 }
+
+#[tokio::test]
+async fn requests_wait_for_a_list_that_is_young_enough() {
+    let registry = FakeRegistry::new(vec![Some(vec![instance(at(1), true)])]);
+    let max_age = Duration::from_millis(40);
+    let targets = Arc::new(DiscoveredTargets { max_age: Some(max_age), ..targets(&registry) });
+    let waits = |targets: &Arc<DiscoveredTargets>| {
+        let targets = targets.clone();
+        tokio::spawn(async move { targets.until_usable().await })
+    };
+    let first = waits(&targets);
+    tokio::task::yield_now().await;
+    assert!(!first.is_finished(), "nothing was read yet");
+    targets.read().await;
+    first.await.unwrap();
+    assert_eq!(targets.report().waited, 1);
+    std::thread::sleep(2 * max_age);
+    let second = waits(&targets);
+    tokio::task::yield_now().await;
+    registry.answers(vec![None]);
+    targets.read().await;
+    tokio::task::yield_now().await;
+    assert!(!second.is_finished(), "a read that fails shows no list");
+    registry.answers(vec![Some(Vec::new())]);
+    targets.read().await;
+    second.await.unwrap();
+    assert_eq!((targets.report().waited, targets.next()), (2, None));
+}

@@ -67,6 +67,7 @@ impl RegistryRunner<'_> {
         let clients = RegistryClients {
             program: self.client.clone(),
             cache: self.options.cache,
+            max_age: None,
             connections: vec![Connections::New, Connections::KeepAlive],
             rate: demo.rate,
             slack: RegistryClients::USUAL_SLACK,

@@ -40,6 +40,8 @@ pub struct RegistryClients {
     pub connections: Vec<Connections>,
     /// The request rate per second, for each kind of connection.
     pub rate: u32,
+    /// The age at which they do not use a list any more, in whole seconds. Usual clients use it nevertheless.
+    pub max_age: Option<Duration>,
     /// What they may take longer than their interval: a read of the registry, and a request in flight.
     pub slack: Duration,
     /// The time after which a request without a complete response counts as lost.
@@ -110,6 +112,7 @@ impl DiscoveredWorkload {
                 addresses: server.addresses(),
                 service,
                 cache: clients.cache,
+                max_age: clients.max_age,
             },
             node: None,
             path: PATH.to_owned(),
