@@ -8,20 +8,23 @@ use crate::snapshot::Snapshot;
 /// The label of the Service of an EndpointSlice.
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// Returns a line for each Service with an EndpointSlice that contains the pod: ready, serving and terminating.
-#[must_use]
-pub fn lines(snapshot: &Snapshot) -> Vec<String> {
-    let shown = |(service, state): (String, EndpointState)| {
-        let EndpointState { ready, serving, terminating } = state;
-        format!("Service {service}: ready {ready}, serving {serving}, terminating {terminating}")
-    };
-    endpoints(snapshot).into_iter().map(shown).collect()
+/// A pod in the EndpointSlices of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceEndpoint {
+    /// The name of the Service, in the namespace of the pod.
+    pub service: String,
+    /// Whether the Service sends the pod traffic.
+    pub ready: bool,
+    /// Whether the pod answers, also while it terminates.
+    pub serving: bool,
+    /// Whether the pod terminates.
+    pub terminating: bool,
 }
 
 /// Adds the Services whose EndpointSlices contradict the pod, which is Ready.
 pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
-    for (service, state) in endpoints(snapshot) {
-        if state.ready || state.terminating {
+    for ServiceEndpoint { service, ready, terminating, .. } in endpoints(snapshot) {
+        if ready || terminating {
             continue;
         }
         let namespace = snapshot.pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -31,14 +34,9 @@ pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct EndpointState {
-    ready: bool,
-    serving: bool,
-    terminating: bool,
-}
-
-fn endpoints(snapshot: &Snapshot) -> Vec<(String, EndpointState)> {
+/// Returns the Services with an EndpointSlice that contains the pod, sorted by name.
+#[must_use]
+pub fn endpoints(snapshot: &Snapshot) -> Vec<ServiceEndpoint> {
     let uid = snapshot.pod.metadata.uid.as_deref();
     let of_slice = |slice: &EndpointSlice| {
         let service = slice.metadata.labels.as_ref()?.get(SERVICE)?.clone();
@@ -48,13 +46,15 @@ fn endpoints(snapshot: &Snapshot) -> Vec<(String, EndpointState)> {
         let conditions = endpoint.conditions.clone().unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);
         let serving = conditions.serving.unwrap_or(ready);
-        Some((
+        Some(ServiceEndpoint {
             service,
-            EndpointState { ready, serving, terminating: conditions.terminating.unwrap_or(false) },
-        ))
+            ready,
+            serving,
+            terminating: conditions.terminating.unwrap_or(false),
+        })
     };
     let mut found: Vec<_> = snapshot.slices.iter().filter_map(of_slice).collect();
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    found.dedup_by(|(one, _), (other, _)| one == other);
+    found.sort_by(|one, other| one.service.cmp(&other.service));
+    found.dedup_by(|one, other| one.service == other.service);
     found
 }

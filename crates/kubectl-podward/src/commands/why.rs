@@ -12,6 +12,7 @@ mod node;
 mod pod;
 mod report;
 mod rules;
+mod traffic;
 mod workload;
 
 use std::process::ExitCode;

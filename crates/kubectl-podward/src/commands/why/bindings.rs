@@ -27,17 +27,11 @@ pub(super) fn add_waits(
     let about = BindingFacts { registries: None, holders: None, now };
     for binding in bindings {
         let (namespace, name) = (report.namespace.clone(), binding.name_any());
-        let hook = format!("{namespace}.{name}");
+        let hook = hook_of(&namespace, &name);
         if !names_hook(&report.message, &hook) {
             continue;
         }
-        let registry = match (&binding.spec.registry.cluster_registry, &binding.spec.registry.connection) {
-            (Some(of_cluster), _) => format!("ClusterRegistry {of_cluster}"),
-            (None, Some(connection)) => {
-                format!("{} at {}", connection.kind, connection.addresses.join(", "))
-            }
-            (None, None) => "no registry".to_owned(),
-        };
+        let registry = registry_of(&binding);
         let look = format!("kubectl -n {namespace} describe discoverybinding {name}");
         let mut found =
             binding_findings(&binding, &about).into_iter().map(|finding| (finding.what, finding.next));
@@ -57,6 +51,21 @@ pub(super) fn add_waits(
             why,
             next: next.unwrap_or(look),
         });
+    }
+}
+
+/// Returns the name of the hook of a DiscoveryBinding.
+pub(super) fn hook_of(namespace: &str, binding: &str) -> String {
+    format!("{namespace}.{binding}")
+}
+
+/// Returns the registry of a binding, for people.
+pub(super) fn registry_of(binding: &DiscoveryBinding) -> String {
+    let registry = &binding.spec.registry;
+    match (&registry.cluster_registry, &registry.connection) {
+        (Some(of_cluster), _) => format!("ClusterRegistry {of_cluster}"),
+        (None, Some(connection)) => format!("{} at {}", connection.kind, connection.addresses.join(", ")),
+        (None, None) => "no registry".to_owned(),
     }
 }
 

@@ -12,13 +12,13 @@ use kube::{Api, Client, Resource, ResourceExt};
 use podward_api::{DiscoveryBinding, PodTransitionRule};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, LIFECYCLE_CONDITION};
 use podward_diagnosis::pod::{diagnose, is_live};
-use podward_diagnosis::traffic;
+use podward_diagnosis::traffic::endpoints as traffic_endpoints;
 use serde::de::DeserializeOwned;
 
-use super::bindings;
 use super::held::inspect;
 use super::report::WhyReport;
 use super::rules::RuleWithStatus;
+use super::{bindings, traffic};
 use crate::api::{is_not_found, with_timeout};
 use crate::clock::now;
 use crate::gather::Gatherer;
@@ -50,7 +50,9 @@ pub(super) async fn of_pod(gatherer: &Gatherer<'_>, found: DynamicObject) -> Res
         all_of::<DiscoveryBinding>(client, &namespace, opted_in)
     );
     let rules = rules.map(|rules| rules.into_iter().map(RuleWithStatus::new).collect());
-    let bindings = bindings.map(|bindings| bindings.into_iter().filter_map(|guard| guard.0.ok()).collect());
+    let bindings: Result<Vec<DiscoveryBinding>, String> =
+        bindings.map(|bindings| bindings.into_iter().filter_map(|guard| guard.0.ok()).collect());
+    let known = bindings.clone().unwrap_or_default();
     let mut report = inspect(&found, rules, now())?;
     bindings::add_waits(&mut report, bindings, Timestamp::now());
     let is_held = opted_in && (is_live(&snapshot.pod) || waits(&snapshot.pod));
@@ -61,7 +63,7 @@ pub(super) async fn of_pod(gatherer: &Gatherer<'_>, found: DynamicObject) -> Res
     if let (Some(next), Some(cause)) = (next, report.causes.iter_mut().find(|cause| cause.what == message)) {
         cause.next = next;
     }
-    report.traffic = traffic::lines(&snapshot);
+    report.traffic = traffic::sources(traffic_endpoints(&snapshot), &parsed(&found)?, &known);
     report.notes.extend(snapshot.unread);
     Ok(report)
 }

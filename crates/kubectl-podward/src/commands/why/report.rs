@@ -9,6 +9,8 @@ use podward_core::keys::SKIP_RULES;
 use podward_diagnosis::{Cause, safe_text};
 use serde::Serialize;
 
+use super::traffic::{TrafficSource, disagreement};
+
 /// The report on what a pod waits for.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,9 +25,9 @@ pub(super) struct WhyReport {
     /// The service registries that the pod waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) registries: Vec<RegistryWait>,
-    /// The Services that know the pod, and how.
+    /// The sources of traffic that know the pod, and how.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) traffic: Vec<String>,
+    pub(super) traffic: Vec<TrafficSource>,
     /// Additional information.
     pub(super) notes: Vec<String>,
     /// The rules to skip so that the pod passes, including those that it skips already.
@@ -122,8 +124,11 @@ impl WhyReport {
             );
             let _ = writeln!(text, "  why:  {why}\n  -> {next}");
         }
-        if !traffic.is_empty() {
-            let _ = writeln!(text, "\ntraffic: {}", traffic.join("; "));
+        for (number, source) in traffic.iter().enumerate() {
+            let _ = writeln!(text, "{}traffic: {}", if number == 0 { "\n" } else { "" }, source.text());
+        }
+        if let Some(disagreement) = disagreement(traffic) {
+            let _ = writeln!(text, "traffic: {disagreement}");
         }
         for note in notes {
             let _ = writeln!(text, "\n{note}");
