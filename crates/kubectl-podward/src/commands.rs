@@ -52,7 +52,7 @@ impl PluginCommand {
             Self::Busy(busy) => busy.run(kubectl.client().await?).await,
             Self::Cancel(cancel) => cancel.run(kubectl.client().await?).await,
             Self::Check(check) => check.run(kubectl.client().await?).await,
-            Self::Complete(complete) => complete.run(line),
+            Self::Complete(complete) => complete.run(line).await,
             Self::Completion(completion) => completion.run(line),
             Self::Doctor(doctor) => doctor.run(kubectl.client().await?).await,
             Self::Finish(finish) => finish.run(kubectl.client().await?).await,

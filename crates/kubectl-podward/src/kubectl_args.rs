@@ -1,5 +1,6 @@
 //! The flags of kubectl that every command takes.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -32,6 +33,16 @@ pub(crate) struct KubectlArgs {
 }
 
 impl KubectlArgs {
+    /// Returns the arguments that these values of flags make, by the names of the fields. A group needs a user.
+    pub(crate) fn of_flags(flags: &BTreeMap<String, String>) -> Self {
+        Self {
+            kubeconfig: flags.get("kubeconfig").map(PathBuf::from),
+            context: flags.get("context").cloned(),
+            user: flags.get("user").cloned(),
+            groups: flags.get("groups").cloned().into_iter().collect(),
+        }
+    }
+
     /// Returns a client for the cluster.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Commands of `kubectl podward` that operate on a pod.
 
 mod trace;
+mod words;
 
 use std::sync::Arc;
 
@@ -14,14 +15,16 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![
+    let mut tests = vec![
         Test::node("plugin_runs_a_command_while_it_is_permitted", with_command),
         Test::simulated("plugin_checks_a_workload_that_is_to_opt_in", check),
         Test::node("plugin_checks_a_cluster_before_the_installation", before),
         Test::serving("plugin_collects_a_support_bundle_without_secrets", bundle),
         Test::node("plugin_begins_waits_finishes_and_cancels", step_by_step),
         trace::test(),
-    ]
+    ];
+    tests.extend(words::tests());
+    tests
 }
 
 async fn with_command(fixture: Arc<Fixture>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! `kubectl podward completion`: scripts for shells and for kubectl.
 
 mod candidates;
+mod names;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,6 +13,7 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::{Shell, generate};
 
 use candidates::{Candidates, candidates};
+use names::names;
 
 /// The program that the scripts of shells complete, which is also the plugin's file.
 const PROGRAM: &str = "kubectl-podward";
@@ -20,6 +22,7 @@ const OF_KUBECTL: &str = "#!/bin/sh\nexec kubectl-podward complete \"$@\"\n";
 /// What kubectl's scripts do with the answer, see the directives of Cobra: nothing more, or complete names of files if
 /// there are no candidates.
 const NO_FILES: u8 = 4;
+const NO_SPACE: u8 = 2;
 const FILES: u8 = 0;
 
 /// Print a script that completes commands and flags in a shell, or below kubectl
@@ -88,15 +91,23 @@ pub(crate) struct Complete {
 
 impl Complete {
     /// `command` is the whole command line.
-    pub(crate) fn run(&self, mut command: Command) -> Result<ExitCode> {
+    pub(crate) async fn run(&self, mut command: Command) -> Result<ExitCode> {
         command.build();
-        let Candidates { words, files } = candidates(&command, &self.words);
+        let Candidates { words, files, names: of } = candidates(&command, &self.words);
         let mut lines = String::new();
+        let mut ends_with_slash = false;
+        if let (Some(of), Some(word)) = (of, self.words.last()) {
+            for name in names(of, word).await {
+                ends_with_slash |= name.ends_with('/');
+                let _ = writeln!(lines, "{name}");
+            }
+        }
         for candidate in words {
             // Writing to a String cannot fail.
             let _ = writeln!(lines, "{}\t{}", candidate.word, candidate.help);
         }
-        let _ = writeln!(lines, ":{}", if files { FILES } else { NO_FILES });
+        let directive = if files { FILES } else { NO_FILES } | if ends_with_slash { NO_SPACE } else { 0 };
+        let _ = writeln!(lines, ":{directive}");
         std::io::stdout().write_all(lines.as_bytes()).context("write the candidates")?;
         Ok(ExitCode::SUCCESS)
     }

@@ -145,7 +145,7 @@ impl Authenticator {
 
     async fn ask_for(&self, token: &str, audience: Option<&String>) -> kube::Result<TokenVerdict> {
         let spec = TokenReviewSpec {
-            token: Some(token.to_owned()),
+            token: token.to_owned().into(),
             audiences: audience.map(|audience| vec![audience.clone()]),
         };
         let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };

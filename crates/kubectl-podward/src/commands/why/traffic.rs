@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use podward_api::DiscoveryBinding;
+use podward_core::Pod;
 use podward_core::hooks::hook_of_consumer_key;
-use podward_core::{Pod, keys};
 use podward_diagnosis::traffic::ServiceEndpoint;
 use serde::Serialize;
 use serde_json::Value;
@@ -111,6 +111,7 @@ pub(super) fn disagreement(sources: &[TrafficSource]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use podward_core::keys;
     use serde_json::json;
 
     use super::*;

@@ -46,7 +46,7 @@ impl DiscoveringLoad {
     fn start(registry: Arc<FakeRegistry>, connections: Connections) -> Self {
         let args = ["x", "--target", "127.0.0.1:1", "--rate", "1000", "--pool", "4", "--await-first", "60"];
         let args = ClientArgs::parse_from(args.into_iter().chain(["--control", "127.0.0.1:0"]));
-        let targets = Targets::Discovered(DiscoveredTargets::of(registry, "web".to_owned(), CACHE));
+        let targets = Targets::Discovered(Box::new(DiscoveredTargets::of(registry, "web".to_owned(), CACHE)));
         let load = RunningLoad::to(targets, &args, connections);
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(load.clone().run(stopped));
