@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use podward_diagnosis::pod::diagnose;
-use podward_diagnosis::{Case, PodEvents, Snapshot, traffic};
+use podward_diagnosis::traffic::{self, ServiceEndpoint};
+use podward_diagnosis::{Case, PodEvents, Snapshot};
 use serde_json::{Value, json};
 
 fn now() -> Timestamp {
@@ -263,7 +264,9 @@ fn a_ready_pod_that_a_slice_does_not_list_as_ready_is_a_cause() {
     assert!(line.starts_with("is Ready, and the EndpointSlice of Service web says that it is not"), "{line}");
     let in_order = snapshot(json!({"pod": ready(&json!({})), "slices": slice(true)}));
     assert_eq!(diagnose(&in_order, None), []);
-    assert_eq!(traffic::lines(&in_order), ["Service web: ready true, serving true, terminating false"]);
+    let expected =
+        ServiceEndpoint { service: "web".to_owned(), ready: true, serving: true, terminating: false };
+    assert_eq!(traffic::endpoints(&in_order), [expected]);
 }
 
 #[test]

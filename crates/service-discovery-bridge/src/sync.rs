@@ -7,6 +7,7 @@ mod listing;
 mod managed;
 mod settle;
 mod stale_lists;
+mod task;
 
 pub(crate) use access::RegistryAccess;
 pub(crate) use call_log::{CallLog, RegistryCall};
@@ -15,4 +16,5 @@ pub(crate) use listing::read_services;
 pub(crate) use managed::ManagedRegistry;
 #[cfg(test)]
 pub(crate) use managed::tests;
-pub(crate) use settle::{Outcome, Task, settle};
+pub(crate) use settle::settle;
+pub(crate) use task::{Outcome, Task};

@@ -4,6 +4,7 @@
 //! Podward, and with the rights of a user who may only read, it says what it can.
 
 mod alike;
+mod binding_names;
 mod bindings;
 mod busy;
 mod held;

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use podward_api::discovery_binding::{BindingMode, ForeignChanges};
+use podward_api::discovery_binding::BindingMode;
 use podward_registries::{Change, Instance, RegistryError, RegistryErrorKind, ServiceKey};
 
 use super::access::RegistryAccess;
 use super::stale_lists::look_into_lists;
+use super::task::{Outcome, Task, is_same};
 use crate::model::{Decision, Desired, Presence, decide};
 
 /// Calls of one registry at the same time.
@@ -18,39 +19,6 @@ const LIST_FROM: usize = 8;
 /// How often what was written is read back before it counts as late.
 const READ_BACKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(80), Duration::from_millis(300)];
-
-/// A pod and what the registry should show of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Task {
-    pub(crate) presence: Presence,
-    pub(crate) desired: Desired,
-    pub(crate) mode: BindingMode,
-    pub(crate) policy: ForeignChanges,
-    /// Whether the lists of the registry must not show the instance in service either.
-    pub(crate) lists: bool,
-}
-
-/// What became of a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Every address that answers shows what it should. A removal needs all addresses.
-    Shown {
-        /// The addresses that do not answer.
-        unreachable: Vec<String>,
-        /// Whether others have changed the instance.
-        drifted: bool,
-        /// Whether something had to be written.
-        written: bool,
-    },
-    /// The change was made, and can be read back after this time. The text counts if it is not shown then.
-    Written(Duration, String),
-    /// The instance is out of service, but a list still shows it in service. The text says which list, and what to do.
-    InStaleList(String),
-    /// Somebody else has to act. The text says who and what.
-    Waits(String),
-    /// It is to be tried again. The text says what failed.
-    Failed(String),
-}
 
 /// What an address shows of a task.
 type View = Result<Option<Instance>, RegistryError>;
@@ -253,14 +221,6 @@ async fn find(
             registry.instance(address, service, &found).await
         }
         found => Ok(found),
-    }
-}
-
-/// Returns whether `found` is the instance `wanted`. `by_id` is true if it has our id.
-pub(super) fn is_same(access: &RegistryAccess, found: &Instance, wanted: &Instance, by_id: bool) -> bool {
-    match by_id && !access.capabilities.by_address {
-        true => found.id == wanted.id,
-        false => (&found.host, found.port) == (&wanted.host, wanted.port),
     }
 }
 

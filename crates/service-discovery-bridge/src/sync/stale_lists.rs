@@ -7,7 +7,7 @@ use podward_api::discovery_binding::BindingMode;
 use podward_registries::{Instance, RegistryError, ServiceKey};
 
 use super::access::RegistryAccess;
-use super::settle::{Outcome, Task, is_same};
+use super::task::{Outcome, Task, is_same};
 
 /// Lists that are read at the same time.
 const MAX_CONCURRENT_CALLS: usize = 4;

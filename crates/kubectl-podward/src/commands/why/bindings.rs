@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use podward_api::DiscoveryBinding;
 
+use super::binding_names::{hook_of, registry_of};
 use super::report::{RegistryWait, WhyReport};
 use crate::commands::doctor::{BindingFacts, binding_findings};
 
@@ -51,21 +52,6 @@ pub(super) fn add_waits(
             why,
             next: next.unwrap_or(look),
         });
-    }
-}
-
-/// Returns the name of the hook of a DiscoveryBinding.
-pub(super) fn hook_of(namespace: &str, binding: &str) -> String {
-    format!("{namespace}.{binding}")
-}
-
-/// Returns the registry of a binding, for people.
-pub(super) fn registry_of(binding: &DiscoveryBinding) -> String {
-    let registry = &binding.spec.registry;
-    match (&registry.cluster_registry, &registry.connection) {
-        (Some(of_cluster), _) => format!("ClusterRegistry {of_cluster}"),
-        (None, Some(connection)) => format!("{} at {}", connection.kind, connection.addresses.join(", ")),
-        (None, None) => "no registry".to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ use podward_diagnosis::traffic::ServiceEndpoint;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::bindings;
+use super::binding_names::{hook_of, registry_of};
 
 /// A source of traffic.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -84,10 +84,10 @@ fn consumers(pod: &Pod, bindings: &[DiscoveryBinding]) -> Vec<TrafficSource> {
 
 /// Returns the text for a hook. The hook of a DiscoveryBinding is that of its registry.
 fn of_hook(hook: &str, namespace: &str, bindings: &[DiscoveryBinding]) -> String {
-    let is_its_hook = |binding: &&DiscoveryBinding| bindings::hook_of(namespace, &binding.name_any()) == hook;
+    let is_its_hook = |binding: &&DiscoveryBinding| hook_of(namespace, &binding.name_any()) == hook;
     match bindings.iter().find(is_its_hook) {
         Some(binding) => {
-            let (service, registry) = (&binding.spec.service.name, bindings::registry_of(binding));
+            let (service, registry) = (&binding.spec.service.name, registry_of(binding));
             format!("hook {hook} (service {service} of {registry})")
         }
         None => format!("hook {hook}"),
