@@ -18,7 +18,7 @@ pub(crate) enum Targets {
     /// To a Service, or through load balancers, which choose the pod of a connection.
     Balanced(BalancedTargets),
     /// To the instances of a service. The client chooses one for each request.
-    Discovered(DiscoveredTargets),
+    Discovered(Box<DiscoveredTargets>),
 }
 
 impl Targets {
@@ -26,7 +26,7 @@ impl Targets {
     /// Fails with a message for people if the registry of `args` is unusable.
     pub(crate) fn new(args: &ClientArgs) -> Result<Self, String> {
         Ok(match args.registry {
-            Some(kind) => Self::Discovered(DiscoveredTargets::new(kind, args)?),
+            Some(kind) => Self::Discovered(Box::new(DiscoveredTargets::new(kind, args)?)),
             None => Self::Balanced(BalancedTargets::new(args)),
         })
     }
