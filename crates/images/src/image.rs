@@ -15,10 +15,10 @@ mod blob;
 mod error;
 mod packed;
 
-use archive::TarWriter;
+pub use archive::TarWriter;
 pub use blob::Blob;
 pub use error::ImageError;
-pub use packed::PackedImage;
+pub use packed::{PackedImage, architecture};
 
 /// The name of the sandbox image. The containerd of a test cluster uses it.
 const PAUSE: &str = "podward.local/pause:1";

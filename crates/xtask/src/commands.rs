@@ -9,6 +9,7 @@ mod deploy;
 mod fuzz;
 mod images;
 mod kubernetes;
+mod plugin;
 mod reference;
 mod release;
 mod test;
@@ -38,6 +39,7 @@ enum Command {
     Reference(reference::Reference),
     Deploy(deploy::Deploy),
     Release(release::Release),
+    Plugin(plugin::Plugin),
     Test(test::Test),
     Bench(bench::Bench),
     Fuzz(fuzz::Fuzz),
@@ -57,6 +59,7 @@ impl Cli {
             Command::Reference(reference) => reference.run(),
             Command::Deploy(deploy) => deploy.run().await,
             Command::Release(release) => release.run().await,
+            Command::Plugin(plugin) => plugin.run().await,
             Command::Test(test) => test.run().await,
             Command::Bench(bench) => bench.run().await,
             Command::Fuzz(fuzz) => fuzz.run().await,

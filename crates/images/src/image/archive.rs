@@ -1,7 +1,7 @@
 //! Reproducible tar archives: the same entries give the same bytes.
 
 /// Writes a tar archive in memory. Its headers contain no times and no owners.
-pub(super) struct TarWriter(tar::Builder<Vec<u8>>);
+pub struct TarWriter(tar::Builder<Vec<u8>>);
 
 impl Default for TarWriter {
     fn default() -> Self {
@@ -21,22 +21,38 @@ impl TarWriter {
         header
     }
 
-    pub(super) fn folder(&mut self, path: &str, mode: u32) -> std::io::Result<()> {
+    /// Adds the folder `path`.
+    ///
+    /// # Errors
+    /// Fails if a tar file cannot contain the path.
+    pub fn folder(&mut self, path: &str, mode: u32) -> std::io::Result<()> {
         let mut header = Self::header(tar::EntryType::Directory, mode, 0);
         self.0.append_data(&mut header, format!("{path}/"), std::io::empty())
     }
 
-    pub(super) fn file(&mut self, path: &str, content: &[u8], mode: u32) -> std::io::Result<()> {
+    /// Adds a file with `content` at `path`.
+    ///
+    /// # Errors
+    /// Fails if a tar file cannot contain the path.
+    pub fn file(&mut self, path: &str, content: &[u8], mode: u32) -> std::io::Result<()> {
         let mut header = Self::header(tar::EntryType::Regular, mode, content.len() as u64);
         self.0.append_data(&mut header, path, content)
     }
 
-    pub(super) fn symlink(&mut self, path: &str, target: &str) -> std::io::Result<()> {
+    /// Adds a symbolic link to `target` at `path`.
+    ///
+    /// # Errors
+    /// Fails if a tar file cannot contain the path or the target.
+    pub fn symlink(&mut self, path: &str, target: &str) -> std::io::Result<()> {
         let mut header = Self::header(tar::EntryType::Symlink, 0o777, 0);
         self.0.append_link(&mut header, path, target)
     }
 
-    pub(super) fn finish(self) -> std::io::Result<Vec<u8>> {
+    /// Returns the bytes of the archive.
+    ///
+    /// # Errors
+    /// Never in practice: the archive is in memory.
+    pub fn finish(self) -> std::io::Result<Vec<u8>> {
         self.0.into_inner()
     }
 }

@@ -94,8 +94,9 @@ impl PackedImage {
     }
 }
 
-/// Returns the architecture of this machine by its name in images.
-fn architecture() -> &'static str {
+/// Returns the architecture of this machine by its name in images, which is Go's: `amd64` or `arm64`.
+#[must_use]
+pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -66,6 +66,7 @@ impl Release {
             publish_chart(&helm, chart, &key).await?;
             step.done();
         }
+        eprintln!("next, the kubectl plugin: cargo xtask plugin --url https://HOST/PATH");
         Ok(ExitCode::SUCCESS)
     }
 }
