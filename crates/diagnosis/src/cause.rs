@@ -133,6 +133,10 @@ pub enum Case {
     NoSurge,
     /// The rollout waits for its new pods.
     Rollout,
+    /// A lifecycle hook of a CloneSet does not let pods go on.
+    LifecycleHook,
+    /// No controller has seen the workload.
+    NoController,
     /// A pod is Ready, and a traffic source does not send it traffic.
     Traffic,
     /// Another reason.
@@ -159,16 +163,23 @@ pub struct Cause {
 }
 
 impl Cause {
-    pub(crate) fn new(case: Case, object: impl Into<String>, what: impl Into<String>) -> Self {
+    /// Returns a cause without an age and a next command. `what` is the cause for people, and `object` the object that it is
+    /// about.
+    #[must_use]
+    pub fn new(case: Case, object: impl Into<String>, what: impl Into<String>) -> Self {
         let (object, what) = (object.into(), what.into());
         Self { case, object, what, since: None, next: String::new(), evidence: Vec::new() }
     }
 
-    pub(crate) fn since(self, since: Option<Timestamp>) -> Self {
+    /// Sets since when it is so, if that is known.
+    #[must_use]
+    pub fn since(self, since: Option<Timestamp>) -> Self {
         Self { since, ..self }
     }
 
-    pub(crate) fn next(self, next: impl Into<String>) -> Self {
+    /// Sets the next command.
+    #[must_use]
+    pub fn next(self, next: impl Into<String>) -> Self {
         Self { next: next.into(), ..self }
     }
 

@@ -7,6 +7,7 @@ mod alike;
 mod binding_names;
 mod bindings;
 mod busy;
+mod clone_set;
 mod held;
 mod many;
 mod node;

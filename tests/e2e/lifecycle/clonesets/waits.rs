@@ -29,7 +29,13 @@ fn condition<'a>(status: &'a CloneSetStatus, kind: &str) -> Option<&'a CloneSetC
 /// Without an operator: pods wait and the set says so, or they go on.
 async fn deadline(fixture: Arc<Fixture>) -> Result<()> {
     let set = MadeSet::create(&fixture, json!({}), json!({"lifecycle": hooks(), "replicas": 1})).await?;
-    set.until_states(&["PreparingNormal"]).await?;
+    let pod = set.until_states(&["PreparingNormal"]).await?.remove(0).name_any();
+    let why = fixture.plugin(&["why", "cloneset/web"]).await?.succeeded()?.said;
+    let expected = format!(
+        "cloneset {}/web: 1 pod waits for the hook preNormal to set label newly-create=true, pod {pod} the longest (",
+        fixture.namespace()
+    );
+    ensure!(why.starts_with(&expected), "{expected} is not at the begin of {why}");
     set.options(&json!({"preNormal": {"deadlineSeconds": 1}})).await?;
     let kind = CloneSetCondition::HOOK_PAST_DEADLINE;
     let status = set.until("a hook is late", |status| condition(status, kind).is_some()).await?;

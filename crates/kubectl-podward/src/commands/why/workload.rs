@@ -12,6 +12,7 @@ use podward_diagnosis::{Cause, creation, rollout, safe_text};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::clone_set;
 use super::many::{self, PodsReport};
 use crate::api::with_timeout;
 use crate::gather::events_of;
@@ -76,7 +77,10 @@ pub(super) async fn report(
     let params = workload::pods_of(&found)?;
     let objects = many::list(client, Some(namespace), params.clone()).await?;
     let all = objects.len();
-    let mut causes = own_causes(client, namespace, kind, &found, &params).await?;
+    let mut causes = match kind {
+        WorkloadKind::CloneSet => clone_set::causes(&parsed(&found)?, &objects),
+        _ => own_causes(client, namespace, kind, &found, &params).await?,
+    };
     // Deployments report a refused creation in a condition; the other workloads only by events.
     if causes.is_empty() && kind != WorkloadKind::Deployment && all < wanted(kind, &found.data) {
         causes.extend(refused(client, namespace, kind, &found).await?);
