@@ -58,7 +58,7 @@ impl Default for PodwardOptions {
             check_deletes_as_requester: false,
             wait_seconds: 0,
             node_unreachable_seconds: 60,
-            kube_proxy_metrics_url: Some("http://127.0.0.1:10249/metrics".to_owned()),
+            kube_proxy_metrics_url: Some("auto".to_owned()),
             allowed_addresses: vec!["127.0.0.0/8".to_owned()],
             more: Vec::new(),
             trusted: Vec::new(),
