@@ -6,6 +6,7 @@ mod ending;
 mod pending;
 mod running;
 mod starting;
+mod webhooks;
 mod workloads;
 
 use podward_e2e::Test;
@@ -13,6 +14,7 @@ use podward_e2e::Test;
 pub(crate) fn tests() -> Vec<Test> {
     let modules = [
         creation::tests(),
+        webhooks::tests(),
         pending::tests(),
         starting::tests(),
         running::tests(),

@@ -12,6 +12,7 @@ mod node;
 mod pod;
 mod report;
 mod rules;
+mod webhooks;
 mod workload;
 
 use std::process::ExitCode;
