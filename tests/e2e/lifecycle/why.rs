@@ -5,6 +5,7 @@ mod creation;
 mod ending;
 mod pending;
 mod running;
+mod sandboxes;
 mod starting;
 mod webhooks;
 mod workloads;
@@ -17,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
         webhooks::tests(),
         pending::tests(),
         starting::tests(),
+        sandboxes::tests(),
         running::tests(),
         ending::tests(),
         workloads::tests(),
