@@ -30,6 +30,11 @@ pub(crate) fn condition<'p>(pod: &'p Pod, kind: &str) -> Option<&'p PodCondition
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
+/// Returns the reason why the pod is being disrupted, such as `PreemptionByScheduler`.
+pub(crate) fn disruption(pod: &Pod) -> Option<&str> {
+    condition(pod, "DisruptionTarget").filter(|it| it.status == "True")?.reason.as_deref()
+}
+
 /// The status of a container, and whether it is an init container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContainerView<'p> {

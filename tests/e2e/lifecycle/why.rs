@@ -4,6 +4,7 @@ mod asked;
 mod creation;
 mod ending;
 mod pending;
+mod preempted;
 mod running;
 mod sandboxes;
 mod starting;
@@ -17,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
         creation::tests(),
         webhooks::tests(),
         pending::tests(),
+        preempted::tests(),
         starting::tests(),
         sandboxes::tests(),
         running::tests(),

@@ -10,7 +10,7 @@ use crate::snapshot::Snapshot;
 use crate::words::{age, shortened, span};
 
 use super::node;
-use crate::pod_view::containers;
+use crate::pod_view::{containers, disruption};
 
 /// Finalizers of Kubernetes and who removes them.
 const FINALIZERS: [(&str, &str); 3] = [
@@ -40,15 +40,16 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
         let names = running.join(", ");
         let pre_stop = snapshot.events.newest(&["FailedPreStopHook"]);
         let has_hook = hooks(snapshot, &running);
+        let because = because(snapshot);
         let what = match (left > 0, has_hook) {
             (true, true) => {
                 format!(
-                    "is stopping: container {names} runs its preStop hook or handles SIGTERM, killed in {}",
+                    "is stopping{because}: container {names} runs its preStop hook or handles SIGTERM, killed in {}",
                     span(left)
                 )
             }
             (true, false) => {
-                format!("is stopping: container {names} handles SIGTERM, killed in {}", span(left))
+                format!("is stopping{because}: container {names} handles SIGTERM, killed in {}", span(left))
             }
             (false, _) => {
                 format!("container {names} still runs {} after its grace period", age(ends, snapshot.now))
@@ -56,7 +57,8 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
         };
         let case = if left > 0 && has_hook { Case::PreStop } else { Case::Stopping };
         let killing = snapshot.events.newest(&["FailedKillPod", "ExceededGracePeriod"]);
-        let evidence = [pre_stop, killing].into_iter().flatten().map(shown);
+        let asked_by = snapshot.events.newest(&["Preempted", "TaintManagerEviction"]);
+        let evidence = [pre_stop, killing, asked_by].into_iter().flatten().map(shown);
         let cause = Cause::new(case, name.clone(), what).since(Some(asked)).evidence(evidence);
         causes.push(cause.next(commands.logs(running.first().copied().unwrap_or_default(), false)));
     }
@@ -77,6 +79,17 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
         causes.push(lost.unwrap_or_else(|| {
             Cause::new(Case::Stopping, name, what).since(Some(asked)).next(commands.describe())
         }));
+    }
+}
+
+/// Returns who deletes the pod, if the control plane has said so.
+fn because(snapshot: &Snapshot) -> &'static str {
+    match disruption(&snapshot.pod) {
+        Some("PreemptionByScheduler") => ", preempted by the scheduler for a pod of higher priority",
+        Some("DeletionByTaintManager") => ", deleted for a taint of its node",
+        Some("EvictionByEvictionAPI") => ", evicted",
+        Some("DeletionByPodGC") => ", deleted by the garbage collector of pods",
+        _ => "",
     }
 }
 
