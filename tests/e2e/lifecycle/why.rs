@@ -3,6 +3,7 @@
 mod asked;
 mod creation;
 mod ending;
+mod nodes;
 mod pending;
 mod preempted;
 mod running;
@@ -22,6 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
         starting::tests(),
         sandboxes::tests(),
         running::tests(),
+        nodes::tests(),
         ending::tests(),
         workloads::tests(),
     ];

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use podward_e2e::Fixture;
 use podward_support::pods;
@@ -86,6 +86,13 @@ pub(super) async fn deployment(fixture: &Fixture, spec: Value, changes: Value) -
     });
     change(&mut object["spec"], changes);
     create(fixture, object).await
+}
+
+/// Writes a part of the status of a pod, as the kubelet does.
+pub(super) async fn write_status(fixture: &Fixture, name: &str, status: Value) -> Result<()> {
+    let patch = Patch::Strategic(json!({"status": status}));
+    let written = fixture.api().patch_status(name, &PatchParams::default(), &patch).await;
+    written.map(drop).with_context(|| format!("write the status of pod {name}"))
 }
 
 /// Deletes an object that is not namespaced.
