@@ -3,6 +3,7 @@
 mod asked;
 mod creation;
 mod ending;
+mod evicted;
 mod nodes;
 mod pending;
 mod preempted;
@@ -23,6 +24,7 @@ pub(crate) fn tests() -> Vec<Test> {
         starting::tests(),
         sandboxes::tests(),
         running::tests(),
+        evicted::tests(),
         nodes::tests(),
         ending::tests(),
         workloads::tests(),
