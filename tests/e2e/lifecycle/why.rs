@@ -7,6 +7,7 @@ mod evicted;
 mod nodes;
 mod pending;
 mod preempted;
+mod rollouts;
 mod running;
 mod sandboxes;
 mod starting;
@@ -27,6 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
         evicted::tests(),
         nodes::tests(),
         ending::tests(),
+        rollouts::tests(),
         workloads::tests(),
     ];
     modules.into_iter().flatten().collect()
