@@ -1,6 +1,7 @@
 //! `kubectl podward why`: each case is caused, and the first line has to name it.
 
 mod asked;
+mod attached;
 mod creation;
 mod ending;
 mod evicted;
@@ -24,6 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
         preempted::tests(),
         starting::tests(),
         sandboxes::tests(),
+        attached::tests(),
         running::tests(),
         evicted::tests(),
         nodes::tests(),
