@@ -4,6 +4,7 @@ mod asked;
 mod attached;
 mod creation;
 mod ending;
+mod endpoints;
 mod evicted;
 mod nodes;
 mod pending;
@@ -27,6 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
         sandboxes::tests(),
         attached::tests(),
         running::tests(),
+        endpoints::tests(),
         evicted::tests(),
         nodes::tests(),
         ending::tests(),
