@@ -224,6 +224,28 @@ fn a_pod_that_ends_on_a_lost_node_says_so() {
 }
 
 #[test]
+fn a_pod_that_the_cluster_deletes_says_why() {
+    for (reason, words) in [
+        (
+            "PreemptionByScheduler",
+            "is stopping, preempted by the scheduler for a pod of higher priority: container",
+        ),
+        ("EvictionByEvictionAPI", "is stopping, evicted: container server handles SIGTERM, killed in 30 s"),
+        ("DeletionByTaintManager", "is stopping, deleted for a taint of its node: container server"),
+        ("DeletionByPodGC", "is stopping, deleted by the garbage collector of pods: container server"),
+    ] {
+        let mut pod = with_container(json!({"state": {"running": {}}}));
+        pod["metadata"] =
+            json!({"deletionTimestamp": "2026-01-01T10:00:30Z", "deletionGracePeriodSeconds": 30});
+        pod["status"]["conditions"] =
+            json!([{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "told"}]);
+        let (_, line, evidence) = first(json!({"pod": pod, "node": ready_node()}));
+        assert!(line.starts_with(words), "{line}");
+        assert_eq!(evidence, [format!("condition DisruptionTarget ({reason}): told")]);
+    }
+}
+
+#[test]
 fn gates_of_load_balancers_have_owners() {
     let gate = "target-health.elbv2.k8s.aws/k8s-shop-web";
     let pod = json!({

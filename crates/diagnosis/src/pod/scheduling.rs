@@ -74,8 +74,7 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
 /// The pod waits for the scheduler's victims on the node.
 fn preemption(snapshot: &Snapshot, node: &str) -> Cause {
     let pods = snapshot.pods_of_nodes.get(node).map(Vec::as_slice).unwrap_or_default();
-    let victims: Vec<&Pod> =
-        pods.iter().filter(|pod| disruption(pod) == Some("PreemptionByScheduler")).collect();
+    let victims: Vec<&Pod> = pods.iter().filter(|pod| is_preempted(pod)).collect();
     let left = |pod: &Pod| -> Option<String> {
         let ends = pod.metadata.deletion_timestamp.as_ref()?.0;
         Some(format!(", killed in {}", span(ends.duration_since(snapshot.now).as_secs())))
@@ -93,6 +92,10 @@ fn preemption(snapshot: &Snapshot, node: &str) -> Cause {
     };
     let what = format!("waits on node {node} for pods of lower priority to end{whom}");
     Cause::new(Case::Preemption, format!("node {node}"), what).next(next)
+}
+
+fn is_preempted(pod: &Pod) -> bool {
+    disruption(pod).is_some_and(|it| it.reason.as_deref() == Some("PreemptionByScheduler"))
 }
 
 /// Returns the cause that a reason of the scheduler stands for.

@@ -1,6 +1,7 @@
 //! Pods that are being deleted.
 
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::PodCondition;
 use podward_core::keys::PROT_FINALIZER_PREFIX;
 
 use crate::cause::{Case, Cause};
@@ -40,7 +41,7 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
         let names = running.join(", ");
         let pre_stop = snapshot.events.newest(&["FailedPreStopHook"]);
         let has_hook = hooks(snapshot, &running);
-        let because = because(snapshot);
+        let because = disruption(pod).map_or("", because);
         let what = match (left > 0, has_hook) {
             (true, true) => {
                 format!(
@@ -57,9 +58,10 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
         };
         let case = if left > 0 && has_hook { Case::PreStop } else { Case::Stopping };
         let killing = snapshot.events.newest(&["FailedKillPod", "ExceededGracePeriod"]);
-        let asked_by = snapshot.events.newest(&["Preempted", "TaintManagerEviction"]);
-        let evidence = [pre_stop, killing, asked_by].into_iter().flatten().map(shown);
+        let preempted = snapshot.events.newest(&["Preempted"]);
+        let evidence = [pre_stop, killing, preempted].into_iter().flatten().map(shown);
         let cause = Cause::new(case, name.clone(), what).since(Some(asked)).evidence(evidence);
+        let cause = cause.evidence(disruption(pod).map(shown_disruption));
         causes.push(cause.next(commands.logs(running.first().copied().unwrap_or_default(), false)));
     }
     let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
@@ -83,14 +85,22 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
 }
 
 /// Returns who deletes the pod, if the control plane has said so.
-fn because(snapshot: &Snapshot) -> &'static str {
-    match disruption(&snapshot.pod) {
+fn because(disruption: &PodCondition) -> &'static str {
+    match disruption.reason.as_deref() {
         Some("PreemptionByScheduler") => ", preempted by the scheduler for a pod of higher priority",
         Some("DeletionByTaintManager") => ", deleted for a taint of its node",
         Some("EvictionByEvictionAPI") => ", evicted",
         Some("DeletionByPodGC") => ", deleted by the garbage collector of pods",
         _ => "",
     }
+}
+
+fn shown_disruption(condition: &PodCondition) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    shortened(
+        &format!("condition DisruptionTarget ({}): {}", text(&condition.reason), text(&condition.message)),
+        300,
+    )
 }
 
 fn hooks(snapshot: &Snapshot, running: &[&str]) -> bool {

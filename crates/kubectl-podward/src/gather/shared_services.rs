@@ -16,12 +16,11 @@ use tokio::sync::{Mutex, OnceCell};
 use crate::api::list_all;
 
 type Shared<T> = Result<Arc<Vec<T>>, String>;
+type SharedCell = OnceCell<(Shared<Service>, Shared<EndpointSlice>)>;
 
 /// Each namespace is read when it is needed first.
 #[derive(Default)]
-pub(super) struct SharedServices(
-    Mutex<HashMap<String, Arc<OnceCell<(Shared<Service>, Shared<EndpointSlice>)>>>>,
-);
+pub(super) struct SharedServices(Mutex<HashMap<String, Arc<SharedCell>>>);
 
 impl SharedServices {
     /// Returns the Services and the EndpointSlices, or why they cannot be listed.

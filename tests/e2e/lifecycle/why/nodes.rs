@@ -46,7 +46,7 @@ async fn not_ready(fixture: Arc<Fixture>) -> Result<()> {
     let said = until_said(&fixture, "web", &words, &evidence.each_ref().map(String::as_str)).await?;
     let next = format!("; next: kubectl describe node {}", node.name);
     ensure!(said.lines().next().is_some_and(|line| line.ends_with(&next)), "{said}");
-    until_first_line(&fixture, &format!("node/{}", node.name), &format!("Ready is False (")).await?;
+    until_first_line(&fixture, &format!("node/{}", node.name), "Ready is False (").await?;
     // A condition without a message.
     node.report("False", &ago(3)).await?;
     until_first_line(&fixture, "web", &format!("its node {} is not Ready (", node.name)).await?;

@@ -1,8 +1,9 @@
-//! Pods of different priority.
+//! Pods of different priority, and others that the cluster deletes.
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use kube::api::EvictParams;
 use podward_e2e::{Fixture, Test};
 use podward_support::pods;
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::simulated("why_a_pod_waits_for_its_preemption", preempts),
         Test::simulated("why_a_pod_does_not_preempt", does_not_preempt),
+        Test::simulated("why_the_cluster_deletes_a_pod", deleted),
     ]
 }
 
@@ -86,5 +88,26 @@ async fn does_not_preempt(fixture: Arc<Fixture>) -> Result<()> {
     until_first_line(&fixture, "high", &words).await?;
     fixture.kubectl(&["delete", "pod", "low", "high", "--grace-period=0", "--force"]).await?.succeeded()?;
     delete(&fixture, "priorityclass", &class).await?;
+    node.remove().await
+}
+
+/// By an eviction, and for a taint. The pods stop slowly.
+async fn deleted(fixture: Arc<Fixture>) -> Result<()> {
+    fixture.ends_in_the_middle();
+    let node = OwnNode::make(&fixture, "tainted", 2, true).await?;
+    for name in ["tainted", "evicted"] {
+        large_pod(&fixture, &node, name, None).await?;
+        fixture.feed().until(name, "it is Ready", pods::is_ready).await?;
+    }
+    fixture.api().evict("evicted", &EvictParams::default()).await.context("evict the pod")?;
+    let stops = "container server handles SIGTERM, killed in ";
+    until_first_line(&fixture, "evicted", &format!("is stopping, evicted: {stops}")).await?;
+    fixture.kubectl(&["taint", "node", &node.name, "example.com/repair:NoExecute"]).await?.succeeded()?;
+    let words = format!("is stopping, deleted for a taint of its node: {stops}");
+    let evidence =
+        "condition DisruptionTarget (DeletionByTaintManager): Taint manager: deleting due to NoExecute taint";
+    until_said(&fixture, "tainted", &words, &[evidence]).await?;
+    let delete = ["delete", "pod", "tainted", "evicted", "--grace-period=0", "--force"];
+    fixture.kubectl(&delete).await?.succeeded()?;
     node.remove().await
 }
