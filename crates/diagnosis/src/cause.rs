@@ -19,6 +19,8 @@ pub enum Case {
     WebhookDenied,
     /// An admission webhook does not answer.
     WebhookFailed,
+    /// A ValidatingAdmissionPolicy denies the pod.
+    PolicyDenied,
     /// The pod's service account does not exist.
     MissingServiceAccount,
     /// The API server rejects the pod for another reason.
@@ -83,6 +85,8 @@ pub enum Case {
     MultiAttach,
     /// The pod's network cannot be made.
     Network,
+    /// The runtime cannot make the pod's sandbox for another reason.
+    Sandbox,
     /// An init container runs or fails.
     InitContainer,
     /// A sidecar has not started.

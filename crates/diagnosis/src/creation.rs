@@ -45,7 +45,11 @@ pub fn refused(message: &str, namespace: &str, workload: &str) -> Cause {
                 format!("kubectl -n {of} get endpointslices -l kubernetes.io/service-name={service}"),
             ),
             None => (
-                String::new(),
+                url.split('?')
+                    .next()
+                    .filter(|url| !url.is_empty())
+                    .map(|url| format!(" ({url})"))
+                    .unwrap_or_default(),
                 "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations".to_owned(),
             ),
         };
@@ -60,6 +64,14 @@ pub fn refused(message: &str, namespace: &str, workload: &str) -> Cause {
         let why = shortened(why.trim_start_matches([':', ' ']), 300);
         let what = format!("cannot create pods: admission webhook {name} denies them: {why}");
         Cause::new(Case::WebhookDenied, format!("webhook {name}"), what).next(edit)
+    } else if let Some(rest) = after(&text, "ValidatingAdmissionPolicy '") {
+        let (name, rest) = rest.split_once('\'').unwrap_or((rest, ""));
+        let why = rest.split_once("denied request: ").map(|(_, why)| why).unwrap_or_default();
+        let what = format!(
+            "cannot create pods: ValidatingAdmissionPolicy {name} denies them: {}",
+            shortened(why, 300)
+        );
+        Cause::new(Case::PolicyDenied, format!("ValidatingAdmissionPolicy {name}"), what).next(edit)
     } else if ["usage per Container", "usage per Pod", "limit to request ratio"]
         .iter()
         .any(|part| text.contains(part))
@@ -153,6 +165,12 @@ mod tests {
                 Case::MissingServiceAccount,
                 "ServiceAccount robot does not exist",
                 "kubectl -n shop create serviceaccount robot",
+            ),
+            (
+                r#"pods "web-x" is forbidden: ValidatingAdmissionPolicy 'owner' with binding 'owner' denied request: no owner label"#,
+                Case::PolicyDenied,
+                "ValidatingAdmissionPolicy owner denies them: no owner label",
+                "kubectl -n shop edit deployment/web",
             ),
             (
                 "something else",

@@ -21,6 +21,7 @@ pub mod opt_in;
 pub mod pod;
 pub mod rollout;
 pub mod traffic;
+pub mod webhooks;
 
 pub use cause::{Case, Cause};
 pub use command::owner;

@@ -57,7 +57,11 @@ pub fn diagnose(snapshot: &Snapshot, operation: Option<&str>) -> Vec<Cause> {
         if causes.is_empty() {
             starting::add_unknown(&mut causes, snapshot);
         }
+        traffic::add(&mut causes, snapshot);
     } else {
+        // A kubelet whose runtime is down still reports its pods as Ready.
+        let of_node = node::cause(snapshot);
+        causes.extend(of_node.map(|cause| Cause { what: format!("is Ready, and {}", cause.what), ..cause }));
         traffic::add(&mut causes, snapshot);
         if causes.is_empty() {
             // Nothing is wrong with it, but a drain of its node waits.

@@ -30,6 +30,11 @@ pub(crate) fn condition<'p>(pod: &'p Pod, kind: &str) -> Option<&'p PodCondition
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
+/// Returns the condition that says why the control plane deletes the pod. Its reason is such as `PreemptionByScheduler`.
+pub(crate) fn disruption(pod: &Pod) -> Option<&PodCondition> {
+    condition(pod, "DisruptionTarget").filter(|it| it.status == "True")
+}
+
 /// The status of a container, and whether it is an init container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContainerView<'p> {

@@ -56,11 +56,19 @@ pub fn of_deployment(deployment: &Deployment, sets: &[ReplicaSet]) -> Vec<Cause>
     {
         let seconds = spec.progress_deadline_seconds.unwrap_or(600);
         let what = format!("the rollout has made no progress for {seconds} s ({numbers})");
-        let next = format!("kubectl -n {namespace} rollout status {workload}; rollout undo {workload}");
+        let kubectl = format!("kubectl -n {namespace} rollout");
+        let next = format!("{kubectl} status {workload}; {kubectl} undo {workload}");
         causes.push(Cause::new(Case::Rollout, object, what).since(at(progress)).next(next));
-    } else if updated < wanted && (surge, unavailable) == (Some(0), Some(1)) && available < wanted {
+    } else if updated < wanted
+        && surge == Some(0)
+        && unavailable.is_some_and(|most| wanted - available >= most)
+    {
+        let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+        let wait = spec.min_ready_seconds.filter(|seconds| *seconds > 0 && ready > available);
+        let after = wait.map(|seconds| format!(", {seconds} s (minReadySeconds) after it is Ready"));
         let what = format!(
-            "the rollout may not add a pod (maxSurge 0) and waits for one to be available ({numbers})"
+            "the rollout may not add a pod (maxSurge 0) and waits for one to be available{} ({numbers})",
+            after.unwrap_or_default()
         );
         let next = format!("kubectl -n {namespace} edit {workload}; maxSurge: 1");
         causes.push(Cause::new(Case::NoSurge, object, what).next(next));
@@ -69,6 +77,15 @@ pub fn of_deployment(deployment: &Deployment, sets: &[ReplicaSet]) -> Vec<Cause>
         let next = format!("kubectl -n {namespace} rollout status {workload}");
         let since = found("Progressing").and_then(|it| it.last_update_time.as_ref()).map(|time| time.0);
         causes.push(Cause::new(Case::Rollout, object, what).since(since).next(next));
+    }
+    if let Some(refused) = causes.first_mut().filter(|it| it.case == Case::Quota)
+        && let Some(surge) = surge.filter(|surge| *surge > 0)
+        && unavailable == Some(0)
+        && updated < all
+    {
+        refused.evidence.push(format!(
+            "the rollout has to add a pod before it removes one (maxSurge {surge}, maxUnavailable 0): {numbers}"
+        ));
     }
     if let (Some(old), Some(last)) = (old, causes.last_mut()) {
         last.evidence.push(old);

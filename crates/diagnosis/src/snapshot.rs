@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -37,8 +37,10 @@ pub struct Snapshot {
     pub classes: Vec<StorageClass>,
     /// The PodDisruptionBudgets of the namespace.
     pub budgets: Vec<PodDisruptionBudget>,
+    /// The Services of the namespace.
+    pub services: Arc<Vec<Service>>,
     /// The EndpointSlices of the namespace.
-    pub slices: Vec<EndpointSlice>,
+    pub slices: Arc<Vec<EndpointSlice>>,
     /// The last lines of the previous run, by container.
     pub previous_logs: BTreeMap<String, String>,
     /// The lists that could not be read, with the reasons.

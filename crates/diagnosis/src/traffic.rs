@@ -1,18 +1,28 @@
-//! Traffic sources of a pod that is Ready.
+//! Traffic sources of a pod: the EndpointSlices of Services.
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{self as slice, EndpointSlice};
 
 use crate::cause::{Case, Cause};
+use crate::pod_view::is_ready;
 use crate::snapshot::Snapshot;
 
 /// The label of the Service of an EndpointSlice.
 const SERVICE: &str = "kubernetes.io/service-name";
+/// The label of the controller of an EndpointSlice.
+const MANAGER: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// A pod in the EndpointSlices of a Service.
+/// A pod in an EndpointSlice of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceEndpoint {
     /// The name of the Service, in the namespace of the pod.
     pub service: String,
+    /// The name of the EndpointSlice.
+    pub slice: String,
+    /// The controller of the EndpointSlice, if it names one.
+    pub manager: Option<String>,
     /// Whether the Service sends the pod traffic.
     pub ready: bool,
     /// Whether the pod answers, also while it terminates.
@@ -21,40 +31,97 @@ pub struct ServiceEndpoint {
     pub terminating: bool,
 }
 
-/// Adds the Services whose EndpointSlices contradict the pod, which is Ready.
+/// Adds the EndpointSlices that contradict the pod: a Ready pod that is not listed as ready, or not at all; a pod that is not
+/// Ready and listed as ready.
 pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
-    for ServiceEndpoint { service, ready, terminating, .. } in endpoints(snapshot) {
-        if ready || terminating {
+    let is_ready = is_ready(&snapshot.pod);
+    let namespace = snapshot.pod.metadata.namespace.as_deref().unwrap_or_default();
+    let mut found = endpoints(snapshot);
+    found.retain(|found| found.ready != is_ready && !found.terminating);
+    for ServiceEndpoint { service, slice, manager, .. } in found {
+        // The Service wants it so.
+        if !is_ready && publishes_not_ready(snapshot, &service) {
             continue;
         }
-        let namespace = snapshot.pod.metadata.namespace.as_deref().unwrap_or_default();
-        let what = format!("is Ready, and the EndpointSlice of Service {service} says that it is not");
-        let next = format!("kubectl -n {namespace} get endpointslices -l {SERVICE}={service} -o yaml");
+        let of = match manager.as_deref() {
+            None | Some("endpointslice-controller.k8s.io") => String::new(),
+            Some(manager) => format!(", which {manager} manages,"),
+        };
+        let what = match is_ready {
+            true => {
+                format!("is Ready, and EndpointSlice {slice} of Service {service}{of} lists it as not ready")
+            }
+            false => format!(
+                "is not Ready, and EndpointSlice {slice} of Service {service}{of} lists it as ready, so that it gets traffic"
+            ),
+        };
+        let next = format!("kubectl -n {namespace} get endpointslice {slice} -o yaml");
         causes.push(Cause::new(Case::Traffic, format!("Service {namespace}/{service}"), what).next(next));
+    }
+    if is_ready {
+        causes.extend(unlisted(snapshot).into_iter().map(|service| {
+            let what = format!("is Ready, and no EndpointSlice of Service {service} lists it");
+            let next = format!("kubectl -n {namespace} get endpointslices -l {SERVICE}={service} -o yaml");
+            Cause::new(Case::Traffic, format!("Service {namespace}/{service}"), what).next(next)
+        }));
     }
 }
 
-/// Returns the Services with an EndpointSlice that contains the pod, sorted by name.
+/// Returns the Services that select the pod, and whose EndpointSlices do not list it.
+fn unlisted(snapshot: &Snapshot) -> Vec<String> {
+    let empty = BTreeMap::new();
+    let labels = snapshot.pod.metadata.labels.as_ref().unwrap_or(&empty);
+    let unread = snapshot.unread.iter().any(|text| text.starts_with("EndpointSlices "));
+    let selects = |service: &&Service| {
+        let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+        // The name of another host stands for the Service.
+        let is_name = service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("ExternalName"));
+        let selector = selector.filter(|selector| !selector.is_empty() && !is_name);
+        selector.is_some_and(|all| all.iter().all(|(key, value)| labels.get(key) == Some(value)))
+    };
+    let listed: Vec<String> = endpoints(snapshot).into_iter().map(|found| found.service).collect();
+    let names = snapshot.services.iter().filter(selects).filter_map(|service| service.metadata.name.clone());
+    names.filter(|name| !unread && !listed.contains(name)).collect()
+}
+
+fn publishes_not_ready(snapshot: &Snapshot, service: &str) -> bool {
+    let mut found = snapshot.services.iter().filter(|it| it.metadata.name.as_deref() == Some(service));
+    found.any(|it| it.spec.as_ref().is_some_and(|spec| spec.publish_not_ready_addresses == Some(true)))
+}
+
+/// Returns the endpoints of the pod by their Service. Slices that are written by hand may name its address only.
 #[must_use]
 pub fn endpoints(snapshot: &Snapshot) -> Vec<ServiceEndpoint> {
     let uid = snapshot.pod.metadata.uid.as_deref();
+    let status = snapshot.pod.status.as_ref();
+    let ips: Vec<&str> = status
+        .iter()
+        .flat_map(|status| status.pod_ips.iter().flatten())
+        .map(|ip| ip.ip.as_str())
+        .chain(status.and_then(|status| status.pod_ip.as_deref()))
+        .collect();
+    // Pods in the network of the node share its address.
+    let host = snapshot.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+    let is_of_pod = |endpoint: &slice::Endpoint| match &endpoint.target_ref {
+        Some(target) => target.uid.as_deref() == uid,
+        None => !host && endpoint.addresses.iter().any(|address| ips.contains(&address.as_str())),
+    };
     let of_slice = |slice: &EndpointSlice| {
-        let service = slice.metadata.labels.as_ref()?.get(SERVICE)?.clone();
-        let endpoint = slice.endpoints.iter().find(|endpoint| {
-            endpoint.target_ref.as_ref().is_some_and(|target| target.uid.as_deref() == uid)
-        })?;
+        let labels = slice.metadata.labels.as_ref()?;
+        let endpoint = slice.endpoints.iter().find(|endpoint| is_of_pod(endpoint))?;
         let conditions = endpoint.conditions.clone().unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);
         let serving = conditions.serving.unwrap_or(ready);
         Some(ServiceEndpoint {
-            service,
+            service: labels.get(SERVICE)?.clone(),
+            slice: slice.metadata.name.clone().unwrap_or_default(),
+            manager: labels.get(MANAGER).cloned(),
             ready,
             serving,
             terminating: conditions.terminating.unwrap_or(false),
         })
     };
     let mut found: Vec<_> = snapshot.slices.iter().filter_map(of_slice).collect();
-    found.sort_by(|one, other| one.service.cmp(&other.service));
-    found.dedup_by(|one, other| one.service == other.service);
+    found.sort_by(|one, other| (&one.service, &one.slice).cmp(&(&other.service, &other.slice)));
     found
 }

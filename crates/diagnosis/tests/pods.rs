@@ -1,5 +1,7 @@
-//! First lines for pods in states that a test cluster does not bring about. The others are caused in `tests/e2e`.
+//! First lines for pods, from objects of the Kubernetes API. Their causes are also caused on clusters, in `tests/e2e`.
 #![allow(clippy::unwrap_used)] // helpers of tests
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use podward_diagnosis::pod::diagnose;
@@ -32,7 +34,8 @@ fn snapshot(mut value: Value) -> Snapshot {
         node: serde_json::from_value(value["node"].clone()).unwrap(),
         lease: serde_json::from_value(value["lease"].clone()).unwrap(),
         budgets: serde_json::from_value(list("budgets")).unwrap(),
-        slices: serde_json::from_value(list("slices")).unwrap(),
+        services: Arc::new(serde_json::from_value(list("services")).unwrap()),
+        slices: Arc::new(serde_json::from_value(list("slices")).unwrap()),
         ..Snapshot::default()
     }
 }
@@ -147,6 +150,31 @@ fn a_network_that_cannot_be_made_names_the_node() {
 }
 
 #[test]
+fn a_sandbox_without_its_runtime_is_not_blamed_on_the_network() {
+    let mut pod =
+        json!({"metadata": {}, "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Pending"}});
+    let failed = |pod: &Value, text: &str| {
+        let text = format!("Failed to create pod sandbox: rpc error: code = Unknown desc = {text}");
+        first(json!({"pod": pod, "events": [["FailedCreatePodSandBox", text]], "node": ready_node()}))
+    };
+    let (case, line, _) = failed(&pod, "failed to create containerd task: no space left on device");
+    assert_eq!(case, Case::Sandbox);
+    assert!(line.starts_with("the sandbox of the pod cannot be made on node n1: Failed to create"), "{line}");
+    let network =
+        "failed to setup network for sandbox \"4f\": plugin type=\"bridge\" failed (add): no IP addresses";
+    let (case, line, _) = failed(&pod, network);
+    assert_eq!(case, Case::Network);
+    let words =
+        "the network of the pod cannot be made on node n1: plugin type=\"bridge\" failed (add): no IP";
+    assert!(line.starts_with(words), "{line}");
+    pod["spec"]["runtimeClassName"] = json!("gvisor");
+    let (case, line, _) =
+        failed(&pod, "failed to get sandbox runtime: no runtime for \"runsc\" is configured");
+    assert_eq!(case, Case::Sandbox);
+    assert!(line.starts_with("node n1 does not have the runtime runsc of RuntimeClass gvisor"), "{line}");
+}
+
+#[test]
 fn a_lost_node_is_told_with_the_lease_and_the_time_until_eviction() {
     let node = json!({
         "metadata": {"name": "n1"},
@@ -180,6 +208,7 @@ fn an_evicted_pod_names_the_pressure() {
         line.starts_with("the kubelet of node n1 evicted it: The node was low on resource: memory."),
         "{line}"
     );
+    assert!(line.ends_with("; next: kubectl describe node n1"), "{line}");
 }
 
 #[test]
@@ -193,6 +222,28 @@ fn a_pod_that_ends_on_a_lost_node_says_so() {
     let (case, line, _) = first(json!({"pod": pod, "node": ready_node()}));
     assert_eq!(case, Case::Stopping);
     assert!(line.starts_with("container server still runs 30 s after its grace period (60 s)"), "{line}");
+}
+
+#[test]
+fn a_pod_that_the_cluster_deletes_says_why() {
+    for (reason, words) in [
+        (
+            "PreemptionByScheduler",
+            "is stopping, preempted by the scheduler for a pod of higher priority: container",
+        ),
+        ("EvictionByEvictionAPI", "is stopping, evicted: container server handles SIGTERM, killed in 30 s"),
+        ("DeletionByTaintManager", "is stopping, deleted for a taint of its node: container server"),
+        ("DeletionByPodGC", "is stopping, deleted by the garbage collector of pods: container server"),
+    ] {
+        let mut pod = with_container(json!({"state": {"running": {}}}));
+        pod["metadata"] =
+            json!({"deletionTimestamp": "2026-01-01T10:00:30Z", "deletionGracePeriodSeconds": 30});
+        pod["status"]["conditions"] =
+            json!([{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "told"}]);
+        let (_, line, evidence) = first(json!({"pod": pod, "node": ready_node()}));
+        assert!(line.starts_with(words), "{line}");
+        assert_eq!(evidence, [format!("condition DisruptionTarget ({reason}): told")]);
+    }
 }
 
 #[test]
@@ -227,6 +278,18 @@ fn ready(labels: &Value) -> Value {
 }
 
 #[test]
+fn a_ready_pod_on_a_node_that_is_not_ready_is_told() {
+    let node = json!({"metadata": {"name": "n1"}, "status": {"conditions": [
+        {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"},
+    ]}});
+    let (case, line, _) = first(json!({"pod": ready(&json!({})), "node": node}));
+    assert_eq!(case, Case::NodeNotReady);
+    let words =
+        "is Ready, and its node n1 is not Ready: container runtime is down; next: kubectl describe node n1";
+    assert_eq!(line, words);
+}
+
+#[test]
 fn an_eviction_that_budgets_refuse_names_them() {
     let budget = |name: &str| {
         json!({
@@ -237,7 +300,9 @@ fn an_eviction_that_budgets_refuse_names_them() {
     let waits =
         "operation pod-delete (delete) waits for its pre-checks: the disruption budget web has no room";
     let causes = |budgets: Value| {
-        let snapshot = snapshot(json!({"pod": ready(&json!({"app": "web"})), "budgets": budgets}));
+        let snapshot = snapshot(json!({
+            "pod": ready(&json!({"app": "web"})), "budgets": budgets, "node": ready_node(),
+        }));
         diagnose(&snapshot, Some(waits))
     };
     let found = causes(json!([budget("web")]));
@@ -255,18 +320,66 @@ fn an_eviction_that_budgets_refuse_names_them() {
 fn a_ready_pod_that_a_slice_does_not_list_as_ready_is_a_cause() {
     let slice = |ready: bool| {
         json!([{
-            "metadata": {"labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
             "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}, "targetRef": {"uid": "u1"}}],
         }])
     };
-    let (case, line, _) = first(json!({"pod": ready(&json!({})), "slices": slice(false)}));
+    let (case, line, _) = first(json!({
+        "pod": ready(&json!({})), "slices": slice(false), "node": ready_node(),
+    }));
     assert_eq!(case, Case::Traffic);
-    assert!(line.starts_with("is Ready, and the EndpointSlice of Service web says that it is not"), "{line}");
-    let in_order = snapshot(json!({"pod": ready(&json!({})), "slices": slice(true)}));
+    assert!(
+        line.starts_with("is Ready, and EndpointSlice web-1 of Service web lists it as not ready"),
+        "{line}"
+    );
+    let service = json!([{"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}}}]);
+    let (case, line, _) = first(json!({
+        "pod": ready(&json!({"app": "web"})), "services": service, "node": ready_node(),
+    }));
+    assert_eq!(case, Case::Traffic);
+    assert!(line.starts_with("is Ready, and no EndpointSlice of Service web lists it; next: "), "{line}");
+    let in_order = json!({"pod": ready(&json!({})), "slices": slice(true), "node": ready_node()});
+    let in_order = snapshot(in_order);
     assert_eq!(diagnose(&in_order, None), []);
-    let expected =
-        ServiceEndpoint { service: "web".to_owned(), ready: true, serving: true, terminating: false };
-    assert_eq!(traffic::endpoints(&in_order), [expected]);
+    let [ServiceEndpoint { service, ready: true, serving: true, terminating: false, .. }] =
+        &traffic::endpoints(&in_order)[..]
+    else {
+        panic!("{:?}", traffic::endpoints(&in_order))
+    };
+    assert_eq!(service, "web");
+}
+
+#[test]
+fn a_pod_that_is_not_ready_and_listed_as_ready_is_told_unless_its_service_wants_it() {
+    let gate = json!([{"conditionType": "example.com/balancer"}]);
+    let pod = json!({
+        "metadata": {}, "spec": {"nodeName": "n1", "containers": [], "readinessGates": gate},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [
+            {"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"},
+        ]},
+    });
+    let labels = json!({
+        "kubernetes.io/service-name": "mesh", "endpointslice.kubernetes.io/managed-by": "mesh.example.com",
+    });
+    // The endpoint has no reference to the pod.
+    let slices = json!([{
+        "metadata": {"name": "by-hand", "labels": labels}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.1"]}],
+    }]);
+    let told = |publishes: bool| {
+        let spec = json!({"publishNotReadyAddresses": publishes});
+        let services = json!([{"metadata": {"name": "mesh"}, "spec": spec}]);
+        let snapshot =
+            snapshot(json!({"pod": pod, "slices": slices, "services": services, "node": ready_node()}));
+        diagnose(&snapshot, None)
+    };
+    let causes = told(false);
+    let cases: Vec<Case> = causes.iter().map(|cause| cause.case).collect();
+    assert_eq!(cases, [Case::ReadinessGateMissing, Case::Traffic]);
+    let words = "is not Ready, and EndpointSlice by-hand of Service mesh, which mesh.example.com manages, lists it as ready, \
+                 so that it gets traffic; next: kubectl -n shop get endpointslice by-hand -o yaml";
+    assert_eq!(causes[1].line(now()), words);
+    assert_eq!(told(true).len(), 1);
 }
 
 #[test]

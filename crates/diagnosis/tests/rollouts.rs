@@ -32,6 +32,38 @@ fn a_rollout_without_surge_waits_for_an_available_pod() {
 }
 
 #[test]
+fn a_rollout_says_how_long_ready_pods_are_not_available() {
+    let spec = json!({
+        "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}, "minReadySeconds": 90,
+    });
+    let status = |available: i32| json!({"replicas": 4, "updatedReplicas": 2, "readyReplicas": 4, "availableReplicas": available});
+    let causes = deployment(spec.clone(), status(2));
+    assert_eq!(causes[0].case, Case::NoSurge);
+    assert!(
+        causes[0].what.contains("to be available, 90 s (minReadySeconds) after it is Ready (2 of 4"),
+        "{causes:?}"
+    );
+    // It may go on.
+    assert_eq!(deployment(spec, status(3))[0].case, Case::Rollout);
+}
+
+#[test]
+fn a_rollout_without_room_in_a_quota_says_why_it_needs_some() {
+    let failure = json!({
+        "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+        "message": "pods \"web-1\" is forbidden: exceeded quota: full, requested: pods=1, used: pods=4, limited: pods=4",
+    });
+    let status =
+        json!({"replicas": 4, "updatedReplicas": 0, "availableReplicas": 4, "conditions": [failure]});
+    let strategy = json!({"strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}}});
+    let causes = deployment(strategy, status);
+    assert_eq!(causes[0].case, Case::Quota);
+    let words = "the rollout has to add a pod before it removes one (maxSurge 1, maxUnavailable 0): 0 of 4 pods updated, 4 \
+                 available, 4 in all";
+    assert_eq!(causes[0].evidence[1], words);
+}
+
+#[test]
 fn a_deadline_and_a_refused_pod_are_told() {
     let progressing = json!({
         "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",

@@ -1,9 +1,11 @@
 //! Reads the objects around pods: only those that the stage of a pod needs. What pods have in common is read once.
 
 mod shared_nodes;
+mod shared_services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use futures::future::join_all;
 use futures::join;
@@ -11,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ContainerStatus, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    ContainerStatus, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -24,21 +26,25 @@ use serde::de::DeserializeOwned;
 
 use crate::api::{is_not_found, with_timeout};
 use shared_nodes::SharedNodes;
+use shared_services::SharedServices;
 
 /// The namespace of the Leases of kubelets.
 const NODE_LEASES: &str = "kube-node-lease";
 /// The lines of a log that are shown.
 const LOG_LINES: i64 = 3;
+/// What the kubelet returns as the log of a container that it has removed.
+const NO_LOG: &str = "unable to retrieve container logs for ";
 
 /// Reads what diagnoses need.
 pub(crate) struct Gatherer<'c> {
     client: &'c Client,
     nodes: SharedNodes,
+    services: SharedServices,
 }
 
 impl<'c> Gatherer<'c> {
     pub(crate) fn new(client: &'c Client) -> Self {
-        Self { client, nodes: SharedNodes::default() }
+        Self { client, nodes: SharedNodes::default(), services: SharedServices::default() }
     }
 
     pub(crate) fn client(&self) -> &'c Client {
@@ -48,18 +54,16 @@ impl<'c> Gatherer<'c> {
     /// Reads what a diagnosis of `pod` needs.
     pub(crate) async fn snapshot(&self, pod: Pod) -> Snapshot {
         let reader = ObjectReader { client: self.client, namespace: pod.namespace().unwrap_or_default() };
-        let terminating = pod.metadata.deletion_timestamp.is_some();
         let (scheduled, ready, live) = (is_scheduled(&pod), is_ready(&pod), is_live(&pod));
         let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        let needs_node = scheduled && (terminating || !ready);
         let mut unread = Unread::default();
-        let (events, node, lease, nodes, budgets, slices, logs) = join!(
+        let (events, node, lease, nodes, budgets, (services, slices), logs) = join!(
             reader.events(&pod),
-            reader.node(needs_node.then_some(node_name.as_str())),
-            reader.lease(needs_node.then_some(node_name.as_str())),
+            reader.node(scheduled.then_some(node_name.as_str())),
+            reader.lease(scheduled.then_some(node_name.as_str())),
             when(!scheduled, self.nodes.read(self.client)),
             when(live || ready, reader.list::<PodDisruptionBudget>()),
-            when(ready || terminating, reader.list::<EndpointSlice>()),
+            self.services_of(&pod),
             reader.previous_logs(&pod),
         );
         let (nodes, pods_of_nodes) = unread.take("nodes", nodes);
@@ -71,6 +75,7 @@ impl<'c> Gatherer<'c> {
             nodes,
             pods_of_nodes,
             budgets: unread.take("PodDisruptionBudgets", budgets),
+            services: unread.take("Services", services),
             slices: unread.take("EndpointSlices", slices),
             previous_logs: logs,
             pod,
@@ -81,6 +86,21 @@ impl<'c> Gatherer<'c> {
         }
         snapshot.unread = unread.0.into_iter().collect();
         snapshot
+    }
+}
+
+impl Gatherer<'_> {
+    /// The Services and EndpointSlices of the namespace, for a pod with an address.
+    async fn services_of(
+        &self,
+        pod: &Pod,
+    ) -> (anyhow::Result<Option<Arc<Vec<Service>>>>, anyhow::Result<Option<Arc<Vec<EndpointSlice>>>>) {
+        if pod.status.as_ref().is_none_or(|status| status.pod_ip.is_none()) {
+            return (Ok(None), Ok(None));
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        let (services, slices) = self.services.read(self.client, &namespace).await;
+        (services.map(Some), slices.map(Some))
     }
 }
 
@@ -167,7 +187,8 @@ impl ObjectReader<'_> {
             let log = with_timeout(api.logs(&name, &params)).await.ok()?;
             Some((container, log))
         });
-        join_all(read).await.into_iter().flatten().filter(|(_, log)| !log.trim().is_empty()).collect()
+        let is_log = |log: &str| !log.trim().is_empty() && !log.starts_with(NO_LOG);
+        join_all(read).await.into_iter().flatten().filter(|(_, log)| is_log(log)).collect()
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) mod objects;
 mod polling;
 mod repeated_operations;
 mod results;
-mod server;
+pub(crate) mod server;
 mod unavailable_pods;
 mod webhooks;
 

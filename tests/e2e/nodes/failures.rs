@@ -19,7 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-fn test_cluster(fixture: &Fixture) -> Result<&Arc<TestCluster>> {
+pub(crate) fn test_cluster(fixture: &Fixture) -> Result<&Arc<TestCluster>> {
     fixture.cluster().test_cluster().context("not on a test cluster")
 }
 

@@ -25,6 +25,7 @@ mod podward;
 mod raw;
 pub mod rights;
 mod suite;
+mod why;
 
 pub use account::HookAuthor;
 pub use collector::{Collected, Collector};

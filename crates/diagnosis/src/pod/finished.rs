@@ -22,11 +22,13 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     let cause = if reason == "Evicted" {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         let what = format!("the kubelet of node {node} evicted it: {}", shortened(message.trim(), 300));
+        // Otherwise the pod has used more than its own limit.
+        let of_node = message.starts_with("The node ");
         let start = status.and_then(|status| status.start_time.as_ref()).map(|time| time.0);
         let event = snapshot.events.newest(&["Evicted"]).and_then(crate::events::last_seen);
         Cause::new(Case::Evicted, format!("node {node}"), what)
             .since(event.or(last).or(start))
-            .next(format!("kubectl describe node {node}"))
+            .next(if of_node { format!("kubectl describe node {node}") } else { commands.describe() })
     } else if phase(pod) == "Failed" {
         let failed = ends.clone().find(|(_, ended)| ended.exit_code != 0);
         let what = match failed {

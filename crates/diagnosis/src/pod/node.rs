@@ -57,7 +57,8 @@ pub(super) fn cause(snapshot: &Snapshot) -> Option<Cause> {
         );
     }
     let why = shortened(ready.message.as_deref().unwrap_or_default(), 200);
-    let what = format!("its node {name} is not Ready: {why}");
+    let why = if why.is_empty() { why } else { format!(": {why}") };
+    let what = format!("its node {name} is not Ready{why}");
     Some(
         Cause::new(Case::NodeNotReady, format!("node {name}"), what)
             .since(since)

@@ -2,6 +2,7 @@
 
 mod claims;
 mod clauses;
+mod closed_nodes;
 mod placement;
 mod resources;
 mod selection;
@@ -10,12 +11,15 @@ mod unscheduled;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Pod;
+
 use crate::cause::{Case, Cause};
 use crate::command::Commands;
 use crate::events::shown;
 use crate::snapshot::Snapshot;
 
-use crate::pod_view::condition;
+use crate::pod_view::{condition, disruption};
+use crate::words::span;
 use clauses::{Clause, SchedulerMessage};
 use unscheduled::Unscheduled;
 
@@ -37,9 +41,7 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
         return;
     }
     if let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref()) {
-        let what = format!("waits on node {node} for pods of lower priority to end");
-        let next = format!("kubectl get pods -A --field-selector spec.nodeName={node}");
-        causes.push(Cause::new(Case::Preemption, format!("node {node}"), what).since(since).next(next));
+        causes.push(preemption(snapshot, node).since(since));
     }
     let text = scheduled.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
     let event = snapshot.events.newest(&["FailedScheduling"]);
@@ -56,11 +58,11 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     let message = SchedulerMessage::parse(text);
     let unscheduled = Unscheduled { snapshot, commands, message };
     let mut found: BTreeMap<(u8, Reverse<usize>, usize), Cause> = BTreeMap::new();
-    let selects_tainted = unscheduled.selects_tainted();
+    let closed = unscheduled.closed();
     for (at, clause) in unscheduled.message.clauses.iter().enumerate() {
         let found_cause = cause(&unscheduled, clause).since(since);
         let rest = (at == 0).then(|| event.map(shown).unwrap_or_else(|| text.to_owned()));
-        found.insert((clause.rank(selects_tainted), Reverse(clause.nodes), at), found_cause.evidence(rest));
+        found.insert((clause.rank(closed), Reverse(clause.nodes), at), found_cause.evidence(rest));
     }
     if found.is_empty() {
         let what = format!("cannot be scheduled: {}", crate::words::shortened(text, 300));
@@ -68,6 +70,33 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
         causes.push(cause.since(since).next(commands.describe()));
     }
     causes.extend(found.into_values());
+}
+
+/// The pod waits for the scheduler's victims on the node.
+fn preemption(snapshot: &Snapshot, node: &str) -> Cause {
+    let pods = snapshot.pods_of_nodes.get(node).map(Vec::as_slice).unwrap_or_default();
+    let victims: Vec<&Pod> = pods.iter().filter(|pod| is_preempted(pod)).collect();
+    let left = |pod: &Pod| -> Option<String> {
+        let ends = pod.metadata.deletion_timestamp.as_ref()?.0;
+        Some(format!(", killed in {}", span(ends.duration_since(snapshot.now).as_secs())))
+    };
+    let named = victims.iter().take(3).map(|pod| {
+        let part = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (namespace, name) = (part(&pod.metadata.namespace), part(&pod.metadata.name));
+        format!("{namespace}/{name}{}", left(pod).unwrap_or_default())
+    });
+    let named = named.collect::<Vec<_>>().join("; ");
+    let more = if victims.len() > 3 { format!(" and {} more", victims.len() - 3) } else { String::new() };
+    let (whom, next) = match victims.first() {
+        Some(first) => (format!(": {named}{more}"), Commands(first).describe()),
+        None => (String::new(), format!("kubectl get pods -A --field-selector spec.nodeName={node}")),
+    };
+    let what = format!("waits on node {node} for pods of lower priority to end{whom}");
+    Cause::new(Case::Preemption, format!("node {node}"), what).next(next)
+}
+
+fn is_preempted(pod: &Pod) -> bool {
+    disruption(pod).is_some_and(|it| it.reason.as_deref() == Some("PreemptionByScheduler"))
 }
 
 /// Returns the cause that a reason of the scheduler stands for.

@@ -24,6 +24,10 @@ const IMAGE_REASONS: [&str; 8] = [
 const START_REASONS: [&str; 4] =
     ["CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"];
 
+/// Parts of the texts about the network of a sandbox, of containerd, CRI-O and network plugins. That a registry cannot be
+/// reached for the image of the sandbox is another cause.
+const NETWORK_TEXTS: [&str; 4] = ["setup network", "pod network", "networkPlugin", "plugin type="];
+
 pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     for container in containers(&snapshot.pod) {
         let Some((reason, text)) = container.waiting() else { continue };
@@ -108,12 +112,33 @@ fn add_volumes_and_network(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
             causes.push(cause.next(next).evidence([shown(event)]));
             return;
         }
-        let node = snapshot.pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        let what = format!("the network of the pod cannot be made on node {node}: {}", shortened(text, 300));
-        let next = format!("kubectl -n kube-system get pods -o wide --field-selector spec.nodeName={node}");
-        let cause = Cause::new(Case::Network, format!("node {node}"), what).since(first_seen(event));
-        causes.push(cause.next(next).evidence([shown(event)]));
+        let cause = sandbox(snapshot, text, event.reason.as_deref() == Some("NetworkNotReady"));
+        causes.push(cause.since(first_seen(event)).evidence([shown(event)]));
     }
+}
+
+/// The sandbox of a pod holds its namespaces. The runtime makes it before the containers, with the network of the pod.
+fn sandbox(snapshot: &Snapshot, text: &str, no_network: bool) -> Cause {
+    let spec = snapshot.pod.spec.as_ref();
+    let node = spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+    let name = format!("node {node}");
+    // The kubelet and the runtime repeat themselves: what is new comes last.
+    let told = text
+        .rsplit_once("failed to setup network for sandbox ")
+        .map_or(text, |(_, rest)| rest.split_once(": ").map_or(rest, |(_, why)| why));
+    if no_network || NETWORK_TEXTS.iter().any(|part| text.contains(part)) {
+        let what = format!("the network of the pod cannot be made on node {node}: {}", shortened(told, 300));
+        let next = format!("kubectl -n kube-system get pods -o wide --field-selector spec.nodeName={node}");
+        return Cause::new(Case::Network, name, what).next(next);
+    }
+    let class = spec.and_then(|spec| spec.runtime_class_name.as_deref());
+    let handler = between(text, "no runtime for \"", "\" is configured");
+    if let (Some(class), Some(handler)) = (class, handler) {
+        let what = format!("node {node} does not have the runtime {handler} of RuntimeClass {class}");
+        return Cause::new(Case::Sandbox, name, what).next(format!("kubectl describe runtimeclass {class}"));
+    }
+    let what = format!("the sandbox of the pod cannot be made on node {node}: {}", shortened(text, 300));
+    Cause::new(Case::Sandbox, name, what).next(Commands(&snapshot.pod).describe())
 }
 
 /// The init container or sidecar that the next containers wait for.

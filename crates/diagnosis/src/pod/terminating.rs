@@ -1,6 +1,7 @@
 //! Pods that are being deleted.
 
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::PodCondition;
 use podward_core::keys::PROT_FINALIZER_PREFIX;
 
 use crate::cause::{Case, Cause};
@@ -10,7 +11,7 @@ use crate::snapshot::Snapshot;
 use crate::words::{age, shortened, span};
 
 use super::node;
-use crate::pod_view::containers;
+use crate::pod_view::{containers, disruption};
 
 /// Finalizers of Kubernetes and who removes them.
 const FINALIZERS: [(&str, &str); 3] = [
@@ -40,15 +41,16 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
         let names = running.join(", ");
         let pre_stop = snapshot.events.newest(&["FailedPreStopHook"]);
         let has_hook = hooks(snapshot, &running);
+        let because = disruption(pod).map_or("", because);
         let what = match (left > 0, has_hook) {
             (true, true) => {
                 format!(
-                    "is stopping: container {names} runs its preStop hook or handles SIGTERM, killed in {}",
+                    "is stopping{because}: container {names} runs its preStop hook or handles SIGTERM, killed in {}",
                     span(left)
                 )
             }
             (true, false) => {
-                format!("is stopping: container {names} handles SIGTERM, killed in {}", span(left))
+                format!("is stopping{because}: container {names} handles SIGTERM, killed in {}", span(left))
             }
             (false, _) => {
                 format!("container {names} still runs {} after its grace period", age(ends, snapshot.now))
@@ -56,8 +58,10 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
         };
         let case = if left > 0 && has_hook { Case::PreStop } else { Case::Stopping };
         let killing = snapshot.events.newest(&["FailedKillPod", "ExceededGracePeriod"]);
-        let evidence = [pre_stop, killing].into_iter().flatten().map(shown);
+        let preempted = snapshot.events.newest(&["Preempted"]);
+        let evidence = [pre_stop, killing, preempted].into_iter().flatten().map(shown);
         let cause = Cause::new(case, name.clone(), what).since(Some(asked)).evidence(evidence);
+        let cause = cause.evidence(disruption(pod).map(shown_disruption));
         causes.push(cause.next(commands.logs(running.first().copied().unwrap_or_default(), false)));
     }
     let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
@@ -78,6 +82,25 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Optio
             Cause::new(Case::Stopping, name, what).since(Some(asked)).next(commands.describe())
         }));
     }
+}
+
+/// Returns who deletes the pod, if the control plane has said so.
+fn because(disruption: &PodCondition) -> &'static str {
+    match disruption.reason.as_deref() {
+        Some("PreemptionByScheduler") => ", preempted by the scheduler for a pod of higher priority",
+        Some("DeletionByTaintManager") => ", deleted for a taint of its node",
+        Some("EvictionByEvictionAPI") => ", evicted",
+        Some("DeletionByPodGC") => ", deleted by the garbage collector of pods",
+        _ => "",
+    }
+}
+
+fn shown_disruption(condition: &PodCondition) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    shortened(
+        &format!("condition DisruptionTarget ({}): {}", text(&condition.reason), text(&condition.message)),
+        300,
+    )
 }
 
 fn hooks(snapshot: &Snapshot, running: &[&str]) -> bool {

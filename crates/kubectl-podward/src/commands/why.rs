@@ -15,6 +15,7 @@ mod pod;
 mod report;
 mod rules;
 mod traffic;
+mod webhooks;
 mod workload;
 
 use std::process::ExitCode;

@@ -59,14 +59,25 @@ impl<'s> OwnNode<'s> {
 
     /// Sets the node's condition (`True`, `False`, `Unknown`) and the time of its last change.
     pub(crate) async fn report(&self, ready: &str, since: &str) -> Result<()> {
-        let condition = json!({
-            "type": "Ready", "status": ready, "reason": "Test", "message": "",
-            "lastTransitionTime": since, "lastHeartbeatTime": since,
+        self.report_all(&[("Ready", ready, "Test", "")], since).await
+    }
+
+    /// Sets the node's conditions (type, status, reason, message) and the time of their last change.
+    pub(crate) async fn report_all(
+        &self,
+        conditions: &[(&str, &str, &str, &str)],
+        since: &str,
+    ) -> Result<()> {
+        let conditions = conditions.iter().map(|(name, status, reason, message)| {
+            json!({
+                "type": name, "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": since, "lastHeartbeatTime": since,
+            })
         });
-        let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        let status = Patch::Merge(json!({"status": {"conditions": conditions.collect::<Vec<_>>()}}));
         let api = api_of(self.fixture, "v1", "Node");
         let patched = api.patch_status(&self.name, &PatchParams::default(), &status).await;
-        patched.map(drop).with_context(|| format!("report node {} as {ready}", self.name))
+        patched.map(drop).with_context(|| format!("report the conditions of node {}", self.name))
     }
 
     /// Deletes the node. A failed test leaves it until the end of the test cluster.

@@ -34,14 +34,14 @@ use crate::hooks::server::unique;
 
 /// A request to the webhook.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct WebhookRequest {
+pub(crate) struct WebhookRequest {
     pub(super) method: String,
     pub(super) path: String,
     /// The content type, or an empty string.
     pub(super) query: String,
     pub(super) content_type: String,
     /// The body, or null if there is none or it is not JSON.
-    pub(super) body: Value,
+    pub(crate) body: Value,
 }
 
 impl WebhookRequest {
@@ -59,7 +59,7 @@ impl WebhookRequest {
 
 /// A reply, or what happens instead of one.
 #[derive(Clone, Debug)]
-pub(super) enum WebhookReply {
+pub(crate) enum WebhookReply {
     /// The status 200, and this body.
     Json(Value),
     /// This status, and this text.
@@ -71,7 +71,7 @@ pub(super) enum WebhookReply {
 type WebhookScript = Arc<dyn Fn(&WebhookRequest) -> WebhookReply + Send + Sync>;
 
 /// A webhook with a script. It serves from the start. By default it approves everything.
-pub(super) struct RuleWebhook {
+pub(crate) struct RuleWebhook {
     cluster: Cluster,
     authority: String,
     at: SocketAddr,
@@ -88,7 +88,7 @@ struct WebhookState {
 
 impl RuleWebhook {
     /// Starts the webhook.
-    pub(super) async fn start(fixture: &Fixture) -> Result<Self> {
+    pub(crate) async fn start(fixture: &Fixture) -> Result<Self> {
         let cluster = fixture.cluster().clone();
         let mut at = cluster.free_address().await?;
         if fixture.installation().is_err() {
@@ -109,7 +109,7 @@ impl RuleWebhook {
     }
 
     /// Sets the script. It also answers requests that are kept waiting.
-    pub(super) fn answer(&self, script: impl Fn(&WebhookRequest) -> WebhookReply + Send + Sync + 'static) {
+    pub(crate) fn answer(&self, script: impl Fn(&WebhookRequest) -> WebhookReply + Send + Sync + 'static) {
         self.state.script.send_replace(Arc::new(script));
     }
 
@@ -137,7 +137,7 @@ impl RuleWebhook {
     }
 
     /// Closes all connections and accepts no more.
-    pub(super) async fn shut_down(&self) -> Result<()> {
+    pub(crate) async fn shut_down(&self) -> Result<()> {
         match self.port.lock().await.take() {
             Some(port) => port.end().await,
             None => Ok(()),
@@ -152,12 +152,12 @@ impl RuleWebhook {
     }
 
     /// Returns the URL of `path`.
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.at)
     }
 
     /// Returns its authority in the format of rules.
-    pub(super) fn ca_bundle(&self) -> String {
+    pub(crate) fn ca_bundle(&self) -> String {
         BASE64_STANDARD.encode(&self.authority)
     }
 

@@ -1,42 +1,32 @@
-//! Asks `why` until it says what is expected.
-
-use std::time::Duration;
+//! Asks `why`, and creates what it is asked about.
 
 use anyhow::{Context, Result};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use podward_e2e::Fixture;
-use podward_support::{pods, within};
+use podward_support::pods;
 use serde_json::{Value, json};
 
-/// Back-offs of the kubelet take their time.
-const LONG: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(300);
+/// The kinds that are not namespaced.
+const OF_CLUSTER: [&str; 7] = [
+    "PersistentVolume",
+    "PriorityClass",
+    "RuntimeClass",
+    "StorageClass",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration",
+];
 
 /// Waits until the first line of `why` contains `words`, and returns the whole text.
 pub(super) async fn until_first_line(fixture: &Fixture, asked: &str, words: &str) -> Result<String> {
-    until_said(fixture, asked, words, &[]).await
+    fixture.until_why(asked, words, &[]).await
 }
 
-/// Waits until the first line of `why` contains `words`, and the whole text contains `also`, which others may write
-/// later. Returns the text.
+/// Waits until the first line of `why` contains `words`, and the whole text contains `also`. Returns the text.
 pub(super) async fn until_said(fixture: &Fixture, asked: &str, words: &str, also: &[&str]) -> Result<String> {
-    let mut last = String::new();
-    let said = async {
-        loop {
-            let said = fixture.plugin(&["why", asked]).await?.said;
-            let begins = said.lines().next().is_some_and(|line| line.contains(words));
-            if begins && also.iter().all(|words| said.contains(words)) {
-                return Ok(said);
-            }
-            last = said;
-            tokio::time::sleep(PAUSE).await;
-        }
-    };
-    let what = || format!("`why {asked}` to begin with {words:?} and to contain {also:?}");
-    let said = within(LONG, what, said).await;
-    said.with_context(|| format!("the last answer was: {last}"))
+    fixture.until_why(asked, words, also).await
 }
 
 /// Creates an object in the namespace of the test.
@@ -45,8 +35,7 @@ pub(super) async fn create(fixture: &Fixture, object: Value) -> Result<()> {
     let (version, kind) = (text("apiVersion"), text("kind"));
     let (group, number) = version.split_once('/').unwrap_or(("", version.as_str()));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, number, &kind));
-    let is_of_cluster =
-        ["PersistentVolume", "StorageClass", "ValidatingWebhookConfiguration"].contains(&kind.as_str());
+    let is_of_cluster = OF_CLUSTER.contains(&kind.as_str());
     let api: Api<DynamicObject> = match is_of_cluster {
         true => Api::all_with(fixture.client(), &resource),
         false => Api::namespaced_with(fixture.client(), fixture.namespace(), &resource),
@@ -97,4 +86,16 @@ pub(super) async fn deployment(fixture: &Fixture, spec: Value, changes: Value) -
     });
     change(&mut object["spec"], changes);
     create(fixture, object).await
+}
+
+/// Writes a part of the status of a pod, as the kubelet does.
+pub(super) async fn write_status(fixture: &Fixture, name: &str, status: Value) -> Result<()> {
+    let patch = Patch::Strategic(json!({"status": status}));
+    let written = fixture.api().patch_status(name, &PatchParams::default(), &patch).await;
+    written.map(drop).with_context(|| format!("write the status of pod {name}"))
+}
+
+/// Deletes an object that is not namespaced.
+pub(super) async fn delete(fixture: &Fixture, kind: &str, name: &str) -> Result<()> {
+    fixture.kubectl(&["delete", kind, name, "--wait=false"]).await?.succeeded().map(drop)
 }

@@ -13,7 +13,6 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::simulated("why_a_quota_refuses_pods", quota),
         Test::simulated("why_a_limit_range_refuses_pods", limit_range),
         Test::simulated("why_pod_security_refuses_pods", pod_security),
-        Test::simulated("why_a_webhook_does_not_answer", webhook),
         Test::simulated("why_an_account_is_missing", account),
     ]
 }
@@ -68,44 +67,6 @@ async fn pod_security(fixture: Arc<Fixture>) -> Result<()> {
     until_first_line(&fixture, "deploy/web", "Pod Security (restricted:latest) forbids host namespaces")
         .await
         .map(drop)
-}
-
-async fn webhook(fixture: Arc<Fixture>) -> Result<()> {
-    fixture.ends_in_the_middle();
-    let namespace = fixture.namespace().to_owned();
-    create(
-        &fixture,
-        json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "policy"},
-            "spec": {"selector": {"app": "nobody"}, "ports": [{"port": 443}]},
-        }),
-    )
-    .await?;
-    let configuration = format!("{namespace}-policy");
-    create(
-        &fixture,
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": configuration},
-            "webhooks": [{
-                "name": "policy.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-                "clientConfig": {"service": {"namespace": namespace, "name": "policy"}}, "timeoutSeconds": 1,
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-            }],
-        }),
-    )
-    .await?;
-    deployment(&fixture, server(&fixture, json!({}), json!({})), json!({})).await?;
-    let words =
-        format!("admission webhook policy.example.com (Service {namespace}/policy) does not answer: ");
-    let said = until_first_line(&fixture, "deploy/web", &words).await;
-    fixture.kubectl(&["delete", "validatingwebhookconfiguration", &configuration]).await?.succeeded()?;
-    let next =
-        format!("next: kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name=policy");
-    let said = said?;
-    anyhow::ensure!(said.contains(&next), "{said}");
-    Ok(())
 }
 
 async fn account(fixture: Arc<Fixture>) -> Result<()> {

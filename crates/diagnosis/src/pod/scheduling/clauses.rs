@@ -3,6 +3,8 @@
 
 use crate::cause::Case;
 
+use super::closed_nodes::ClosedNodes;
+
 /// A reason in the message, and on how many nodes it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clause<'t> {
@@ -71,15 +73,16 @@ impl<'t> SchedulerMessage<'t> {
 
 impl Clause<'_> {
     /// The lower, the more probable. The scheduler names the first filter that a node fails, so the nodes of a later filter
-    /// are those that nearly fit. `selects_tainted` if the nodes that the pod selects are those with taints.
-    pub(super) fn rank(&self, selects_tainted: bool) -> u8 {
+    /// are those that nearly fit. `closed` says what closes the nodes that the pod selects.
+    pub(super) fn rank(&self, closed: ClosedNodes) -> u8 {
         match self.case {
             Case::Claim => 0,
             Case::VolumeZone => 1,
             Case::PodAffinity | Case::PodAntiAffinity | Case::TopologySpread => 2,
             Case::Cpu | Case::Memory | Case::OtherResource | Case::PodsPerNode => 3,
             Case::HostPort => 4,
-            Case::Taint | Case::Cordoned if selects_tainted => 5,
+            Case::Taint if closed.by_taint => 5,
+            Case::Cordoned if closed.by_cordon => 5,
             Case::NodeAffinity => 6,
             Case::Taint => 7,
             Case::Cordoned => 8,

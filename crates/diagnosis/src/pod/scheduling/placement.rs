@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Taint};
 
 use crate::cause::{Case, Cause};
 use crate::words::count;
 
 use super::clauses::Clause;
+use super::closed_nodes::{is_cordoned, refusing_taint};
 use super::unscheduled::Unscheduled;
 
 impl Unscheduled<'_> {
@@ -18,14 +19,26 @@ impl Unscheduled<'_> {
     pub(super) fn taints(&self, clause: &Clause<'_>) -> Cause {
         let tolerations = self.spec().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
         let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for node in self.snapshot.nodes.iter() {
-            if let Some(taint) = refusing_taint(node, tolerations) {
-                let name = node.metadata.name.as_deref().unwrap_or_default();
-                found.entry(shown_taint(taint)).or_default().push(name);
-            }
+        // The taints of nodes that the pod does not select do not matter to it, and those that are cordoned are another cause.
+        let refuses = |node: &&Node| !is_cordoned(node) && refusing_taint(node, tolerations).is_some();
+        let refusing = self.snapshot.nodes.iter().filter(refuses);
+        let of_selected = refusing.clone().any(|node| self.selects(node));
+        for node in refusing.filter(|node| !of_selected || self.selects(node)) {
+            let Some(taint) = refusing_taint(node, tolerations) else { continue };
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            found.entry(shown_taint(taint)).or_default().push(name);
         }
         let most = found.iter().max_by_key(|(_, nodes)| nodes.len());
         let (what, object, next) = match most {
+            Some((taint, nodes)) if state_of(taint).is_some() => {
+                let node = nodes.first().copied().unwrap_or_default();
+                let state = state_of(taint).unwrap_or_default();
+                (
+                    format!("no node takes it: {state} {} (taint {taint})", named(nodes)),
+                    format!("node {node}"),
+                    format!("kubectl describe node {node}"),
+                )
+            }
             Some((taint, nodes)) => {
                 let node = nodes.first().copied().unwrap_or_default();
                 (
@@ -136,29 +149,18 @@ impl Unscheduled<'_> {
     }
 }
 
-/// Returns a taint of the node that keeps a pod with these tolerations off it.
-pub(super) fn refusing_taint<'n>(node: &'n Node, tolerations: &[Toleration]) -> Option<&'n Taint> {
-    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    let is_tolerated = |taint: &Taint| tolerations.iter().any(|it| tolerates(it, taint));
-    taints.iter().find(|taint| taint.effect != "PreferNoSchedule" && !is_tolerated(taint))
-}
-
-/// Returns whether a toleration covers a taint, as the scheduler decides.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
-    if !empty(&toleration.effect) && toleration.effect.as_deref() != Some(taint.effect.as_str()) {
-        return false;
-    }
-    if !empty(&toleration.key) && toleration.key.as_deref() != Some(taint.key.as_str()) {
-        return false;
-    }
-    match toleration.operator.as_deref() {
-        Some("Exists") => true,
-        None | Some("" | "Equal") if !empty(&toleration.key) => {
-            toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-        }
-        _ => false,
-    }
+/// Returns what a taint says that the control plane sets, and removes again when the state of the node has changed.
+fn state_of(taint: &str) -> Option<&'static str> {
+    let (state, _) = taint.strip_prefix("node.kubernetes.io/")?.split_once(':')?;
+    Some(match state {
+        "memory-pressure" => "memory is low on",
+        "disk-pressure" => "disk space is low on",
+        "pid-pressure" => "process IDs are low on",
+        "network-unavailable" => "the network is not set up on",
+        "not-ready" => "the kubelet is not Ready on",
+        "unreachable" => "no kubelet reports from",
+        _ => return None,
+    })
 }
 
 fn shown_taint(taint: &Taint) -> String {

@@ -52,8 +52,18 @@ impl<'s> Unscheduled<'s> {
             (what.replace("  ", " ").replace(" ,", ","), self.commands.edit())
         } else {
             let most = most.map(|(name, free)| format!("; node {name} has the most, {}", has(free)));
-            let what =
-                format!("requests {}, and no node has that free{}", has(wanted), most.unwrap_or_default());
+            let spec = self.snapshot.pod.spec.as_ref();
+            let may_preempt = spec.is_none_or(|spec| spec.preemption_policy.as_deref() != Some("Never"));
+            let has_priority = spec.and_then(|spec| spec.priority).is_some_and(|priority| priority > 0);
+            let waits = match has_priority && !may_preempt {
+                true => ", and it may not preempt pods of lower priority (preemptionPolicy: Never)",
+                false => "",
+            };
+            let what = format!(
+                "requests {}, and no node has that free{}{waits}",
+                has(wanted),
+                most.unwrap_or_default()
+            );
             let name =
                 if matches!(resource, "cpu" | "memory") { String::new() } else { format!(" of {resource}") };
             (

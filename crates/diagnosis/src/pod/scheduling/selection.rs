@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm};
 
-use super::placement::refusing_taint;
+use super::closed_nodes::{ClosedNodes, is_cordoned, refusing_taint};
 use super::unscheduled::Unscheduled;
 
 impl<'s> Unscheduled<'s> {
@@ -14,21 +14,27 @@ impl<'s> Unscheduled<'s> {
         if open.is_empty() { nodes.iter().collect() } else { open }
     }
 
-    /// Returns whether the pod selects nodes, and each of them is cordoned or has a taint that it does not tolerate.
-    pub(super) fn selects_tainted(&self) -> bool {
-        let mut selected = self.snapshot.nodes.iter().filter(|node| self.selects(node)).peekable();
-        selected.peek().is_some() && selected.all(|node| self.is_closed(node))
+    /// Returns what closes the nodes that the pod selects, if each of them is cordoned or has a taint that it does not
+    /// tolerate.
+    pub(super) fn closed(&self) -> ClosedNodes {
+        let selected: Vec<&Node> = self.snapshot.nodes.iter().filter(|node| self.selects(node)).collect();
+        let are_closed = !selected.is_empty() && selected.iter().all(|node| self.is_closed(node));
+        let cordoned = selected.iter().filter(|node| is_cordoned(node)).count();
+        ClosedNodes {
+            by_cordon: are_closed && cordoned > 0,
+            by_taint: are_closed && cordoned < selected.len(),
+        }
     }
 
     /// Returns whether the node is cordoned, or has a taint that the pod does not tolerate.
     fn is_closed(&self, node: &Node) -> bool {
         let spec = self.snapshot.pod.spec.as_ref();
         let tolerations = spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-        let cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
-        cordoned || refusing_taint(node, tolerations).is_some()
+        is_cordoned(node) || refusing_taint(node, tolerations).is_some()
     }
 
-    fn selects(&self, node: &Node) -> bool {
+    /// Returns whether the pod selects the node by its labels.
+    pub(super) fn selects(&self, node: &Node) -> bool {
         let Some(spec) = &self.snapshot.pod.spec else { return true };
         let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
         let mut selector = spec.node_selector.iter().flatten();

@@ -155,6 +155,63 @@ fn the_nodes_that_nearly_fit_say_why() {
     assert_eq!(case, Case::Cpu);
 }
 
+#[test]
+fn taints_of_other_nodes_do_not_hide_why_the_selected_node_is_closed() {
+    let own = json!({"own": "shop"});
+    let unreachable = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]);
+    let pressure = json!([{"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}]);
+    let message =
+        "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) had untolerated taint(s).";
+    let spec = json!({"containers": [], "nodeSelector": own});
+    let others = |mine: Value| {
+        json!([node("n1", &json!({}), &unreachable), node("n2", &json!({}), &unreachable), mine])
+    };
+    let cordon = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
+    let mut cordoned = node("mine", &own, &cordon);
+    cordoned["spec"]["unschedulable"] = json!(true);
+    let (case, line) = first(json!({"spec": spec, "message": message, "nodes": others(cordoned)}));
+    assert_eq!(case, Case::Cordoned);
+    assert!(line.starts_with("no node takes it: 1 of 3 nodes is cordoned"), "{line}");
+    let (case, line) = first(json!({
+        "spec": spec, "message": "0/3 nodes are available: 3 node(s) had untolerated taint(s).",
+        "nodes": others(node("mine", &own, &pressure)),
+    }));
+    assert_eq!(case, Case::Taint);
+    assert_eq!(
+        line,
+        "no node takes it: memory is low on node mine (taint node.kubernetes.io/memory-pressure:NoSchedule) (3 min); \
+         next: kubectl describe node mine"
+    );
+}
+
+#[test]
+fn the_victims_of_a_preemption_are_named() {
+    let mut snapshot = of(json!({"spec": {"containers": []}, "message": ""}));
+    snapshot.pod.status.as_mut().unwrap().nominated_node_name = Some("n1".to_owned());
+    let victim = json!({
+        "metadata": {"namespace": "shop", "name": "low", "deletionTimestamp": "2026-01-01T10:00:20Z"},
+        "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
+    });
+    let pods = json!({"n1": [{"metadata": {"name": "other"}}, victim]});
+    for (pods, line) in [
+        (
+            pods,
+            "waits on node n1 for pods of lower priority to end: shop/low, killed in 20 s (3 min); next: kubectl -n shop \
+             describe pod low",
+        ),
+        (
+            json!({}),
+            "waits on node n1 for pods of lower priority to end (3 min); next: kubectl get pods -A --field-selector \
+             spec.nodeName=n1",
+        ),
+    ] {
+        snapshot.pods_of_nodes = Arc::new(serde_json::from_value(pods).unwrap());
+        let mut causes = Vec::new();
+        add(&mut causes, &snapshot);
+        assert_eq!((causes[0].case, causes[0].line(snapshot.now).as_str()), (Case::Preemption, line));
+    }
+}
+
 fn with_claim() -> Value {
     json!({"containers": [], "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]})
 }

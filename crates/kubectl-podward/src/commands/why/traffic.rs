@@ -37,14 +37,18 @@ pub(super) fn sources(
     bindings: &[DiscoveryBinding],
 ) -> Vec<TrafficSource> {
     let services = endpoints.into_iter().map(|endpoint| {
-        let ServiceEndpoint { service, ready, serving, terminating } = endpoint;
+        let ServiceEndpoint { service, ready, serving, terminating, .. } = endpoint;
         TrafficSource {
             source: format!("Service {service}"),
             has_pod: ready,
             detail: format!("ready {ready}, serving {serving}, terminating {terminating}"),
         }
     });
-    services.chain(consumers(pod, bindings)).collect()
+    let mut sources: Vec<TrafficSource> = services.collect();
+    // A Service can have several EndpointSlices that say the same.
+    sources.dedup();
+    sources.extend(consumers(pod, bindings));
+    sources
 }
 
 /// Returns the consumers that hold the pod or are expected to. Each one has its finalizer on the pod while it may send traffic.
@@ -149,11 +153,18 @@ mod tests {
 
     #[test]
     fn sources_are_named_with_what_they_have() {
-        let endpoint =
-            ServiceEndpoint { service: "web".to_owned(), ready: true, serving: true, terminating: false };
+        let endpoint = ServiceEndpoint {
+            service: "web".to_owned(),
+            slice: "web-1".to_owned(),
+            manager: None,
+            ready: true,
+            serving: true,
+            terminating: false,
+        };
+        let twice = vec![endpoint.clone(), ServiceEndpoint { slice: "web-2".to_owned(), ..endpoint }];
         let mine = "prot.podopslifecycle.kusionstack.io/mine";
         let held = pod(&["prot.podopslifecycle.kusionstack.io/t", mine, "other"]);
-        let found = sources(vec![endpoint], &held, &[binding()]);
+        let found = sources(twice, &held, &[binding()]);
         let texts: Vec<String> = found.iter().map(TrafficSource::text).collect();
         assert_eq!(
             texts,

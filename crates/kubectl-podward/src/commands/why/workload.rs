@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::clone_set;
 use super::many::{self, PodsReport};
+use super::webhooks;
 use crate::api::with_timeout;
 use crate::gather::events_of;
 use crate::parsed::parsed;
@@ -85,7 +86,8 @@ pub(super) async fn report(
     if causes.is_empty() && kind != WorkloadKind::Deployment && all < wanted(kind, &found.data) {
         causes.extend(refused(client, namespace, kind, &found).await?);
     }
-    let pods = many::of_pods(client, objects).await?;
+    let mut pods = many::of_pods(client, objects).await?;
+    webhooks::explain(client, &mut causes, &mut pods.notes).await;
     Ok(WorkloadReport { workload: format!("{} {namespace}/{name}", kind.word()), causes, pods })
 }
 
