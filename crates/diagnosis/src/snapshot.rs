@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The StorageClasses.
     pub classes: Vec<StorageClass>,
     /// The PodDisruptionBudgets of the namespace.
-    pub budgets: Vec<PodDisruptionBudget>,
+    pub budgets: Arc<Vec<PodDisruptionBudget>>,
     /// The Services of the namespace.
     pub services: Arc<Vec<Service>>,
     /// The EndpointSlices of the namespace.

@@ -33,7 +33,7 @@ fn snapshot(mut value: Value) -> Snapshot {
         events: PodEvents::new(events),
         node: serde_json::from_value(value["node"].clone()).unwrap(),
         lease: serde_json::from_value(value["lease"].clone()).unwrap(),
-        budgets: serde_json::from_value(list("budgets")).unwrap(),
+        budgets: Arc::new(serde_json::from_value(list("budgets")).unwrap()),
         services: Arc::new(serde_json::from_value(list("services")).unwrap()),
         slices: Arc::new(serde_json::from_value(list("slices")).unwrap()),
         ..Snapshot::default()

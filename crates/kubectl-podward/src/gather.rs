@@ -1,7 +1,7 @@
 //! Reads the objects around pods: only those that the stage of a pod needs. What pods have in common is read once.
 
+mod shared_list;
 mod shared_nodes;
-mod shared_services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -19,14 +19,17 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, LogParams};
+use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource, ResourceExt};
+use podward_api::{DiscoveryBinding, PodTransitionRule};
 use podward_diagnosis::pod::{is_live, is_ready, is_scheduled};
 use podward_diagnosis::{PodEvents, Snapshot};
 use serde::de::DeserializeOwned;
 
 use crate::api::{is_not_found, with_timeout};
+pub(crate) use shared_list::Listed;
+use shared_list::SharedList;
 use shared_nodes::SharedNodes;
-use shared_services::SharedServices;
 
 /// The namespace of the Leases of kubelets.
 const NODE_LEASES: &str = "kube-node-lease";
@@ -39,31 +42,52 @@ const NO_LOG: &str = "unable to retrieve container logs for ";
 pub(crate) struct Gatherer<'c> {
     client: &'c Client,
     nodes: SharedNodes,
-    services: SharedServices,
+    services: SharedList<Service>,
+    slices: SharedList<EndpointSlice>,
+    budgets: SharedList<PodDisruptionBudget>,
+    rules: SharedList<DeserializeGuard<PodTransitionRule>>,
+    bindings: SharedList<DeserializeGuard<DiscoveryBinding>>,
 }
 
 impl<'c> Gatherer<'c> {
     pub(crate) fn new(client: &'c Client) -> Self {
-        Self { client, nodes: SharedNodes::default(), services: SharedServices::default() }
+        Self {
+            client,
+            nodes: SharedNodes::default(),
+            services: SharedList::default(),
+            slices: SharedList::default(),
+            budgets: SharedList::default(),
+            rules: SharedList::default(),
+            bindings: SharedList::default(),
+        }
     }
 
-    pub(crate) fn client(&self) -> &'c Client {
-        self.client
+    /// The PodTransitionRules of a namespace.
+    pub(crate) async fn rules(&self, namespace: &str) -> Listed<DeserializeGuard<PodTransitionRule>> {
+        self.rules.read(self.client, namespace).await
+    }
+
+    /// The DiscoveryBindings of a namespace.
+    pub(crate) async fn bindings(&self, namespace: &str) -> Listed<DeserializeGuard<DiscoveryBinding>> {
+        self.bindings.read(self.client, namespace).await
     }
 
     /// Reads what a diagnosis of `pod` needs.
     pub(crate) async fn snapshot(&self, pod: Pod) -> Snapshot {
-        let reader = ObjectReader { client: self.client, namespace: pod.namespace().unwrap_or_default() };
+        let namespace = pod.namespace().unwrap_or_default();
+        let reader = ObjectReader { client: self.client, namespace: namespace.clone() };
         let (scheduled, ready, live) = (is_scheduled(&pod), is_ready(&pod), is_live(&pod));
         let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         let mut unread = Unread::default();
-        let (events, node, lease, nodes, budgets, (services, slices), logs) = join!(
+        let has_address = pod.status.as_ref().is_some_and(|status| status.pod_ip.is_some());
+        let (events, node, lease, nodes, budgets, services, slices, logs) = join!(
             reader.events(&pod),
             reader.node(scheduled.then_some(node_name.as_str())),
             reader.lease(scheduled.then_some(node_name.as_str())),
             when(!scheduled, self.nodes.read(self.client)),
-            when(live || ready, reader.list::<PodDisruptionBudget>()),
-            self.services_of(&pod),
+            when(live || ready, shared(self.budgets.read(self.client, &namespace))),
+            when(has_address, shared(self.services.read(self.client, &namespace))),
+            when(has_address, shared(self.slices.read(self.client, &namespace))),
             reader.previous_logs(&pod),
         );
         let (nodes, pods_of_nodes) = unread.take("nodes", nodes);
@@ -89,21 +113,6 @@ impl<'c> Gatherer<'c> {
     }
 }
 
-impl Gatherer<'_> {
-    /// The Services and EndpointSlices of the namespace, for a pod with an address.
-    async fn services_of(
-        &self,
-        pod: &Pod,
-    ) -> (anyhow::Result<Option<Arc<Vec<Service>>>>, anyhow::Result<Option<Arc<Vec<EndpointSlice>>>>) {
-        if pod.status.as_ref().is_none_or(|status| status.pod_ip.is_none()) {
-            return (Ok(None), Ok(None));
-        }
-        let namespace = pod.namespace().unwrap_or_default();
-        let (services, slices) = self.services.read(self.client, &namespace).await;
-        (services.map(Some), slices.map(Some))
-    }
-}
-
 /// What could not be read, and why. What does not exist in the cluster is not missing.
 #[derive(Debug, Default)]
 struct Unread(BTreeSet<String>);
@@ -123,6 +132,10 @@ impl Unread {
 
 async fn when<T>(needed: bool, read: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<Option<T>> {
     if needed { read.await.map(Some) } else { Ok(None) }
+}
+
+async fn shared<T>(listed: impl Future<Output = Listed<T>>) -> anyhow::Result<Arc<Vec<T>>> {
+    listed.await.map_err(anyhow::Error::msg)
 }
 
 struct ObjectReader<'c> {

@@ -1,19 +1,16 @@
 //! The report on one pod.
 
-use std::fmt::Debug;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::DeserializeGuard;
-use kube::{Api, Client, Resource, ResourceExt};
-use podward_api::{DiscoveryBinding, PodTransitionRule};
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt};
+use podward_api::DiscoveryBinding;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, LIFECYCLE_CONDITION};
 use podward_diagnosis::pod::{diagnose, is_live};
 use podward_diagnosis::traffic::endpoints as traffic_endpoints;
-use serde::de::DeserializeOwned;
 
 use super::held::inspect;
 use super::report::WhyReport;
@@ -21,7 +18,7 @@ use super::rules::RuleWithStatus;
 use super::{bindings, traffic};
 use crate::api::{is_not_found, with_timeout};
 use crate::clock::now;
-use crate::gather::Gatherer;
+use crate::gather::{Gatherer, Listed};
 use crate::parsed::parsed;
 
 /// Reads a pod and returns the report on it.
@@ -40,18 +37,17 @@ pub(super) async fn report(client: &Client, namespace: &str, name: &str) -> Resu
 
 /// Returns the report on a pod that was read.
 pub(super) async fn of_pod(gatherer: &Gatherer<'_>, found: DynamicObject) -> Result<WhyReport> {
-    let client = gatherer.client();
     let namespace = found.namespace().unwrap_or_default();
     let pod: ApiPod = parsed(&found)?;
     let opted_in = found.labels().get(CONTROL_LABEL).is_some_and(|value| value == CONTROL_VALUE);
     let (snapshot, rules, bindings) = futures::join!(
         gatherer.snapshot(pod),
-        all_of::<PodTransitionRule>(client, &namespace, opted_in),
-        all_of::<DiscoveryBinding>(client, &namespace, opted_in)
+        of_opted_in(opted_in, gatherer.rules(&namespace)),
+        of_opted_in(opted_in, gatherer.bindings(&namespace))
     );
-    let rules = rules.map(|rules| rules.into_iter().map(RuleWithStatus::new).collect());
+    let rules = rules.map(|rules| rules.iter().cloned().map(RuleWithStatus::new).collect());
     let bindings: Result<Vec<DiscoveryBinding>, String> =
-        bindings.map(|bindings| bindings.into_iter().filter_map(|guard| guard.0.ok()).collect());
+        bindings.map(|bindings| bindings.iter().filter_map(|guard| guard.0.clone().ok()).collect());
     let known = bindings.clone().unwrap_or_default();
     let mut report = inspect(&found, rules, now())?;
     bindings::add_waits(&mut report, bindings, Timestamp::now());
@@ -77,19 +73,7 @@ fn waits(pod: &ApiPod) -> bool {
     })
 }
 
-/// Lists the objects of a kind in a namespace, or returns why they could not be read. A cluster without the kind has none.
-async fn all_of<K>(client: &Client, namespace: &str, needed: bool) -> Result<Vec<DeserializeGuard<K>>, String>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    if !needed {
-        return Ok(Vec::new());
-    }
-    // The guard is a resource of the same kind.
-    let objects: Api<DeserializeGuard<K>> = Api::namespaced(client.clone(), namespace);
-    match with_timeout(objects.list(&ListParams::default())).await {
-        Ok(list) => Ok(list.items),
-        Err(error) if is_not_found(&error) => Ok(Vec::new()),
-        Err(error) => Err(format!("{error:#}")),
-    }
+/// Other pods have no rules and no bindings.
+async fn of_opted_in<T>(opted_in: bool, listed: impl Future<Output = Listed<T>>) -> Listed<T> {
+    if opted_in { listed.await } else { Ok(Arc::default()) }
 }
