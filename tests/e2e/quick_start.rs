@@ -1,16 +1,17 @@
-//! The commands of `docs/quick-start.md`, on the cluster that they start.
+//! What `docs/quick-start.md` does with a Deployment, on a cluster as its commands start it.
 #![forbid(unsafe_code)]
 // The helpers of tests are tests, too.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
-use podward_images::{build_program, workspace_dir};
-use podward_testbed::{Part, preflight};
+use podward_images::{DemoImages, build_program, workspace_dir};
+use podward_support::{Cluster, Podward, PodwardOptions};
+use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, preflight};
 
-const NAME: &str = "quick-start";
 /// What the page leaves to the reader: to wait, and to name a pod. It says what the cluster says about a delete.
 const DELETE: &str = "
 set -e
@@ -24,33 +25,15 @@ kubectl wait --for=delete pod/$pod --timeout=120s
 kubectl events --for pod/$pod
 ";
 
-/// A cluster that `cargo xtask testbed` has started. It ends when this is dropped.
-struct Started {
-    /// The path of the plugin.
-    plugin: PathBuf,
-}
-
-impl Started {
-    /// Runs `cargo xtask testbed` for this cluster.
-    fn testbed(&self, command: &str, args: &[&str]) -> Output {
-        let folder = self.plugin.parent().unwrap().to_owned();
-        let path = std::env::var_os("PATH").unwrap();
-        let path = std::iter::once(folder).chain(std::env::split_paths(&path));
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(workspace_dir()).env("PATH", std::env::join_paths(path).unwrap());
-        cargo.args(["xtask", "testbed", command, "--name", NAME]).args(args).output().unwrap()
-    }
-
-    /// Runs a script in the network of the cluster, and returns its output. It must succeed.
-    fn shell(&self, script: &str) -> String {
-        said(&self.testbed("exec", &["--", "bash", "-c", script]))
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        self.testbed("down", &[]);
-    }
+/// Runs a script with kubectl and the plugin on the path, and returns its output. It must succeed.
+fn shell(test_cluster: &TestCluster, plugin: &Path, script: &str) -> String {
+    let kubectl = test_cluster.tools().bin("kubectl");
+    let folders = [kubectl.parent().unwrap(), plugin.parent().unwrap()].map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&path))).unwrap();
+    let mut command = Command::new("bash");
+    command.args(["-c", script]).env("PATH", path).env("KUBECONFIG", test_cluster.kubeconfig());
+    said(&command.output().unwrap())
 }
 
 /// Returns what a command has said. It must have succeeded.
@@ -60,17 +43,25 @@ fn said(output: &Output) -> String {
     text.into_owned()
 }
 
-#[tokio::test]
+/// As `cargo xtask testbed up --podward` starts it, and then as the page says.
+#[tokio::test(flavor = "multi_thread")]
 async fn the_quick_start_works() {
-    let missing = preflight(&[Part::ControlPlane, Part::Node, Part::Dns, Part::Helm], true);
+    let missing = preflight(&[Part::ControlPlane, Part::Node, Part::Dns], true);
     assert!(missing.is_empty(), "{missing:?}");
-    let started = Started { plugin: build_program("kubectl-podward", "dev").await.unwrap() };
-    said(&started.testbed("up", &["--podward"]));
+    let plugin = build_program("kubectl-podward", "dev").await.unwrap();
+    build_program("podward-testbed", "dev").await.unwrap();
+    let images = DemoImages::default().build("dev").await.unwrap();
+    let builder = TestCluster::builder(Shape::Node).name("quick-start").dns(true);
+    let builder = images.into_iter().fold(builder, TestClusterBuilder::image);
+    let test_cluster = Arc::new(builder.start().await.unwrap());
+    let cluster = Cluster::of_test_cluster(Arc::clone(&test_cluster));
+    let podward = Podward::start(&cluster, PodwardOptions::default()).await.unwrap();
+
     let page = fs::read_to_string(workspace_dir().join("docs/quick-start.md")).unwrap();
     let (_, workload) = page.split_once("kubectl apply -f - <<'END'\n").unwrap();
     let (workload, _) = workload.split_once("\nEND\n").unwrap();
-    started.shell(&format!("kubectl apply -f - <<'END'\n{workload}\nEND"));
-    let said = started.shell(DELETE);
+    shell(&test_cluster, &plugin, &format!("kubectl apply -f - <<'END'\n{workload}\nEND"));
+    let said = shell(&test_cluster, &plugin, DELETE);
     println!("{said}");
     for words in [
         "denied the request: pod deletion process is underway",
@@ -80,4 +71,5 @@ async fn the_quick_start_works() {
     ] {
         assert!(said.contains(words), "{words} is not in {said}");
     }
+    podward.shutdown().await.unwrap();
 }
