@@ -1,6 +1,7 @@
 //! `cargo xtask kubernetes`: the versions of Kubernetes whose API has the types that Podward uses.
 
 mod fields;
+mod rust_files;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use crate::console;
 use fields::{ApiFields, Missing};
+use rust_files::rust_files;
 
 /// The feature of k8s-openapi that the workspace is built with: the oldest supported version.
 const OLDEST: &str = "\"v1_33\"";
@@ -51,7 +53,8 @@ impl Kubernetes {
         }
         let types = types_folder().await?;
         let oldest = ApiFields::read(&types.join(format!("v1_{BUILT_WITH}")))?;
-        let sources = sources(&workspace.join("crates"))?;
+        let sources: Vec<String> =
+            rust_files(&workspace.join("crates"))?.into_iter().map(|(_, text)| text).collect();
         let mut all_fit = true;
         for version in versions {
             let newer = ApiFields::read(&types.join(format!("v1_{version}")))
@@ -93,25 +96,6 @@ fn is_used(sources: &[String], word: &str) -> bool {
             .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
     };
     sources.iter().any(occurs)
-}
-
-/// Returns the texts of all sources below `folder`.
-fn sources(folder: &Path) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
-            let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                texts.push(
-                    std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?,
-                );
-            }
-        }
-    }
-    Ok(texts)
 }
 
 /// Returns the folder of the sources of k8s-openapi.

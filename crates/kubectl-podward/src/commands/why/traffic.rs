@@ -55,26 +55,20 @@ pub(super) fn sources(
 fn consumers(pod: &Pod, bindings: &[DiscoveryBinding]) -> Vec<TrafficSource> {
     let view = pod.view();
     let expected = view.expected_finalizers().unwrap_or_default();
-    let mut names: BTreeMap<&str, String> =
-        view.protection_finalizers().map(|finalizer| (finalizer, finalizer.to_owned())).collect();
+    // Name and hook, by finalizer.
+    let mut consumers: BTreeMap<&str, (String, &str)> =
+        view.protection_finalizers().map(|finalizer| (finalizer, (finalizer.to_owned(), ""))).collect();
     for (consumer, finalizer) in expected.missing(&[]) {
-        let name = match hook_of_consumer_key(consumer) {
-            Some(hook) => of_hook(hook, &pod.metadata.namespace, bindings),
-            None => consumer.to_owned(),
+        let named = match hook_of_consumer_key(consumer) {
+            Some(hook) => (of_hook(hook, &pod.metadata.namespace, bindings), hook),
+            None => (consumer.to_owned(), ""),
         };
-        names.insert(finalizer, name);
+        consumers.insert(finalizer, named);
     }
-    let evidence: Value = pod
-        .metadata
-        .annotations
-        .evidence
-        .as_deref()
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default();
-    let source = |(finalizer, source): (&str, String)| {
+    let evidence = pod.metadata.annotations.evidence.as_deref();
+    let evidence: Value = evidence.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let source = |(finalizer, (source, hook)): (&str, (String, &str))| {
         let has_pod = view.finalizers.iter().any(|present| present == finalizer);
-        let hook = expected.missing(&[]).find(|(_, expected)| *expected == finalizer);
-        let hook = hook.and_then(|(consumer, _)| hook_of_consumer_key(consumer)).unwrap_or_default();
         let record = &evidence[hook];
         let detail = match (has_pod, record["level"].as_str(), record["detail"].as_str()) {
             (true, ..) => "has the pod".to_owned(),
@@ -83,7 +77,7 @@ fn consumers(pod: &Pod, bindings: &[DiscoveryBinding]) -> Vec<TrafficSource> {
         };
         TrafficSource { source, has_pod, detail }
     };
-    names.into_iter().map(source).collect()
+    consumers.into_iter().map(source).collect()
 }
 
 /// Returns the text for a hook. The hook of a DiscoveryBinding is that of its registry.

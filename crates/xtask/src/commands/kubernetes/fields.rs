@@ -1,10 +1,12 @@
 //! The types and fields of an API, as k8s-openapi generates them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use syn::Item;
+
+use super::rust_files::rust_files;
 
 /// The fields of each type, by the path of the file and the name of the type. Whether a field is optional does not matter: it
 /// is the same JSON.
@@ -27,21 +29,9 @@ impl ApiFields {
     /// When a file cannot be read or parsed.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let mut found = Self::default();
-        let mut folders = vec![PathBuf::new()];
-        while let Some(below) = folders.pop() {
-            let path = folder.join(&below);
-            let entries = std::fs::read_dir(&path).with_context(|| format!("list {}", path.display()))?;
-            for entry in entries {
-                let entry = entry.with_context(|| format!("list {}", path.display()))?;
-                let below = below.join(entry.file_name());
-                if entry.path().is_dir() {
-                    folders.push(below);
-                } else if below.extension().is_some_and(|extension| extension == "rs") {
-                    let text = std::fs::read_to_string(entry.path())
-                        .with_context(|| format!("read {}", entry.path().display()))?;
-                    found.add(&below.with_extension("").display().to_string(), &text)?;
-                }
-            }
+        for (path, text) in rust_files(folder)? {
+            let below = path.strip_prefix(folder).unwrap_or(&path).with_extension("");
+            found.add(&below.display().to_string(), &text)?;
         }
         Ok(found)
     }
