@@ -46,6 +46,45 @@ impl Output {
     }
 }
 
+/// The format of a result about pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PodsOutput {
+    /// Text for people
+    #[value(alias = "table")]
+    Text,
+    /// JSON, for programs
+    Json,
+    /// YAML, with the same fields
+    Yaml,
+    /// pod/NAME of each pod that waits
+    Name,
+}
+
+impl PodsOutput {
+    /// Prints `result` as [`Output::print`] does, or the names of the pods `waiting`, one in each line.
+    ///
+    /// # Errors
+    /// When the output is closed.
+    pub(crate) fn print<'a, R: Serialize>(
+        self,
+        result: &R,
+        text: impl FnOnce() -> String,
+        waiting: impl IntoIterator<Item = &'a str>,
+        style: LineStyle,
+    ) -> Result<()> {
+        let output = match self {
+            Self::Text => Output::Text,
+            Self::Json => Output::Json,
+            Self::Yaml => Output::Yaml,
+            Self::Name => {
+                let names: String = waiting.into_iter().map(|name| format!("pod/{name}\n")).collect();
+                return print(&names, |_, _| Style::new()).context("print the names");
+            }
+        };
+        output.print(result, text, style)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

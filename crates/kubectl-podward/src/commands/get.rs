@@ -7,7 +7,7 @@ mod watch;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
@@ -15,7 +15,7 @@ use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 
 use crate::api::list_all;
 use crate::clock::now;
-use crate::output::Output;
+use crate::output::PodsOutput;
 use row::PodRow;
 use table::PodTable;
 
@@ -41,21 +41,8 @@ pub(crate) struct Get {
     #[arg(long, short, conflicts_with = "output")]
     watch: bool,
     /// Output format
-    #[arg(long, short, value_enum, default_value_t = GetOutput::Text)]
-    output: GetOutput,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum GetOutput {
-    /// A table
-    #[value(alias = "table")]
-    Text,
-    /// JSON, for programs
-    Json,
-    /// YAML, with the same fields
-    Yaml,
-    /// pod/NAME of each waiting pod
-    Name,
+    #[arg(long, short, value_enum, default_value_t = PodsOutput::Text)]
+    output: PodsOutput,
 }
 
 impl Get {
@@ -75,16 +62,7 @@ impl Get {
         let pods = list_all(&api, opted_in).await.context("list the opted-in pods")?;
         let rows = pods.into_iter().map(|pod| PodRow::of(&pod, now));
         let table = PodTable::new(rows.collect::<Result<Vec<_>>>()?, self.all_namespaces);
-        let output = match self.output {
-            GetOutput::Text => Output::Text,
-            GetOutput::Json => Output::Json,
-            GetOutput::Yaml => Output::Yaml,
-            GetOutput::Name => {
-                print!("{}", table.names());
-                return Ok(ExitCode::SUCCESS);
-            }
-        };
-        output.print(&table, || table.text(now), table::STYLE)?;
+        self.output.print(&table, || table.text(now), table.names(), table::STYLE)?;
         Ok(ExitCode::SUCCESS)
     }
 }

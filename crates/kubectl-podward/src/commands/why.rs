@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::clock::now;
 use crate::object_target::ObjectTarget;
-use crate::output::Output;
+use crate::output::PodsOutput;
 use crate::terminal::{FIRST, LineStyle};
 
 /// Explain why a pod does not run, serve or end: the cause, since when, and the next step
@@ -42,7 +42,7 @@ use crate::terminal::{FIRST, LineStyle};
 /// Exit code: 0 if the report is complete, whatever it says; 1 if the cluster or the object cannot be read.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  kubectl podward why web-0\n  kubectl podward why deploy/web -n shop\n  kubectl podward why -l app=web\n  kubectl podward why node/n1\n  kubectl podward why -A -o json",
+    after_help = "Examples:\n  kubectl podward why web-0\n  kubectl podward why deploy/web -n shop\n  kubectl podward why -l app=web\n  kubectl podward why node/n1\n  kubectl podward why -A -o json\n  kubectl podward why deploy/web -o name",
     group = clap::ArgGroup::new("what").required(true).args(["object", "selector", "all_namespaces"])
 )]
 pub(crate) struct Why {
@@ -59,8 +59,8 @@ pub(crate) struct Why {
     #[arg(long, short)]
     namespace: Option<String>,
     /// Output format
-    #[arg(long, short, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, short, value_enum, default_value_t = PodsOutput::Text)]
+    output: PodsOutput,
 }
 
 impl Why {
@@ -70,29 +70,36 @@ impl Why {
             (Some(object), _) => match ObjectTarget::parse(object)? {
                 ObjectTarget::Pod(name) => {
                     let report = pod::report(&client, &namespace, &name).await?;
-                    self.print(&report, || report.text(now()))
+                    let waiting = (!report.causes.is_empty()).then_some(report.pod.as_str());
+                    self.print(&report, || report.text(now()), waiting)
                 }
                 ObjectTarget::Node(name) => {
                     let report = node::report(&client, &name).await?;
-                    self.print(&report, || report.text(Timestamp::now()))
+                    self.print(&report, || report.text(Timestamp::now()), report.pods.names())
                 }
                 ObjectTarget::Workload(kind, name) => {
                     let report = workload::report(&client, &namespace, kind, &name).await?;
-                    self.print(&report, || report.text(Timestamp::now()))
+                    self.print(&report, || report.text(Timestamp::now()), report.pods.names())
                 }
             },
             (None, selector) if self.all_namespaces || selector.is_some() => {
                 let of = (!self.all_namespaces).then_some(namespace.as_str());
                 let report = many::report(&client, of, selector.as_deref()).await?;
-                self.print(&report, || report.text(Timestamp::now()))
+                self.print(&report, || report.text(Timestamp::now()), report.names())
             }
             _ => bail!("name a pod, or give --selector or --all-namespaces"),
         }
     }
 
-    fn print<R: Serialize>(&self, report: &R, text: impl FnOnce() -> String) -> Result<ExitCode> {
+    /// Prints the report, or the names of the pods `waiting`.
+    fn print<'a, R: Serialize>(
+        &self,
+        report: &R,
+        text: impl FnOnce() -> String,
+        waiting: impl IntoIterator<Item = &'a str>,
+    ) -> Result<ExitCode> {
         let style: LineStyle = |number, _| if number == 0 { FIRST } else { Style::new() };
-        self.output.print(report, text, style)?;
+        self.output.print(report, text, waiting, style)?;
         Ok(ExitCode::SUCCESS)
     }
 }

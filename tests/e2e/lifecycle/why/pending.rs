@@ -46,6 +46,8 @@ async fn no_room(fixture: Arc<Fixture>) -> Result<()> {
     }
     let most = format!("node {} has the most, 0.5 CPU", node.name);
     until_said(&fixture, "cpu", &most, &["event FailedScheduling"]).await?;
+    let named = fixture.plugin(&["why", "-l", "app in (cpu, fits)", "-o", "name"]).await?.succeeded()?.said;
+    ensure!(named == "pod/cpu\n", "{named}");
     node.remove().await
 }
 

@@ -66,9 +66,9 @@ impl PodTable {
         text
     }
 
-    /// Returns `pod/NAME` of each waiting pod.
-    pub(super) fn names(&self) -> String {
-        self.waiting.iter().map(|row| format!("pod/{}\n", row.name)).collect()
+    /// Returns the names of the waiting pods.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.waiting.iter().map(|row| row.name.as_str())
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
     fn other_outputs_say_the_same() {
         let table = PodTable::new(rows(), true);
         assert!(table.text(now()).starts_with("NAMESPACE   POD"), "{}", table.text(now()));
-        assert_eq!(table.names(), "pod/web-1\npod/web-2\n");
+        assert_eq!(table.names().collect::<Vec<_>>(), ["web-1", "web-2"]);
         let json = serde_json::to_value(&table).unwrap();
         assert_eq!(json["waiting"][0]["until"], "2026-01-01T10:02:00Z");
         assert_eq!(json["totals"], json!({"optedIn": 3, "waiting": 2, "overdue": 1, "withoutGate": 1}));

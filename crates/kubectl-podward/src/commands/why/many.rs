@@ -30,6 +30,9 @@ pub(super) struct PodsReport {
     pub(super) pods: usize,
     /// The number of pods that do not run, serve or end.
     pub(super) waiting: usize,
+    /// Their names.
+    #[serde(skip)]
+    pub(super) names: Vec<String>,
     pub(super) groups: Vec<PodGroup>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
@@ -59,6 +62,11 @@ impl PodGroup {
 }
 
 impl PodsReport {
+    /// Returns the names of the pods that do not run, serve or end.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
     pub(super) fn text(&self, now: Timestamp) -> String {
         let mut text = String::new();
         for group in &self.groups {
@@ -131,12 +139,13 @@ pub(super) async fn of_pods(client: &Client, objects: Vec<DynamicObject>) -> Res
     }
     notes.sort();
     notes.dedup();
-    let waiting = found.iter().filter(|(_, causes)| !causes.is_empty()).count();
+    let waiting = found.iter().filter(|(_, causes)| !causes.is_empty());
+    let names: Vec<_> = waiting.map(|(pod, _)| pod.name_any()).collect();
     let groups = rollout::summary(found);
     let groups = groups.into_iter().map(|(pods, cause)| {
         let pod =
             pods.first().map(|pod| format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()));
         PodGroup { pod: pod.unwrap_or_default(), count: pods.len(), cause }
     });
-    Ok(PodsReport { pods, waiting, groups: groups.collect(), notes })
+    Ok(PodsReport { pods, waiting: names.len(), names, groups: groups.collect(), notes })
 }

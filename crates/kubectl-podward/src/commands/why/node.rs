@@ -22,7 +22,7 @@ pub(super) struct NodeReport {
     conditions: Vec<String>,
     taints: Vec<String>,
     #[serde(flatten)]
-    pods: PodsReport,
+    pub(super) pods: PodsReport,
 }
 
 impl NodeReport {

@@ -29,7 +29,7 @@ pub(super) struct WorkloadReport {
     /// The causes of the workload itself.
     causes: Vec<Cause>,
     #[serde(flatten)]
-    pods: PodsReport,
+    pub(super) pods: PodsReport,
 }
 
 impl WorkloadReport {
