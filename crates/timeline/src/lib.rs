@@ -90,7 +90,8 @@ impl Group {
 }
 
 /// Escapes text for XML and HTML. Control characters, which XML cannot contain, become `?`.
-fn escaped(text: &str) -> String {
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -5,6 +5,7 @@ mod act;
 mod clients;
 mod clock;
 pub mod cloneset;
+mod dashboard;
 mod entry;
 mod eviction;
 mod options;
@@ -31,6 +32,7 @@ pub use self::{
 };
 use self::{
     clock::DemoClock,
+    dashboard::MetricsRecorder,
     runner::{DemoRunner, DemoSide},
 };
 use crate::{Cluster, Installation, PodSecurity, Podward, PodwardOptions};
@@ -100,10 +102,20 @@ async fn play(demo: &Demo, cluster: &Cluster, client: PathBuf, clock: &DemoClock
     if !demo.no_stock {
         entries.extend(runner.play_all(DemoSide::Stock, 1).await?);
     }
-    if !demo.no_podward {
-        entries.extend(with_podward(&runner).await?);
+    if demo.no_podward {
+        return report(demo, &entries);
     }
-    report(demo, &entries)
+    let recorder = match demo.pictures.as_ref().zip(cluster.test_cluster()) {
+        Some((dir, test_cluster)) => Some((dir, MetricsRecorder::start(cluster, test_cluster).await?)),
+        None => None,
+    };
+    entries.extend(with_podward(&runner).await?);
+    let reported = report(demo, &entries);
+    let drawn = match recorder {
+        Some((dir, recorder)) => recorder.draw(cluster, dir).await.context("draw the dashboard"),
+        None => Ok(()),
+    };
+    reported.and(drawn)
 }
 
 /// Prints the results, and writes them to the file of the options.

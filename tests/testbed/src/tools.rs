@@ -12,6 +12,7 @@ mod debian;
 mod ensure;
 mod error;
 mod golang;
+mod kubernetes;
 mod lock;
 mod maven;
 mod part;

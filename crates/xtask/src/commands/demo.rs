@@ -46,7 +46,8 @@ pub(crate) struct DemoCommand {
     /// Install the node-agent, too: connections to the pods are then evidence of requests in flight
     #[arg(long, conflicts_with = "kubeconfig")]
     node_agent: bool,
-    /// Draw the losses over time and the trace of a pod into this folder, as demo.svg and trace.svg
+    /// Draw the losses over time, the trace of a pod and the dashboard into this folder, as demo.svg, trace.svg and
+    /// dashboard.svg
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
     #[command(flatten)]
@@ -72,7 +73,9 @@ impl DemoCommand {
             None => {}
         }
         if self.kubeconfig.is_none() {
-            prepare::test_cluster(&Part::ALL, true).await?;
+            let recorder = self.pictures.as_ref().map(|_| Part::Prometheus);
+            let parts: Vec<Part> = Part::ALL.into_iter().chain(recorder).collect();
+            prepare::test_cluster(&parts, true).await?;
         }
         let demo = demo::Demo {
             kubeconfig: self.kubeconfig,

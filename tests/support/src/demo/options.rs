@@ -16,7 +16,7 @@ pub struct Demo {
     pub keep: bool,
     /// The file to which the [`DemoEntry`]s are written as JSON.
     pub json: Option<PathBuf>,
-    /// The folder for pictures of the results and of the trace of a pod.
+    /// The folder for pictures of the results, of the trace of a pod and of the dashboard.
     pub pictures: Option<PathBuf>,
     /// The kubeconfig of an existing cluster to use instead of a test cluster.
     pub kubeconfig: Option<PathBuf>,

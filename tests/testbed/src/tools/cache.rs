@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::error::ToolsError;
+use super::kubernetes::KubernetesPins;
 use super::part::Part;
 use super::{debian, maven, pins, rust, system};
 
@@ -25,8 +26,10 @@ impl Tools {
     /// `$XDG_CACHE_HOME` or `~/.cache`. The folder may be empty.
     ///
     /// # Errors
-    /// Fails if none of the three variables (or `$HOME`) is set.
+    /// Fails if none of the three variables (or `$HOME`) is set, or `$PODWARD_TESTBED_KUBERNETES` names a version without
+    /// pins.
     pub fn cached() -> Result<Self, ToolsError> {
+        KubernetesPins::check()?;
         Ok(Self::at(cache_root()?.join(pins::key())))
     }
 

@@ -16,6 +16,17 @@ pub enum ToolsError {
     #[error("no folder to keep the test cluster's programs in: set PODWARD_CACHE to one, or HOME")]
     NoCacheFolder,
 
+    /// There are no pins of the version of Kubernetes.
+    #[error(
+        "PODWARD_TESTBED_KUBERNETES is {named:?}: set it to a version that the test cluster has ({known}), or unset it"
+    )]
+    UnknownKubernetes {
+        /// The value of the variable.
+        named: String,
+        /// The versions that there are.
+        known: String,
+    },
+
     /// A file operation failed.
     #[error("cannot {action} {path}")]
     Io {

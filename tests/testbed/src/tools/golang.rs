@@ -42,6 +42,7 @@ async fn compile(module: &Path, program: &Program, output: &Path, step: &Step) -
         .arg("build")
         .args(BUILD_FLAGS)
         .arg(format!("-ldflags={}", program.module.ldflags()))
+        .arg(format!("-tags={}", program.module.tags()))
         .arg("-o")
         .arg(output)
         .arg(program.package)

@@ -19,6 +19,8 @@ pub enum Part {
     Eureka,
     /// ZooKeeper, which runs on Java.
     ZooKeeper,
+    /// Prometheus, which records metrics. No cluster needs it.
+    Prometheus,
     /// rnacos, which has the HTTP interface of Nacos 1.
     Nacos,
 }

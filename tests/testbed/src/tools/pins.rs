@@ -3,14 +3,10 @@
 use sha2::{Digest, Sha256};
 
 use super::debian;
+use super::kubernetes::KubernetesPins;
 use super::part::Part;
 
-/// The Go module that pins every program but CoreDNS and Consul; embedded, as all pins are, so that a built launcher needs no
-/// source tree.
-pub(super) const GO_MOD: &str = include_str!("../../pins/go.mod");
-/// The digests of everything that [`GO_MOD`] names.
-const GO_SUM: &str = include_str!("../../pins/go.sum");
-/// The module of CoreDNS. In [`GO_MOD`] its dependencies would change those of Kubernetes. Shared dependencies have
+/// The module of CoreDNS. In the module of Kubernetes its dependencies would change those of Kubernetes. Shared dependencies have
 /// the same versions in both modules, so that only CoreDNS's own packages are compiled for it.
 pub(super) const COREDNS_MOD: &str = include_str!("../../pins/coredns/go.mod");
 const COREDNS_SUM: &str = include_str!("../../pins/coredns/go.sum");
@@ -19,6 +15,10 @@ const COREDNS_MAIN: &str = include_str!("../../pins/coredns/main.go");
 /// not published.
 const CONSUL_MOD: &str = include_str!("../../pins/consul/go.mod");
 const CONSUL_SUM: &str = include_str!("../../pins/consul/go.sum");
+
+/// The module of Prometheus, whose dependencies are newer than those of Kubernetes.
+const PROMETHEUS_MOD: &str = include_str!("../../pins/prometheus/go.mod");
+const PROMETHEUS_SUM: &str = include_str!("../../pins/prometheus/go.sum");
 
 /// Changes when the layout of the cache folder or the way of building changes without a change of a pin.
 const LAYOUT: &str = "1";
@@ -38,16 +38,21 @@ pub(super) enum Module {
     CoreDns,
     /// Consul.
     Consul,
+    /// Prometheus.
+    Prometheus,
 }
 
 impl Module {
     /// Returns the names and contents of its files.
-    pub(super) fn files(self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Self::Kubernetes => &[("go.mod", GO_MOD), ("go.sum", GO_SUM)],
-            Self::CoreDns => &[("go.mod", COREDNS_MOD), ("go.sum", COREDNS_SUM), ("main.go", COREDNS_MAIN)],
-            Self::Consul => &[("go.mod", CONSUL_MOD), ("go.sum", CONSUL_SUM)],
-        }
+    pub(super) fn files(self) -> Vec<(&'static str, &'static str)> {
+        let (go_mod, go_sum) = match self {
+            Self::Kubernetes => (KubernetesPins::chosen().go_mod, KubernetesPins::chosen().go_sum),
+            Self::CoreDns => (COREDNS_MOD, COREDNS_SUM),
+            Self::Consul => (CONSUL_MOD, CONSUL_SUM),
+            Self::Prometheus => (PROMETHEUS_MOD, PROMETHEUS_SUM),
+        };
+        let main = (self == Self::CoreDns).then_some(("main.go", COREDNS_MAIN));
+        [("go.mod", go_mod), ("go.sum", go_sum)].into_iter().chain(main).collect()
     }
 
     /// Returns the `-ldflags` that strip debug information and stamp the versions. A Kubernetes program without a
@@ -55,16 +60,25 @@ impl Module {
     pub(super) fn ldflags(self) -> String {
         match self {
             Self::Kubernetes => {
-                let kubernetes = version("k8s.io/kubernetes");
+                let pins = KubernetesPins::chosen();
+                let kubernetes = pins.version("k8s.io/kubernetes");
                 let minor = kubernetes.split('.').nth(1).unwrap_or_default();
                 let stamp = "k8s.io/component-base/version.git";
                 format!(
                     "{STRIP} -X {stamp}Version={kubernetes} -X {stamp}Major=1 -X {stamp}Minor={minor} \
                      -X helm.sh/helm/v4/internal/version.version={}",
-                    version("helm.sh/helm/v4")
+                    pins.version("helm.sh/helm/v4")
                 )
             }
-            Self::CoreDns | Self::Consul => STRIP.to_owned(),
+            Self::CoreDns | Self::Consul | Self::Prometheus => STRIP.to_owned(),
+        }
+    }
+
+    /// Returns the build tags. Of Prometheus's many ways to find targets, only that of Kubernetes is compiled.
+    pub(super) fn tags(self) -> &'static str {
+        match self {
+            Self::Kubernetes | Self::CoreDns | Self::Consul => "",
+            Self::Prometheus => "remove_all_sd,enable_kubernetes_sd",
         }
     }
 }
@@ -85,7 +99,7 @@ pub(super) struct Program {
 }
 
 /// The programs in the order of building. kube-apiserver is first, because the others need most of its packages.
-static PROGRAMS: [Program; 11] = [
+static PROGRAMS: [Program; 12] = [
     program(Part::ControlPlane, "kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", 247),
     program(
         Part::ControlPlane,
@@ -108,6 +122,13 @@ static PROGRAMS: [Program; 11] = [
         part: Part::Consul,
         cold_seconds: 270,
     },
+    Program {
+        name: "prometheus",
+        package: "github.com/prometheus/prometheus/cmd/prometheus",
+        module: Module::Prometheus,
+        part: Part::Prometheus,
+        cold_seconds: 240,
+    },
 ];
 
 const fn program(part: Part, name: &'static str, package: &'static str, cold_seconds: u64) -> Program {
@@ -115,15 +136,22 @@ const fn program(part: Part, name: &'static str, package: &'static str, cold_sec
 }
 
 impl Program {
-    /// Returns its file name in `bin/`. The name of the folder identifies all programs except CoreDNS and Consul, whose own
-    /// keys are in their file names: another version of CoreDNS does not rebuild the others.
+    /// Returns its file name in `bin/`. The name of the folder identifies all programs except those with a module of their own,
+    /// whose keys are in their file names: another version of CoreDNS does not rebuild the others.
     pub(super) fn file(&self) -> String {
         match self.module {
             Module::Kubernetes => self.name.to_owned(),
-            Module::CoreDns | Module::Consul => {
+            Module::CoreDns | Module::Consul | Module::Prometheus => {
                 let (flags, ldflags) = (BUILD_FLAGS.join(" "), self.module.ldflags());
-                let files = self.module.files().iter().map(|(_, text)| *text);
-                format!("{}-{}", self.name, digest(files.chain([flags.as_str(), &ldflags])))
+                let files = self.module.files();
+                let files = files.iter().map(|(_, text)| *text);
+                // Without tags, the keys are those of before.
+                let tags = Some(self.module.tags()).filter(|tags| !tags.is_empty());
+                format!(
+                    "{}-{}",
+                    self.name,
+                    digest(files.chain([flags.as_str(), &ldflags].into_iter().chain(tags)))
+                )
             }
         }
     }
@@ -139,26 +167,13 @@ pub(super) fn file(name: &str) -> String {
     PROGRAMS.iter().find(|p| p.name == name).map_or_else(|| name.to_owned(), Program::file)
 }
 
-/// Returns the version of `module` in [`GO_MOD`], such as `v1.36.3`, or an empty string if it is not required there.
-pub(super) fn version(module: &str) -> &'static str {
-    GO_MOD
-        .lines()
-        .map(str::split_whitespace)
-        .find_map(|mut words| (words.next() == Some(module)).then(|| words.next()).flatten())
-        .unwrap_or_default()
-}
-
-/// Returns the `go 1.x.y` line of [`GO_MOD`].
-pub(super) fn go_version() -> &'static str {
-    version("go")
-}
-
-/// Returns a short digest of everything that determines the content of the cache folder, except CoreDNS and Consul: see
+/// Returns a short digest of everything that determines the content of the cache folder, except modules of their own: see
 /// [`Program::file`].
 pub(super) fn key() -> String {
     let flags = BUILD_FLAGS.join(" ");
     let packages = debian::package_names().collect::<Vec<_>>().join(" ");
-    digest([LAYOUT, GO_MOD, GO_SUM, &flags, &Module::Kubernetes.ldflags(), &packages])
+    let pins = KubernetesPins::chosen();
+    digest([LAYOUT, pins.go_mod, pins.go_sum, &flags, &Module::Kubernetes.ldflags(), &packages])
 }
 
 fn digest<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cache::{Tools, cache_root};
+use super::kubernetes::KubernetesPins;
 use super::part::Part;
 use super::requirement::MissingRequirement;
 use super::{debian, maven, pins, system};
@@ -69,7 +70,7 @@ pub(super) fn for_build(parts: &[Part], tools: &Tools) -> Vec<MissingRequirement
 }
 
 fn go() -> Option<MissingRequirement> {
-    let wanted = pins::go_version();
+    let wanted = KubernetesPins::chosen().version("go");
     let fix = format!(
         "curl -L https://go.dev/dl/go{wanted}.linux-{}.tar.gz | sudo tar -C /usr/local -xz",
         match std::env::consts::ARCH {

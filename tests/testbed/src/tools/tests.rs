@@ -1,24 +1,26 @@
+use super::kubernetes::{KubernetesPins, VERSIONS};
 use super::*;
 
 #[test]
 fn the_pins_name_the_versions() {
-    assert!(pins::version("k8s.io/kubernetes").starts_with("v1."), "{}", pins::version("k8s.io/kubernetes"));
-    assert!(pins::version("helm.sh/helm/v4").starts_with("v4."));
-    assert!(pins::go_version().starts_with("1."));
-    assert!(
-        pins::Module::Kubernetes
-            .ldflags()
-            .contains(&format!("gitVersion={}", pins::version("k8s.io/kubernetes")))
-    );
+    for pins in &VERSIONS {
+        assert!(pins.version("k8s.io/kubernetes").starts_with("v1."));
+        assert!(pins.version("helm.sh/helm/v4").starts_with("v4."));
+        assert!(pins.version("go").starts_with("1."));
+    }
+    let version = KubernetesPins::chosen().version("k8s.io/kubernetes");
+    assert!(pins::Module::Kubernetes.ldflags().contains(&format!("gitVersion={version}")));
     assert_eq!(pins::key().len(), 12);
 }
 
 #[test]
 fn each_pinned_program_is_a_tool_of_the_module() {
-    let (_, tools) = pins::GO_MOD.split_once("tool (").expect("the module has tool lines");
-    let tools: Vec<&str> = tools.lines().map(str::trim).collect();
-    for program in pins::programs(&Part::ALL).filter(|p| p.module == pins::Module::Kubernetes) {
-        assert!(tools.contains(&program.package), "no tool line for {}", program.package);
+    for pins in &VERSIONS {
+        let (_, tools) = pins.go_mod.split_once("tool (").expect("the module has tool lines");
+        let tools: Vec<&str> = tools.lines().map(str::trim).collect();
+        for program in pins::programs(&Part::ALL).filter(|p| p.module == pins::Module::Kubernetes) {
+            assert!(tools.contains(&program.package), "no tool line for {}", program.package);
+        }
     }
 }
 
@@ -29,7 +31,7 @@ fn what_coredns_shares_with_kubernetes_has_the_same_version() {
         let lines = text.lines().map(str::trim).filter(|line| line.ends_with("// indirect"));
         lines.filter_map(|line| line.split_once(' ')).collect::<std::collections::HashMap<_, _>>()
     };
-    let kubernetes = requirements(pins::GO_MOD);
+    let kubernetes = requirements(VERSIONS[0].go_mod);
     let shared = requirements(pins::COREDNS_MOD);
     let shared: Vec<_> = shared.into_iter().filter(|(module, _)| kubernetes.contains_key(module)).collect();
     assert!(shared.len() > 20, "{shared:?}");

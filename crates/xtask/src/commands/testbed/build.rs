@@ -28,6 +28,7 @@ enum PartChoice {
     #[value(name = "zookeeper")]
     ZooKeeper,
     Nacos,
+    Prometheus,
 }
 
 impl From<PartChoice> for Part {
@@ -42,6 +43,7 @@ impl From<PartChoice> for Part {
             PartChoice::Eureka => Self::Eureka,
             PartChoice::ZooKeeper => Self::ZooKeeper,
             PartChoice::Nacos => Self::Nacos,
+            PartChoice::Prometheus => Self::Prometheus,
         }
     }
 }
