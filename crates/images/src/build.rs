@@ -1,7 +1,7 @@
 //! Builds the programs of this workspace with cargo.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::cargo::cargo;
@@ -73,11 +73,28 @@ pub async fn build_workspace(profile: &str) -> Result<BuiltPrograms, BuildError>
     cargo_build(&[&WORKSPACE[..], &["--bins", "--profile", profile]].concat(), &[]).await
 }
 
+/// As [`build_workspace`], of the workspace in the folder `dir`, such as one of another commit.
+///
+/// # Errors
+/// Fails if cargo cannot be run or fails.
+pub async fn build_workspace_in(dir: &Path, profile: &str) -> Result<BuiltPrograms, BuildError> {
+    let mut command = cargo();
+    command.current_dir(dir);
+    run_build(command, &[&WORKSPACE[..], &["--bins", "--profile", profile]].concat(), &[]).await
+}
+
 /// Runs `cargo build` with `arguments`, without the environment variables `unset`.
 async fn cargo_build(arguments: &[&str], unset: &[&str]) -> Result<BuiltPrograms, BuildError> {
+    run_build(cargo(), arguments, unset).await
+}
+
+async fn run_build(
+    mut command: tokio::process::Command,
+    arguments: &[&str],
+    unset: &[&str],
+) -> Result<BuiltPrograms, BuildError> {
     let shown = format!("cargo build {}", arguments.join(" "));
     let start = |source| BuildError::Start { command: shown.clone(), source };
-    let mut command = cargo();
     for variable in unset {
         command.env_remove(variable);
     }

@@ -16,7 +16,9 @@ mod image;
 mod queue_worker;
 mod services;
 
-pub use build::{BuildError, BuiltPrograms, build_for_images, build_program, build_workspace};
+pub use build::{
+    BuildError, BuiltPrograms, build_for_images, build_program, build_workspace, build_workspace_in,
+};
 pub use cargo::{cargo, workspace_dir};
 pub use demo::DemoImages;
 pub use image::{Blob, Image, ImageError, PackedImage, TarWriter, architecture};

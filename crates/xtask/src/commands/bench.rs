@@ -1,14 +1,17 @@
 //! `cargo xtask bench`: the measurements in `docs/operations/benchmarks.md`.
 
+mod compare;
+mod figures;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use podward_images::{BuiltPrograms, build_workspace};
 use podward_testbed::{Part, Shape};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{console, prepare};
 
@@ -39,6 +42,13 @@ pub(crate) struct Bench {
     /// loss]
     #[arg(long, value_name = "NAME", value_parser = REGISTRIES)]
     registry: Vec<String>,
+    /// Also run the benchmarks as they are in this commit, in turns with those of the work tree, and say what is faster or
+    /// slower
+    #[arg(long, value_name = "COMMIT")]
+    compare: Option<String>,
+    /// With --compare: how often each side runs
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "compare")]
+    runs: usize,
 }
 
 /// The parts of the benchmark registries, as podward-load knows them.
@@ -85,57 +95,39 @@ impl Bench {
             self.part.is_empty() && self.registry.is_empty() || is_selected(Benchmark::Registries),
             "--part and --registry are for the benchmark registries, which is not selected: name it, or leave them out"
         );
+        let base = match &self.compare {
+            None => None,
+            Some(_) if names.contains(&Benchmark::Engine) => bail!(
+                "--compare needs the names of benchmarks: engine prints its figures by itself and has no report"
+            ),
+            Some(commit) => Some(compare::build(commit, PROFILE).await?),
+        };
         let mut reports = Map::new();
         for &name in names {
             println!("== {}", label(name));
-            match name {
-                Benchmark::Engine => engine().await?,
-                Benchmark::Webhook => {
-                    let programs = build_workspace(PROFILE).await?;
-                    let webhook = programs.path("mutating-webhook")?;
-                    reports.insert(label(name), load(&programs, "webhook", &[webhook.into()], None).await?);
-                }
-                Benchmark::Flood => {
-                    let programs = build_workspace(PROFILE).await?;
-                    let webhook = programs.path("mutating-webhook")?;
-                    reports.insert(label(name), load(&programs, "flood", &[webhook.into()], None).await?);
-                }
-                Benchmark::Deletes => {
-                    let programs = build_workspace(PROFILE).await?;
-                    let webhook = programs.path("validating-webhook")?;
-                    reports.insert(label(name), load(&programs, "deletes", &[webhook.into()], None).await?);
-                }
-                Benchmark::Operations
-                | Benchmark::Drain
-                | Benchmark::Rules
-                | Benchmark::Admission
-                | Benchmark::Evidence
-                | Benchmark::Clonesets
-                | Benchmark::Registries => {
-                    let supervisor = match name {
-                        Benchmark::Admission => prepare::test_cluster(&Part::ALL, true).await?.supervisor,
-                        Benchmark::Registries => {
-                            let parts = [Shape::Simulated.parts(), &Part::REGISTRIES].concat();
-                            prepare::test_cluster(&parts, false).await?.supervisor
-                        }
-                        _ => prepare::test_cluster(Shape::Simulated.parts(), false).await?.supervisor,
-                    };
-                    let programs = build_workspace(PROFILE).await?;
-                    let words: Vec<String> = match name {
-                        Benchmark::Rules => {
-                            self.pods.iter().chain(&self.asking).map(usize::to_string).collect()
-                        }
-                        Benchmark::Registries => {
-                            let pods = self.pods.as_ref().map(usize::to_string);
-                            pods.into_iter().chain(self.part.clone()).chain(self.registry.clone()).collect()
-                        }
-                        _ => Vec::new(),
-                    };
-                    let arguments: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-                    let report = load(&programs, &label(name), &arguments, Some(&supervisor)).await?;
-                    reports.insert(label(name), report);
+            if name == Benchmark::Engine {
+                engine().await?;
+                continue;
+            }
+            let supervisor = name.supervisor().await?;
+            let programs = build_workspace(PROFILE).await?;
+            let Some(base) = &base else {
+                let report =
+                    load(&programs, &label(name), &self.arguments(name, &programs)?, supervisor.as_deref())
+                        .await?;
+                reports.insert(label(name), report);
+                continue;
+            };
+            let mut sides = [Vec::new(), Vec::new()];
+            for _ in 0..self.runs {
+                for (programs, side) in [base, &programs].into_iter().zip(&mut sides) {
+                    let arguments = self.arguments(name, programs)?;
+                    side.push(load(programs, &label(name), &arguments, supervisor.as_deref()).await?);
                 }
             }
+            let [base, now] = sides;
+            print!("{}", figures::table(&base, &now));
+            reports.insert(label(name), json!({"base": base, "now": now}));
         }
         if let Some(file) = self.json {
             let text = serde_json::to_string_pretty(&reports)?;
@@ -143,6 +135,40 @@ impl Bench {
                 .with_context(|| format!("cannot write the reports to {}", file.display()))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the arguments of the load generator for the benchmark `name` of `programs`.
+    fn arguments(&self, name: Benchmark, programs: &BuiltPrograms) -> Result<Vec<OsString>> {
+        let words: Vec<String> = match name {
+            Benchmark::Webhook | Benchmark::Flood => {
+                return Ok(vec![programs.path("mutating-webhook")?.into()]);
+            }
+            Benchmark::Deletes => return Ok(vec![programs.path("validating-webhook")?.into()]),
+            Benchmark::Rules => self.pods.iter().chain(&self.asking).map(usize::to_string).collect(),
+            Benchmark::Registries => {
+                let pods = self.pods.as_ref().map(usize::to_string);
+                pods.into_iter().chain(self.part.clone()).chain(self.registry.clone()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Ok(words.into_iter().map(OsString::from).collect())
+    }
+}
+
+impl Benchmark {
+    /// Builds the programs of the cluster that the benchmark needs, and returns the supervisor of clusters. `None` if it
+    /// needs none.
+    async fn supervisor(self) -> Result<Option<PathBuf>> {
+        let prepared = match self {
+            Self::Engine | Self::Webhook | Self::Flood | Self::Deletes => return Ok(None),
+            Self::Admission => prepare::test_cluster(&Part::ALL, true).await?,
+            Self::Registries => {
+                let parts = [Shape::Simulated.parts(), &Part::REGISTRIES].concat();
+                prepare::test_cluster(&parts, false).await?
+            }
+            _ => prepare::test_cluster(Shape::Simulated.parts(), false).await?,
+        };
+        Ok(Some(prepared.supervisor))
     }
 }
 
