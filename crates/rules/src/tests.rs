@@ -151,6 +151,33 @@ async fn an_operation_waits_until_the_rules_are_known() {
     leader.end().await;
 }
 
+/// The rules that exist when an operation begins are known from its first check on. The check of its result looks up
+/// nothing, unless the id is begun again or another leader has not seen the first check.
+#[tokio::test]
+async fn an_operation_looks_up_its_rules_once() {
+    let server = ApiServer::new();
+    server.pods(1, 1);
+    let mut first = Leader::start(&server, "one");
+    let works = |server: &ApiServer| server.labels("web-0").contains_key(&Stage::Operate.key("a"));
+    let is_accepted = |server: &ApiServer| !server.labels("web-0").contains_key(&Stage::PostCheck.key("a"));
+    for lists in [1, 2] {
+        server.begin("web-0");
+        first.until("the operator may work", |leader| works(&leader.server)).await;
+        server.finish_work("web-0");
+        first.until("the result is accepted", |leader| is_accepted(&leader.server)).await;
+        assert_eq!(server.rule_lists(), lists, "one list for each run");
+    }
+    server.begin("web-0");
+    first.until("the operator may work", |leader| works(&leader.server)).await;
+    assert_eq!(server.rule_lists(), 3);
+    first.end().await;
+    server.finish_work("web-0");
+    let mut second = Leader::start(&server, "two");
+    second.until("the result is accepted", |leader| is_accepted(&leader.server)).await;
+    assert_eq!(server.rule_lists(), 4, "the new leader does not know them");
+    second.end().await;
+}
+
 #[tokio::test]
 async fn a_failed_list_of_rules_does_not_count_as_no_rules() {
     let server = ApiServer::new();

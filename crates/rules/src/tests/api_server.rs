@@ -43,6 +43,8 @@ struct Inner {
     /// A rule object that another writer changes before each write of its status, and how many times.
     disturbed: (String, usize),
     pod_lists: usize,
+    /// Of one namespace.
+    rule_lists: usize,
     rule_watches: usize,
 }
 
@@ -104,6 +106,11 @@ impl ApiServer {
 
     pub(super) fn pod_lists(&self) -> usize {
         self.inner.lock().pod_lists
+    }
+
+    /// Returns how many lists of the PodTransitionRules of a namespace have been requested.
+    pub(super) fn rule_lists(&self) -> usize {
+        self.inner.lock().rule_lists
     }
 
     /// Returns how many watches of PodTransitionRules have begun.
@@ -246,9 +253,11 @@ impl ApiServer {
                 if self.inner.lock().fails_to_list && kind == Kind::Rules && path.contains(&"namespaces") {
                     return failure(StatusCode::FORBIDDEN, "Forbidden");
                 }
-                if kind == Kind::Pods {
-                    self.inner.lock().pod_lists += 1;
-                }
+                let is_of_namespace = path.contains(&"namespaces");
+                let mut inner = self.inner.lock();
+                inner.pod_lists += usize::from(kind == Kind::Pods);
+                inner.rule_lists += usize::from(kind == Kind::Rules && is_of_namespace);
+                drop(inner);
                 self.list(kind, field)
             }
             (Method::GET, [.., name]) => match self.get(kind, name) {

@@ -5,12 +5,17 @@
 //! passes the barrier when the cache contains all that was listed, in the same or a later generation. One list serves
 //! all check requests that arrive while the previous list is in flight. [`rule_lookup`](super::rule_lookup) makes the
 //! lists.
+//!
+//! An operation passes once: the cache then contains the rules that existed when it began, also for the check of its
+//! result. A list is served from the API server's watch cache, which waits for etcd: about 50 ms for rules, which
+//! change rarely.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
-use podward_core::rules::CheckRequest;
+use podward_core::Operations;
+use podward_core::rules::{CheckRequest, CheckStage};
 use podward_kube_util::{CachedPod, PodKey};
 
 /// Pods with their UIDs and check requests.
@@ -20,8 +25,46 @@ pub(crate) type WaitingRequests = HashMap<PodKey, (String, Vec<CheckRequest>)>;
 #[derive(Default)]
 pub(crate) struct ReadBarrier {
     namespaces: Mutex<HashMap<String, PendingLists>>,
-    /// By pod UID: the check requests that passed the barrier.
-    passed: Mutex<HashMap<String, HashSet<CheckRequest>>>,
+    /// By pod UID.
+    passed: Mutex<HashMap<String, PassedChecks>>,
+}
+
+/// What has passed the barrier on a pod.
+#[derive(Default)]
+struct PassedChecks {
+    requests: HashSet<CheckRequest>,
+    /// The ids of the operations that passed with their first check and go on.
+    operations: HashSet<String>,
+}
+
+impl PassedChecks {
+    fn add(&mut self, requests: Vec<CheckRequest>) {
+        let first = requests.iter().filter(|request| request.stage == CheckStage::PreCheck);
+        self.operations.extend(first.map(|request| request.operation.clone()));
+        self.requests.extend(requests);
+    }
+
+    /// Forgets what `requests`, all check requests of a pod, and its operations do not contain any more. An id that is
+    /// begun again is another operation.
+    fn retain(&mut self, requests: &[CheckRequest], operations: &Operations<'_>) {
+        let Self { requests: passed, operations: ids } = self;
+        passed.retain(|request| requests.contains(request));
+        let begins_again = |id: &String| {
+            requests.iter().any(|request| {
+                request.stage == CheckStage::PreCheck && request.operation == *id && !passed.contains(request)
+            })
+        };
+        ids.retain(|id| operations.get(id).is_some_and(|operation| operation.is_live()) && !begins_again(id));
+    }
+
+    fn contains(&self, request: &CheckRequest) -> bool {
+        self.requests.contains(request)
+            || (request.stage == CheckStage::PostCheck && self.operations.contains(&request.operation))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.operations.is_empty()
+    }
 }
 
 /// The lists of one namespace. It exists while a task makes them.
@@ -50,18 +93,16 @@ impl ReadBarrier {
 
     /// Returns the state of `requests`, all check requests of `pod`. Those that have not passed wait from now on.
     pub(super) fn enter(&self, pod: &CachedPod, requests: &[CheckRequest]) -> BarrierState {
-        {
-            let mut passed = self.passed.lock();
-            if requests.is_empty() {
-                passed.remove(pod.uid());
+        if let Entry::Occupied(mut passed) = self.passed.lock().entry(pod.uid().to_owned()) {
+            passed.get_mut().retain(requests, &Operations::parse(pod.view().labels));
+            if requests.iter().all(|request| passed.get().contains(request)) {
+                if passed.get().is_empty() {
+                    passed.remove();
+                }
                 return BarrierState::Passed;
             }
-            if let Some(passed) = passed.get_mut(pod.uid()) {
-                passed.retain(|request| requests.contains(request));
-                if requests.iter().all(|request| passed.contains(request)) {
-                    return BarrierState::Passed;
-                }
-            }
+        } else if requests.is_empty() {
+            return BarrierState::Passed;
         }
         let key = pod.key();
         let mut namespaces = self.namespaces.lock();
@@ -96,7 +137,7 @@ impl ReadBarrier {
     pub(super) fn list_succeeded(&self, namespace: &str, batch: WaitingRequests) -> Vec<PodKey> {
         let mut pods = Vec::new();
         for (pod, (uid, requests)) in batch {
-            self.passed.lock().entry(uid).or_default().extend(requests);
+            self.passed.lock().entry(uid).or_default().add(requests);
             pods.push(pod);
         }
         if let Some(lists) = self.namespaces.lock().get_mut(namespace) {
