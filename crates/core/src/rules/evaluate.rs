@@ -71,6 +71,9 @@ impl WebhookAnswers for NoWebhookAnswers {
     }
 }
 
+/// What comes before the numbers in the reason of a budget that change with its pods.
+pub(super) const COUNTS: &str = ", [current ";
+
 // The comment is also the description in the CRD.
 /// A rule that refuses a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -98,6 +101,19 @@ impl RuleRefusal {
             reason.push_str("...");
         }
         RuleRefusal { rule_name: rule.to_owned(), reason, cause: RefusalCause::Other }
+    }
+
+    /// Returns the refusal without the numbers that change with each pod that goes or comes back: a status that contained
+    /// them for each waiting pod would be written again and again.
+    #[must_use]
+    pub(super) fn without_counts(&self) -> Self {
+        let end = match self.cause {
+            RefusalCause::MaxUnavailable | RefusalCause::MinAvailable => self.reason.find(COUNTS),
+            _ => None,
+        };
+        let reason = end.and_then(|end| self.reason.get(..end)).unwrap_or(&self.reason);
+        // Without the cause, so that it equals the refusal that was read from the status.
+        RuleRefusal { reason: reason.to_owned(), cause: RefusalCause::default(), ..self.clone() }
     }
 
     /// Returns the refusal with this cause.

@@ -119,7 +119,9 @@ fn report(members: &[RuleMember<'_>], selected: &[&RuleMember<'_>], verdicts: &[
         });
         *since = (*since).min(check_request.since());
         if check_request.stage == CheckStage::PreCheck || detail.stage == check_request.stage.as_str() {
-            detail.add(&verdict.passed, &verdict.refusals);
+            let refusals: Vec<RuleRefusal> =
+                verdict.refusals.iter().map(RuleRefusal::without_counts).collect();
+            detail.add(&verdict.passed, &refusals);
         }
     }
     // In the order of the report: waiting pods first, then by the time of the request, then by name.

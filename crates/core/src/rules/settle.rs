@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::evaluate::{RuleDecision, RulePod, RuleRefusal, WebhookAnswers};
+use super::evaluate::{COUNTS, RuleDecision, RulePod, RuleRefusal, WebhookAnswers};
 use super::grants::{GRANTS_LIMIT, Grant, Grants};
 use super::policy::AvailablePolicy;
 use super::refusal_cause::RefusalCause;
@@ -312,13 +312,13 @@ impl BudgetRoom {
                 missing => format!(", [missing replicas]={missing}"),
             };
             let reason = format!(
-                "[{rule}] blocked by max unavailable policy: [max unavailable]={most}/{all}, [current unavailable]={out}/{all}{missing}"
+                "[{rule}] blocked by max unavailable policy: [max unavailable]={most}/{all}{COUNTS}unavailable]={out}/{all}{missing}"
             );
             return Some((RefusalCause::MaxUnavailable, reason));
         }
         if self.available() <= fewest {
             let reason = format!(
-                "[{rule}] blocked by min available policy: [min available]={fewest}/{all}, [current available]={}/{all}",
+                "[{rule}] blocked by min available policy: [min available]={fewest}/{all}{COUNTS}available]={}/{all}",
                 self.available()
             );
             return Some((RefusalCause::MinAvailable, reason));

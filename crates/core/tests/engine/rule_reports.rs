@@ -85,7 +85,7 @@ fn details_are_those_of_the_wire() {
     );
     assert_eq!((found.target_count, found.waiting_count), (4, 2));
     let json = serde_json::to_value(&found.details).unwrap();
-    let full = "[budget] blocked by max unavailable policy: [max unavailable]=1/4, [current unavailable]=1/4";
+    let full = "[budget] blocked by max unavailable policy: [max unavailable]=1/4";
     let waits = |name: &str| {
         serde_json::json!({
             "name": name, "stage": "PreCheck", "passed": false, "passedRules": ["webhook"],

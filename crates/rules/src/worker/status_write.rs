@@ -41,14 +41,10 @@ pub(super) async fn write(
 ) -> StatusWrite {
     let name = record.set.name.clone();
     let api: Api<PodTransitionRule> = Api::namespaced(client.clone(), &record.set.namespace);
-    let written = match serde_json::to_value(status) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(_) => Map::new(),
+    let fields = match changes(&record.status, status) {
+        Ok(fields) => fields,
         Err(error) => return StatusWrite::Failed(name, error.to_string()),
     };
-    let mut fields: Map<String, Value> =
-        FIELDS.iter().map(|field| ((*field).to_owned(), Value::Null)).collect();
-    fields.extend(written);
     let patch = json!({
         "metadata": {"uid": record.uid, "resourceVersion": record.version},
         "status": fields,
@@ -60,6 +56,17 @@ pub(super) async fn write(
         Err(error) if error.is_not_found() || error.is_conflict() => StatusWrite::Conflict(name),
         Err(error) => StatusWrite::Failed(name, error.to_string()),
     }
+}
+
+/// Returns the fields of `next` that differ from the `stored` status. Most of a large status is names, which rarely change.
+fn changes(
+    stored: &PodTransitionRuleStatus,
+    next: &PodTransitionRuleStatus,
+) -> Result<Map<String, Value>, serde_json::Error> {
+    let (mut before, mut after) = (serde_json::to_value(stored)?, serde_json::to_value(next)?);
+    let fields =
+        FIELDS.iter().map(|field| ((*field).to_owned(), before[*field].take(), after[*field].take()));
+    Ok(fields.filter(|(_, before, after)| before != after).map(|(field, _, after)| (field, after)).collect())
 }
 
 /// Returns the stored object; `None` if there is none.
