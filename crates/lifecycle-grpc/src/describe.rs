@@ -7,6 +7,7 @@ use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_core::hooks::hook_of_consumer_key;
 use podward_core::keys::TO_DELETE;
 use podward_core::refusals::{ResultRefusal, ResultRefusals};
+use podward_core::trace::run_label;
 use podward_core::{NoRules, OperationPhase, Operations, PodView, UNKNOWN_TYPE, available, explain};
 use podward_kube_util::{CachedPod, now};
 use podward_proto::v1;
@@ -23,7 +24,7 @@ pub fn describe(pod: &CachedPod) -> v1::PodLifecycle {
     v1::PodLifecycle {
         pod: Some(v1::PodReference { namespace: key.namespace, name: key.name, uid: pod.uid().to_owned() }),
         in_service: available(&view, &operations),
-        operations: operation_states(&operations, &ResultRefusals::of(&view)),
+        operations: operation_states(&operations, &view),
         consumers: consumers(&view, pod.evidence()),
         message: message(pod),
         deletion_request: pod
@@ -40,7 +41,8 @@ fn busy_work(work: BusyWork<'_>) -> v1::Work {
     v1::Work { until, reason: work.reason.to_owned() }
 }
 
-fn operation_states(operations: &Operations<'_>, refusals: &ResultRefusals) -> Vec<v1::OperationState> {
+fn operation_states(operations: &Operations<'_>, pod: &PodView<'_>) -> Vec<v1::OperationState> {
+    let refusals = ResultRefusals::of(pod);
     let state = |id: &str, step: v1::Step| {
         let known = operations.type_of(id);
         let r#type = known.as_deref().unwrap_or(UNKNOWN_TYPE).to_owned();
@@ -48,6 +50,7 @@ fn operation_states(operations: &Operations<'_>, refusals: &ResultRefusals) -> V
             operation: Some(v1::Operation { id: id.to_owned(), r#type }),
             step: step.into(),
             refused: refusals.of_operation(id).map(result_refused).collect(),
+            run: pod.labels.get(&run_label(id)).cloned().unwrap_or_default(),
         }
     };
     let steps =
@@ -183,7 +186,8 @@ mod tests {
             [v1::OperationState {
                 operation: Some(operation),
                 step: v1::Step::Preparing.into(),
-                refused: vec![]
+                refused: vec![],
+                run: "1".to_owned(),
             }]
         );
         let consumers: BTreeMap<_, _> = state
@@ -220,6 +224,7 @@ mod tests {
         let refused =
             v1::ResultRefused { by: "hook judge".to_owned(), reason: "too many errors".to_owned(), since };
         assert_eq!((state.operations.len(), &state.operations[0].refused), (1, &vec![refused]));
+        assert_eq!(state.operations[0].run, "", "the operator has finished");
         assert_eq!(state.operations[0].step, i32::from(v1::Step::Finished));
         assert!(state.message.contains("its result is refused by hook judge"), "{}", state.message);
         // Refusals of an earlier run do not count.

@@ -16,6 +16,7 @@
 //! 10 kB each is managed fields, which are skipped.
 
 mod body;
+mod changed_operation;
 mod decision;
 mod decode;
 mod limits;
@@ -27,6 +28,7 @@ mod traced_pod;
 mod webhook;
 mod webhooks;
 
+pub use changed_operation::ChangedOperation;
 pub use decision::{AdmissionDecision, DeferredDecision};
 pub use decode::{
     AdmissionOperation, AdmissionRequest, AdmissionResource, AdmissionUser, DeleteOptions, Preconditions,

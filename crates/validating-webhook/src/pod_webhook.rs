@@ -116,7 +116,7 @@ impl Webhook for PodWebhook {
 
     fn traced<'a>(&self, request: &'a AdmissionRequest<'_, ReviewedObject>) -> Option<TracedPod<'a>> {
         let (new, old) = (request.object.as_ref(), request.old_object.as_ref());
-        // The review of an eviction contains only the name of the pod.
+        // The review of an eviction contains only the name of the pod. The response names the operation that it has begun.
         request.sub_resource.is_empty().then_some(())?;
         Some(TracedPod {
             uid: &new.or(old)?.pod.metadata.uid,

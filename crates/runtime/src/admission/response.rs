@@ -9,6 +9,7 @@ use hyper::{Response, StatusCode};
 use k8s_openapi::ByteString;
 use serde::Serialize;
 
+use super::changed_operation::ChangedOperation;
 use super::decode::{API_VERSION, KIND};
 
 /// The API server passes on at least 256 characters of a warning, and 4096 of all warnings together.
@@ -38,6 +39,9 @@ pub struct AdmissionResponse {
     pub is_repeated: bool,
     /// Entries of the audit log. The API server prefixes each key with the webhook's name.
     pub audit_annotations: BTreeMap<&'static str, String>,
+    /// The operation that was begun or changed while the decision was made, by a write of its own. The review is a part of
+    /// its trace, also if the review is denied.
+    pub changed_operation: Option<ChangedOperation>,
 }
 
 impl AdmissionResponse {

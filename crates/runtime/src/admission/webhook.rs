@@ -26,7 +26,8 @@ pub trait Webhook: Send + Sync + 'static {
     ) -> AdmissionDecision<'a>;
 
     /// Returns the pod of a request, for the traces of its operations; `None` if the request has none. Called only if
-    /// traces are sent.
+    /// traces are sent. An operation that the decision changes by a write of its own is in the
+    /// [response](super::AdmissionResponse::changed_operation).
     fn traced<'a>(&self, _request: &'a AdmissionRequest<'_, Self::Object>) -> Option<TracedPod<'a>> {
         None
     }

@@ -151,10 +151,10 @@ async fn review_object<W: Webhook>(
         context.metrics.warned(route.path);
     }
     log_decision(route, request, &response, took);
-    if context.spans.are_wanted()
-        && let Some(pod) = webhook.traced(request)
-    {
-        spans::send(&context.spans, route, request, &pod, &response, took);
+    if context.spans.are_wanted() {
+        let pod = webhook.traced(request);
+        let made = spans::of(route, request, pod.as_ref(), &response, took);
+        made.into_iter().for_each(|span| context.spans.send(span));
     }
     answer
 }

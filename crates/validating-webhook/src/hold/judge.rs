@@ -215,14 +215,14 @@ impl DeletionJudge {
             return response;
         }
         let (result, outcome) = match deletion.recorded_on(pod) {
-            Some(recorded) => (HoldResult::Known, RecordingResult::Recorded(recorded)),
+            Some(request) => (HoldResult::Known, RecordingResult::Recorded { request, operation: None }),
             None => {
                 let start = Instant::now();
                 let request = deletion.deletion_request();
                 let outcome =
                     record(self.recorder.as_ref(), pod, deletion.requester, request, deadline).await;
                 let (result, failure) = match &outcome {
-                    RecordingResult::Recorded(_) => (HoldResult::Recorded, None),
+                    RecordingResult::Recorded { .. } => (HoldResult::Recorded, None),
                     RecordingResult::Refused(_) => (HoldResult::Refused, None),
                     RecordingResult::Forbidden(_) => (HoldResult::Forbidden, None),
                     RecordingResult::Failed { code, .. } => (HoldResult::Unrecorded, Some(*code)),
@@ -231,16 +231,16 @@ impl DeletionJudge {
                 (result, outcome)
             }
         };
-        match &outcome {
-            RecordingResult::Recorded(recorded) => {
-                if self.waiter.applies_to(deletion)
-                    && let Some(response) = self.wait(pod, deletion, known, deadline).await
-                {
-                    return response;
-                }
-                self.held(pod, deletion, result, RecordOutcome::Recorded(recorded))
+        match outcome {
+            RecordingResult::Recorded { request, operation } => {
+                let waited = match self.waiter.applies_to(deletion) {
+                    true => self.wait(pod, deletion, known, deadline).await,
+                    false => None,
+                };
+                let held = || self.held(pod, deletion, result, RecordOutcome::Recorded(&request));
+                AdmissionResponse { changed_operation: operation, ..waited.unwrap_or_else(held) }
             }
-            RecordingResult::Refused(why) => self.held(pod, deletion, result, RecordOutcome::Refused(why)),
+            RecordingResult::Refused(why) => self.held(pod, deletion, result, RecordOutcome::Refused(&why)),
             RecordingResult::Forbidden(why) => {
                 self.metrics.count_held(deletion.kind, result);
                 AdmissionResponse::forbid(format!(
@@ -251,7 +251,7 @@ impl DeletionJudge {
                 ))
             }
             RecordingResult::Failed { why, .. } => {
-                self.held(pod, deletion, result, RecordOutcome::Failed(why))
+                self.held(pod, deletion, result, RecordOutcome::Failed(&why))
             }
         }
     }

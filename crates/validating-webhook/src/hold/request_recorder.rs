@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use podward_core::Pod;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
+use podward_core::keys::DELETE_OPERATION;
 use podward_proto::v1;
-use podward_runtime::admission::AdmissionUser;
+use podward_runtime::admission::{AdmissionUser, ChangedOperation};
 use tonic::{Code, Status};
 
 /// The timeout of a call. A replica that needs longer counts as unavailable.
@@ -26,7 +27,12 @@ pub trait RequestRecorder: Send + Sync + 'static {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RecordingResult {
     /// The request is recorded on the pod.
-    Recorded(DeletionRequest),
+    Recorded {
+        /// The request on the pod.
+        request: DeletionRequest,
+        /// The operation of the request, if the request was recorded now.
+        operation: Option<ChangedOperation>,
+    },
     /// The lifecycle-controller refuses the request now. The text is for the caller.
     Refused(String),
     /// The user of the review may not delete or evict the pod. The text is for the caller.
@@ -68,7 +74,10 @@ pub(super) async fn record(
     };
     let timeout = deadline.saturating_duration_since(Instant::now()).min(CALL_TIMEOUT);
     match recorder.record(request, timeout).await {
-        Ok(response) => RecordingResult::Recorded(as_recorded(deletion_request, response)),
+        Ok(response) => RecordingResult::Recorded {
+            operation: operation(pod, &response),
+            request: as_recorded(deletion_request, response),
+        },
         Err(status) if status.code() == Code::ResourceExhausted && !status.message().is_empty() => {
             RecordingResult::Refused(status.message().to_owned())
         }
@@ -110,6 +119,21 @@ fn as_recorded(sent: DeletionRequest, response: v1::RequestDeletionResponse) -> 
         requested_by: recorded.requested_by,
         ..sent
     }
+}
+
+/// Returns the operation that executes the request. `None` if there is none: the pod's CloneSet executes the request, or the
+/// lifecycle-controller is of a version that does not tell the run.
+fn operation(pod: &Pod, response: &v1::RequestDeletionResponse) -> Option<ChangedOperation> {
+    let operations = &response.lifecycle.as_ref()?.operations;
+    let is_deletion = |state: &&v1::OperationState| {
+        state.operation.as_ref().is_some_and(|operation| operation.id == DELETE_OPERATION)
+    };
+    let run = operations.iter().find(is_deletion).map(|state| &state.run).filter(|run| !run.is_empty())?;
+    Some(ChangedOperation {
+        pod_uid: pod.metadata.uid.clone(),
+        id: DELETE_OPERATION.to_owned(),
+        run: run.clone(),
+    })
 }
 
 fn explain(status: &Status) -> String {

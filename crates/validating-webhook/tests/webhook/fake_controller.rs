@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::Stream;
 use parking_lot::Mutex;
+use podward_core::keys::{DELETE_OPERATION, DELETE_TYPE};
 use podward_proto::v1;
 use podward_proto::v1::lifecycle_server::{Lifecycle, LifecycleServer};
 use podward_runtime::tls::AuthoritySource;
@@ -19,8 +20,10 @@ use validating_webhook::{ControllerArgs, ControllerClient};
 /// The behavior of the fake controller.
 #[derive(Clone, Debug)]
 pub(crate) enum Behavior {
-    /// Records the request.
+    /// Records the request, and begins the operation with the run [`RUN`].
     Records,
+    /// Records the request for the CloneSet of the pod, without an operation.
+    LeavesToCloneSet,
     /// Returns this status.
     Fails(Status),
     /// Never responds.
@@ -36,6 +39,8 @@ pub(crate) struct FakeController {
 }
 
 const TOKEN: &str = "a-token";
+/// The run of the operations.
+pub(crate) const RUN: &str = "11";
 
 impl FakeController {
     pub(crate) async fn start() -> Self {
@@ -113,12 +118,22 @@ impl Lifecycle for FakeController {
         self.requests.lock().push(request.get_ref().clone());
         let behavior = self.behavior.lock().clone();
         match behavior {
-            Behavior::Records => {
+            Behavior::Records | Behavior::LeavesToCloneSet => {
                 let v1::RequestDeletionRequest { pod, deletion_request, requester } = request.into_inner();
                 let requested_by = requester.unwrap_or_default().user;
                 let deletion_request =
                     deletion_request.map(|request| v1::DeletionRequest { requested_by, ..request });
-                let lifecycle = v1::PodLifecycle { pod, deletion_request, ..v1::PodLifecycle::default() };
+                let operation =
+                    v1::Operation { id: DELETE_OPERATION.to_owned(), r#type: DELETE_TYPE.to_owned() };
+                let state = v1::OperationState {
+                    operation: Some(operation),
+                    step: v1::Step::Checking.into(),
+                    refused: Vec::new(),
+                    run: RUN.to_owned(),
+                };
+                let operations = if matches!(behavior, Behavior::Records) { vec![state] } else { Vec::new() };
+                let lifecycle =
+                    v1::PodLifecycle { pod, deletion_request, operations, ..v1::PodLifecycle::default() };
                 Ok(Response::new(v1::RequestDeletionResponse { lifecycle: Some(lifecycle) }))
             }
             Behavior::Fails(status) => Err(status),

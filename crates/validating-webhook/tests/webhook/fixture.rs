@@ -7,7 +7,8 @@ use hyper::{Request, StatusCode};
 use podward_core::ReviewPolicy;
 use podward_core::keys::{CONTROL_LABEL, SERVICE_READY_GATE};
 use podward_runtime::WebhookSetup;
-use podward_runtime::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService};
+use podward_runtime::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService, Webhooks};
+use podward_runtime::telemetry::traces::Spans;
 use podward_support::metrics_text;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -39,7 +40,24 @@ impl Fixture {
         Self::of(controller, recorder, wait, limits).await
     }
 
+    /// Returns a fixture that sends `spans`.
+    pub(crate) async fn traced(spans: Spans, wait: Duration, limits: AdmissionLimits) -> Self {
+        let controller = FakeController::start().await;
+        let recorder = controller.recorder();
+        Self::sending(spans, controller, recorder, wait, limits).await
+    }
+
     pub(crate) async fn of(
+        controller: FakeController,
+        recorder: impl RequestRecorder,
+        wait: Duration,
+        limits: AdmissionLimits,
+    ) -> Self {
+        Self::sending(Spans::none(), controller, recorder, wait, limits).await
+    }
+
+    async fn sending(
+        spans: Spans,
         controller: FakeController,
         recorder: impl RequestRecorder,
         wait: Duration,
@@ -52,7 +70,8 @@ impl Fixture {
         let hold = DeletionHold::new(options, cluster.client(), recorder, &mut setup);
         until(|| setup.readiness.missing().is_empty()).await;
         let webhook = PodWebhook::new(ReviewPolicy::default()).with_hold(hold);
-        let service = AdmissionService::new(webhook, AdmissionMetrics::default(), limits);
+        let webhooks = Webhooks::default().and(webhook);
+        let service = AdmissionService::of(webhooks, AdmissionMetrics::default(), limits, spans);
         Self { cluster, controller, stop, setup, service }
     }
 

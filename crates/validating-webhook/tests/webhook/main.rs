@@ -5,10 +5,12 @@
 mod attacks;
 mod evictions;
 mod fake_cluster;
+mod fake_collector;
 mod fake_controller;
 mod fixture;
 mod fuzz;
 mod hold;
 mod rules;
+mod traces;
 mod validate;
 mod wait;

@@ -46,12 +46,14 @@ async fn rolling_update(fixture: Arc<Fixture>) -> Result<()> {
     workload.create().await?;
     let old = workload.until_in_service(REPLICAS).await?;
     Act::RollingUpdate.perform(&workload, &fixture.images().v2).await?;
-    // The validating-webhook answers the delete before the operation exists: it has a span only if the delete is
-    // attempted again meanwhile.
-    let services = ["lifecycle-controller", "service-discovery-bridge", "traffic-controller"];
+    // The mutating-webhook has no part in a delete: it reviews creations and updates, and the lifecycle-controller writes
+    // all steps of this operation itself. The cluster has no CloneSet.
+    let services =
+        ["lifecycle-controller", "service-discovery-bridge", "traffic-controller", "validating-webhook"];
     for pod in old {
         let spans = of_pod(&fixture, &pod.uid().unwrap_or_default(), &services).await?;
         check_traces(&spans, DELETE_OPERATION, "PodGone")?;
+        check_reviews(&spans)?;
     }
     survives_the_pods(&fixture).await
 }
@@ -148,6 +150,22 @@ fn check_traces(spans: &[Collected], id: &str, outcome: &str) -> Result<()> {
         at = phase.span.end_time_unix_nano;
     }
     ensure!(phases.len() >= 3 && at == root.span.end_time_unix_nano, "a gap before the end: {spans:#?}");
+    Ok(())
+}
+
+/// Checks that the held deletes are children of the root, and that one of them began the operation.
+fn check_reviews(spans: &[Collected]) -> Result<()> {
+    let root = &root(spans)?.span;
+    let reviews: Vec<_> = spans.iter().filter(|span| span.service == "validating-webhook").collect();
+    for review in &reviews {
+        let is_child = review.span.parent_span_id == root.span_id && review.span.name == "admission /delete";
+        ensure!(is_child && review.attribute("podward.operation.id") == DELETE_OPERATION, "{review:#?}");
+    }
+    let covers = |review: &&Collected| {
+        (review.span.start_time_unix_nano..=review.span.end_time_unix_nano)
+            .contains(&root.start_time_unix_nano)
+    };
+    ensure!(reviews.iter().any(covers), "the operation began in no review: {root:#?}, {reviews:#?}");
     Ok(())
 }
 
