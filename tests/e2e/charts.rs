@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -108,8 +109,8 @@ fn no_image_comes_from_a_registry_that_anybody_may_own() {
 
     let values = workspace_dir().join("tests/charts/cases/default/values.yaml");
     let of_chart = images(&text(&template("podward-system", &values).stdout));
-    // The services, and the jobs of `helm test` and `helm uninstall`.
-    assert_eq!(of_chart.len(), 6, "{of_chart:?}");
+    // The services, and the jobs of `helm test`, `helm uninstall` and `helm rollback`.
+    assert_eq!(of_chart.len(), 7, "{of_chart:?}");
     assert!(of_chart.iter().all(|image| image.starts_with("registry.example.com/podward/")), "{of_chart:?}");
 }
 
@@ -230,6 +231,35 @@ fn alerts_lead_to_the_runbooks_of_the_company() {
         let url = format!("https://wiki.example.com/podward/{}.md", alert["alert"].as_str().unwrap());
         assert_eq!(alert["annotations"]["runbook_url"], url.as_str());
     }
+}
+
+/// Without definitions of its own, a revision takes none back. The rights are for the definitions that it has.
+#[test]
+fn the_rollback_guard_is_for_the_definitions_of_the_release() {
+    let of = |values: &str| -> Option<(serde_json::Value, String)> {
+        let rendered = with_values(values);
+        let documents: Vec<&str> = rendered.split("\n---\n").collect();
+        let parts = documents.iter().filter(|text| text.contains("\n  name: podward-rollback-guard\n"));
+        let parts: Vec<&&str> = parts.collect();
+        let role = parts.iter().find(|text| text.contains("\nkind: ClusterRole\n"))?;
+        let job = parts.iter().find(|text| text.contains("\nkind: Job\n")).unwrap();
+        assert_eq!(parts.len(), 4, "{rendered}");
+        Some((serde_saphyr::from_str(role).unwrap(), (**job).to_owned()))
+    };
+    let names = |role: &serde_json::Value| -> BTreeSet<String> {
+        serde_json::from_value(role["rules"][0]["resourceNames"].clone()).unwrap()
+    };
+    let own = podward_api::crds().into_iter().map(|definition| definition.metadata.name.unwrap());
+    let mut own: BTreeSet<String> = own.collect();
+    let (role, job) = of("").unwrap();
+    assert_eq!(names(&role), own);
+    assert!(job.contains("- --before-rollback\n") && !job.contains("--clonesets"), "{job}");
+    let (role, job) = of("cloneset: {enabled: auto}").unwrap();
+    own.insert("clonesets.apps.kruise.io".to_owned());
+    assert_eq!(names(&role), own);
+    assert!(job.contains("- --clonesets\n"), "{job}");
+    assert!(of("crds: {install: false}").is_none());
+    assert!(of("rollbackGuard: {enabled: false}").is_none());
 }
 
 /// Flux drops links of a chart that it reads from a repository.

@@ -9,6 +9,7 @@
 pub mod clone_set;
 mod cluster_registry;
 pub mod discovery_binding;
+pub mod downgrade;
 mod invalid_field;
 mod lifecycle_hook;
 pub mod pod_transition_rule;

@@ -8,6 +8,7 @@ mod checked;
 mod guard;
 mod job_rights;
 mod lives;
+mod refused_rollback;
 mod secret_paths;
 mod site;
 mod stuck;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         step("the_doctor_finds_nothing_but_what_is_broken", &runtime, &site, checked),
         step("what_the_chart_makes_is_accepted", &runtime, &site, accepted),
         step("an_upgrade_refuses_no_request", &runtime, &site, upgraded),
+        step("a_rollback_that_loses_a_field_is_refused", &runtime, &site, rollback_refused),
         step("certificates_are_renewed_and_no_request_is_refused", &runtime, &site, renewed),
         step("a_rollback_refuses_no_request", &runtime, &site, rolled_back),
         step("an_uninstall_releases_every_pod", &runtime, &site, uninstalled),
@@ -119,6 +121,10 @@ async fn upgraded(site: Arc<Site>) -> Result<()> {
     lives::a_deleted_pod_is_drained_first(&site).await
 }
 
+async fn rollback_refused(site: Arc<Site>) -> Result<()> {
+    refused_rollback::a_rollback_that_loses_a_field_is_refused(&site).await
+}
+
 async fn renewed(site: Arc<Site>) -> Result<()> {
     let path = site.path().await?;
     let load = AdmissionLoad::start(&site);
@@ -141,6 +147,7 @@ async fn rolled_back(site: Arc<Site>) -> Result<()> {
     let load = AdmissionLoad::start(&site);
     site.helm(&["rollback", "podward", "1", "--wait", "--timeout", "3m"]).await?;
     load.stop().await?;
+    refused_rollback::nothing_is_left(&site).await?;
     under_way.end(&site).await?;
     lives::a_deleted_pod_is_drained_first(&site).await
 }

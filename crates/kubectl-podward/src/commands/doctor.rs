@@ -19,6 +19,7 @@ mod other_installations;
 mod permissions;
 mod probes;
 mod report;
+mod rollback;
 mod run;
 mod secret_paths;
 mod services;
@@ -47,10 +48,13 @@ use target::DoctorTarget;
 /// Changes nothing: the pods that it creates to test the webhooks are dry runs. Only with --image it creates a pod, and
 /// deletes it again.
 ///
+/// With --before-rollback it checks only whether objects would lose something if the resource definitions of this
+/// version took the place of those in the cluster. The chart runs it before helm rollback.
+///
 /// Exit code: 0 if no check fails, also with warnings; 1 otherwise.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  kubectl podward doctor\n  kubectl podward doctor --pre --image registry.example.com/podward/kubectl-podward:0.1.0"
+    after_help = "Examples:\n  kubectl podward doctor\n  kubectl podward doctor --pre --image registry.example.com/podward/kubectl-podward:0.1.0\n  kubectl podward doctor --before-rollback"
 )]
 pub(crate) struct Doctor {
     /// Podward's namespace [default: the namespace of the Services that its webhooks call]
@@ -65,6 +69,12 @@ pub(crate) struct Doctor {
     /// With --pre: check that nodes can pull this image of kubectl-podward, by a pod in --probe-namespace
     #[arg(long, value_name = "IMAGE", requires = "pre")]
     image: Option<String>,
+    /// Check whether objects would lose fields or versions with the resource definitions of this version
+    #[arg(long, conflicts_with = "pre")]
+    before_rollback: bool,
+    /// With --before-rollback: check CloneSets, too, whose definition not every installation has
+    #[arg(long, requires = "before_rollback")]
+    clonesets: bool,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -80,6 +90,11 @@ impl Doctor {
             let checks =
                 before::checks(&client, self.image.as_deref(), &self.probe_namespace, deadline).await;
             return self.print(&DoctorReport::before(checks));
+        }
+        if self.before_rollback {
+            let namespace = self.namespace.as_deref().unwrap_or(target::DEFAULT_NAMESPACE);
+            let checks = rollback::checks(&client, namespace, self.clonesets, deadline).await;
+            return self.print(&DoctorReport::before_rollback(checks));
         }
         let target =
             DoctorTarget::find(client, self.namespace.clone(), self.probe_namespace.clone(), deadline)

@@ -97,7 +97,7 @@ fn compare(
 }
 
 /// Returns the parts of a version that decide which objects are valid. Descriptions do not.
-fn comparable(version: &CustomResourceDefinitionVersion) -> Result<Value> {
+pub(super) fn comparable(version: &CustomResourceDefinitionVersion) -> Result<Value> {
     let mut value = json!({"schema": &version.schema, "subresources": &version.subresources});
     without_descriptions(&mut value["schema"]);
     // The API server omits empty subresources.

@@ -17,19 +17,28 @@ pub(super) struct CheckReport {
 /// The findings of all checks.
 #[derive(Debug)]
 pub(super) struct DoctorReport {
-    /// Podward's namespace. `None` before the installation.
+    /// The first line of the text.
+    title: String,
+    /// Podward's namespace. `None` if the report is not about an installation.
     namespace: Option<String>,
     checks: Vec<CheckReport>,
 }
 
 impl DoctorReport {
     pub(super) fn new(namespace: String, checks: Vec<CheckReport>) -> Self {
-        Self { namespace: Some(namespace), checks }
+        let title = format!("Podward in namespace {namespace}, checked against version {VERSION}");
+        Self { title, namespace: Some(namespace), checks }
     }
 
     /// The report on a cluster before Podward is installed.
     pub(super) fn before(checks: Vec<CheckReport>) -> Self {
-        Self { namespace: None, checks }
+        Self { title: format!("The cluster, checked for Podward {VERSION}"), namespace: None, checks }
+    }
+
+    /// The report on the resource definitions in the cluster before Helm goes back to this version.
+    pub(super) fn before_rollback(checks: Vec<CheckReport>) -> Self {
+        let title = format!("The resource definitions, checked for a rollback to Podward {VERSION}");
+        Self { title, namespace: None, checks }
     }
 
     pub(super) fn failed(&self) -> bool {
@@ -42,12 +51,7 @@ impl DoctorReport {
 
     /// Returns the report as text: a line for each finding, and the next step below it.
     pub(super) fn table(&self) -> String {
-        let mut table = match &self.namespace {
-            Some(namespace) => {
-                format!("Podward in namespace {namespace}, checked against version {VERSION}\n")
-            }
-            None => format!("The cluster, checked for Podward {VERSION}\n"),
-        };
+        let mut table = format!("{}\n", self.title);
         for CheckReport { name, findings } in &self.checks {
             let _ = writeln!(table, "\n{name}");
             for Finding { level, what, next } in findings {

@@ -14,7 +14,7 @@ use super::manifests::ExpectedManifests;
 /// The label of all objects of the chart.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of=podward";
 /// The namespace if the webhooks do not show another.
-const DEFAULT_NAMESPACE: &str = "podward-system";
+pub(super) const DEFAULT_NAMESPACE: &str = "podward-system";
 
 /// The installation that the doctor checks.
 pub(super) struct DoctorTarget {
