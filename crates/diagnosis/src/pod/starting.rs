@@ -74,12 +74,16 @@ fn not_started(snapshot: &Snapshot, container: &ContainerView<'_>, reason: &str,
     cause.next(Commands(&snapshot.pod).edit()).evidence([format!("container state {reason}")])
 }
 
+/// How the attach-detach controller begins its message about a volume that another node has, until Kubernetes 1.36 and
+/// from 1.37 on (`reportMultiAttachError` in pkg/controller/volume/attachdetach/reconciler/reconciler.go).
+const ATTACHED_ELSEWHERE: [&str; 2] = ["Multi-Attach error for volume", "Waiting for detach for volume"];
+
 fn add_volumes_and_network(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     let commands = Commands(&snapshot.pod);
     let name = format!("pod {}", snapshot.pod_name());
     if let Some(event) = snapshot.events.newest(&["FailedAttachVolume"]) {
         let text = message(event);
-        let (case, what) = if text.contains("Multi-Attach") {
+        let (case, what) = if ATTACHED_ELSEWHERE.iter().any(|begin| text.contains(begin)) {
             let volume = between(text, "volume \"", "\"").unwrap_or("of the pod");
             let by = text.rsplit("already used by pod(s) ").next().filter(|rest| *rest != text);
             let by =
