@@ -204,8 +204,10 @@ fn reason_to_allow(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) 
         () if pod.metadata.annotations.is_mirror => AllowReason::MirrorPod,
         () if pod.node_name().is_none() => AllowReason::NeverScheduled,
         () if request.dry_run => AllowReason::DryRun,
+        // A consumer may have begun to use the pod again after the permission was given.
         () if opted_in
             && !waits_for_others(pod, facts.now)
+            && view.protection_finalizers().next().is_none()
             && is_granted(&Operations::parse(view.labels), view.labels.contains_key(PREPARING_TO_DELETE)) =>
         {
             AllowReason::Granted

@@ -47,7 +47,7 @@ fn label(pod: &mut Value, key: &str, value: &str) {
 #[test]
 fn what_the_pod_says() {
     type Change = fn(&mut Value);
-    let rows: [(&str, Change, Option<AllowReason>); 16] = [
+    let rows: [(&str, Change, Option<AllowReason>); 17] = [
         ("in service", |_| {}, None),
         ("opted out", |pod| label(pod, keys::CONTROL_LABEL, "false"), Some(AllowReason::NotOptedIn)),
         ("no labels", |pod| pod["metadata"]["labels"] = Value::Null, Some(AllowReason::NotOptedIn)),
@@ -95,6 +95,17 @@ fn what_the_pod_says() {
                 label(pod, keys::PREPARING_TO_DELETE, "1");
             },
             Some(AllowReason::Granted),
+        ),
+        (
+            "it has it, and a consumer uses the pod again",
+            |pod| {
+                label(pod, &Stage::Operating.key("pod-delete"), "1");
+                label(pod, &Stage::OperationType.key("pod-delete"), "delete");
+                label(pod, &Stage::Operate.key("pod-delete"), "1");
+                pod["metadata"]["finalizers"] =
+                    json!(["prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"]);
+            },
+            None,
         ),
         (
             "another has it, ours hasn't",
