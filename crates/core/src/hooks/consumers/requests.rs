@@ -55,6 +55,15 @@ impl HookRequests {
         self.0.get(hook).is_some_and(|mark| mark.phase != HookRequestState::Drained)
     }
 
+    /// Begins a new round at `now`. A hook that was asked to release the pod in an earlier one is asked again, with a
+    /// deadline and evidence of this round. It is still unknown whether it uses the pod.
+    pub(crate) fn begin_round(&mut self, now: UnixNanos) {
+        self.0.retain(|_, mark| mark.phase != HookRequestState::Drained);
+        for mark in self.0.values_mut().filter(|mark| mark.phase == HookRequestState::Prepare) {
+            *mark = HookRequest { phase: HookRequestState::Held, since: now.0 };
+        }
+    }
+
     /// Returns since when the hook has been in this state, and records `now` for a new state.
     pub(crate) fn since(&mut self, hook: &str, phase: HookRequestState, now: UnixNanos) -> UnixNanos {
         match self.0.get(hook) {

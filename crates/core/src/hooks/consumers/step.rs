@@ -164,7 +164,7 @@ impl HookRound<'_> {
         let keeps_serving = !gate_is_off(&self.draft.view(&self.pod)) && !is_granted;
         if starts {
             self.draft.evidence.clear();
-            self.draft.marks.0.retain(|_, mark| mark.phase != HookRequestState::Drained);
+            self.draft.marks.begin_round(self.now);
         } else if !keeps_serving {
             return false;
         }

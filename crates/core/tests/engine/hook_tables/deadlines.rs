@@ -93,3 +93,22 @@ fn a_deletion_past_its_deadline_is_undone_and_keeps_the_marks_of_its_request() {
         assert!(!plan.labels.remove.contains(key), "{key}");
     }
 }
+
+/// The webhook ends the first operation and the second one begins before the controller sees it.
+#[test]
+fn an_operation_does_not_inherit_the_question_of_the_one_before() {
+    let cancels = Hook { deadline_policy: DeadlinePolicy::Cancel, ..hook("mesh") };
+    let mut model = in_service([cancels]);
+    model.begin("x", "update");
+    model.work();
+    let first = model.question("mesh").clone();
+    model.sleep(100);
+    model.finish_both("x");
+    assert!(!model.pod.has(Stage::Preparing, "x"));
+    model.begin("y", "update");
+    model.work();
+    assert!(model.pod.has(Stage::Preparing, "y"), "the deadline of x does not cancel it");
+    let second = model.question("mesh");
+    assert_eq!(second.phase, HookPhase::Prepare);
+    assert!(second.since > first.since, "{second:?}");
+}
