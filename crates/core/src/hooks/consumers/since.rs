@@ -36,7 +36,9 @@ impl HookRound<'_> {
         let waits = !self.draft.labels.contains_key(SERVICE_AVAILABLE);
         let latest = |times: &[Option<UnixNanos>]| times.iter().flatten().max().copied().unwrap_or_default();
         let completing = self.draft.oldest(Stage::Completing);
-        let is_marked = self.draft.marks.leaves_in_doubt(&hook.name);
+        // A hook that has released the pod since the conditions changed has answered an earlier question with their time.
+        let was_drained = self.draft.marks.is(&hook.name, HookRequestState::Drained);
+        let is_marked = was_drained || self.draft.marks.leaves_in_doubt(&hook.name);
         let after_gate = hook.complete_timing == GateTiming::AfterGate;
         let by_state = match self.pod.gate {
             _ if is_marked || (!is_first && waits) => None,

@@ -112,3 +112,24 @@ fn an_operation_does_not_inherit_the_question_of_the_one_before() {
     assert_eq!(second.phase, HookPhase::Prepare);
     assert!(second.since > first.since, "{second:?}");
 }
+
+/// One hook has drained the pod before the gate, another one has not, and the operation is cancelled.
+#[test]
+fn a_hook_that_has_drained_a_pod_in_service_is_asked_a_new_question() {
+    for complete_timing in [GateTiming::BeforeGate, GateTiming::AfterGate] {
+        let before = |name| Hook { prepare_timing: GateTiming::BeforeGate, complete_timing, ..hook(name) };
+        let mut model = in_service([before("mesh"), before("registry")]);
+        model.begin("x", "update");
+        model.work();
+        let drained = model.question("mesh").since;
+        model.answers("mesh");
+        assert_eq!((model.is_held_by("mesh"), model.pod.gate), (false, Some(ConditionStatus::True)));
+        model.undo("x", "update");
+        model.work();
+        let question = model.question("mesh");
+        assert_eq!(question.phase, HookPhase::Complete);
+        assert!(question.since > drained, "{question:?}");
+        model.settle_with_hooks();
+        assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE]);
+    }
+}
