@@ -234,22 +234,7 @@ impl Model {
     /// Writes what `plan` says, and then asks what it asks.
     pub(crate) fn carry_out(&mut self, plan: &PodPlan) {
         let old = self.pod.clone();
-        self.write(|pod| {
-            plan.labels.apply(&mut pod.labels);
-            plan.finalizers.apply(&mut pod.finalizers);
-            if plan.gate.is_some() && plan.gate != pod.gate {
-                (pod.gate, pod.times.gate) = (plan.gate, Some(whole_seconds(plan.now)));
-            }
-            for (key, text) in &plan.annotations {
-                match *key {
-                    keys::AVAILABLE_CONDITIONS => pod.expected.clone_from(text),
-                    keys::EVIDENCE => pod.evidence.clone_from(text),
-                    keys::HOOK_REQUESTS => pod.asked.clone_from(text),
-                    keys::RESULT_REFUSED => pod.refused.clone_from(text),
-                    _ => {}
-                }
-            }
-        });
+        self.write(|pod| pod.carry(plan));
         let new = self.pod.clone();
         assert_advanced(&new);
         assert_granted(&new, plan);

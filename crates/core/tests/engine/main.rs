@@ -30,6 +30,7 @@ mod rule_model;
 mod rule_reports;
 mod rule_tables;
 mod rules;
+mod safety;
 mod scale_in;
 mod tables;
 mod webhook_path;

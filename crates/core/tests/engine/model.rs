@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 
 use podward_core::keys::{self, Key, Stage};
 use podward_core::{
-    CheckResult, Checks, ConditionStatus, LabelChanges, Objection, Operations, PodFacts, PodView, UnixNanos,
-    advance,
+    CheckResult, Checks, ConditionStatus, LabelChanges, Objection, Operations, PodFacts, PodPlan, PodView,
+    UnixNanos, advance,
 };
 
-use crate::hook_model::{Hooks, TIER};
+use crate::hook_model::Hooks;
+use crate::safety;
 
 pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
-const EXPECTED: &str = r#"{"expectedFinalizers":{"Service/default/server":"prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"}}"#;
+pub(crate) const EXPECTED: &str = r#"{"expectedFinalizers":{"Service/default/server":"prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"}}"#;
 
 /// What is stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +84,32 @@ impl Stored {
         self.labels.keys().map(String::as_str).filter(|key| !matches!(Key::parse(key), Key::Other)).collect()
     }
 
-    fn holds_gate(&self) -> bool {
+    /// Applies `plan` as one write, as the controller makes it.
+    pub(crate) fn carry(&mut self, plan: &PodPlan) {
+        plan.labels.apply(&mut self.labels);
+        plan.finalizers.apply(&mut self.finalizers);
+        if plan.gate.is_some() && plan.gate != self.gate {
+            (self.gate, self.times.gate) = (plan.gate, Some(whole_seconds(plan.now)));
+        }
+        for (key, text) in &plan.annotations {
+            self.annotate(key, text.clone());
+        }
+    }
+
+    /// Writes an annotation. Returns false if this model does not have it.
+    pub(crate) fn annotate(&mut self, key: &str, text: Option<String>) -> bool {
+        let field = match key {
+            keys::AVAILABLE_CONDITIONS => &mut self.expected,
+            keys::EVIDENCE => &mut self.evidence,
+            keys::HOOK_REQUESTS => &mut self.asked,
+            keys::RESULT_REFUSED => &mut self.refused,
+            _ => return false,
+        };
+        *field = text;
+        true
+    }
+
+    pub(crate) fn holds_gate(&self) -> bool {
         Operations::parse(&self.labels).iter().any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
     }
 }
@@ -186,7 +212,9 @@ impl Model {
             return;
         }
         new.version += 1;
-        check_safety(&old, &new);
+        if let Err(violation) = safety::check(&old, &new).and_then(|()| safety::check_others(&old, &new)) {
+            panic!("{violation}: {old:?} -> {new:?}");
+        }
         self.history.push(new.clone());
         self.pod = new;
     }
@@ -280,46 +308,4 @@ pub(crate) fn assert_refused_are_judged(pod: &Stored) {
             && !operation.has_any(&[Stage::Operating, Stage::PostChecked, Stage::Completing]);
         assert!(is_judged || !operation.has(Stage::Rollback), "{id} is refused: {pod:?}");
     }
-}
-
-fn check_safety(old: &Stored, new: &Stored) {
-    for (id, operation) in Operations::parse(&new.labels).iter() {
-        let granted = operation.has(Stage::Operate) && !old.has(Stage::Operate, id);
-        if granted {
-            let is_off = if new.has_gate {
-                new.gate == Some(ConditionStatus::False)
-            } else {
-                new.gate != Some(ConditionStatus::True)
-            };
-            assert!(is_off, "operate/{id} with the gate on: {new:?}");
-            assert!(
-                new.view().protection_finalizers().next().is_none(),
-                "operate/{id} while a consumer holds the pod: {new:?}"
-            );
-        }
-    }
-    let turned_on = new.gate == Some(ConditionStatus::True) && old.gate != new.gate;
-    assert!(
-        !(turned_on && (old.holds_gate() || new.holds_gate())),
-        "gate on in the middle of an operation: {new:?}"
-    );
-    let called_available = |pod: &Stored| pod.labels.contains_key(keys::SERVICE_AVAILABLE);
-    if called_available(new) && !called_available(old) {
-        assert!(
-            !new.has_gate || new.gate == Some(ConditionStatus::True),
-            "available with the gate off: {new:?}"
-        );
-        assert!(new.ready && new.view().has_expected_finalizers(), "available too early: {new:?}");
-    }
-    let foreign = |pod: &Stored| -> BTreeMap<String, String> {
-        let is_foreign = |key: &str| {
-            matches!(Key::parse(key), Key::Other) && ![keys::CREATING, keys::TO_DELETE, TIER].contains(&key)
-        };
-        pod.labels
-            .iter()
-            .filter(|(key, _)| is_foreign(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
-    assert_eq!(foreign(old), foreign(new), "labels of others were touched");
 }

@@ -39,7 +39,7 @@ impl Model {
             }
             if is_holder
                 && !asked_in(HookPhase::Complete)
-                && !holds_gate(new)
+                && !new.holds_gate()
                 && new.finalizers.contains(&finalizer)
             {
                 // It takes pods in without being asked.
@@ -59,16 +59,16 @@ impl Model {
                     || self.hooks.may_proceed(hook, &[HookPhase::Complete], now)
                     || !asked_in(HookPhase::Complete);
                 assert!(
-                    is_in || holds_gate(new),
+                    is_in || new.holds_gate(),
                     "{} was made to hold the pod: {old:?} -> {new:?}",
                     hook.name
                 );
-                if is_in && !holds_gate(new) {
+                if is_in && !new.holds_gate() {
                     self.hooks.sides.insert(hook.name.clone(), Side::In);
                 }
             } else if is_holder
                 && self.hooks.may_proceed(hook, &[HookPhase::Complete], now)
-                && !holds_gate(new)
+                && !new.holds_gate()
             {
                 // It was in doubt, and has its finalizer already.
                 self.hooks.sides.insert(hook.name.clone(), Side::In);
@@ -211,10 +211,6 @@ impl Model {
             }
         }
     }
-}
-
-fn holds_gate(pod: &Stored) -> bool {
-    Operations::parse(&pod.labels).iter().any(|(_, op)| op.has_any(&[Stage::Preparing, Stage::Operate]))
 }
 
 fn foreign_entries(pod: &Stored) -> BTreeMap<String, serde_json::Value> {
