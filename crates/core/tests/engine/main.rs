@@ -32,6 +32,7 @@ mod rule_tables;
 mod rules;
 mod safety;
 mod scale_in;
+mod simulation;
 mod tables;
 mod webhook_path;
 mod words;

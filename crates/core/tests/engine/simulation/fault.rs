@@ -1,0 +1,44 @@
+//! Deliberate faults, by which the simulation shows that it can fail.
+
+/// A fault of a simulated service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The controller writes without a precondition on the resource version.
+    NoVersionPrecondition,
+    /// The controller deletes by name, without preconditions.
+    DeletesByName,
+    /// The controller does not see the finalizers of consumers when it grants.
+    IgnoresFinalizers,
+    /// The controller takes an answer to a question of an earlier round.
+    AnswersOfAnyRound,
+    /// The controller gives DONE of a hook for one pod to another pod with the same name.
+    AnswersByName,
+    /// The response to an own write hides newer versions of the pod.
+    OwnWritesHideNewer,
+    /// The webhook allows deletes and evictions without a permission.
+    WebhookHoldsNothing,
+    /// The webhook does not see that a consumer uses the pod again after the permission was given.
+    WebhookIgnoresConsumers,
+    /// A deletion request is recorded on whatever pod has the name.
+    RecordsByName,
+    /// The controller lets two exclusive operations start.
+    IgnoresExclusion,
+    /// The controller does not begin a postponed deletion again.
+    ForgetsPostponed,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 11] = [
+        Fault::NoVersionPrecondition,
+        Fault::DeletesByName,
+        Fault::IgnoresFinalizers,
+        Fault::AnswersOfAnyRound,
+        Fault::AnswersByName,
+        Fault::OwnWritesHideNewer,
+        Fault::WebhookHoldsNothing,
+        Fault::WebhookIgnoresConsumers,
+        Fault::RecordsByName,
+        Fault::IgnoresExclusion,
+        Fault::ForgetsPostponed,
+    ];
+}
