@@ -6,14 +6,14 @@ use anyhow::{Context, Result, ensure};
 use demo_client::Connections;
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Pod, Service},
+    core::v1::{Node, Pod, Service},
     policy::v1::PodDisruptionBudget,
 };
 use kube::{Api, ResourceExt, api::PostParams};
 use podward_core::keys;
 use podward_e2e::Fixture;
 use podward_images::DemoImages;
-use podward_support::{LoadClient, LoadClientOptions, LoadTargets, pods};
+use podward_support::{LoadClient, LoadClientOptions, LoadTargets, await_condition, pods, within};
 use serde_json::json;
 
 /// A low request rate. No request may be lost.
@@ -21,6 +21,19 @@ const RATE: u32 = 50;
 /// The time that a condition may take which depends on the detection of a lost node (20 s), on the wait for its
 /// kube-proxy (30 s), and on taints.
 pub(crate) const LONG: Duration = Duration::from_secs(100);
+
+/// Waits until `node` is without taints and not cordoned.
+async fn until_open(fixture: &Fixture, node: &str) -> Result<()> {
+    let is_open = |node: Option<&Node>| {
+        let spec = node.and_then(|node| node.spec.as_ref());
+        spec.is_some_and(|spec| {
+            spec.taints.as_ref().is_none_or(Vec::is_empty) && spec.unschedulable != Some(true)
+        })
+    };
+    let nodes: Api<Node> = Api::all(fixture.client());
+    let waited = await_condition(nodes, node, is_open);
+    within(LONG, || format!("node {node} without taints"), waited).await.map(drop)
+}
 
 /// A Deployment on some of the nodes, and its Service.
 pub(crate) struct SpreadWorkload<'f> {
@@ -31,14 +44,17 @@ pub(crate) struct SpreadWorkload<'f> {
 }
 
 impl<'f> SpreadWorkload<'f> {
-    /// Creates a Deployment with `replicas` pods, spread over `nodes`, a Service and a disruption budget of one pod.
-    /// Waits until all pods are in service.
+    /// Creates a Deployment with `replicas` pods, spread over `nodes`, a Service and a disruption budget of one pod, when
+    /// all `nodes` accept pods: the test before may have stopped one. Waits until all pods are in service.
     pub(crate) async fn make(
         fixture: &'f Fixture,
         name: &'static str,
         nodes: &[&str],
         replicas: usize,
     ) -> Result<Self> {
+        for node in nodes {
+            until_open(fixture, node).await?;
+        }
         let labels = json!({"app": name, keys::CONTROL_LABEL: keys::CONTROL_VALUE});
         let mut spec = pods::server_spec(&fixture.images().v1);
         let on_nodes = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": nodes});
