@@ -26,6 +26,8 @@ fn message(response: &Value) -> &str {
 
 fn granted() -> Value {
     let mut pod = pod();
+    // The consumer has released it.
+    pod["metadata"]["finalizers"] = json!([]);
     for stage in [Stage::Operating, Stage::Operate] {
         pod["metadata"]["labels"][stage.key("pod-delete")] = json!("1");
     }

@@ -55,6 +55,7 @@ async fn reviews_that_begin_nothing_have_no_spans() {
     repeated["metadata"]["labels"][Stage::Operating.key("pod-delete")] = json!(RUN);
     assert_eq!(fixture.delete(&repeated).await["allowed"], false);
     let mut granted = repeated.clone();
+    granted["metadata"]["finalizers"] = json!([]);
     granted["metadata"]["labels"][Stage::Operate.key("pod-delete")] = json!("12");
     assert_eq!(fixture.delete(&granted).await["allowed"], true);
     let mut dry_run = delete_review(&pod());

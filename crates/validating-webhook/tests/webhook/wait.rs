@@ -38,6 +38,7 @@ async fn waits_until(fixture: &Fixture, then: impl FnOnce()) -> Value {
 async fn the_permission_ends_the_wait() {
     let fixture = waiting_fixture().await;
     let mut granted = pod();
+    granted["metadata"]["finalizers"] = json!([]);
     for stage in [Stage::Operating, Stage::Operate] {
         granted["metadata"]["labels"][stage.key("pod-delete")] = json!("1");
     }
