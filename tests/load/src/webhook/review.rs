@@ -56,6 +56,7 @@ pub fn delete_held() -> Result<Vec<u8>> {
 /// Fails if the pod is larger than [`DELETED_POD_BYTES`].
 pub fn delete_granted() -> Result<Vec<u8>> {
     let mut pod = pod();
+    pod["metadata"]["finalizers"] = json!([]);
     for stage in [Stage::Operating, Stage::Operate] {
         pod["metadata"]["labels"][stage.key(DELETE_OPERATION)] = json!("1763626530000000000");
     }
