@@ -15,6 +15,7 @@ use podward_core::{Operations, UnixNanos, may_operate};
 
 use podward_kube_util::{ApiError, CachedPod, EventDraft, now, pod_call};
 
+use crate::budgets;
 use crate::deletions::Deletions;
 use crate::requesters::{REQUESTER_RETRY_DELAY, RequesterCheck};
 use crate::step::DeletionStep;
@@ -169,7 +170,7 @@ impl Deletions {
             }
             Err(error) => return Err(error),
         };
-        if self.budgets.allow_direct_delete(pod).await? {
+        if budgets::allow_direct_delete(&self.client, pod).await? {
             return self.delete(pod, request).await.map(|()| None);
         }
         Ok(Some(refusal))

@@ -6,7 +6,6 @@ mod refusal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client};
 use podward_core::busy::{BusyClaim, IdleCost};
 use podward_core::cloneset::keys::SPECIFIED_DELETE;
@@ -20,10 +19,9 @@ use podward_runtime::retry::{CONFLICT, Retryable};
 
 use self::patch::write;
 pub use self::refusal::DeletionRefusal;
-use crate::budgets::{BudgetRoom, Budgets};
+use crate::budgets::{self, BudgetRoom};
 use crate::metrics::DeletionMetrics;
-use crate::owners::{OwnerCounts, read_counts};
-use crate::shared_reads::SharedReads;
+use crate::owners::{OwnerCounts, SharedCounts};
 
 /// After this time, the controller of a workload has observed a change of its pod. Its watch is delayed less than that,
 /// unless the API server has a problem.
@@ -33,9 +31,7 @@ const OBSERVED_BY_CONTROLLERS: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct DeletionRequestWriter {
     client: Client,
-    /// By UID of the owner.
-    counts: SharedReads<OwnerCounts>,
-    budgets: Budgets,
+    counts: SharedCounts,
     metrics: DeletionMetrics,
 }
 
@@ -43,8 +39,7 @@ impl DeletionRequestWriter {
     /// Returns a writer of deletion requests.
     #[must_use]
     pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
-        let budgets = Budgets::new(client.clone());
-        DeletionRequestWriter { client, counts: SharedReads::default(), budgets, metrics }
+        DeletionRequestWriter { client, counts: SharedCounts::default(), metrics }
     }
 
     /// Records a deletion request on `pod` and begins the operation in the same write. A pod that has not opted in, and
@@ -125,7 +120,7 @@ impl DeletionRequestWriter {
                 )),
                 None => counts.admit(pod.uid(), now()),
             };
-            let admitted = self.decide(pod, owner, decide).await?;
+            let admitted = self.counts.decide(&self.client, pod, owner, decide).await?;
             let admitted = admitted.map_err(|why| {
                 DeletionRefusal::NoRoom(format!(
                     "pod {} is not deleted: {why}; no deletion request was recorded, and the pod continues to serve",
@@ -171,7 +166,7 @@ impl DeletionRequestWriter {
 
     /// Reserves room in the disruption budget of `pod`.
     async fn reserve(&self, pod: &CachedPod) -> Result<(), DeletionRefusal> {
-        match self.budgets.reserve(pod).await? {
+        match budgets::reserve(&self.client, pod).await? {
             BudgetRoom::Room => Ok(()),
             BudgetRoom::NoRoom { text, .. } => Err(DeletionRefusal::NoRoom(text)),
         }
@@ -187,7 +182,7 @@ impl DeletionRequestWriter {
         let written = write(&self.client, pod, changes).await;
         // After a conflict, the next attempt finds the room already reserved.
         if reserves_room && written.as_ref().is_err_and(|error| !error.is_conflict()) {
-            self.budgets.release(pod).await;
+            budgets::release(&self.client, pod).await;
         }
         Ok(written?)
     }
@@ -201,22 +196,11 @@ impl DeletionRequestWriter {
     ) -> Result<Option<DeletionRequest>, ApiError> {
         let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(Some(request)) };
         let decide = |counts: &mut OwnerCounts| counts.admit(pod.uid(), now());
-        let Ok(admitted) = self.decide(pod, owner, decide).await? else {
+        let Ok(admitted) = self.counts.decide(&self.client, pod, owner, decide).await? else {
             return Ok(None);
         };
         admitted.apply(&mut request);
         Ok(Some(request))
-    }
-
-    /// Decides with the counts of `owner`, the owner of `pod`.
-    async fn decide<R>(
-        &self,
-        pod: &CachedPod,
-        owner: &OwnerReference,
-        decide: impl FnOnce(&mut OwnerCounts) -> R,
-    ) -> Result<R, ApiError> {
-        let read = async || read_counts(&self.client, pod, owner).await;
-        self.counts.decide(&owner.uid, read, async |counts| Ok(decide(counts))).await
     }
 
     /// Returns true if the deletion cost that protects the busy `pod` is so new that the workload's controller may not
