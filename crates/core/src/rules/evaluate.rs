@@ -106,14 +106,14 @@ impl RuleRefusal {
     /// Returns the refusal without the numbers that change with each pod that goes or comes back: a status that contained
     /// them for each waiting pod would be written again and again.
     #[must_use]
-    pub(super) fn without_counts(&self) -> Self {
-        let end = match self.cause {
-            RefusalCause::MaxUnavailable | RefusalCause::MinAvailable => self.reason.find(COUNTS),
-            _ => None,
-        };
-        let reason = end.and_then(|end| self.reason.get(..end)).unwrap_or(&self.reason);
-        // Without the cause, so that it equals the refusal that was read from the status.
-        RuleRefusal { reason: reason.to_owned(), cause: RefusalCause::default(), ..self.clone() }
+    pub(super) fn without_counts(mut self) -> Self {
+        // The last place: a name of a rule can contain such a text.
+        if matches!(self.cause, RefusalCause::MaxUnavailable | RefusalCause::MinAvailable)
+            && let Some(end) = self.reason.rfind(COUNTS)
+        {
+            self.reason.truncate(end);
+        }
+        self
     }
 
     /// Returns the refusal with this cause.
@@ -233,5 +233,21 @@ impl RuleSet {
 impl Rule {
     fn concerns(&self, pod: &RulePod<'_>) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.matches(pod.labels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_numbers_at_the_end_of_a_budget_are_left_out() {
+        let refusal = RuleRefusal::new(
+            "a, [current b",
+            "[a, [current b] blocked: [max unavailable]=1/4, [current unavailable]=1/4",
+        );
+        let kept = refusal.clone().because(RefusalCause::MaxUnavailable).without_counts();
+        assert_eq!(kept.reason, "[a, [current b] blocked: [max unavailable]=1/4");
+        assert_eq!(refusal.clone().without_counts(), refusal, "it is no budget");
     }
 }

@@ -120,7 +120,7 @@ fn report(members: &[RuleMember<'_>], selected: &[&RuleMember<'_>], verdicts: &[
         *since = (*since).min(check_request.since());
         if check_request.stage == CheckStage::PreCheck || detail.stage == check_request.stage.as_str() {
             let refusals: Vec<RuleRefusal> =
-                verdict.refusals.iter().map(RuleRefusal::without_counts).collect();
+                verdict.refusals.iter().cloned().map(RuleRefusal::without_counts).collect();
             detail.add(&verdict.passed, &refusals);
         }
     }
