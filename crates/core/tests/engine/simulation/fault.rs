@@ -11,7 +11,7 @@ pub(crate) enum Fault {
     IgnoresFinalizers,
     /// The controller takes an answer to a question of an earlier round.
     AnswersOfAnyRound,
-    /// The controller gives DONE of a hook for one pod to another pod with the same name.
+    /// The controller takes the answer DONE about a pod as one about another pod with the same name.
     AnswersByName,
     /// The response to an own write hides newer versions of the pod.
     OwnWritesHideNewer,

@@ -214,7 +214,8 @@ fn check_deletion(pod: &Object, server: &Server) -> Result<(), String> {
     Ok(())
 }
 
-/// Hooks are only made to let go when they have, and the pod is only in service when they have it.
+/// The finalizer of a hook is removed only after the hook has released the pod, and the pod is in service only after all
+/// hooks have added it.
 fn check_sides(
     old: &Object,
     new: &Object,
@@ -227,13 +228,13 @@ fn check_sides(
     for hook in &hooks.all {
         let side = hooks.side(&new.uid, &hook.name);
         let finalizer = hook_finalizer(&hook.name);
-        let let_go = old.pod.finalizers.contains(&finalizer) && !new.pod.finalizers.contains(&finalizer);
+        let is_removed = old.pod.finalizers.contains(&finalizer) && !new.pod.finalizers.contains(&finalizer);
         let may_proceed = hook.deadline_policy == DeadlinePolicy::Proceed;
         let is_released = side == Side::Out
             || proceeds(hook)
             || (has_ended && (may_proceed || !hook.takes_part_in(HookPhase::Release)));
-        if let_go && !is_released {
-            return Err(format!("{} was made to let go", hook.name));
+        if is_removed && !is_released {
+            return Err(format!("the finalizer of {} was removed before it released the pod", hook.name));
         }
         let is_before = hook.complete_timing == GateTiming::BeforeGate;
         let is_needed = (turned_on && is_before) || (available(new) && !available(old));
