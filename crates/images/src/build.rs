@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, workspace_dir};
 
 mod error;
 mod flags;
@@ -70,7 +70,7 @@ pub async fn build_program(bin: &str, profile: &str) -> Result<PathBuf, BuildErr
 /// # Errors
 /// Fails if cargo cannot be run or fails.
 pub async fn build_workspace(profile: &str) -> Result<BuiltPrograms, BuildError> {
-    cargo_build(&[&WORKSPACE[..], &["--bins", "--profile", profile]].concat(), &[]).await
+    build_workspace_in(&workspace_dir(), profile).await
 }
 
 /// As [`build_workspace`], of the workspace in the folder `dir`, such as one of another commit.
