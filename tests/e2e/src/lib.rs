@@ -28,11 +28,12 @@ mod suite;
 mod why;
 
 pub use account::HookAuthor;
-pub use collector::{Collected, Collector};
+pub use collector::Collector;
 pub use environment::MAX_BUSY_SECONDS;
 pub use fixture::{CONSUMER, Fixture, NAMESPACE_NAME};
 pub use forged_review::{ReachableWebhook, forged_delete, forged_eviction};
 pub use kubectl::Kubectl;
 pub use podward::{Podward, ServiceInstance, Trust};
+pub use podward_support::Collected;
 pub use raw::{RawResponse, raw_patch, raw_status_patch};
 pub use suite::{Test, run};
