@@ -51,7 +51,7 @@ async fn rolling_update(fixture: Arc<Fixture>) -> Result<()> {
     let services =
         ["lifecycle-controller", "service-discovery-bridge", "traffic-controller", "validating-webhook"];
     for pod in old {
-        let spans = of_pod(&fixture, &pod.uid().unwrap_or_default(), &services).await?;
+        let spans = of_pod(&fixture, &pod.uid().unwrap_or_default(), &services, &[]).await?;
         check_traces(&spans, DELETE_OPERATION, "PodGone")?;
         check_reviews(&spans)?;
     }
@@ -95,7 +95,7 @@ async fn update_in_place(fixture: Arc<Fixture>) -> Result<()> {
     ];
     let mut rollouts = BTreeSet::new();
     for pod in before {
-        let spans = of_pod(&fixture, &pod.uid().unwrap_or_default(), &services).await?;
+        let spans = of_pod(&fixture, &pod.uid().unwrap_or_default(), &services, &["Updating"]).await?;
         let (states, spans): (Vec<_>, Vec<_>) =
             spans.into_iter().partition(|span| span.service == "cloneset-controller");
         let id = spans.iter().map(|span| span.attribute("podward.operation.id")).find(|id| !id.is_empty());
@@ -113,11 +113,16 @@ async fn update_in_place(fixture: Arc<Fixture>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all spans about the pod have come, from all `services`.
-async fn of_pod(fixture: &Fixture, uid: &str, services: &[&str]) -> Result<Vec<Collected>> {
+/// Waits until all spans about the pod have come, from all `services`, and those with these `names`: a service sends its spans
+/// one after the other.
+async fn of_pod(fixture: &Fixture, uid: &str, services: &[&str], names: &[&str]) -> Result<Vec<Collected>> {
     let is_whole = |spans: &[Collected]| {
         let from: BTreeSet<&str> = spans.iter().map(|span| span.service.as_str()).collect();
-        root(spans).is_ok() && orphans(spans).is_empty() && services.iter().all(|name| from.contains(name))
+        let has = |name: &&str| spans.iter().any(|span| span.span.name == *name);
+        root(spans).is_ok()
+            && orphans(spans).is_empty()
+            && services.iter().all(|name| from.contains(name))
+            && names.iter().all(has)
     };
     let found = within(
         WAIT,
