@@ -33,18 +33,15 @@ impl Reports<'_> {
     pub(crate) fn step(&self, pod: &Pod, seen: &SetPod, step: &PodStep, outcome: &Result<Outcome, SetError>) {
         self.context.metrics.wrote(action(step), word(outcome), 1);
         match outcome {
-            Ok(Outcome::Held) => {}
-            Ok(Outcome::Written | Outcome::Deleted) => self.done(pod, seen, step),
+            Ok(Outcome::Held | Outcome::Written) => {}
+            Ok(Outcome::Deleted) => self.moved(pod, seen, step),
             Err(error) => self.step_failed(step, error),
         }
     }
 
-    /// Reports a step that was written. A pod that is deleted or gets another state leaves the hook for which it waited.
-    fn done(&self, pod: &Pod, seen: &SetPod, step: &PodStep) {
+    /// Reports that a pod has the state of the step, or is deleted. It leaves the hook for which it waited.
+    pub(crate) fn moved(&self, pod: &Pod, seen: &SetPod, step: &PodStep) {
         let Self { context, set, spec, revision } = *self;
-        if !step.delete && step.state.is_none() {
-            return;
-        }
         let late = overdue(spec, seen);
         let without = late.as_ref().map_or_else(String::new, |wait| {
             context.metrics.proceeded(wait.hook);

@@ -3,16 +3,20 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
 use podward_e2e::{Fixture, Test};
-use podward_support::pods;
+use podward_support::{pods, within};
 use serde_json::json;
 
 use crate::failures::test_cluster;
 use crate::spread_workload::LONG;
+
+const POLL: Duration = Duration::from_millis(300);
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -83,6 +87,8 @@ async fn without_kubelet(fixture: Arc<Fixture>) -> Result<()> {
 async fn without_addresses(fixture: Arc<Fixture>) -> Result<()> {
     fixture.ends_in_the_middle();
     let taken = test_cluster(&fixture)?.dir().join("node2/cni/ipam/cluster");
+    fs::create_dir_all(&taken).with_context(|| format!("make {}", taken.display()))?;
+    until_freed(&fixture, &taken).await?;
     let files = take_addresses(&taken)?;
     create(&fixture, "web").await?;
     let words = "the network of the pod cannot be made on node node2: ";
@@ -97,9 +103,34 @@ async fn without_addresses(fixture: Arc<Fixture>) -> Result<()> {
     until_ready(&fixture, "web").await
 }
 
+/// Waits until the addresses in the folder of the plugin host-local belong to pods that exist: the kubelet frees those of
+/// other tests after their pods are gone.
+async fn until_freed(fixture: &Fixture, folder: &Path) -> Result<()> {
+    let of_node = ListParams::default().fields("spec.nodeName=node2");
+    let freed = async {
+        loop {
+            let pods =
+                Api::<Pod>::all(fixture.client()).list(&of_node).await.context("list the pods of node2")?;
+            let used: Vec<_> = pods.items.into_iter().filter_map(|pod| pod.status?.pod_ip).collect();
+            if addresses(folder)?.iter().all(|address| used.contains(address)) {
+                return Ok(());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    within(LONG, || format!("the addresses of other tests in {} to be free", folder.display()), freed).await
+}
+
+/// Returns the addresses in the folder of the plugin host-local.
+fn addresses(folder: &Path) -> Result<Vec<String>> {
+    let files = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let names = files.map(|file| Ok(file?.file_name().to_string_lossy().into_owned()));
+    let names: Vec<String> = names.collect::<Result<_>>()?;
+    Ok(names.into_iter().filter(|name| name.starts_with("10.244.1.")).collect())
+}
+
 /// Takes all free addresses of node2 in the folder of the plugin host-local. Returns the names of the new files.
 fn take_addresses(folder: &Path) -> Result<Vec<String>> {
-    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     let mut taken = Vec::new();
     for number in 2..=254 {
         let name = format!("10.244.1.{number}");

@@ -85,8 +85,11 @@ impl PlanWork<'_> {
                 hook: lifecycle.and_then(|lifecycle| lifecycle.in_place_update.as_ref()),
                 now,
             };
-            let outcome = carry_out(self.context, pod, &step, in_place).await;
-            reports.step(pod, self.observed.seen.get(step.pod)?, &step, &outcome);
+            let seen = self.observed.seen.get(step.pod)?;
+            let (client, cache) = (&self.context.client, &self.context.pods);
+            let moved = || reports.moved(pod, seen, &step);
+            let outcome = carry_out((client, cache), pod, &step, in_place, moved).await;
+            reports.step(pod, seen, &step, &outcome);
             Some((step, outcome))
         };
         let steps = futures::stream::iter(found.steps.iter().cloned().map(one));

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, Preconditions};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use podward_core::cloneset::{Hook, PodStep};
 use serde_json::{Value, json};
 
 use super::writes::{Write, writes};
-use crate::context::Context;
+use crate::cache::OwnedCache;
 use crate::delete::delete;
 use crate::errors::{SetError, call};
 use crate::pod::Pod;
@@ -37,20 +37,22 @@ pub(super) struct InPlace<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Carries out a step. What the API server returns is in the cache afterwards.
+/// Carries out a step. What the API server returns is in the cache afterwards. Calls `moved` when the pod has the state of the
+/// step: a write that follows may still fail.
 ///
 /// # Errors
 /// Fails if a request fails. The writes before it are in the cache.
 pub(super) async fn carry_out(
-    context: &Context,
+    (client, cache): (&Client, &OwnedCache<Pod>),
     pod: &Pod,
     step: &PodStep,
     in_place: InPlace<'_>,
+    mut moved: impl FnMut(),
 ) -> Result<Outcome, SetError> {
     let object = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), &pod.namespace().unwrap_or_default());
+    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     if step.delete {
-        return delete_pod(context, &api, pod, &object).await;
+        return delete_pod(cache, &api, pod, &object).await;
     }
     let invalid = |problem: String| SetError::Invalid { object: format!("pod {object}"), problem };
     let InPlace { change, revision, grace_seconds, hook, now } = in_place;
@@ -64,9 +66,13 @@ pub(super) async fn carry_out(
     };
     let mut version = None;
     for write in writes(pod, step, hook, patches, now) {
+        let has_state = write.has_state();
         let written = write_once(&api, pod, &object, write, version.take()).await?;
         version = written.resource_version();
-        context.pods.store(written);
+        cache.store(written);
+        if has_state {
+            moved();
+        }
     }
     Ok(Outcome::Written)
 }
@@ -97,11 +103,64 @@ async fn write_once(
     }
 }
 
-async fn delete_pod(context: &Context, api: &Api<Pod>, pod: &Pod, object: &str) -> Result<Outcome, SetError> {
+async fn delete_pod(
+    cache: &OwnedCache<Pod>,
+    api: &Api<Pod>,
+    pod: &Pod,
+    object: &str,
+) -> Result<Outcome, SetError> {
     let preconditions = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
-    match delete(api, &context.pods, pod, ("delete pod", object), preconditions).await {
+    match delete(api, cache, pod, ("delete pod", object), preconditions).await {
         Ok(()) => Ok(Outcome::Deleted),
         Err(error) if error.code() == Some(HELD) => Ok(Outcome::Held),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use podward_core::cloneset::{OperationStep, State};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// An API server to which another writer has changed the pod between the writes of a step.
+    fn overtaken() -> Client {
+        let service = service_fn(|request: Request<Body>| async move {
+            let is_first = !request.uri().path().ends_with("/status");
+            let body = match is_first {
+                true => {
+                    json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "8"}})
+                }
+                false => json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}),
+            };
+            let response = Response::builder().status(if is_first { 200 } else { 409 });
+            Ok::<_, Infallible>(response.body(Body::from(body.to_string().into_bytes())).unwrap())
+        });
+        Client::new(service, "n")
+    }
+
+    #[tokio::test]
+    async fn a_state_is_reported_when_a_later_write_fails() {
+        let pod = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7"}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let step = PodStep {
+            state: Some(State::Updated),
+            operation: Some(OperationStep::Finish),
+            update_ready: Some(true),
+            ..PodStep::default()
+        };
+        let in_place =
+            InPlace { change: None, revision: "r", grace_seconds: 0, hook: None, now: Timestamp::UNIX_EPOCH };
+        let reported = Cell::new(0);
+        let moved = || reported.set(reported.get() + 1);
+        let failed = carry_out((&overtaken(), &OwnedCache::default()), &pod, &step, in_place, moved).await;
+        assert!(failed.unwrap_err().is_outdated());
+        assert_eq!(reported.get(), 1);
     }
 }

@@ -23,6 +23,14 @@ pub(super) enum Write {
     Pod(Value),
 }
 
+impl Write {
+    /// Returns true if the pod gets a state.
+    pub(super) fn has_state(&self) -> bool {
+        let (Self::Status(body) | Self::Resize(body) | Self::Pod(body)) = self;
+        body["metadata"]["labels"].get(keys::STATE_LABEL).is_some()
+    }
+}
+
 /// Returns the writes of a step that does not delete the pod, in their order. All of them have to find the pod as it was
 /// after the write before. `change` are the patches that replace containers.
 pub(super) fn writes(

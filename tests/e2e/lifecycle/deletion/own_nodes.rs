@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use podward_core::keys;
 use podward_e2e::{CONSUMER, Fixture, Test};
-use podward_support::{TrafficBehaviour, TrafficLoop, pods};
+use podward_support::{TrafficBehaviour, TrafficLoop, WAIT, await_condition, pods, within};
 use serde_json::{Value, json};
 
 use super::objects::{LONG, api_of, make, until_gone, until_preempted};
@@ -78,6 +79,16 @@ impl<'s> OwnNode<'s> {
         let api = api_of(self.fixture, "v1", "Node");
         let patched = api.patch_status(&self.name, &PatchParams::default(), &status).await;
         patched.map(drop).with_context(|| format!("report the conditions of node {}", self.name))
+    }
+
+    /// Waits until the node has a taint with this key, which the control plane derives from its conditions.
+    pub(crate) async fn until_tainted(&self, key: &str) -> Result<()> {
+        let taints =
+            |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let is_tainted =
+            |node: Option<&Node>| node.is_some_and(|node| taints(node).iter().any(|taint| taint.key == key));
+        let waited = await_condition(Api::all(self.fixture.client()), &self.name, is_tainted);
+        within(WAIT, || format!("the taint {key} of node {}", self.name), waited).await.map(drop)
     }
 
     /// Deletes the node. A failed test leaves it until the end of the test cluster.

@@ -82,6 +82,7 @@ async fn pressure(fixture: Arc<Fixture>) -> Result<()> {
         "kubelet has insufficient memory available",
     );
     node.report_all(&[ready, low], &ago(0)).await?;
+    node.until_tainted("node.kubernetes.io/memory-pressure").await?;
     pod(&fixture, "next", here, json!({})).await?;
     let words = format!(
         "no node takes it: memory is low on node {} (taint node.kubernetes.io/memory-pressure:NoSchedule)",
