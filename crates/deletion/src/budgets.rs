@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use podward_kube_util::{ApiError, CachedPod, pod_call};
 use podward_runtime::retry::{CONFLICT, ExponentialBuilder, Retryable};
 
+use crate::shared_reads::SharedReads;
+
 /// More attempts than usual: budgets are written often while many pods are evicted.
 const POLICY: ExponentialBuilder = CONFLICT.with_max_times(12);
 /// The maximum number of budgets in which room is released for one pod.
@@ -44,71 +46,129 @@ impl From<&PodDisruptionBudget> for BudgetVersion {
     }
 }
 
-/// Reserves room for `pod` in the budget that selects it.
-pub(crate) async fn reserve(client: &Client, pod: &CachedPod) -> Result<BudgetRoom, ApiError> {
-    (|| try_reserve(client, pod)).retry(POLICY).when(ApiError::is_conflict).await
+/// The disruption budgets of the cluster. Requests of one namespace that arrive at the same time share a list of its
+/// budgets. Clones share the lists.
+#[derive(Clone)]
+pub(crate) struct Budgets {
+    client: Client,
+    lists: SharedReads<Vec<PodDisruptionBudget>>,
 }
 
-async fn try_reserve(client: &Client, pod: &CachedPod) -> Result<BudgetRoom, ApiError> {
-    let found = matching(client, pod).await?;
-    let now = podward_kube_util::now();
-    let budgets: Vec<DisruptionBudget> = found.iter().map(read).collect();
-    let reservation = match eviction_room(&budgets, &evictee(pod, &pod.key().name), now) {
-        EvictionRoom::NotNeeded | EvictionRoom::Held => return Ok(BudgetRoom::Room),
-        EvictionRoom::None(text) => {
-            let budget = match found.as_slice() {
-                [only] => Some(only.into()),
-                _ => None,
+impl Budgets {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, lists: SharedReads::default() }
+    }
+
+    /// Reserves room for `pod` in the budget that selects it.
+    ///
+    /// # Errors
+    /// Fails if the budgets cannot be read or written.
+    pub(crate) async fn reserve(&self, pod: &CachedPod) -> Result<BudgetRoom, ApiError> {
+        (|| Box::pin(self.try_reserve(pod))).retry(POLICY).when(ApiError::is_conflict).await
+    }
+
+    async fn try_reserve(&self, pod: &CachedPod) -> Result<BudgetRoom, ApiError> {
+        self.decide(pod, async |listed| {
+            let found: Vec<&PodDisruptionBudget> = matching(listed, pod).collect();
+            let budgets: Vec<DisruptionBudget> = found.iter().map(|budget| read(budget)).collect();
+            let now = podward_kube_util::now();
+            let reservation = match eviction_room(&budgets, &evictee(pod, &pod.key().name), now) {
+                EvictionRoom::NotNeeded | EvictionRoom::Held => return Ok(BudgetRoom::Room),
+                EvictionRoom::None(text) => {
+                    let budget = match found.as_slice() {
+                        [only] => Some((*only).into()),
+                        _ => None,
+                    };
+                    return Ok(BudgetRoom::NoRoom { text, budget });
+                }
+                EvictionRoom::Take(reservation) => reservation,
             };
-            return Ok(BudgetRoom::NoRoom { text, budget });
-        }
-        EvictionRoom::Take(reservation) => reservation,
-    };
-    let Some(budget) = found.iter().find(|budget| budget.name_any() == reservation.budget) else {
-        return Ok(BudgetRoom::Room);
-    };
-    write(client, pod, budget, reservation_status(pod, budget, &reservation)).await?;
-    Ok(BudgetRoom::Room)
-}
-
-/// Releases the room that is reserved for `pod`. If this fails, the reservation ends two minutes after it was made.
-pub(crate) async fn release(client: &Client, pod: &CachedPod) {
-    if let Err(error) = try_release(client, pod).await {
-        tracing::warn!(
-            %error,
-            pod = %pod.key(),
-            "could not release room in a disruption budget; it stays reserved for up to 2 min"
-        );
+            let Some(budget) = listed.iter_mut().find(|budget| budget.name_any() == reservation.budget)
+            else {
+                return Ok(BudgetRoom::Room);
+            };
+            let status = reservation_status(pod, budget, &reservation);
+            *budget = write(&self.client, pod, budget, status).await?;
+            Ok(BudgetRoom::Room)
+        })
+        .await
     }
-}
 
-async fn try_release(client: &Client, pod: &CachedPod) -> Result<(), ApiError> {
-    // Each round releases the room in one budget.
-    for _ in 0..MAX_BUDGETS {
-        let released = (|| release_one(client, pod)).retry(POLICY).when(ApiError::is_conflict).await?;
-        if !released {
-            break;
+    /// Releases the room that is reserved for `pod`. If this fails, the reservation ends two minutes after it was made.
+    pub(crate) async fn release(&self, pod: &CachedPod) {
+        if let Err(error) = self.try_release(pod).await {
+            tracing::warn!(
+                %error,
+                pod = %pod.key(),
+                "could not release room in a disruption budget; it stays reserved for up to 2 min"
+            );
         }
     }
-    Ok(())
-}
 
-/// Releases the room in one of the budgets that hold room for `pod`. Returns false if no budget does.
-async fn release_one(client: &Client, pod: &CachedPod) -> Result<bool, ApiError> {
-    let name = pod.key().name;
-    let found = matching(client, pod).await?;
-    let holds = |budget: &&PodDisruptionBudget| read(budget).disrupted_pods.contains_key(&name);
-    let Some(budget) = found.iter().find(holds) else { return Ok(false) };
-    // The disruption controller updates `disruptionsAllowed`, because it counts the pod again.
-    write(client, pod, budget, json!({ "disruptedPods": { &name: null } })).await?;
-    Ok(true)
-}
+    async fn try_release(&self, pod: &CachedPod) -> Result<(), ApiError> {
+        // Each round releases the room in one budget.
+        for _ in 0..MAX_BUDGETS {
+            let released = (|| self.release_one(pod)).retry(POLICY).when(ApiError::is_conflict).await?;
+            if !released {
+                break;
+            }
+        }
+        Ok(())
+    }
 
-/// Returns true if `pod` may be deleted although the API server refused its eviction, because every budget stays
-/// satisfied without the pod.
-pub(crate) async fn allow_direct_delete(client: &Client, pod: &CachedPod) -> Result<bool, ApiError> {
-    let budgets: Vec<DisruptionBudget> = matching(client, pod).await?.iter().map(read).collect();
-    Ok(still_covers(&budgets, &evictee(pod, &pod.key().name)))
+    /// Releases the room in one of the budgets that hold room for `pod`. Returns false if no budget does.
+    async fn release_one(&self, pod: &CachedPod) -> Result<bool, ApiError> {
+        let name = pod.key().name;
+        self.decide(pod, async |listed| {
+            let holds = |budget: &&PodDisruptionBudget| read(budget).disrupted_pods.contains_key(&name);
+            let Some(held) = matching(listed, pod).find(holds).map(ResourceExt::name_any) else {
+                return Ok(false);
+            };
+            for budget in listed.iter_mut().filter(|budget| budget.name_any() == held) {
+                // The disruption controller updates `disruptionsAllowed`, because it counts the pod again.
+                let status = json!({ "disruptedPods": { &name: null } });
+                *budget = write(&self.client, pod, budget, status).await?;
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Returns true if `pod` may be deleted although the API server refused its eviction, because every budget stays
+    /// satisfied without the pod.
+    ///
+    /// # Errors
+    /// Fails if the budgets cannot be read.
+    pub(crate) async fn allow_direct_delete(&self, pod: &CachedPod) -> Result<bool, ApiError> {
+        self.decide(pod, async |listed| {
+            let budgets: Vec<DisruptionBudget> = matching(listed, pod).map(read).collect();
+            Ok(still_covers(&budgets, &evictee(pod, &pod.key().name)))
+        })
+        .await
+    }
+
+    /// Returns true if a budget selects `pod`.
+    ///
+    /// # Errors
+    /// Fails if the budgets cannot be read.
+    pub(crate) async fn select(&self, pod: &CachedPod) -> Result<bool, ApiError> {
+        self.decide(pod, async |listed| Ok(matching(listed, pod).next().is_some())).await
+    }
+
+    /// Decides with the budgets of the namespace of `pod`.
+    async fn decide<R>(
+        &self,
+        pod: &CachedPod,
+        decide: impl AsyncFnOnce(&mut Vec<PodDisruptionBudget>) -> Result<R, ApiError>,
+    ) -> Result<R, ApiError> {
+        let list = async || {
+            let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &pod.key().namespace);
+            let everything = ListParams::default();
+            let list = api.list(&everything);
+            Ok(pod_call("list the disruption budgets of", &pod.key(), list).await?.items)
+        };
+        self.lists.decide(&pod.key().namespace, list, decide).await
+    }
 }
 
 fn evictee<'a>(pod: &CachedPod, name: &'a str) -> EvictionPod<'a> {
@@ -120,18 +180,18 @@ fn evictee<'a>(pod: &CachedPod, name: &'a str) -> EvictionPod<'a> {
     }
 }
 
-/// Returns the budgets that select `pod`. A budget with an invalid selector selects nothing, as for the API server.
-async fn matching(client: &Client, pod: &CachedPod) -> Result<Vec<PodDisruptionBudget>, ApiError> {
-    let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &pod.key().namespace);
-    let list =
-        pod_call("list the disruption budgets of", &pod.key(), api.list(&ListParams::default())).await?;
-    let selects = |budget: &PodDisruptionBudget| {
+/// Returns those of `budgets` that select `pod`. A budget with an invalid selector selects nothing, as for the API server.
+fn matching<'b>(
+    budgets: &'b [PodDisruptionBudget],
+    pod: &CachedPod,
+) -> impl Iterator<Item = &'b PodDisruptionBudget> {
+    let selects = |budget: &&PodDisruptionBudget| {
         let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
         selector
             .and_then(|selector| Selector::try_from(selector).ok())
             .is_some_and(|selector| selector.matches(pod.view().labels))
     };
-    Ok(list.items.into_iter().filter(selects).collect())
+    budgets.iter().filter(selects)
 }
 
 fn read(budget: &PodDisruptionBudget) -> DisruptionBudget {
@@ -190,14 +250,14 @@ fn reservation_status(
     status
 }
 
-/// Writes the `status` of `budget`. Fails with a conflict, so that the budgets are read again, if the budget has changed
+/// Writes the `status` of `budget`, and returns what is stored. Fails with a conflict, so that the budgets are read again, if the budget has changed
 /// or is gone.
 pub(crate) async fn write(
     client: &Client,
     pod: &CachedPod,
     budget: &PodDisruptionBudget,
     status: Value,
-) -> Result<(), ApiError> {
+) -> Result<PodDisruptionBudget, ApiError> {
     let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &pod.key().namespace);
     let body = json!({
         "metadata": { "uid": budget.uid(), "resourceVersion": budget.resource_version() },
@@ -207,7 +267,7 @@ pub(crate) async fn write(
     let patch = Patch::Strategic(&body);
     let call = api.patch_status(&name, &params, &patch);
     match pod_call("reserve or release room in the disruption budget of", &pod.key(), call).await {
-        Ok(_) => Ok(()),
+        Ok(stored) => Ok(stored),
         // The budget is gone, and not the pod.
         Err(ApiError::Gone { what, pod }) => Err(ApiError::Conflict { what, pod }),
         Err(error) => Err(error),

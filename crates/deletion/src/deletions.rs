@@ -15,7 +15,7 @@ use podward_core::{Operations, UnixNanos};
 use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now};
 use podward_runtime::retry::{ExponentialBuilder, delay_after, jittered, spread};
 
-use crate::budgets::{self, BudgetRoom};
+use crate::budgets::{BudgetRoom, Budgets};
 use crate::dry_runs::DryRuns;
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
@@ -30,6 +30,7 @@ const POSTPONEMENT: ExponentialBuilder = jittered(Duration::from_secs(40), Durat
 /// Decides about deletions and executes them. Used by the leader only.
 pub struct Deletions {
     pub(crate) client: Client,
+    pub(crate) budgets: Budgets,
     pub(crate) replica_counts: ReplicaCounts,
     rollouts: Rollouts,
     pub(crate) lost_nodes: LostNodes,
@@ -51,6 +52,7 @@ impl Deletions {
         let (replica_counts, rollouts) = (ReplicaCounts::default(), Rollouts::default());
         let requesters = Requesters::new(client.clone());
         let deletions = Deletions {
+            budgets: Budgets::new(client.clone()),
             client,
             replica_counts,
             rollouts,
@@ -116,7 +118,7 @@ impl Deletions {
             self.metrics.count(kind, by_workload, outcome);
         }
         if step.release_room {
-            budgets::release(&self.client, pod).await;
+            self.budgets.release(pod).await;
         }
     }
 
@@ -237,7 +239,7 @@ impl Deletions {
         if let Some(left) = left.filter(|left| !left.is_zero()) {
             return Ok(DeletionStep { wake: Some(left), ..DeletionStep::default() });
         }
-        match budgets::reserve(&self.client, pod).await? {
+        match self.budgets.reserve(pod).await? {
             BudgetRoom::Room => {
                 let request = DeletionRequest { reserved_at: Some(now.0), ..request.clone() };
                 Ok(DeletionStep { wake: Some(RENEW_AFTER), ..DeletionStep::change(replace(&request)) })
@@ -267,7 +269,7 @@ impl Deletions {
         }
         let mut request = DeletionRequest { not_before: None, ..request.clone() };
         if request.kind == DeletionKind::Evict && !is_busy {
-            if let BudgetRoom::NoRoom { budget, .. } = budgets::reserve(&self.client, pod).await? {
+            if let BudgetRoom::NoRoom { budget, .. } = self.budgets.reserve(pod).await? {
                 if let Some(budget) = budget {
                     self.waiting.wait_for_budget(&pod.key(), &budget);
                 }

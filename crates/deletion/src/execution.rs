@@ -15,7 +15,6 @@ use podward_core::{Operations, UnixNanos, may_operate};
 
 use podward_kube_util::{ApiError, CachedPod, EventDraft, now, pod_call};
 
-use crate::budgets;
 use crate::deletions::Deletions;
 use crate::requesters::{REQUESTER_RETRY_DELAY, RequesterCheck};
 use crate::step::DeletionStep;
@@ -75,9 +74,10 @@ impl Deletions {
         {
             return Ok(DeletionOutcome::Stays(Box::new(step)));
         }
-        let result = match request.kind {
-            DeletionKind::Delete => self.delete(pod, &request).await.map(|()| None),
-            DeletionKind::Evict => self.evict(pod, &request).await,
+        let is_eviction = request.kind == DeletionKind::Evict && !self.may_delete_instead(pod).await?;
+        let result = match is_eviction {
+            false => self.delete(pod, &request).await.map(|()| None),
+            true => self.evict(pod, &request).await,
         };
         if let (Err(_) | Ok(Some(_)), Some(owner)) = (&result, owner) {
             self.replica_counts.recount(owner).await;
@@ -136,6 +136,14 @@ impl Deletions {
         }
     }
 
+    /// Returns true if a delete of `pod` is the same as its eviction, except for the condition `DisruptionTarget`: no budget
+    /// selects it. A delete is one write for the API server instead of two and a list of the budgets. A Job counts its
+    /// failed pods by that condition (`podFailurePolicy`).
+    async fn may_delete_instead(&self, pod: &CachedPod) -> Result<bool, ApiError> {
+        let is_of_job = pod.controller().is_some_and(|owner| owner.kind == "Job");
+        Ok(!is_of_job && !self.budgets.select(pod).await?)
+    }
+
     /// Evicts the pod. Returns the text of the API server if a budget does not allow the eviction.
     async fn evict(&self, pod: &CachedPod, request: &DeletionRequest) -> Result<Option<String>, ApiError> {
         let key = pod.key();
@@ -170,7 +178,7 @@ impl Deletions {
             }
             Err(error) => return Err(error),
         };
-        if budgets::allow_direct_delete(&self.client, pod).await? {
+        if self.budgets.allow_direct_delete(pod).await? {
             return self.delete(pod, request).await.map(|()| None);
         }
         Ok(Some(refusal))

@@ -42,8 +42,10 @@ mod joint_deletions;
 mod lost_nodes;
 mod metrics;
 mod owners;
+mod read_time;
 mod recording;
 mod requesters;
+mod shared_reads;
 mod step;
 #[cfg(test)]
 mod tests;

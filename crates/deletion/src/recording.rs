@@ -6,6 +6,7 @@ mod refusal;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client};
 use podward_core::busy::{BusyClaim, IdleCost};
 use podward_core::cloneset::keys::SPECIFIED_DELETE;
@@ -19,9 +20,10 @@ use podward_runtime::retry::{CONFLICT, Retryable};
 
 use self::patch::write;
 pub use self::refusal::DeletionRefusal;
-use crate::budgets::{self, BudgetRoom};
+use crate::budgets::{BudgetRoom, Budgets};
 use crate::metrics::DeletionMetrics;
-use crate::owners::{OwnerCounts, SharedCounts};
+use crate::owners::{OwnerCounts, read_counts};
+use crate::shared_reads::SharedReads;
 
 /// After this time, the controller of a workload has observed a change of its pod. Its watch is delayed less than that,
 /// unless the API server has a problem.
@@ -31,7 +33,9 @@ const OBSERVED_BY_CONTROLLERS: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct DeletionRequestWriter {
     client: Client,
-    counts: SharedCounts,
+    /// By UID of the owner.
+    counts: SharedReads<OwnerCounts>,
+    budgets: Budgets,
     metrics: DeletionMetrics,
 }
 
@@ -39,7 +43,8 @@ impl DeletionRequestWriter {
     /// Returns a writer of deletion requests.
     #[must_use]
     pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
-        DeletionRequestWriter { client, counts: SharedCounts::default(), metrics }
+        let budgets = Budgets::new(client.clone());
+        DeletionRequestWriter { client, counts: SharedReads::default(), budgets, metrics }
     }
 
     /// Records a deletion request on `pod` and begins the operation in the same write. A pod that has not opted in, and
@@ -56,7 +61,7 @@ impl DeletionRequestWriter {
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
         let is_conflict =
             |refusal: &DeletionRefusal| matches!(refusal, DeletionRefusal::Api(error) if error.is_conflict());
-        let attempt = || self.try_request(pod, uid, wanted);
+        let attempt = || Box::pin(self.try_request(pod, uid, wanted));
         match attempt.retry(CONFLICT).when(is_conflict).await {
             Err(DeletionRefusal::Api(ApiError::Gone { .. })) => Err(DeletionRefusal::NotFound(pod.clone())),
             other => {
@@ -120,7 +125,7 @@ impl DeletionRequestWriter {
                 )),
                 None => counts.admit(pod.uid(), now()),
             };
-            let admitted = self.counts.decide(&self.client, pod, owner, decide).await?;
+            let admitted = self.decide(pod, owner, decide).await?;
             let admitted = admitted.map_err(|why| {
                 DeletionRefusal::NoRoom(format!(
                     "pod {} is not deleted: {why}; no deletion request was recorded, and the pod continues to serve",
@@ -166,7 +171,7 @@ impl DeletionRequestWriter {
 
     /// Reserves room in the disruption budget of `pod`.
     async fn reserve(&self, pod: &CachedPod) -> Result<(), DeletionRefusal> {
-        match budgets::reserve(&self.client, pod).await? {
+        match self.budgets.reserve(pod).await? {
             BudgetRoom::Room => Ok(()),
             BudgetRoom::NoRoom { text, .. } => Err(DeletionRefusal::NoRoom(text)),
         }
@@ -182,7 +187,7 @@ impl DeletionRequestWriter {
         let written = write(&self.client, pod, changes).await;
         // After a conflict, the next attempt finds the room already reserved.
         if reserves_room && written.as_ref().is_err_and(|error| !error.is_conflict()) {
-            budgets::release(&self.client, pod).await;
+            self.budgets.release(pod).await;
         }
         Ok(written?)
     }
@@ -196,11 +201,22 @@ impl DeletionRequestWriter {
     ) -> Result<Option<DeletionRequest>, ApiError> {
         let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(Some(request)) };
         let decide = |counts: &mut OwnerCounts| counts.admit(pod.uid(), now());
-        let Ok(admitted) = self.counts.decide(&self.client, pod, owner, decide).await? else {
+        let Ok(admitted) = self.decide(pod, owner, decide).await? else {
             return Ok(None);
         };
         admitted.apply(&mut request);
         Ok(Some(request))
+    }
+
+    /// Decides with the counts of `owner`, the owner of `pod`.
+    async fn decide<R>(
+        &self,
+        pod: &CachedPod,
+        owner: &OwnerReference,
+        decide: impl FnOnce(&mut OwnerCounts) -> R,
+    ) -> Result<R, ApiError> {
+        let read = async || read_counts(&self.client, pod, owner).await;
+        self.counts.decide(&owner.uid, read, async |counts| Ok(decide(counts))).await
     }
 
     /// Returns true if the deletion cost that protects the busy `pod` is so new that the workload's controller may not

@@ -56,6 +56,9 @@ async fn deletions_with_a_real_api_server() {
         evictions::a_delete_begins_a_postponed_eviction_again(Fixture::new(&client, "joins").await),
         evictions::a_scale_in_takes_over_an_eviction_that_waits(Fixture::new(&client, "takes-over").await),
         evictions::a_deleted_budget_is_not_a_deleted_pod(Fixture::new(&client, "no-budget").await),
+        evictions::an_eviction_that_no_budget_concerns_is_a_delete(
+            Fixture::new(&client, "unconcerned").await
+        ),
         taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await),
         jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await),
         busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use podward_core::deletion::{Ruling, WorkloadRulings};
 use podward_kube_util::{ApiError, CachedPod};
 
-use super::count_time::CountTime;
 use super::pod_counts;
+use crate::read_time::ReadTime;
 use crate::watches::WaitingPods;
 
 /// One entry per owner. The lock of an entry is held from the count to the decision, so that two pods cannot both be
@@ -30,7 +30,7 @@ struct PerOwnerCount {
 }
 
 struct CountedRulings {
-    time: CountTime,
+    time: ReadTime,
     /// The result of [`WaitingPods::version`]. While it is unchanged, the owner wants the same number of pods.
     version: Option<u64>,
     rulings: BTreeMap<String, Ruling>,
@@ -65,7 +65,7 @@ impl ReplicaCounts {
         }
         let began = Instant::now();
         let counts = pod_counts::read(client, pod, owner).await?;
-        let time = CountTime::since(began);
+        let time = ReadTime::since(began);
         let rulings = entry.workload.rule(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         let started = waiting.wait_for_owner(&pod.key(), owner, &counts.workload);
@@ -89,7 +89,7 @@ impl ReplicaCounts {
         }
         let began = Instant::now();
         let counts = pod_counts::read(client, pod, owner).await?;
-        let time = CountTime::since(began);
+        let time = ReadTime::since(began);
         let rulings = entry.workload.final_ruling(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         entry.final_count = Some(CountedRulings { time, version: None, rulings });

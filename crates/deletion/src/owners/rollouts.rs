@@ -14,9 +14,9 @@ use podward_core::deletion::{DeletionProgress, Rollout, RolloutPod, WorkloadPodR
 use podward_kube_util::owners::{Owner, label_selector, selector};
 use podward_kube_util::{ApiError, CachedPod, pod_call};
 
-use super::count_time::CountTime;
 use super::pod_counts::{is_in_service, request_of};
 use super::pod_list::{self, PodMetadata};
+use crate::read_time::ReadTime;
 use crate::waiting_rollouts::WaitingRollout;
 use crate::watches::WaitingPods;
 
@@ -38,7 +38,7 @@ pub(crate) struct Rollouts {
 #[derive(Default)]
 struct RolloutCount {
     rollout: Rollout,
-    counted: Option<CountTime>,
+    counted: Option<ReadTime>,
 }
 
 impl Rollouts {
@@ -75,7 +75,7 @@ impl Rollouts {
         let list = pod_list::list(client, &pod.key(), "list the pods of the Deployment of", params).await?;
         let serving: Vec<RolloutPod> = list.iter().filter_map(serving).collect();
         count.rollout.count(at_least, &serving);
-        count.counted = Some(CountTime::since(at));
+        count.counted = Some(ReadTime::since(at));
         Ok(count.rollout.leave(pod.uid()))
     }
 

@@ -1,5 +1,9 @@
 //! Evictions that other requests join, and budgets that are deleted.
 
+use std::pin::pin;
+
+use kube::api::{WatchEvent, WatchParams};
+
 use super::*;
 
 pub(super) async fn a_delete_begins_a_postponed_eviction_again(fixture: Fixture) {
@@ -76,4 +80,33 @@ pub(super) async fn a_scale_in_takes_over_an_eviction_that_waits(fixture: Fixtur
     fixture.release(&pods[0], CONSUMER).await;
     fixture.until("the pod is deleted", |seen| seen.is_terminating(&pods[0])).await;
     assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
+}
+
+pub(super) async fn an_eviction_that_no_budget_concerns_is_a_delete(fixture: Fixture) {
+    fixture.pods(3).await;
+    fixture.until_in_service().await;
+    let is_evicted = async |name: &str| {
+        let only = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let mut versions = pin!(fixture.api().watch(&only, "0").await.unwrap());
+        let (pod, evict) = (fixture.key(name), deletion_request(DeletionKind::Evict, "drain"));
+        fixture.writer.request(&pod, None, &evict).await.unwrap();
+        fixture.until("the pod is deleted", |pods| pods.is_gone(name)).await;
+        // The kubelet overwrites the condition of the API server when the containers have ended.
+        while let Some(Ok(event)) = versions.next().await {
+            let pod = match event {
+                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => pod,
+                WatchEvent::Bookmark(_) => continue,
+                WatchEvent::Deleted(_) | WatchEvent::Error(_) => break,
+            };
+            let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+            if conditions.iter().any(|condition| condition.type_ == "DisruptionTarget") {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(!is_evicted("web-0").await);
+    fixture.budget(json!({"minAvailable": 1}), 1).await;
+    assert!(is_evicted("web-1").await);
+    assert_eq!(fixture.events(), ["PodEvicted"]);
 }

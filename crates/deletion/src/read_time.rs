@@ -1,4 +1,4 @@
-//! The time of a count, and which questions it answers.
+//! The time of a read, such as a count of pods, and which questions it answers.
 
 use std::time::{Duration, Instant};
 
@@ -6,38 +6,38 @@ use std::time::{Duration, Instant};
 /// otherwise each pod would cause a list of all pods. The result of one count is consistent for all pods together.
 const COUNT_VALID_FOR: Duration = Duration::from_secs(1);
 
-/// The time of a count.
+/// The time of a read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CountTime {
+pub(crate) struct ReadTime {
     began: Instant,
     ended: Instant,
 }
 
-impl CountTime {
-    /// Returns the time of a count that ends now.
-    pub(super) fn since(began: Instant) -> Self {
-        CountTime { began, ended: Instant::now() }
+impl ReadTime {
+    /// Returns the time of a read that ends now.
+    pub(crate) fn since(began: Instant) -> Self {
+        ReadTime { began, ended: Instant::now() }
     }
 
-    /// Returns the time since the count began.
-    pub(super) fn age(self) -> Duration {
+    /// Returns the time since the read began.
+    pub(crate) fn age(self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Returns whether the count began after `asked`, so that it is as good as a new one. Pods that wait for a slow count
-    /// of another pod share the next count, and do not count one after the other.
-    pub(super) fn answers(self, asked: Instant) -> bool {
+    /// Returns whether the read began after `asked`, so that it is as good as a new one. Pods that wait for a slow read
+    /// of another pod share the next one, and do not read one after the other.
+    pub(crate) fn answers(self, asked: Instant) -> bool {
         self.began >= asked
     }
 
     /// Returns whether the count answers a question of the time `asked`, or began a moment ago.
-    pub(super) fn is_current(self, asked: Instant) -> bool {
+    pub(crate) fn is_current(self, asked: Instant) -> bool {
         self.answers(asked) || self.began.elapsed() < COUNT_VALID_FOR
     }
 
     /// As [`is_current`](Self::is_current), for a count whose result is checked again later: it may also have ended a
     /// moment ago.
-    pub(super) fn is_recent(self, asked: Instant) -> bool {
+    pub(crate) fn is_recent(self, asked: Instant) -> bool {
         self.is_current(asked) || self.ended.elapsed() < COUNT_VALID_FOR
     }
 }
