@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{self, Writes};
+use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
 use crate::times::Times;
 use crate::usage::Usage;
@@ -79,6 +80,12 @@ pub struct DrainReport {
     pub held_drain_seconds: f64,
     /// Podward's writes per eviction of a pod that is opted in.
     pub drain_writes: Writes,
+    /// The CPU time of the API server per eviction of a pod that is not opted in, until all are gone, in milliseconds.
+    pub stock_api_server_cpu_ms: f64,
+    /// The same of pods that are opted in.
+    pub held_api_server_cpu_ms: f64,
+    /// The same cluster without Podward's work.
+    pub bare: BareWrites,
 }
 
 /// Starts a test cluster, measures, and ends it. Calls `say` with the progress.
@@ -115,14 +122,20 @@ pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainRepo
 
     let (stock_at_once, held_at_once) =
         (stock.split_off(options.one_by_one), held.split_off(options.one_by_one));
+    say("bare writes");
+    let api_server = Usage::of_api_server(&test_cluster)?;
+    let bare = BareWrites::measure(&cluster.client(), NAMESPACE, fleet::BYSTANDERS, &api_server).await?;
+    fleet.settle().await;
+
     say("deletes one by one");
     let stock = drainer.one_by_one(&stock).await?;
     let (times, writes) = counted(&audit, &fleet, held.len(), drainer.one_by_one(&held)).await?;
 
     say(&format!("{} evictions at once", options.at_once));
-    let stock_drain_seconds = drainer.evict(&stock_at_once).await?;
-    let drain = drainer.evict(&held_at_once);
-    let (held_drain_seconds, drain_writes) = counted(&audit, &fleet, held_at_once.len(), drain).await?;
+    let (stock_drain_seconds, stock_api_server_cpu_ms) = drainer.evict(&stock_at_once, &api_server).await?;
+    let drain = drainer.evict(&held_at_once, &api_server);
+    let ((held_drain_seconds, held_api_server_cpu_ms), drain_writes) =
+        counted(&audit, &fleet, held_at_once.len(), drain).await?;
 
     let report = DrainReport {
         pods: options.pods,
@@ -135,6 +148,9 @@ pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainRepo
         stock_drain_seconds,
         held_drain_seconds,
         drain_writes,
+        stock_api_server_cpu_ms,
+        held_api_server_cpu_ms,
+        bare,
     };
     drop(podward);
     test_cluster.down().await?;
@@ -200,9 +216,10 @@ impl Drainer {
     }
 
     /// Evicts all pods at once, as `kubectl drain` does. A rejected eviction is tried again after 5 s, until the pod
-    /// is gone. Returns the time until all are gone, in seconds.
-    async fn evict(&self, names: &[String]) -> Result<f64> {
-        let begun = Instant::now();
+    /// is gone. Returns the time until all are gone, in seconds, and the CPU time of the API server for each, in
+    /// milliseconds.
+    async fn evict(&self, names: &[String], api_server: &Usage) -> Result<(f64, f64)> {
+        let (begun, cpu) = (Instant::now(), api_server.cpu_ms()?);
         let slots = Semaphore::new(MAX_CONCURRENT);
         let evict = async |name: &String| {
             loop {
@@ -221,7 +238,7 @@ impl Drainer {
         };
         futures::future::try_join_all(names.iter().map(evict)).await?;
         self.until_gone(names).await?;
-        Ok(begun.elapsed().as_secs_f64())
+        Ok((begun.elapsed().as_secs_f64(), (api_server.cpu_ms()? - cpu) / names.len() as f64))
     }
 
     async fn until_gone(&self, names: &[String]) -> Result<()> {

@@ -16,13 +16,24 @@ use tokio::sync::watch;
 
 /// The label selector of the pods that are opted in.
 pub(crate) const OPTED_IN: &str = "kusionstack.io/control=true";
+/// The label selector of the pods of a Deployment that are not.
+pub(crate) const BYSTANDERS: &str = "app=bystander";
 const ID: &str = "load";
 const TYPE: &str = "update";
 /// The number of concurrent writes of the operator.
-const MAX_CONCURRENT: usize = 50;
+pub(crate) const MAX_CONCURRENT: usize = 50;
 /// Longer than the time after which the controller reports a waiting pod in its condition (5 s).
 const QUIET: Duration = Duration::from_secs(8);
-const DEADLINE: Duration = Duration::from_secs(600);
+/// 10,000 pods are made in 9 minutes on two cores.
+const DEADLINE: Duration = Duration::from_secs(1200);
+
+/// The number of pods that a simulated node has room for.
+const PODS_OF_NODE: usize = 1000;
+
+/// Returns the number of simulated nodes that have room for `pods`.
+pub(crate) fn nodes_for(pods: usize) -> usize {
+    pods.div_ceil(PODS_OF_NODE) + 1
+}
 
 /// The progress of a pod.
 #[derive(Clone, Copy, Default)]

@@ -4,6 +4,7 @@
 
 pub mod admission;
 mod audit;
+pub mod bare_writes;
 pub mod clonesets;
 pub mod drain;
 pub mod evidence;

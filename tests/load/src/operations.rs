@@ -14,6 +14,7 @@ use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, Writes};
+use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
 use crate::usage::Usage;
 
@@ -56,6 +57,8 @@ pub struct OperationsReport {
     pub controller_rss_mib: f64,
     /// The total number of pods.
     pub pods: usize,
+    /// The same cluster without Podward's work.
+    pub bare: BareWrites,
 }
 
 /// A group of concurrent operations.
@@ -71,6 +74,8 @@ pub struct OperationGroup {
     pub controller_cpu_ms: f64,
     /// The CPU time of both webhooks in both phases, in milliseconds per operation.
     pub webhooks_cpu_ms: f64,
+    /// The CPU time of the API server in both phases, in milliseconds per operation.
+    pub api_server_cpu_ms: f64,
     /// Podward's writes per operation.
     pub writes: Writes,
 }
@@ -113,6 +118,11 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
     let controller = Usage::of(&podward, ServiceKind::LifecycleController)?;
     let controller_rss_mib = controller.rss_mib()?;
 
+    say("bare writes");
+    let api_server = Usage::of_api_server(&test_cluster)?;
+    let bare = BareWrites::measure(&cluster.client(), NAMESPACE, fleet::BYSTANDERS, &api_server).await?;
+    fleet.settle().await;
+
     say("operations one by one");
     let mark = audit::mark(&audit)?;
     let (mut to_operate, mut to_available) = (Vec::new(), Vec::new());
@@ -127,7 +137,7 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
     let mut groups = Vec::new();
     for &size in &options.at_once {
         say(&format!("{size} operations at once"));
-        groups.push(group(&fleet, &podward, &audit, &names[..size]).await?);
+        groups.push(group(&fleet, (&podward, &api_server), &audit, &names[..size]).await?);
         fleet.settle().await;
     }
     let report = OperationsReport {
@@ -137,6 +147,7 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
         groups,
         controller_rss_mib,
         pods: opted_in + options.bystanders,
+        bare,
     };
     drop(podward);
     test_cluster.down().await?;
@@ -156,7 +167,7 @@ async fn one(fleet: &PodFleet, name: &str) -> Result<(f64, f64)> {
 
 async fn group(
     fleet: &PodFleet,
-    podward: &Podward,
+    (podward, api_server): (&Podward, &Usage),
     audit: &std::path::Path,
     names: &[String],
 ) -> Result<OperationGroup> {
@@ -166,7 +177,10 @@ async fn group(
     let [controller, mutating, validating] = usages;
     let (controller, mutating, validating) = (controller?, mutating?, validating?);
     let mark = audit::mark(audit)?;
-    let before = (controller.cpu_ms()?, mutating.cpu_ms()? + validating.cpu_ms()?);
+    let cpu = || {
+        anyhow::Ok((controller.cpu_ms()?, mutating.cpu_ms()? + validating.cpu_ms()?, api_server.cpu_ms()?))
+    };
+    let before = cpu()?;
 
     let begun = Instant::now();
     fleet.begin_all(names).await?;
@@ -177,7 +191,7 @@ async fn group(
     fleet.until_available(names).await?;
     let all_available_seconds = finished.elapsed().as_secs_f64();
 
-    let after = (controller.cpu_ms()?, mutating.cpu_ms()? + validating.cpu_ms()?);
+    let after = cpu()?;
     fleet.settle().await;
     let operations = names.len();
     let each = |milliseconds: f64| milliseconds / operations as f64;
@@ -187,6 +201,7 @@ async fn group(
         all_available_seconds,
         controller_cpu_ms: each(after.0 - before.0),
         webhooks_cpu_ms: each(after.1 - before.1),
+        api_server_cpu_ms: each(after.2 - before.2),
         writes: audit::since(audit, mark)?.per_operation(operations),
     })
 }

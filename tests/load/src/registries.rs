@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use self::bench::Bench;
 use self::bridge::Bridge;
 use self::pods::BoundPods;
+use crate::fleet::nodes_for;
 
 pub use self::comparison::ComparisonReport;
 pub use self::heartbeats::HeartbeatsReport;
@@ -36,9 +37,6 @@ pub use self::options::{RegistriesOptions, RegistriesPart};
 pub use self::ready::ReadyReport;
 pub use self::registrations::RegistrationsReport;
 pub use self::server::RegistryName;
-
-/// The number of pods that a simulated node has room for.
-const PODS_OF_NODE: usize = 1000;
 
 /// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,7 +65,7 @@ pub async fn run(options: &RegistriesOptions, say: impl Fn(&str)) -> Result<Regi
     say("starting a simulated cluster");
     let test_cluster = TestCluster::builder(Shape::Simulated)
         .name("registries")
-        .simulated_nodes(options.pods.div_ceil(PODS_OF_NODE) + 1)
+        .simulated_nodes(nodes_for(options.pods))
         .start()
         .await?;
     let test_cluster = Arc::new(test_cluster);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use self::objects::RuleObjects;
 use crate::audit::{self, Writes};
-use crate::fleet::{self, PodFleet};
+use crate::fleet::{self, PodFleet, nodes_for};
 use crate::usage::Usage;
 
 const NAMESPACE: &str = "load";
@@ -133,7 +133,7 @@ pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesRepo
     say("starting a simulated cluster");
     let test_cluster = TestCluster::builder(Shape::Simulated)
         .name("rules")
-        .simulated_nodes(10)
+        .simulated_nodes(nodes_for(options.pods + options.unselected_pods))
         .audit_log(true)
         .start()
         .await?;

@@ -1,7 +1,10 @@
 //! The CPU time and memory of a service's process.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use podward_support::{Podward, ServiceKind};
+use podward_testbed::TestCluster;
 
 /// The unit of CPU time in `/proc`, in milliseconds (USER_HZ is 100 on all current Linux systems).
 const TICK_MS: f64 = 10.0;
@@ -15,11 +18,19 @@ pub(crate) struct Usage {
 impl Usage {
     /// Returns the process of the service `kind` of this cluster.
     pub(crate) fn of(podward: &Podward, kind: ServiceKind) -> Result<Usage> {
-        let program = format!("/{kind}");
-        let files = podward.cluster().dir();
-        let files = files.to_string_lossy();
-        // The arguments of a service contain the folder of its cluster, which distinguishes it from services of other
-        // clusters.
+        Self::find(&kind.to_string(), &podward.cluster().dir())
+    }
+
+    /// Returns the API server of `cluster`.
+    pub(crate) fn of_api_server(cluster: &TestCluster) -> Result<Usage> {
+        Self::find("kube-apiserver", cluster.dir())
+    }
+
+    /// Returns the process of a program. Its arguments contain the folder of its cluster, which distinguishes it from those
+    /// of other clusters.
+    fn find(what: &str, folder: &Path) -> Result<Usage> {
+        let program = format!("/{what}");
+        let files = folder.to_string_lossy();
         let is_it = |arguments: &[&str]| {
             arguments.first().is_some_and(|first| first.ends_with(&program))
                 && arguments.iter().any(|argument| argument.contains(&*files))
@@ -29,10 +40,10 @@ impl Usage {
             let Ok(bytes) = std::fs::read(format!("/proc/{pid}/cmdline")) else { continue };
             let text = String::from_utf8_lossy(&bytes);
             if is_it(&text.split('\0').collect::<Vec<_>>()) {
-                return Ok(Usage { pid, what: kind.to_string() });
+                return Ok(Usage { pid, what: what.to_owned() });
             }
         }
-        anyhow::bail!("no process of {kind} is running")
+        anyhow::bail!("no process of {what} is running")
     }
 
     /// Returns the user and system time since its start, in milliseconds.
