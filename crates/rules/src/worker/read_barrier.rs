@@ -7,8 +7,8 @@
 //! lists.
 //!
 //! An operation passes once: the cache then contains the rules that existed when it began, also for the check of its
-//! result. A list is served from the API server's watch cache, which waits for etcd: about 50 ms for rules, which
-//! change rarely.
+//! result. A list is served from the API server's watch cache, which waits until etcd has told it that it is up to date:
+//! up to 100 ms.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
