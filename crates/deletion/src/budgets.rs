@@ -250,8 +250,8 @@ fn reservation_status(
     status
 }
 
-/// Writes the `status` of `budget`, and returns what is stored. Fails with a conflict, so that the budgets are read again, if the budget has changed
-/// or is gone.
+/// Writes the `status` of `budget`, and returns what is stored. Fails with a conflict, so that the budgets are read again, if
+/// the budget has changed or is gone.
 pub(crate) async fn write(
     client: &Client,
     pod: &CachedPod,
