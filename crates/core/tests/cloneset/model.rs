@@ -200,8 +200,9 @@ impl Model {
     pub(crate) fn reconcile(&mut self, writes: usize) {
         let (pods, found) = (self.seen_pods(), self.plan());
         let mut left = writes;
-        let deletes = found.steps.iter().filter(|step| step.delete);
-        let leaving: BTreeSet<&str> = deletes.map(|step| &*pods[step.pod].name).collect();
+        let leaves = |step: &&PodStep| step.delete || step.state == Some(State::PreparingDelete);
+        let leaving: BTreeSet<&str> =
+            found.steps.iter().filter(leaves).map(|step| &*pods[step.pod].name).collect();
         for step in &found.steps {
             let before = &pods[step.pod];
             for part in parts(step) {
@@ -275,7 +276,7 @@ impl Model {
     }
 
     /// Makes a write of a step, unless the pod was changed since the controller saw it. `leaving` are the pods that the same
-    /// plan deletes.
+    /// plan deletes, or asks their hook to release for it.
     fn write(&mut self, before: &SetPod, step: &PodStep, leaving: &BTreeSet<&str>) {
         let spec = self.seen_set.spec.clone();
         let Some(seen) = self.seen.get(&before.name) else { return };
