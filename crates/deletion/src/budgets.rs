@@ -120,15 +120,13 @@ impl Budgets {
     async fn release_one(&self, pod: &CachedPod) -> Result<bool, ApiError> {
         let name = pod.key().name;
         self.decide(pod, async |listed| {
-            let holds = |budget: &&PodDisruptionBudget| read(budget).disrupted_pods.contains_key(&name);
-            let Some(held) = matching(listed, pod).find(holds).map(ResourceExt::name_any) else {
-                return Ok(false);
+            let holds = |budget: &&mut PodDisruptionBudget| {
+                selects(budget, pod) && read(budget).disrupted_pods.contains_key(&name)
             };
-            for budget in listed.iter_mut().filter(|budget| budget.name_any() == held) {
-                // The disruption controller updates `disruptionsAllowed`, because it counts the pod again.
-                let status = json!({ "disruptedPods": { &name: null } });
-                *budget = write(&self.client, pod, budget, status).await?;
-            }
+            let Some(budget) = listed.iter_mut().find(holds) else { return Ok(false) };
+            // The disruption controller updates `disruptionsAllowed`, because it counts the pod again.
+            let status = json!({ "disruptedPods": { &name: null } });
+            *budget = write(&self.client, pod, budget, status).await?;
             Ok(true)
         })
         .await
@@ -152,7 +150,7 @@ impl Budgets {
     /// # Errors
     /// Fails if the budgets cannot be read.
     pub(crate) async fn select(&self, pod: &CachedPod) -> Result<bool, ApiError> {
-        self.decide(pod, async |listed| Ok(matching(listed, pod).next().is_some())).await
+        self.decide(pod, async |listed| Ok(listed.iter().any(|budget| selects(budget, pod)))).await
     }
 
     /// Decides with the budgets of the namespace of `pod`.
@@ -180,18 +178,20 @@ fn evictee<'a>(pod: &CachedPod, name: &'a str) -> EvictionPod<'a> {
     }
 }
 
-/// Returns those of `budgets` that select `pod`. A budget with an invalid selector selects nothing, as for the API server.
+/// Returns those of `budgets` that select `pod`.
 fn matching<'b>(
     budgets: &'b [PodDisruptionBudget],
     pod: &CachedPod,
 ) -> impl Iterator<Item = &'b PodDisruptionBudget> {
-    let selects = |budget: &&PodDisruptionBudget| {
-        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-        selector
-            .and_then(|selector| Selector::try_from(selector).ok())
-            .is_some_and(|selector| selector.matches(pod.view().labels))
-    };
-    budgets.iter().filter(selects)
+    budgets.iter().filter(|budget| selects(budget, pod))
+}
+
+/// Returns true if `budget` selects `pod`. A budget with an invalid selector selects nothing, as for the API server.
+fn selects(budget: &PodDisruptionBudget, pod: &CachedPod) -> bool {
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+    selector
+        .and_then(|selector| Selector::try_from(selector).ok())
+        .is_some_and(|selector| selector.matches(pod.view().labels))
 }
 
 fn read(budget: &PodDisruptionBudget) -> DisruptionBudget {

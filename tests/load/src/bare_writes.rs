@@ -26,7 +26,7 @@ pub struct BareWrites {
 }
 
 impl BareWrites {
-    /// Writes to the pods in `namespace` that `selector` selects, one after the other until all writes are done.
+    /// Writes in turn to the pods in `namespace` that `selector` selects.
     pub(crate) async fn measure(
         client: &Client,
         namespace: &str,

@@ -83,10 +83,11 @@ impl<'s> OwnNode<'s> {
 
     /// Waits until the node has a taint with this key, which the control plane derives from its conditions.
     pub(crate) async fn until_tainted(&self, key: &str) -> Result<()> {
-        let taints =
-            |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-        let is_tainted =
-            |node: Option<&Node>| node.is_some_and(|node| taints(node).iter().any(|taint| taint.key == key));
+        let is_tainted = |node: Option<&Node>| {
+            let spec = node.and_then(|node| node.spec.as_ref());
+            spec.and_then(|spec| spec.taints.as_ref())
+                .is_some_and(|taints| taints.iter().any(|taint| taint.key == key))
+        };
         let waited = await_condition(Api::all(self.fixture.client()), &self.name, is_tainted);
         within(WAIT, || format!("the taint {key} of node {}", self.name), waited).await.map(drop)
     }
