@@ -30,12 +30,10 @@ pub(crate) struct Reports<'a> {
 
 impl Reports<'_> {
     /// Reports what came of a step.
-    pub(crate) fn step(&self, pod: &Pod, seen: &SetPod, step: &PodStep, outcome: &Result<Outcome, SetError>) {
+    pub(crate) fn step(&self, step: &PodStep, outcome: &Result<Outcome, SetError>) {
         self.context.metrics.wrote(action(step), word(outcome), 1);
-        match outcome {
-            Ok(Outcome::Held | Outcome::Written) => {}
-            Ok(Outcome::Deleted) => self.moved(pod, seen, step),
-            Err(error) => self.step_failed(step, error),
+        if let Err(error) = outcome {
+            self.step_failed(step, error);
         }
     }
 

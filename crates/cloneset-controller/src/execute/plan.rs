@@ -89,7 +89,7 @@ impl PlanWork<'_> {
             let (client, cache) = (&self.context.client, &self.context.pods);
             let moved = || reports.moved(pod, seen, &step);
             let outcome = carry_out((client, cache), pod, &step, in_place, moved).await;
-            reports.step(pod, seen, &step, &outcome);
+            reports.step(&step, &outcome);
             Some((step, outcome))
         };
         let steps = futures::stream::iter(found.steps.iter().cloned().map(one));

@@ -38,7 +38,7 @@ pub(super) struct InPlace<'a> {
 }
 
 /// Carries out a step. What the API server returns is in the cache afterwards. Calls `moved` when the pod has the state of the
-/// step: a write that follows may still fail.
+/// step, also if a write that follows fails, and when it is deleted.
 ///
 /// # Errors
 /// Fails if a request fails. The writes before it are in the cache.
@@ -47,12 +47,16 @@ pub(super) async fn carry_out(
     pod: &Pod,
     step: &PodStep,
     in_place: InPlace<'_>,
-    mut moved: impl FnMut(),
+    moved: impl Fn(),
 ) -> Result<Outcome, SetError> {
     let object = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     if step.delete {
-        return delete_pod(cache, &api, pod, &object).await;
+        let outcome = delete_pod(cache, &api, pod, &object).await?;
+        if outcome == Outcome::Deleted {
+            moved();
+        }
+        return Ok(outcome);
     }
     let invalid = |problem: String| SetError::Invalid { object: format!("pod {object}"), problem };
     let InPlace { change, revision, grace_seconds, hook, now } = in_place;
