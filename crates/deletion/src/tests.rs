@@ -9,6 +9,7 @@ mod cluster;
 mod counts;
 mod evictions;
 mod jobs;
+mod known;
 mod taints;
 
 use std::collections::BTreeSet;
@@ -59,6 +60,7 @@ async fn deletions_with_a_real_api_server() {
         evictions::an_eviction_that_no_budget_concerns_is_a_delete(
             Fixture::new(&client, "unconcerned").await
         ),
+        known::a_known_pod_may_be_out_of_date(Fixture::new(&client, "known").await),
         taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await),
         jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await),
         busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),

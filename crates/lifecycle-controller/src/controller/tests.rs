@@ -45,6 +45,7 @@ impl Running {
             progress: Progress::default(),
             spans: Spans::none(),
             hub: watch::channel(None).0,
+            pods: watch::channel(None).0,
         };
         let stop = CancellationToken::new();
         let until = stop.clone();
