@@ -100,6 +100,16 @@ pub(crate) fn writes_of(log: &Path, mark: u64, agent: &str) -> Result<AgentWrite
     Ok(writes)
 }
 
+/// Returns how often a program has renewed Leases since `mark`. `agent` is the beginning of its user agent.
+pub(crate) fn renewals_of(log: &Path, mark: u64, agent: &str) -> Result<u64> {
+    let mut renewals = 0;
+    each(log, mark, |entry| {
+        let resource = entry.object_ref.as_ref().and_then(|object| object.resource.as_deref());
+        renewals += u64::from(entry.is_write_of(agent) && resource == Some("leases") && !entry.failed());
+    })?;
+    Ok(renewals)
+}
+
 fn each(log: &Path, mark: u64, mut visit: impl FnMut(&AuditEntry)) -> Result<()> {
     let mut file =
         std::fs::File::open(log).with_context(|| format!("open the audit log {}", log.display()))?;

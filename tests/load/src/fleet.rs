@@ -18,6 +18,10 @@ use tokio::sync::watch;
 pub(crate) const OPTED_IN: &str = "kusionstack.io/control=true";
 /// The label selector of the pods of a Deployment that are not.
 pub(crate) const BYSTANDERS: &str = "app=bystander";
+/// The Deployment of the pods that are opted in, and their label `app`.
+pub(crate) const MEMBER: &str = "member";
+/// The Deployment of those that are not, and their label `app`.
+pub(crate) const BYSTANDER: &str = "bystander";
 const ID: &str = "load";
 const TYPE: &str = "update";
 /// The number of concurrent writes of the operator.
@@ -88,24 +92,21 @@ impl PodFleet {
     pub(crate) async fn make(&self, opted_in: usize, bystanders: usize) -> Result<()> {
         let expecting = pods::expecting("LoadBalancer/load/load", &self.finalizer);
         self.deploy(
-            "member",
+            MEMBER,
             opted_in,
             json!({CONTROL_LABEL: "true"}),
             json!({AVAILABLE_CONDITIONS: expecting}),
         )
         .await?;
-        self.deploy("bystander", bystanders, json!({}), json!({})).await?;
-        self.until("all pods are available", |states| {
-            states.values().filter(|state| state.available).count() >= opted_in
-        })
-        .await?;
+        self.deploy(BYSTANDER, bystanders, json!({}), json!({})).await?;
+        self.until_count_available(opted_in).await?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let ready = |deployment: Option<&Deployment>| {
             let ready =
                 deployment.and_then(|deployment| deployment.status.as_ref()?.ready_replicas).unwrap_or(0);
             usize::try_from(ready).is_ok_and(|ready| ready >= bystanders)
         };
-        let waited = podward_support::await_condition(deployments, "bystander", ready);
+        let waited = podward_support::await_condition(deployments, BYSTANDER, ready);
         tokio::time::timeout(DEADLINE, waited).await.context("wait for the bystanders")??;
         Ok(())
     }
@@ -123,6 +124,7 @@ impl PodFleet {
             "metadata": {"name": app},
             "spec": {
                 "replicas": replicas,
+                "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
                 "selector": {"matchLabels": {"app": app}},
                 "template": {
                     "metadata": {"labels": labels, "annotations": annotations},
@@ -234,6 +236,16 @@ impl PodFleet {
         .await
     }
 
+    /// Waits until `count` pods are available.
+    pub(crate) async fn until_count_available(&self, count: usize) -> Result<()> {
+        self.until("all pods are available", |states| count_available(states) >= count).await
+    }
+
+    /// Returns how many pods are available.
+    pub(crate) fn available(&self) -> usize {
+        count_available(&self.states.borrow())
+    }
+
     /// Returns how many of these pods have `operate`.
     pub(crate) fn operating(&self, names: &[String]) -> usize {
         of(&self.states.borrow(), names).filter(|state| state.operate).count()
@@ -257,6 +269,10 @@ impl PodFleet {
             Err(_) => Err(anyhow!("waited {} s in vain until {what}", DEADLINE.as_secs())),
         }
     }
+}
+
+fn count_available(states: &ProgressByPod) -> usize {
+    states.values().filter(|state| state.available).count()
 }
 
 fn of<'a>(states: &'a ProgressByPod, names: &'a [String]) -> impl Iterator<Item = PodProgress> + 'a {

@@ -1,8 +1,9 @@
-//! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load rules [PODS
-//! [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`, `podward-load clonesets`, `podward-load registries [PODS]
-//! [service=PODS] [PART..] [REGISTRY..]`, `podward-load webhook PROGRAM [SECONDS]`, `podward-load deletes PROGRAM
-//! [SECONDS]` or `podward-load flood PROGRAM [SECONDS]`. It prints the report as JSON on standard output. `cargo xtask
-//! bench` builds the programs and runs it. `podward-load kube-proxies` is a part of the benchmark evidence.
+//! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load restart
+//! [PODS]`, `podward-load rules [PODS [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`,
+//! `podward-load clonesets`, `podward-load registries [PODS] [service=PODS] [PART..] [REGISTRY..]`, `podward-load scale
+//! [PODS]`, or `podward-load BENCHMARK PROGRAM [SECONDS]` with webhook, deletes, flood or replicas. It prints the report as JSON on standard
+//! output. `cargo xtask bench` builds the programs and runs it. `podward-load kube-proxies` is a part of the benchmark
+//! evidence.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,9 @@ use podward_load::drain::{self, DrainOptions};
 use podward_load::evidence::{self, EvidenceOptions};
 use podward_load::operations::{self, OperationsOptions};
 use podward_load::registries::{self, RegistriesOptions};
+use podward_load::restart::{self, RestartOptions};
 use podward_load::rules::{self, RulesOptions};
+use podward_load::scale::{self, ScaleOptions};
 use podward_load::webhook::{self, WebhookOptions};
 use serde::Serialize;
 
@@ -24,17 +27,20 @@ fn main() -> Result<()> {
     match arguments.next().as_deref() {
         Some("operations") => runtime.block_on(measure_operations(arguments.collect())),
         Some("drain") => runtime.block_on(measure_drain()),
+        Some("restart") => runtime.block_on(measure_restart(arguments.collect())),
         Some("rules") => runtime.block_on(measure_rules(arguments.collect())),
         Some("admission") => runtime.block_on(measure_admission()),
         Some("clonesets") => runtime.block_on(measure_clonesets()),
         Some("evidence") => runtime.block_on(measure_evidence(arguments.collect())),
         Some(evidence::KUBE_PROXIES) => runtime.block_on(evidence::serve_kube_proxies()),
         Some("registries") => runtime.block_on(measure_registries(arguments.collect())),
+        Some("scale") => runtime.block_on(measure_scale(arguments.next())),
         Some("webhook") => runtime.block_on(measure_webhook(arguments.collect())),
         Some("flood") => runtime.block_on(measure_flood(arguments.collect())),
+        Some("replicas") => runtime.block_on(measure_replicas(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, rules [PODS [ASKING]], admission, evidence [NODES [PODS]], clonesets, registries [PODS] [service=PODS] [PART..] [REGISTRY..], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], or flood PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain, restart [PODS], rules [PODS [ASKING]], admission, evidence [NODES [PODS]], clonesets, registries [PODS] [service=PODS] [PART..] [REGISTRY..], scale [PODS], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], flood PROGRAM [SECONDS], or replicas PROGRAM [SECONDS]"
         ),
     }
 }
@@ -51,6 +57,14 @@ async fn measure_operations(sizes: Vec<String>) -> Result<()> {
 
 async fn measure_drain() -> Result<()> {
     print(&drain::run(&DrainOptions::default(), |step| eprintln!("{step}")).await?)
+}
+
+async fn measure_restart(sizes: Vec<String>) -> Result<()> {
+    let mut options = RestartOptions::default();
+    if let Some(pods) = sizes.first() {
+        options.pods = pods.parse().context("give the number of pods as a number")?;
+    }
+    print(&restart::run(&options, |step| eprintln!("{step}")).await?)
 }
 
 async fn measure_rules(sizes: Vec<String>) -> Result<()> {
@@ -87,6 +101,14 @@ async fn measure_registries(words: Vec<String>) -> Result<()> {
     print(&registries::run(&options, |step| eprintln!("{step}")).await?)
 }
 
+async fn measure_scale(pods: Option<String>) -> Result<()> {
+    let mut options = ScaleOptions::default();
+    if let Some(pods) = pods {
+        options.pods = pods.parse().context("give the number of pods as a number")?;
+    }
+    print(&scale::run(&options, |step| eprintln!("{step}")).await?)
+}
+
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {
     let report = webhook::run(webhook_options(&arguments)?).await?;
     table(report.rows());
@@ -95,6 +117,12 @@ async fn measure_webhook(arguments: Vec<String>) -> Result<()> {
 
 async fn measure_flood(arguments: Vec<String>) -> Result<()> {
     let report = webhook::run_flood(webhook_options(&arguments)?).await?;
+    table(report.rows());
+    print(&report)
+}
+
+async fn measure_replicas(arguments: Vec<String>) -> Result<()> {
+    let report = webhook::run_replicas(webhook_options(&arguments)?).await?;
     table(report.rows());
     print(&report)
 }

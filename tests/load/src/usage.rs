@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use podward_support::{Podward, ServiceKind};
+use podward_support::{Podward, PodwardService, ServiceKind};
 use podward_testbed::TestCluster;
 
 /// The unit of CPU time in `/proc`, in milliseconds (USER_HZ is 100 on all current Linux systems).
@@ -18,22 +18,32 @@ pub(crate) struct Usage {
 impl Usage {
     /// Returns the process of the service `kind` of this cluster.
     pub(crate) fn of(podward: &Podward, kind: ServiceKind) -> Result<Usage> {
-        Self::find(&kind.to_string(), &podward.cluster().dir())
+        Self::find(&kind.to_string(), &podward.cluster().dir(), |_| true)
+    }
+
+    /// Returns the process of this replica of a service that has a leader.
+    pub(crate) fn of_replica(podward: &Podward, replica: &PodwardService) -> Result<Usage> {
+        // Its identity in the Lease, which is one of its arguments, is its name and the number of its start.
+        let identity = format!("{}.", replica.name());
+        Self::find(replica.kind().as_str(), &podward.cluster().dir(), |argument| {
+            argument.starts_with(&identity)
+        })
     }
 
     /// Returns the API server of `cluster`.
     pub(crate) fn of_api_server(cluster: &TestCluster) -> Result<Usage> {
-        Self::find("kube-apiserver", cluster.dir())
+        Self::find("kube-apiserver", cluster.dir(), |_| true)
     }
 
     /// Returns the process of a program. Its arguments contain the folder of its cluster, which distinguishes it from those
-    /// of other clusters.
-    fn find(what: &str, folder: &Path) -> Result<Usage> {
+    /// of other clusters, and one for which `test` is true.
+    fn find(what: &str, folder: &Path, test: impl Fn(&str) -> bool) -> Result<Usage> {
         let program = format!("/{what}");
         let files = folder.to_string_lossy();
         let is_it = |arguments: &[&str]| {
             arguments.first().is_some_and(|first| first.ends_with(&program))
                 && arguments.iter().any(|argument| argument.contains(&*files))
+                && arguments.iter().any(|argument| test(argument))
         };
         for entry in std::fs::read_dir("/proc").context("read /proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };

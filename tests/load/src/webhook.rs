@@ -11,6 +11,7 @@ mod client;
 mod cluster;
 mod deletes;
 mod flood;
+mod replicas;
 mod review;
 mod server;
 
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use deletes::{DeleteReport, run_deletes};
 pub use flood::{FloodReport, ReviewLatency, run_flood};
+pub use replicas::{PhaseReport, ReplicasReport, run_replicas};
 pub use review::{DELETED_POD_BYTES, REVIEW_BYTES, begin, delete_granted, delete_held, unchanged};
 
 use client::{ExpectedAnswer, WebhookLoad};

@@ -27,8 +27,8 @@ pub(crate) struct Bench {
     /// Also write the reports of all benchmarks except engine to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// For the benchmark rules: number of pods that the rule selects [default: 5000]. For the benchmark registries: number
-    /// of pods [default: 10000]
+    /// For the benchmark rules: number of pods that the rule selects [default: 5000]. For the benchmarks registries and
+    /// scale: number of pods [default: 10000]
     #[arg(long, value_name = "NUMBER")]
     pods: Option<usize>,
     /// For the benchmark rules: number of pods that request an operation at the same time, at most a quarter of the
@@ -67,10 +67,14 @@ enum Benchmark {
     Deletes,
     /// The mutating webhook without a cluster, while 5,000 idle and 200 slow clients are connected: latency, memory
     Flood,
+    /// Two replicas of the mutating webhook without a cluster, while one of them ends: latency, reviews that fail
+    Replicas,
     /// Operations on a simulated cluster: time, writes, memory
     Operations,
     /// Deletes and evictions on a simulated cluster: time, writes, memory of each service
     Drain,
+    /// Rolling restarts of Deployments on a simulated cluster: time, writes
+    Restart,
     /// Rules on a simulated cluster: many pods that request an operation at once, and pods that no rule selects
     Rules,
     /// The time that the webhooks add to API requests, on a real node, with 1, 2 and 4 replicas
@@ -81,6 +85,8 @@ enum Benchmark {
     Clonesets,
     /// The service-discovery-bridge with real registries and 10,000 simulated pods: time, rate, CPU time, memory
     Registries,
+    /// Many opted-in pods at rest on a simulated cluster: memory, CPU time, time until a new leader decides
+    Scale,
 }
 
 impl Bench {
@@ -88,8 +94,9 @@ impl Bench {
         let names = if self.benchmarks.is_empty() { Benchmark::value_variants() } else { &self.benchmarks };
         let is_selected = |name| names.contains(&name);
         ensure!(
-            self.pods.is_none() || is_selected(Benchmark::Rules) || is_selected(Benchmark::Registries),
-            "--pods is for the benchmarks rules and registries, of which none is selected: name one, or leave out --pods"
+            self.pods.is_none()
+                || [Benchmark::Rules, Benchmark::Registries, Benchmark::Scale].into_iter().any(is_selected),
+            "--pods is for the benchmarks rules, registries and scale, of which none is selected: name one, or leave out --pods"
         );
         ensure!(
             self.part.is_empty() && self.registry.is_empty() || is_selected(Benchmark::Registries),
@@ -140,11 +147,12 @@ impl Bench {
     /// Returns the arguments of the load generator for the benchmark `name` of `programs`.
     fn arguments(&self, name: Benchmark, programs: &BuiltPrograms) -> Result<Vec<OsString>> {
         let words: Vec<String> = match name {
-            Benchmark::Webhook | Benchmark::Flood => {
+            Benchmark::Webhook | Benchmark::Flood | Benchmark::Replicas => {
                 return Ok(vec![programs.path("mutating-webhook")?.into()]);
             }
             Benchmark::Deletes => return Ok(vec![programs.path("validating-webhook")?.into()]),
             Benchmark::Rules => self.pods.iter().chain(&self.asking).map(usize::to_string).collect(),
+            Benchmark::Scale => self.pods.iter().map(usize::to_string).collect(),
             Benchmark::Registries => {
                 let pods = self.pods.as_ref().map(usize::to_string);
                 pods.into_iter().chain(self.part.clone()).chain(self.registry.clone()).collect()
@@ -160,7 +168,7 @@ impl Benchmark {
     /// needs none.
     async fn supervisor(self) -> Result<Option<PathBuf>> {
         let prepared = match self {
-            Self::Engine | Self::Webhook | Self::Flood | Self::Deletes => return Ok(None),
+            Self::Engine | Self::Webhook | Self::Flood | Self::Replicas | Self::Deletes => return Ok(None),
             Self::Admission => prepare::test_cluster(&Part::ALL, true).await?,
             Self::Registries => {
                 let parts = [Shape::Simulated.parts(), &Part::REGISTRIES].concat();

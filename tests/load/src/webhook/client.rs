@@ -30,7 +30,7 @@ pub(super) enum ExpectedAnswer {
 }
 
 impl ExpectedAnswer {
-    fn is_met_by(self, body: &[u8]) -> bool {
+    pub(super) fn is_met_by(self, body: &[u8]) -> bool {
         let (allowed, patched) = (contains(body, b"\"allowed\":true"), contains(body, b"\"patch\":"));
         match self {
             ExpectedAnswer::Patched => allowed && patched,

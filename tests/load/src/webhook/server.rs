@@ -94,6 +94,11 @@ impl WebhookProcess {
     /// Starts `program` bound to `cpu`, with a cluster to watch, and waits until it listens and its watches have
     /// their lists.
     pub(super) async fn start(program: &Path, cpu: usize) -> Result<Self> {
+        Self::start_with(program, cpu, &[]).await
+    }
+
+    /// As [`start`](Self::start), with further arguments.
+    pub(super) async fn start_with(program: &Path, cpu: usize, more: &[&str]) -> Result<Self> {
         ensure!(
             program.exists(),
             "no program at {}; build it with cargo build --profile bench-lite",
@@ -121,6 +126,7 @@ impl WebhookProcess {
             .arg(&path)
             .arg("--kubeconfig")
             .arg(&kubeconfig)
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).context("make the webhook's log")?)
@@ -173,9 +179,22 @@ impl WebhookProcess {
         fs::read_to_string(&path).with_context(|| format!("read {path}"))
     }
 
-    pub(super) async fn stop(mut self) -> Result<()> {
+    /// Sends `signal` to the process.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let pid = i32::try_from(self.process.id().context("the webhook has ended by itself")?)?;
-        kill(Pid::from_raw(pid), Signal::SIGTERM).context("stop the webhook")?;
+        kill(Pid::from_raw(pid), signal).with_context(|| format!("send {signal} to the webhook"))
+    }
+
+    pub(super) async fn stop(self) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        self.ended().await
+    }
+
+    /// Waits until the process has ended after SIGTERM.
+    ///
+    /// # Errors
+    /// Fails if it takes too long, or has ended with an error.
+    pub(super) async fn ended(mut self) -> Result<()> {
         let ended = tokio::time::timeout(STOP_TIMEOUT, self.process.wait())
             .await
             .context("the webhook doesn't stop")??;
