@@ -20,11 +20,7 @@ use crate::error::{During, TestClusterError};
 /// kwok manages the nodes that have this annotation.
 const MANAGED: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
-const STAGES: [&str; 3] = [
-    include_str!("../../stages/options.yaml"),
-    include_str!("../../stages/nodes.yaml"),
-    include_str!("../../stages/pods.yaml"),
-];
+const STAGES: [&str; 2] = [include_str!("../../stages/nodes.yaml"), include_str!("../../stages/pods.yaml")];
 
 /// Returns kwok.
 pub(crate) fn kwok(context: Context<'_>) -> Result<Component, TestClusterError> {
