@@ -1,9 +1,9 @@
-//! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load restart
-//! [PODS]`, `podward-load rules [PODS [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`,
-//! `podward-load clonesets`, `podward-load registries [PODS] [service=PODS] [PART..] [REGISTRY..]`, `podward-load scale
-//! [PODS]`, or `podward-load BENCHMARK PROGRAM [SECONDS]` with webhook, deletes, flood or replicas. It prints the report as JSON on standard
-//! output. `cargo xtask bench` builds the programs and runs it. `podward-load kube-proxies` is a part of the benchmark
-//! evidence.
+//! Runs one benchmark: `podward-load operations [SIZE..]`, `podward-load drain`, `podward-load restart [PODS]`,
+//! `podward-load rules [PODS [ASKING]]`, `podward-load admission`, `podward-load evidence [NODES [PODS]]`,
+//! `podward-load clonesets`, `podward-load registries [PODS] [service=PODS] [PART..] [REGISTRY..]`,
+//! `podward-load scale [PODS]`, or `podward-load BENCHMARK PROGRAM [SECONDS]` with webhook, deletes, flood or replicas.
+//! It prints the report as JSON on standard output. `cargo xtask bench` builds the programs and runs it.
+//! `podward-load kube-proxies` is a part of the benchmark evidence.
 
 use std::path::PathBuf;
 use std::time::Duration;
