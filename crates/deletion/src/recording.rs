@@ -17,7 +17,6 @@ use podward_core::deletion::request::{
 use podward_core::{LabelChanges, UnixNanos};
 use podward_kube_util::{ApiError, CachedPod, PodKey, now, pod_call};
 use podward_runtime::retry::{CONFLICT, Retryable};
-use tokio::sync::watch;
 
 use self::patch::write;
 pub use self::refusal::DeletionRefusal;
@@ -30,17 +29,10 @@ use crate::shared_reads::SharedReads;
 /// unless the API server has a problem.
 const OBSERVED_BY_CONTROLLERS: Duration = Duration::from_secs(10);
 
-/// The pods that the leader knows from its watch and its own writes.
-pub trait KnownPods: Send + Sync {
-    /// Returns the newest known version of the pod.
-    fn newest(&self, key: &PodKey) -> Option<Arc<CachedPod>>;
-}
-
 /// Records deletion requests.
 #[derive(Clone)]
 pub struct DeletionRequestWriter {
     client: Client,
-    known: Option<watch::Receiver<Option<Arc<dyn KnownPods>>>>,
     /// By UID of the owner.
     counts: SharedReads<OwnerCounts>,
     budgets: Budgets,
@@ -52,14 +44,7 @@ impl DeletionRequestWriter {
     #[must_use]
     pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
         let budgets = Budgets::new(client.clone());
-        DeletionRequestWriter { client, known: None, counts: SharedReads::default(), budgets, metrics }
-    }
-
-    /// Returns this writer with the pods that the leader knows, so that they are not read. `known` contains `None` while
-    /// this replica does not lead.
-    #[must_use]
-    pub fn with_known(self, known: watch::Receiver<Option<Arc<dyn KnownPods>>>) -> Self {
-        DeletionRequestWriter { known: Some(known), ..self }
+        DeletionRequestWriter { client, counts: SharedReads::default(), budgets, metrics }
     }
 
     /// Records a deletion request on `pod` and begins the operation in the same write. A pod that has not opted in, and
@@ -76,8 +61,7 @@ impl DeletionRequestWriter {
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
         let is_conflict =
             |refusal: &DeletionRefusal| matches!(refusal, DeletionRefusal::Api(error) if error.is_conflict());
-        let mut known = self.known_without_request(pod, uid);
-        let attempt = || Box::pin(self.try_request(known.take(), pod, uid, wanted));
+        let attempt = || Box::pin(self.try_request(pod, uid, wanted));
         match attempt.retry(CONFLICT).when(is_conflict).await {
             Err(DeletionRefusal::Api(ApiError::Gone { .. })) => Err(DeletionRefusal::NotFound(pod.clone())),
             other => {
@@ -91,15 +75,11 @@ impl DeletionRequestWriter {
 
     async fn try_request(
         &self,
-        known: Option<Arc<CachedPod>>,
         key: &PodKey,
         uid: Option<&str>,
         wanted: &DeletionRequest,
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
-        let pod = match known {
-            Some(pod) => pod,
-            None => self.read(key, uid).await?,
-        };
+        let pod = self.read(key, uid).await?;
         if pod.view().terminating {
             return Ok(pod);
         }
@@ -248,17 +228,6 @@ impl DeletionRequestWriter {
         // The absolute difference: a time far in the future is not "just now" either.
         let age = |idle: IdleCost| Duration::from_nanos(now().0.saturating_sub(idle.since).unsigned_abs());
         idle.is_some_and(|idle| age(idle) < OBSERVED_BY_CONTROLLERS)
-    }
-
-    /// Returns the pod as the leader knows it, if its deletion is not requested yet. Whether it is out of date does not
-    /// matter: a new request is written only to this version.
-    fn known_without_request(&self, key: &PodKey, uid: Option<&str>) -> Option<Arc<CachedPod>> {
-        let pod = self.known.as_ref()?.borrow().as_ref()?.newest(key)?;
-        let is_meant = uid.is_none_or(|uid| uid.is_empty() || uid == pod.uid());
-        let view = pod.view();
-        let is_new =
-            view.is_controlled() && !view.terminating && intent(&pod.carried(None)) == DeletionIntent::None;
-        (is_meant && is_new && pod.deletion_request().is_none()).then_some(pod)
     }
 
     /// Reads the stored pod from the API server, because a cache may be out of date.

@@ -26,7 +26,6 @@ mod controller;
 mod decide;
 mod deciders;
 mod gone_services;
-mod leader_pods;
 mod observation;
 mod opted_out;
 mod reconcile;

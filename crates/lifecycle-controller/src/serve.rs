@@ -99,8 +99,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let identity = params.identity.clone();
     let candidacy = stand(client.clone(), params, progress.clone());
     let (hub, attached) = watch::channel(None);
-    let (pods, known) = watch::channel(None);
-    let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone()).with_known(known);
+    let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone());
     let dependencies = grpc::ServiceDependencies {
         client: client.clone(),
         hub: attached,
@@ -126,7 +125,6 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         progress,
         spans,
         hub,
-        pods,
     };
     work_while(candidacy.leading.clone(), &leader.progress, &stop, async |work| {
         leader.metrics.leader.set(1);

@@ -204,7 +204,7 @@ impl TrafficLoopShared {
         if let Some(patch) = patch::set_finalizer(pod, &self.finalizer, wanted) {
             let parameters =
                 PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            let written = self.api.patch(&name, &parameters, &Patch::Strategic(patch)).await;
+            let written = self.api.patch(&name, &parameters, &Patch::<()>::Json(patch)).await;
             match written {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 other => drop(other.with_context(|| {

@@ -45,7 +45,6 @@ impl Running {
             progress: Progress::default(),
             spans: Spans::none(),
             hub: watch::channel(None).0,
-            pods: watch::channel(None).0,
         };
         let stop = CancellationToken::new();
         let until = stop.clone();
