@@ -40,6 +40,7 @@ mod private_file;
 mod python;
 mod reachable;
 pub mod rendered;
+mod rollout;
 mod spans;
 pub mod timeline;
 mod traffic_loop;
@@ -56,6 +57,7 @@ pub use podward::{Podward, PodwardOptions, PodwardService, ServiceKind, webhook_
 pub(crate) use private_file::private_file;
 pub use python::PythonExamples;
 pub use reachable::ReachableServer;
+pub use rollout::{is_rolled_out, restart_patch};
 pub use spans::{Collected, SpanStore, collect_spans};
 pub use timeline::Timeline;
 pub use traffic_loop::{TrafficBehaviour, TrafficLoop, TrafficPace};

@@ -14,7 +14,7 @@ use kube::{
 };
 use podward_core::{deletion::request::DeletionRequest, keys};
 use podward_e2e::{CONSUMER, Fixture};
-use podward_support::{TrafficLoop, pods};
+use podward_support::{TrafficLoop, pods, restart_patch};
 use serde_json::{Value, json};
 
 /// The label that names the workload of a pod.
@@ -119,15 +119,7 @@ pub(crate) async fn scale(fixture: &Fixture, kind: &str, name: &str, replicas: u
 
 /// Changes the template of a workload, as `kubectl rollout restart` does.
 pub(super) async fn restart(fixture: &Fixture, kind: &str, name: &str) -> Result<()> {
-    let at = nanoseconds();
-    let annotations = json!({"kubectl.kubernetes.io/restartedAt": at});
-    let change = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-    patch(fixture, "apps/v1", kind, name, &change).await
-}
-
-fn nanoseconds() -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    since.as_nanos().to_string()
+    patch(fixture, "apps/v1", kind, name, &restart_patch()).await
 }
 
 /// Returns whether the pod belongs to the workload `app`.

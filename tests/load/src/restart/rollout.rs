@@ -7,8 +7,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use podward_support::{PodFeedEvent, WatchTask, await_condition, observe};
-use serde_json::json;
+use podward_support::{PodFeedEvent, WatchTask, await_condition, is_rolled_out, observe, restart_patch};
 use tokio::sync::watch;
 
 const DEADLINE: Duration = Duration::from_secs(1200);
@@ -44,15 +43,13 @@ impl Rollout {
     pub(super) async fn restart(&self) -> Result<Duration> {
         let old = self.pods.borrow().clone();
         let begun = Instant::now();
-        let annotations = json!({"kubectl.kubernetes.io/restartedAt": jiff::Timestamp::now().to_string()});
-        let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-        let patched =
-            self.deployments.patch(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let patch = Patch::Strategic(restart_patch());
+        let patched = self.deployments.patch(&self.name, &PatchParams::default(), &patch).await;
         let patched = patched.with_context(|| format!("restart deployment {}", self.name))?;
         let generation = patched.metadata.generation;
         let complete =
             await_condition(self.deployments.clone(), &self.name, move |found: Option<&Deployment>| {
-                found.is_some_and(|found| found.metadata.generation >= generation && is_complete(found))
+                found.is_some_and(|found| found.metadata.generation >= generation && is_rolled_out(found))
             });
         let mut pods = self.pods.clone();
         let gone = async {
@@ -65,40 +62,5 @@ impl Rollout {
             format!("waited {} s in vain for the rollout of deployment {}", DEADLINE.as_secs(), self.name)
         })??;
         Ok(begun.elapsed())
-    }
-}
-
-/// Returns whether `kubectl rollout status` reports that the rollout has succeeded.
-fn is_complete(deployment: &Deployment) -> bool {
-    let (Some(spec), Some(status)) = (&deployment.spec, &deployment.status) else { return false };
-    let updated = status.updated_replicas.unwrap_or(0);
-    status.observed_generation >= deployment.metadata.generation
-        && updated >= spec.replicas.unwrap_or(1)
-        && status.replicas.unwrap_or(0) == updated
-        && status.available_replicas.unwrap_or(0) == updated
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rollout_is_complete_when_only_new_pods_are_left_and_available() {
-        let complete = |[generation, observed, total, updated, available]: [i64; 5]| {
-            let deployment = json!({
-                "metadata": {"generation": generation},
-                "spec": {"replicas": 4, "selector": {}, "template": {}},
-                "status": {
-                    "observedGeneration": observed, "replicas": total, "updatedReplicas": updated,
-                    "availableReplicas": available,
-                },
-            });
-            is_complete(&serde_json::from_value(deployment).unwrap())
-        };
-        assert!(complete([2, 2, 4, 4, 4]));
-        assert!(!complete([2, 1, 4, 4, 4]), "the status is of the version before");
-        assert!(!complete([2, 2, 5, 4, 4]), "an old pod is left");
-        assert!(!complete([2, 2, 4, 4, 3]), "a new pod is not available");
-        assert!(!complete([2, 2, 3, 3, 3]), "a new pod is missing");
     }
 }

@@ -15,7 +15,13 @@ use super::{
     eviction,
     workload::{DemoWorkload, NAME},
 };
-use crate::{operator::Operator, pods, wait::within, watched::await_condition};
+use crate::{
+    operator::Operator,
+    pods,
+    rollout::{is_rolled_out, restart_patch},
+    wait::within,
+    watched::await_condition,
+};
 
 /// The number of pods after the scale-in.
 const FEWER: usize = 2;
@@ -75,11 +81,7 @@ impl fmt::Display for Act {
 
 async fn rolling_update(workload: &DemoWorkload) -> Result<()> {
     let before: BTreeSet<String> = workload.names().into_iter().collect();
-    // The change that `kubectl rollout restart` makes.
-    let now = jiff::Timestamp::now().to_string();
-    let annotation = json!({"kubectl.kubernetes.io/restartedAt": now});
-    let patch = json!({"spec": {"template": {"metadata": {"annotations": annotation}}}});
-    patch_deployment(workload, &patch).await?;
+    patch_deployment(workload, &restart_patch()).await?;
     let deployments = workload.deployments();
     await_condition(deployments, NAME, |deployment: Option<&Deployment>| {
         deployment.is_some_and(is_rolled_out)
@@ -89,16 +91,6 @@ async fn rolling_update(workload: &DemoWorkload) -> Result<()> {
     let pods = workload.until_in_service(workload.replicas()).await?;
     ensure!(pods.iter().all(|pod| !before.contains(&pod.name_any())), "the rolling update left an old pod");
     Ok(())
-}
-
-/// Returns whether the Deployment is rolled out, by the rule of `kubectl rollout status`.
-fn is_rolled_out(deployment: &Deployment) -> bool {
-    let Some(status) = &deployment.status else { return false };
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-    status.observed_generation >= deployment.metadata.generation
-        && status.updated_replicas == wanted
-        && status.replicas == wanted
-        && status.available_replicas == wanted
 }
 
 async fn in_place_update(workload: &DemoWorkload, image: &str) -> Result<()> {
