@@ -7,15 +7,14 @@ mod operator;
 mod set;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use podward_support::{Cluster, Podward, PodwardOptions, ServiceKind};
-use podward_testbed::{Shape, TestCluster};
+use anyhow::Result;
+use podward_support::{PodwardOptions, ServiceKind};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, AgentWrites};
+use crate::simulated::SimulatedPodward;
 use crate::usage::Usage;
 use set::{BenchSet, create_bare};
 
@@ -94,20 +93,15 @@ pub struct UpdateReport {
 /// # Errors
 /// Fails if the test cluster or Podward does not start, or a set does not become what it should.
 pub async fn run(options: &CloneSetsOptions, say: impl Fn(&str)) -> Result<CloneSetsReport> {
-    say("starting a simulated cluster");
-    let builder = TestCluster::builder(Shape::Simulated).name("load").simulated_nodes(10).audit_log(true);
-    let test_cluster = Arc::new(builder.start().await?);
-    let cluster = Cluster::of_test_cluster(test_cluster.clone());
-    say("starting Podward");
     let services = PodwardOptions {
         profile: options.profile.clone(),
         traffic_controllers: 0,
         cloneset_controllers: 1,
         ..PodwardOptions::default()
     };
-    let podward = Podward::start(&cluster, services).await?;
-    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
-    let controller = Usage::of(&podward, ServiceKind::ClonesetController)?;
+    let cluster = SimulatedPodward::start(SimulatedPodward::audited("load", 10), services, &say).await?;
+    let audit = cluster.audit()?;
+    let controller = Usage::of(&cluster.podward, ServiceKind::ClonesetController)?;
 
     let mut updates = Vec::new();
     let set = BenchSet::create(&cluster.client(), "updates", true).await?;
@@ -163,8 +157,7 @@ pub async fn run(options: &CloneSetsOptions, say: impl Fn(&str)) -> Result<Clone
         peak_rss_mib: controller.peak_rss_mib()?,
         rest_writes: pods + sets + others,
     };
-    drop(podward);
-    test_cluster.down().await?;
+    cluster.end().await?;
     Ok(report)
 }
 

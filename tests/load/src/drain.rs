@@ -7,23 +7,20 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
 use kube::{Api, Client, ResourceExt};
-use podward_support::{
-    Cluster, PodFeedEvent, Podward, PodwardOptions, ServiceKind, TrafficLoop, WatchTask, observe,
-};
-use podward_testbed::{Shape, TestCluster};
+use podward_support::{PodFeedEvent, Podward, PodwardOptions, ServiceKind, TrafficLoop, WatchTask, observe};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
+use crate::simulated::SimulatedPodward;
 use crate::times::Times;
 use crate::usage::Usage;
 
@@ -93,19 +90,9 @@ pub struct DrainReport {
 /// # Errors
 /// Fails if the test cluster or Podward does not start, or a pod is not deleted.
 pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainReport> {
-    say("starting a simulated cluster");
-    let test_cluster = TestCluster::builder(Shape::Simulated)
-        .name("drain")
-        .simulated_nodes(10)
-        .audit_log(true)
-        .start()
-        .await?;
-    let test_cluster = Arc::new(test_cluster);
-    let cluster = Cluster::of_test_cluster(test_cluster.clone());
-    say("starting Podward");
     let services = PodwardOptions { profile: options.profile.clone(), ..PodwardOptions::default() };
-    let podward = Podward::start(&cluster, services).await?;
-    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
+    let cluster = SimulatedPodward::start(SimulatedPodward::audited("drain", 10), services, &say).await?;
+    let audit = cluster.audit()?;
 
     say(&format!("making {} pods, {} of them opted in", options.pods, options.opted_in));
     let bare = options.one_by_one + options.at_once;
@@ -117,13 +104,13 @@ pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainRepo
     fleet.make(opted_in, options.pods.saturating_sub(options.opted_in + bare)).await?;
     fleet.until_available(&held).await?;
     fleet.settle().await;
-    let rss_mib = memory(&podward)?;
+    let rss_mib = memory(&cluster.podward)?;
     let drainer = Drainer::start(&cluster.client()).await?;
 
     let (stock_at_once, held_at_once) =
         (stock.split_off(options.one_by_one), held.split_off(options.one_by_one));
     say("bare writes");
-    let api_server = Usage::of_api_server(&test_cluster)?;
+    let api_server = Usage::of_api_server(&cluster.test_cluster)?;
     let bare = BareWrites::measure(&cluster.client(), NAMESPACE, fleet::BYSTANDERS, &api_server).await?;
     fleet.settle().await;
 
@@ -152,8 +139,7 @@ pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainRepo
         held_api_server_cpu_ms,
         bare,
     };
-    drop(podward);
-    test_cluster.down().await?;
+    cluster.end().await?;
     Ok(report)
 }
 

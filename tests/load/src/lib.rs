@@ -14,6 +14,7 @@ pub mod registries;
 pub mod restart;
 pub mod rules;
 pub mod scale;
+mod simulated;
 pub mod times;
 mod usage;
 pub mod webhook;

@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     match arguments.next().as_deref() {
         Some("operations") => runtime.block_on(measure_operations(arguments.collect())),
         Some("drain") => runtime.block_on(measure_drain()),
-        Some("restart") => runtime.block_on(measure_restart(arguments.collect())),
+        Some("restart") => runtime.block_on(measure_restart(arguments.next())),
         Some("rules") => runtime.block_on(measure_rules(arguments.collect())),
         Some("admission") => runtime.block_on(measure_admission()),
         Some("clonesets") => runtime.block_on(measure_clonesets()),
@@ -59,11 +59,9 @@ async fn measure_drain() -> Result<()> {
     print(&drain::run(&DrainOptions::default(), |step| eprintln!("{step}")).await?)
 }
 
-async fn measure_restart(sizes: Vec<String>) -> Result<()> {
+async fn measure_restart(pods: Option<String>) -> Result<()> {
     let mut options = RestartOptions::default();
-    if let Some(pods) = sizes.first() {
-        options.pods = pods.parse().context("give the number of pods as a number")?;
-    }
+    options.pods = number_of_pods(pods, options.pods)?;
     print(&restart::run(&options, |step| eprintln!("{step}")).await?)
 }
 
@@ -103,10 +101,12 @@ async fn measure_registries(words: Vec<String>) -> Result<()> {
 
 async fn measure_scale(pods: Option<String>) -> Result<()> {
     let mut options = ScaleOptions::default();
-    if let Some(pods) = pods {
-        options.pods = pods.parse().context("give the number of pods as a number")?;
-    }
+    options.pods = number_of_pods(pods, options.pods)?;
     print(&scale::run(&options, |step| eprintln!("{step}")).await?)
+}
+
+fn number_of_pods(word: Option<String>, default: usize) -> Result<usize> {
+    word.map_or(Ok(default), |word| word.parse()).context("give the number of pods as a number")
 }
 
 async fn measure_webhook(arguments: Vec<String>) -> Result<()> {

@@ -5,17 +5,16 @@
 //! controller, and one traffic loop that holds every pod with a finalizer. The load generator runs on the same
 //! machine and shares its CPUs.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use podward_support::{Cluster, Podward, PodwardOptions, ServiceKind, TrafficLoop};
-use podward_testbed::{Shape, TestCluster};
+use anyhow::Result;
+use podward_support::{Podward, PodwardOptions, ServiceKind, TrafficLoop};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
+use crate::simulated::SimulatedPodward;
 use crate::usage::Usage;
 
 /// The options of the measurement.
@@ -89,24 +88,14 @@ const LOOP: &str = "load-traffic";
 /// Fails if the test cluster or Podward does not start, or an operation does not end.
 pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<OperationsReport> {
     let opted_in = options.at_once.iter().copied().chain([options.one_by_one]).max().unwrap_or_default();
-    say("starting a simulated cluster");
-    let test_cluster = TestCluster::builder(Shape::Simulated)
-        .name("load")
-        .simulated_nodes(10)
-        .audit_log(true)
-        .start()
-        .await?;
-    let test_cluster = Arc::new(test_cluster);
-    let cluster = Cluster::of_test_cluster(test_cluster.clone());
-    say("starting Podward");
     // The traffic loop is the only consumer.
     let services = PodwardOptions {
         profile: options.profile.clone(),
         traffic_controllers: 0,
         ..PodwardOptions::default()
     };
-    let podward = Podward::start(&cluster, services).await?;
-    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
+    let cluster = SimulatedPodward::start(SimulatedPodward::audited("load", 10), services, &say).await?;
+    let audit = cluster.audit()?;
 
     say(&format!("making {opted_in} pods that are opted in, and {} that are not", options.bystanders));
     let fleet = PodFleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
@@ -115,11 +104,11 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
     fleet.make(opted_in, options.bystanders).await?;
     let names = fleet.names();
     fleet.settle().await;
-    let controller = Usage::of(&podward, ServiceKind::LifecycleController)?;
+    let controller = Usage::of(&cluster.podward, ServiceKind::LifecycleController)?;
     let controller_rss_mib = controller.rss_mib()?;
 
     say("bare writes");
-    let api_server = Usage::of_api_server(&test_cluster)?;
+    let api_server = Usage::of_api_server(&cluster.test_cluster)?;
     let bare = BareWrites::measure(&cluster.client(), NAMESPACE, fleet::BYSTANDERS, &api_server).await?;
     fleet.settle().await;
 
@@ -137,7 +126,7 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
     let mut groups = Vec::new();
     for &size in &options.at_once {
         say(&format!("{size} operations at once"));
-        groups.push(group(&fleet, (&podward, &api_server), &audit, &names[..size]).await?);
+        groups.push(group(&fleet, (&cluster.podward, &api_server), &audit, &names[..size]).await?);
         fleet.settle().await;
     }
     let report = OperationsReport {
@@ -149,8 +138,7 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
         pods: opted_in + options.bystanders,
         bare,
     };
-    drop(podward);
-    test_cluster.down().await?;
+    cluster.end().await?;
     Ok(report)
 }
 

@@ -18,10 +18,8 @@ mod ready;
 mod registrations;
 mod server;
 
-use std::sync::Arc;
-
 use anyhow::Result;
-use podward_support::{Cluster, Podward, PodwardOptions};
+use podward_support::PodwardOptions;
 use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +27,7 @@ use self::bench::Bench;
 use self::bridge::Bridge;
 use self::pods::BoundPods;
 use crate::fleet::nodes_for;
+use crate::simulated::SimulatedPodward;
 
 pub use self::comparison::ComparisonReport;
 pub use self::heartbeats::HeartbeatsReport;
@@ -62,28 +61,22 @@ pub struct RegistriesReport {
 /// # Errors
 /// Fails if the test cluster, Podward or a registry does not start, or something does not happen within 15 minutes.
 pub async fn run(options: &RegistriesOptions, say: impl Fn(&str)) -> Result<RegistriesReport> {
-    say("starting a simulated cluster");
-    let test_cluster = TestCluster::builder(Shape::Simulated)
-        .name("registries")
-        .simulated_nodes(nodes_for(options.pods))
-        .start()
-        .await?;
-    let test_cluster = Arc::new(test_cluster);
-    let cluster = Cluster::of_test_cluster(test_cluster.clone());
-    say("starting Podward");
     let services = PodwardOptions {
         profile: options.profile.clone(),
         traffic_controllers: 0,
         bridges: 1,
         ..PodwardOptions::default()
     };
-    let podward = Podward::start(&cluster, services).await?;
-    let bridge = Bridge::of(&podward)?;
+    // Without an audit log, which costs time.
+    let cluster = TestCluster::builder(Shape::Simulated).name("registries");
+    let cluster = cluster.simulated_nodes(nodes_for(options.pods));
+    let cluster = SimulatedPodward::start(cluster, services, &say).await?;
+    let bridge = Bridge::of(&cluster.podward)?;
     say(&format!("making {} pods", options.pods));
     let pods = BoundPods::start(&cluster.client()).await?;
     let seconds = pods.make_services(options.pods, options.pods_of_service).await?;
     say(&format!("all {} pods are Ready after {seconds:.0} s", options.pods));
-    let bench = Bench { cluster: &cluster, bridge: &bridge, pods: &pods, options };
+    let bench = Bench { cluster: cluster.podward.cluster(), bridge: &bridge, pods: &pods, options };
 
     let mut report = RegistriesReport {
         pods: options.pods,
@@ -114,7 +107,6 @@ pub async fn run(options: &RegistriesOptions, say: impl Fn(&str)) -> Result<Regi
         say(&format!("{name}: {} pods become Ready one after the other", options.one_by_one));
         report.ready.push(ready::measure(&bench, name).await?);
     }
-    drop(podward);
-    test_cluster.down().await?;
+    cluster.end().await?;
     Ok(report)
 }

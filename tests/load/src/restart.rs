@@ -6,17 +6,15 @@
 
 mod rollout;
 
-use std::sync::Arc;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kube::Api;
-use podward_support::{Cluster, Podward, PodwardOptions, TrafficLoop};
-use podward_testbed::{Shape, TestCluster};
+use podward_support::{PodwardOptions, TrafficLoop};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
+use crate::simulated::SimulatedPodward;
 use crate::usage::Usage;
 use rollout::Rollout;
 
@@ -69,19 +67,9 @@ pub struct RestartCost {
 /// # Errors
 /// Fails if the test cluster or Podward does not start, or a restart does not end.
 pub async fn run(options: &RestartOptions, say: impl Fn(&str)) -> Result<RestartReport> {
-    say("starting a simulated cluster");
-    let test_cluster = TestCluster::builder(Shape::Simulated)
-        .name("restart")
-        .simulated_nodes(10)
-        .audit_log(true)
-        .start()
-        .await?;
-    let test_cluster = Arc::new(test_cluster);
-    let cluster = Cluster::of_test_cluster(test_cluster.clone());
-    say("starting Podward");
     let services = PodwardOptions { profile: options.profile.clone(), ..PodwardOptions::default() };
-    let podward = Podward::start(&cluster, services).await?;
-    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
+    let cluster = SimulatedPodward::start(SimulatedPodward::audited("restart", 10), services, &say).await?;
+    let audit = cluster.audit()?;
 
     say(&format!("making two Deployments of {} pods", options.pods));
     let client = cluster.client();
@@ -93,7 +81,7 @@ pub async fn run(options: &RestartOptions, say: impl Fn(&str)) -> Result<Restart
     fleet.settle().await;
 
     say("bare writes");
-    let api_server = Usage::of_api_server(&test_cluster)?;
+    let api_server = Usage::of_api_server(&cluster.test_cluster)?;
     let bare = BareWrites::measure(&client, NAMESPACE, fleet::BYSTANDERS, &api_server).await?;
     fleet.settle().await;
 
@@ -108,8 +96,7 @@ pub async fn run(options: &RestartOptions, say: impl Fn(&str)) -> Result<Restart
 
     let ratio = held.seconds / stock.seconds;
     let report = RestartReport { pods: options.pods, stock, held, ratio, writes, bare };
-    drop(podward);
-    test_cluster.down().await?;
+    cluster.end().await?;
     Ok(report)
 }
 

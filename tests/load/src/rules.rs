@@ -7,19 +7,18 @@
 mod objects;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use futures::TryFutureExt;
 use kube::Api;
-use podward_support::{Cluster, Podward, PodwardOptions, ServiceKind, TrafficLoop};
-use podward_testbed::{Shape, TestCluster};
+use podward_support::{PodwardOptions, ServiceKind, TrafficLoop};
 use serde::{Deserialize, Serialize};
 
 use self::objects::RuleObjects;
 use crate::audit::{self, Writes};
 use crate::fleet::{self, PodFleet, nodes_for};
+use crate::simulated::SimulatedPodward;
 use crate::usage::Usage;
 
 const NAMESPACE: &str = "load";
@@ -130,25 +129,16 @@ pub struct UnselectedChanges {
 /// end.
 pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesReport> {
     options.check()?;
-    say("starting a simulated cluster");
-    let test_cluster = TestCluster::builder(Shape::Simulated)
-        .name("rules")
-        .simulated_nodes(nodes_for(options.pods + options.unselected_pods))
-        .audit_log(true)
-        .start()
-        .await?;
-    let test_cluster = Arc::new(test_cluster);
-    let cluster = Cluster::of_test_cluster(test_cluster.clone());
-    say("starting Podward");
     // The traffic loop is the only consumer.
     let services = PodwardOptions {
         profile: options.profile.clone(),
         traffic_controllers: 0,
         ..PodwardOptions::default()
     };
-    let podward = Podward::start(&cluster, services).await?;
-    let controller = Usage::of(&podward, ServiceKind::LifecycleController)?;
-    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
+    let nodes = nodes_for(options.pods + options.unselected_pods);
+    let cluster = SimulatedPodward::start(SimulatedPodward::audited("rules", nodes), services, &say).await?;
+    let controller = Usage::of(&cluster.podward, ServiceKind::LifecycleController)?;
+    let audit = cluster.audit()?;
     let meter = RunMeter { controller, audit };
 
     say(&format!("making {} pods", options.pods));
@@ -185,8 +175,7 @@ pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesRepo
         peak_rss_mib,
         events,
     };
-    drop(podward);
-    test_cluster.down().await?;
+    cluster.end().await?;
     Ok(report)
 }
 
@@ -208,7 +197,7 @@ impl RulesOptions {
 
 /// Measures changes of pods that no rule selects, for each number of rules.
 async fn unselected_pods(
-    cluster: &Cluster,
+    cluster: &SimulatedPodward,
     meter: &RunMeter,
     options: &RulesOptions,
     say: &impl Fn(&str),

@@ -11,18 +11,17 @@ mod succession;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use kube::Api;
-use podward_support::{Cluster, Podward, PodwardOptions, TrafficLoop};
-use podward_testbed::{Shape, TestCluster};
+use podward_support::{PodwardOptions, TrafficLoop};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
+use crate::simulated::SimulatedPodward;
 use crate::usage::Usage;
 use copies::Copies;
 use kubelets::Kubelets;
@@ -92,7 +91,7 @@ pub struct ScaleReport {
     pub bare: BareWrites,
     /// From the start of a lifecycle-controller, while no other runs.
     pub start: Succession,
-    /// From SIGTERM to the leader, which gives up its Lease, while another replica runs.
+    /// From SIGTERM to the leader, which releases its Lease, while another replica runs.
     pub sigterm: Succession,
     /// From SIGKILL to the leader, whose Lease has to expire, while another replica runs.
     pub sigkill: Succession,
@@ -123,24 +122,14 @@ pub struct RestReport {
 pub async fn run(options: &ScaleOptions, say: impl Fn(&str)) -> Result<ScaleReport> {
     ensure!(options.pods > OPERATED_PODS, "more than {OPERATED_PODS} pods are needed");
     let nodes = fleet::nodes_for(options.pods + BYSTANDERS);
-    say("starting a simulated cluster");
-    let test_cluster = TestCluster::builder(Shape::Simulated)
-        .name("scale")
-        .simulated_nodes(nodes)
-        .audit_log(true)
-        .start()
-        .await?;
-    let test_cluster = Arc::new(test_cluster);
-    let cluster = Cluster::of_test_cluster(test_cluster.clone());
-    say("starting Podward");
     let services = PodwardOptions {
         profile: options.profile.clone(),
         controllers: 2,
         lease_seconds: LEASE_SECONDS,
         ..PodwardOptions::default()
     };
-    let podward = Podward::start(&cluster, services).await?;
-    let audit = test_cluster.audit_log().context("the test cluster writes no audit log")?;
+    let cluster = SimulatedPodward::start(SimulatedPodward::audited("scale", nodes), services, &say).await?;
+    let audit = cluster.audit()?;
 
     say(&format!("making {} pods that are opted in", options.pods));
     let begun = Instant::now();
@@ -151,18 +140,18 @@ pub async fn run(options: &ScaleOptions, say: impl Fn(&str)) -> Result<ScaleRepo
     fleet.make_bare("bystander", BYSTANDERS, false).await?;
     fleet.until_available(&operated).await?;
     fleet.settle().await;
-    let client = kubelets::client(&test_cluster).await?;
+    let client = kubelets::client(&cluster.test_cluster).await?;
     let copies = Copies::of(&operated[0], Api::namespaced(client.clone(), NAMESPACE), nodes).await?;
     let copied = copies.make(options.pods - OPERATED_PODS).await?;
     fleet.until_count_available(options.pods).await?;
     let making_seconds = begun.elapsed().as_secs_f64();
     fleet.settle().await;
-    let memory = Services::find(&podward).await?.memory()?;
+    let services = Services::find(&cluster.podward).await?;
+    let memory = services.memory()?;
 
-    let api_server = Usage::of_api_server(&test_cluster)?;
+    let api_server = Usage::of_api_server(&cluster.test_cluster)?;
     let kubelets = Kubelets::new(&client, NAMESPACE, copied).await?;
-    let meter =
-        RestMeter { services: Services::find(&podward).await?, api_server: &api_server, audit: &audit };
+    let meter = RestMeter { services, api_server: &api_server, audit: &audit };
     say("at rest, while kubelets report nodes");
     let rest = meter.measure(&kubelets, 0, options.rest).await?;
     fleet.settle().await;
@@ -173,7 +162,7 @@ pub async fn run(options: &ScaleOptions, say: impl Fn(&str)) -> Result<ScaleRepo
     let bare = BareWrites::measure(&cluster.client(), NAMESPACE, fleet::BYSTANDERS, &api_server).await?;
     fleet.settle().await;
 
-    let candidates = Candidates::new(&podward, &fleet);
+    let candidates = Candidates::new(&cluster.podward, &fleet);
     say("a start");
     let start = candidates.start(&operated[0]).await?;
     say("the leader is stopped");
@@ -195,8 +184,7 @@ pub async fn run(options: &ScaleOptions, say: impl Fn(&str)) -> Result<ScaleRepo
         sigterm,
         sigkill,
     };
-    drop(podward);
-    test_cluster.down().await?;
+    cluster.end().await?;
     Ok(report)
 }
 

@@ -54,13 +54,13 @@ impl<'a> Candidates<'a> {
         self.measure(pod, "", leader.start()).await
     }
 
-    /// Sends SIGTERM to the leader. The operation on `pod` begins when it has given up the Lease, which is its last
+    /// Sends SIGTERM to the leader. The operation on `pod` begins when it has released the Lease, which is its last
     /// work.
     pub(super) async fn after_sigterm(&self, pod: &str) -> Result<Succession> {
         self.start_all().await?;
         let (leader, holder) = (self.leader().await?, self.holder().await?);
         let begin = async {
-            self.until_holder("the leader to give up", |found| found != holder).await?;
+            self.until_holder("the leader to release the Lease", |found| found != holder).await?;
             self.fleet.begin(pod).await
         };
         let work = async { tokio::try_join!(leader.stop(), begin).map(drop) };

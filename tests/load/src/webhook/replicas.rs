@@ -116,7 +116,7 @@ async fn phase(options: &WebhookOptions, cpu: usize, signal: Option<Signal>) -> 
     ended?;
     let connections = service.connections() - connections;
     drop(api_server);
-    service.stop().await?;
+    service.stop(signal).await?;
     report(&outcomes, signal_at, connections)
 }
 

@@ -24,7 +24,6 @@ pub(super) struct WebhookService {
     replicas: [WebhookProcess; 2],
     /// True until kube-proxy knows that the first replica is not ready.
     first_is_endpoint: Cell<bool>,
-    signalled: Cell<Option<Signal>>,
     connections: Cell<usize>,
 }
 
@@ -35,7 +34,6 @@ impl WebhookService {
         Ok(WebhookService {
             replicas: [start().await?, start().await?],
             first_is_endpoint: Cell::new(true),
-            signalled: Cell::new(None),
             connections: Cell::new(0),
         })
     }
@@ -60,20 +58,19 @@ impl WebhookService {
     pub(super) async fn end_one(&self, signal: Signal) -> Result<()> {
         let [first, _] = &self.replicas;
         first.signal(signal)?;
-        self.signalled.set(Some(signal));
         let noticed = if signal == Signal::SIGKILL { NOTICED } else { Duration::ZERO };
         tokio::time::sleep(noticed + PROPAGATION).await;
         self.first_is_endpoint.set(false);
         Ok(())
     }
 
-    /// Ends both replicas.
+    /// Ends both replicas. The first has got `signal`.
     ///
     /// # Errors
     /// Fails if the first replica got SIGTERM and does not end, or ends with an error.
-    pub(super) async fn stop(self) -> Result<()> {
+    pub(super) async fn stop(self, signal: Option<Signal>) -> Result<()> {
         let [first, _] = self.replicas;
-        match self.signalled.get() {
+        match signal {
             Some(Signal::SIGTERM) => first.ended().await.context("end the replica that got SIGTERM"),
             _ => Ok(()),
         }
