@@ -6,5 +6,7 @@ mod replica_counts;
 mod rollouts;
 
 pub(super) use pod_counts::{OwnerCounts, read as read_counts};
+#[cfg(test)]
+pub(super) use pod_list::PAGE_SIZE;
 pub(super) use replica_counts::ReplicaCounts;
 pub(super) use rollouts::Rollouts;

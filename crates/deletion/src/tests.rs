@@ -9,6 +9,7 @@ mod cluster;
 mod counts;
 mod evictions;
 mod jobs;
+mod pages;
 mod taints;
 
 use std::collections::BTreeSet;
@@ -44,26 +45,36 @@ async fn deletions_with_a_real_api_server() {
         TestCluster::builder(Shape::Simulated).name("deletion").simulated_nodes(2).start().await.unwrap();
     let client = cluster.client();
     cluster::deny_deletes_of_workload_controllers(&client).await;
+    // Boxed, because all of them together are too large for the stack of a test.
     tokio::join!(
-        requests_are_idempotent(Fixture::new(&client, "requests").await),
-        the_label_begins_a_deletion_and_its_removal_cancels_it(Fixture::new(&client, "labels").await),
-        concurrent_evictions_do_not_exceed_the_budget(Fixture::new(&client, "budgets").await),
-        cancellation_releases_reserved_room(Fixture::new(&client, "cancels").await),
-        a_budget_with_min_available_zero_allows_every_eviction(Fixture::new(&client, "wants-nobody").await),
-        a_scale_in_deletes_only_pods_in_excess(Fixture::new(&client, "scale-in").await),
-        scaling_up_again_cancels_the_newest_request(Fixture::new(&client, "scale-up").await),
-        a_rollout_keeps_enough_pods_in_service(Fixture::new(&client, "rollout").await),
-        evictions::a_delete_begins_a_postponed_eviction_again(Fixture::new(&client, "joins").await),
-        evictions::a_scale_in_takes_over_an_eviction_that_waits(Fixture::new(&client, "takes-over").await),
-        evictions::a_deleted_budget_is_not_a_deleted_pod(Fixture::new(&client, "no-budget").await),
+        requests_are_idempotent(Fixture::new(&client, "requests").await).boxed_local(),
+        the_label_begins_a_deletion_and_its_removal_cancels_it(Fixture::new(&client, "labels").await)
+            .boxed_local(),
+        concurrent_evictions_do_not_exceed_the_budget(Fixture::new(&client, "budgets").await).boxed_local(),
+        cancellation_releases_reserved_room(Fixture::new(&client, "cancels").await).boxed_local(),
+        a_budget_with_min_available_zero_allows_every_eviction(Fixture::new(&client, "wants-nobody").await)
+            .boxed_local(),
+        a_scale_in_deletes_only_pods_in_excess(Fixture::new(&client, "scale-in").await).boxed_local(),
+        scaling_up_again_cancels_the_newest_request(Fixture::new(&client, "scale-up").await).boxed_local(),
+        a_rollout_keeps_enough_pods_in_service(Fixture::new(&client, "rollout").await).boxed_local(),
+        evictions::a_delete_begins_a_postponed_eviction_again(Fixture::new(&client, "joins").await)
+            .boxed_local(),
+        evictions::a_scale_in_takes_over_an_eviction_that_waits(Fixture::new(&client, "takes-over").await)
+            .boxed_local(),
+        evictions::a_deleted_budget_is_not_a_deleted_pod(Fixture::new(&client, "no-budget").await)
+            .boxed_local(),
         evictions::an_eviction_that_no_budget_concerns_is_a_delete(
             Fixture::new(&client, "unconcerned").await
-        ),
-        taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await),
-        jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await),
-        busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await),
-        a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await),
-        busy::a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await),
+        )
+        .boxed_local(),
+        taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await).boxed_local(),
+        jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await).boxed_local(),
+        busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await).boxed_local(),
+        a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await)
+            .boxed_local(),
+        busy::a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await)
+            .boxed_local(),
+        pages::a_workload_has_as_many_pods_as_a_page_holds(Fixture::new(&client, "page").await).boxed_local(),
     );
     cluster.down().await.unwrap();
 }

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
-use kube::core::Request;
+use kube::core::{ObjectList, Request};
 use kube::{Client, Error, Resource};
 use podward_kube_util::{ApiError, PodKey, pod_call};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// The number of pods in a page.
-const PAGE_SIZE: u32 = 500;
+pub(crate) const PAGE_SIZE: u32 = 500;
 
 /// A pod in a list.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,20 +33,7 @@ impl PodMetadata {
     }
 }
 
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMetadata,
-    items: Vec<Listed>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMetadata {
-    #[serde(rename = "continue", default)]
-    next: Option<String>,
-}
-
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Listed {
     metadata: PodMetadata,
 }
@@ -65,11 +52,11 @@ pub(super) async fn list(
     loop {
         let page = async {
             let request = requests.list_metadata(&params).map_err(Error::BuildRequest)?;
-            client.request::<Page>(request).await
+            client.request::<ObjectList<Listed>>(request).await
         };
         let page = pod_call(what, pod, page).await?;
         pods.extend(page.items.into_iter().map(|listed| listed.metadata));
-        match page.metadata.next.filter(|next| !next.is_empty()) {
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => params = params.continue_token(&next),
             None => return Ok(pods),
         }

@@ -198,6 +198,13 @@ impl Fixture {
         }
     }
 
+    /// Creates the pod `name`, which no workload owns.
+    pub(super) async fn other_pod(&self, name: &str) {
+        let mut pod = Self::template();
+        pod["metadata"] = json!({"name": name, "labels": {CONTROL_LABEL: "true"}});
+        self.create_pod(&pod).await;
+    }
+
     /// Creates `pod`, again and again until the service account of the new namespace exists.
     async fn create_pod(&self, pod: &Value) {
         let create = async || {
