@@ -9,6 +9,7 @@
 //!                      ├──► cluster_state     nodes and namespaces, from caches or the API server
 //!                      ├──► request_recorder ──► controller_client ──► lifecycle-controller
 //!                      ├──► delete_waiter     waits until the pod is drained (--wait)
+//!                      ├──► repeat_limit      delays controllers that repeat deletes
 //!                      └──► events, metrics
 //! ```
 
@@ -19,6 +20,7 @@ mod deletion_hold;
 mod incoming_deletion;
 mod judge;
 mod metrics;
+mod repeat_limit;
 mod request_recorder;
 
 pub use controller_client::{ControllerArgs, ControllerClient};

@@ -20,19 +20,23 @@ use crate::read_time::ReadTime;
 use crate::waiting_rollouts::WaitingRollout;
 use crate::watches::WaitingPods;
 
-/// The time for which a ReplicaSet counts as one without a rollout.
-const AT_REST_FOR: Duration = Duration::from_secs(1);
+/// The time for which the Deployment of a ReplicaSet is not read again to let a pod leave. A scale-in or a rollout of many
+/// pods arrives as one burst.
+const VALID_FOR: Duration = Duration::from_secs(1);
+/// The time from one count of a Deployment's pods to the next. Each pod that comes into service is a reason to count, and a
+/// count is a list of all pods. Pods that ask meanwhile share the next count.
+const COUNT_EVERY: Duration = Duration::from_millis(500);
 /// A Deployment that was not counted for this time is discarded: the pods that left service are gone by then, or their
 /// labels show it.
 const ROLLOUT_MEMORY: Duration = Duration::from_secs(600);
 
-/// One entry per Deployment. The lock of an entry is held from the count to the decision.
+/// The pods of Deployments in service. The lock of an entry is held from its read to the decision.
 #[derive(Default)]
 pub(crate) struct Rollouts {
-    rollouts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<RolloutCount>>>>,
-    /// ReplicaSets whose Deployment has no rollout, with the time of the observation. A scale-in of many pods arrives
-    /// as one burst, which this map serves.
-    at_rest: Mutex<HashMap<String, Instant>>,
+    /// By UID of the Deployment.
+    counts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<RolloutCount>>>>,
+    /// By UID of the ReplicaSet.
+    deployments: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Option<ReadDeployment>>>>>,
 }
 
 #[derive(Default)]
@@ -41,9 +45,25 @@ struct RolloutCount {
     counted: Option<ReadTime>,
 }
 
+/// The Deployment of a ReplicaSet.
+#[derive(Clone)]
+struct ReadDeployment {
+    time: ReadTime,
+    /// `None` if it has no rollout.
+    rolling: Option<Arc<RollingDeployment>>,
+}
+
+/// A Deployment with a rollout.
+struct RollingDeployment {
+    deployment: Owner,
+    /// The number of pods that it keeps in service.
+    at_least: usize,
+}
+
 impl Rollouts {
     /// Decides whether `pod`, which its ReplicaSet `owner` has in excess, may leave service now. The inner error is the
-    /// reason for which the pod waits: `waiting` reports it again when other pods come into service.
+    /// reason for which the pod waits: `waiting` reports it again when other pods come into service. It is based on what
+    /// was read after this call.
     pub(crate) async fn leave(
         &self,
         client: &Client,
@@ -51,18 +71,12 @@ impl Rollouts {
         pod: &CachedPod,
         owner: &OwnerReference,
     ) -> Result<Result<(), String>, ApiError> {
-        if self.at_rest.lock().get(&owner.uid).is_some_and(|seen| seen.elapsed() < AT_REST_FOR) {
-            return Ok(Ok(()));
-        }
-        let observed_at = Instant::now();
-        let Some((deployment, at_least)) = rolling(client, pod, owner).await? else {
-            self.at_rest.lock().insert(owner.uid.clone(), observed_at);
-            return Ok(Ok(()));
-        };
-        let count = self.rollouts.lock().entry(deployment.uid().unwrap_or_default()).or_default().clone();
-        // Before the count, so that a pod that becomes available in between is not missed.
-        waiting.wait_for_others(&pod.key(), &waiting_rollout(&deployment, &pod.key().namespace));
         let asked = Instant::now();
+        let is_recent = |time: ReadTime| time.age() < VALID_FOR;
+        let Some(rolling) = self.deployment(client, pod, owner, is_recent).await? else { return Ok(Ok(())) };
+        let count = self.counts.lock().entry(rolling.uid()).or_default().clone();
+        // Before the count, so that a pod that becomes available in between is not missed.
+        waiting.wait_for_others(&pod.key(), &waiting_rollout(&rolling.deployment, &pod.key().namespace));
         let mut count = count.lock().await;
         if let Some(counted) = count.counted.filter(|counted| counted.is_current(asked)) {
             let left = count.rollout.leave(pod.uid());
@@ -70,31 +84,68 @@ impl Rollouts {
                 return Ok(left);
             }
         }
+        if let Some(counted) = count.counted {
+            tokio::time::sleep(COUNT_EVERY.saturating_sub(counted.age())).await;
+        }
+        let is_new = |time: ReadTime| time.answers(asked);
+        let Some(rolling) = self.deployment(client, pod, owner, is_new).await? else { return Ok(Ok(())) };
         let at = Instant::now();
-        let params = ListParams { label_selector: selector(&deployment), ..ListParams::default() };
+        let params = ListParams { label_selector: selector(&rolling.deployment), ..ListParams::default() };
         let list = pod_list::list(client, &pod.key(), "list the pods of the Deployment of", params).await?;
         let serving: Vec<RolloutPod> = list.iter().filter_map(serving).collect();
-        count.rollout.count(at_least, &serving);
+        count.rollout.count(rolling.at_least, &serving);
         count.counted = Some(ReadTime::since(at));
         Ok(count.rollout.leave(pod.uid()))
     }
 
+    /// Returns the Deployment of the ReplicaSet `owner` if it has a rollout. It is read again unless `is_valid` is true for
+    /// the time of the last read.
+    async fn deployment(
+        &self,
+        client: &Client,
+        pod: &CachedPod,
+        owner: &OwnerReference,
+        is_valid: impl Fn(ReadTime) -> bool,
+    ) -> Result<Option<Arc<RollingDeployment>>, ApiError> {
+        let entry = self.deployments.lock().entry(owner.uid.clone()).or_default().clone();
+        let mut known = entry.lock().await;
+        if let Some(known) = known.as_ref().filter(|known| is_valid(known.time)) {
+            return Ok(known.rolling.clone());
+        }
+        let at = Instant::now();
+        let rolling = rolling(client, pod, owner).await?.map(Arc::new);
+        *known = Some(ReadDeployment { time: ReadTime::since(at), rolling: rolling.clone() });
+        Ok(rolling)
+    }
+
     /// Discards entries that have not been used for some time.
     pub(crate) fn retain(&self) {
-        self.at_rest.lock().retain(|_, seen| seen.elapsed() < AT_REST_FOR);
+        let is_valid = |read: &ReadDeployment| read.time.age() < VALID_FOR;
+        let mut deployments = self.deployments.lock();
+        deployments.retain(|_, read| is_kept(read, |read| read.as_ref().is_some_and(is_valid)));
         let is_remembered = |count: &RolloutCount| count.counted.is_some_and(|at| at.age() < ROLLOUT_MEMORY);
-        self.rollouts.lock().retain(|_, count| count.try_lock().is_ok_and(|count| is_remembered(&count)));
+        self.counts.lock().retain(|_, count| is_kept(count, is_remembered));
     }
 }
 
-/// Returns the Deployment of the ReplicaSet `owner` and how many pods it keeps in service during a rollout. Returns
-/// `None` if there is no Deployment or no rollout: if the ReplicaSet has all replicas of the Deployment, its own
+/// Returns whether `entry` of a map is in use, or `is_valid`.
+fn is_kept<T>(entry: &Arc<tokio::sync::Mutex<T>>, is_valid: impl Fn(&T) -> bool) -> bool {
+    Arc::strong_count(entry) > 1 || entry.try_lock().is_ok_and(|entry| is_valid(&entry))
+}
+
+impl RollingDeployment {
+    fn uid(&self) -> String {
+        self.deployment.uid().unwrap_or_default()
+    }
+}
+
+/// Reads the Deployment of the ReplicaSet `owner`. Returns `None` if there is no Deployment or no rollout: if the ReplicaSet has all replicas of the Deployment, its own
 /// replica count is sufficient.
 async fn rolling(
     client: &Client,
     pod: &CachedPod,
     owner: &OwnerReference,
-) -> Result<Option<(Owner, usize)>, ApiError> {
+) -> Result<Option<RollingDeployment>, ApiError> {
     if (owner.api_version.as_str(), owner.kind.as_str()) != ("apps/v1", "ReplicaSet") {
         return Ok(None);
     }
@@ -123,7 +174,7 @@ async fn rolling(
         return Ok(None);
     }
     let at_least = deployment.spec.available_while_rolling();
-    Ok(at_least.map(|at_least| (deployment, at_least)))
+    Ok(at_least.map(|at_least| RollingDeployment { deployment, at_least }))
 }
 
 fn waiting_rollout(deployment: &Owner, namespace: &str) -> WaitingRollout {
@@ -147,4 +198,23 @@ fn serving(pod: &PodMetadata) -> Option<RolloutPod> {
         in_service: is_in_service(pod) && !leaves,
         requested: request.is_some(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_in_use_is_not_discarded() {
+        let rollouts = Rollouts::default();
+        let (count, read) = (Arc::default(), Arc::default());
+        rollouts.counts.lock().insert("deployment".to_owned(), Arc::clone(&count));
+        rollouts.deployments.lock().insert("set".to_owned(), Arc::clone(&read));
+        let sizes = || (rollouts.counts.lock().len(), rollouts.deployments.lock().len());
+        rollouts.retain();
+        assert_eq!(sizes(), (1, 1));
+        drop((count, read));
+        rollouts.retain();
+        assert_eq!(sizes(), (0, 0));
+    }
 }

@@ -10,6 +10,7 @@ use podward_core::deletion::hold::{
     AllowReason, EvictionTarget, HeldEvictions, HoldFacts, HoldVerdict, REPEATED_WITHIN, RecordOutcome,
     answer, hold,
 };
+use podward_core::deletion::request::DeletionRequest;
 use podward_core::keys::BREAK_GLASS;
 use podward_kube_util::now;
 use podward_runtime::WebhookSetup;
@@ -20,6 +21,7 @@ use super::cluster_state::{ClusterState, NodeAndNamespace};
 use super::delete_waiter::{DeleteWaiter, WaitEnd};
 use super::incoming_deletion::IncomingDeletion;
 use super::metrics::{HoldMetrics, HoldResult};
+use super::repeat_limit::RepeatLimit;
 use super::request_recorder::{RecordingResult, RequestRecorder, record};
 use crate::pod_access::PodAccess;
 use crate::pod_events::{EventPod, PodEvents};
@@ -45,6 +47,7 @@ pub(super) struct DeletionJudge {
     access: PodAccess,
     metrics: HoldMetrics,
     waiter: DeleteWaiter,
+    repeats: RepeatLimit,
     /// Best effort: another replica of this webhook does not know them. An API server sends its reviews over one
     /// connection, so that callers who repeat a request reach the same replica. The lifecycle-controller does not see
     /// repeated requests.
@@ -79,6 +82,7 @@ impl DeletionJudge {
             recorder,
             metrics,
             waiter: DeleteWaiter::new(options.wait, setup.stop.clone()),
+            repeats: RepeatLimit::new(setup.stop.clone()),
             held_evictions: Mutex::default(),
         }
     }
@@ -113,9 +117,30 @@ impl DeletionJudge {
             && !self.waiter.applies_to(deletion)
             && let Some(recorded) = deletion.recorded_on(pod)
         {
-            return self.held(pod, deletion, HoldResult::Known, RecordOutcome::Recorded(&recorded)).into();
+            return self.hold_again(pod, deletion, &recorded);
         }
         AdmissionDecision::defer(move |deadline| self.look_up_and_hold(pod, deletion, known, deadline))
+    }
+
+    /// Holds a deletion that repeats `recorded`. The answer to a controller that repeats many may be delayed.
+    fn hold_again<'a>(
+        &'a self,
+        pod: &'a Pod,
+        deletion: IncomingDeletion<'a>,
+        recorded: &DeletionRequest,
+    ) -> AdmissionDecision<'a> {
+        let response = self.held(pod, deletion, HoldResult::Known, RecordOutcome::Recorded(recorded));
+        let workload = pod.controller().filter(|_| recorded.by_workload);
+        match workload.and_then(|owner| self.repeats.count(&owner.uid, Instant::now())) {
+            Some(delay) => {
+                self.metrics.count_delayed();
+                AdmissionDecision::defer(async move |deadline| {
+                    delay.pass(deadline).await;
+                    response
+                })
+            }
+            None => response.into(),
+        }
     }
 
     /// Reads the pod `name` and decides about its deletion.

@@ -75,6 +75,7 @@ pub(super) struct HoldMetrics {
     call: Histogram,
     call_failures: Family<CodeLabels, Counter>,
     wait: Histogram,
+    delayed: Counter,
 }
 
 impl Default for HoldMetrics {
@@ -87,6 +88,7 @@ impl Default for HoldMetrics {
             call_failures: Family::default(),
             // 0.1 to 26 s.
             wait: Histogram::new(exponential_buckets(0.1, 2.0, 9)),
+            delayed: Counter::default(),
         };
         // `increase` needs a value before the first event. For these reasons the first event matters.
         for kind in [DeletionKind::Delete, DeletionKind::Evict] {
@@ -127,6 +129,15 @@ impl HoldMetrics {
             Unit::Seconds,
             self.wait.clone(),
         );
+        registry.register(
+            "repeated_deletes_delayed",
+            "Answers to workload controllers that were delayed because they repeat many deletes that are held",
+            self.delayed.clone(),
+        );
+    }
+
+    pub(super) fn count_delayed(&self) {
+        self.delayed.inc();
     }
 
     pub(super) fn count_held(&self, kind: DeletionKind, result: HoldResult) {
