@@ -417,7 +417,7 @@ impl Fixture {
 }
 
 /// Returns lost nodes with a limit that no node reaches in these tests.
-fn lost_nodes(client: Client) -> LostNodes {
+pub(super) fn lost_nodes(client: Client) -> LostNodes {
     let watch = Watch {
         name: "nodes",
         listed: ReadinessCondition::default(),

@@ -1,4 +1,4 @@
-//! How often owners are read. A stand-in for the API server counts the reads, each of which takes over a second.
+//! How often owners are read. A stand-in for the API server counts the reads, most of which take over a second.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use podward_kube_util::PodKey;
 use serde_json::Value;
 
 use super::*;
+use crate::Deletions;
 use crate::owners::ReplicaCounts;
 use crate::watches::WaitingPods;
 
@@ -25,6 +26,7 @@ const SLOW: Duration = Duration::from_millis(1100);
 #[derive(Clone)]
 struct SlowApiServer {
     wanted: usize,
+    delay: Duration,
     pods: Arc<Vec<Value>>,
     lists: Arc<AtomicUsize>,
 }
@@ -48,15 +50,17 @@ impl SlowApiServer {
                 "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"},
             });
             if requested {
-                for key in [TO_DELETE.to_owned(), Stage::Operate.key("pod-delete")] {
-                    pod["metadata"]["labels"][key] = json!("1");
+                for stage in [Stage::Operating, Stage::Operate] {
+                    pod["metadata"]["labels"][stage.key("pod-delete")] = json!("1");
                 }
+                pod["metadata"]["labels"][TO_DELETE] = json!("1");
+                pod["status"]["conditions"] = json!([{"type": SERVICE_READY_GATE, "status": "False"}]);
                 pod["metadata"]["annotations"][DELETION_REQUEST] = json!(request.to_text());
             }
             pod
         };
         let pods = Arc::new((0..PODS).map(pod).collect());
-        SlowApiServer { wanted, pods, lists: Arc::default() }
+        SlowApiServer { wanted, delay: SLOW, pods, lists: Arc::default() }
     }
 
     fn client(&self) -> Client {
@@ -74,9 +78,11 @@ impl SlowApiServer {
         let name = path.trim_end_matches("/status").rsplit('/').next().unwrap_or_default();
         let pod = self.pods.iter().find(|pod| pod["metadata"]["name"] == name);
         let answer = match (path, pod) {
+            // Another writer, or the controller of the workload, has changed each pod meanwhile.
+            (_, Some(_)) if request.method == Method::DELETE => return failure(StatusCode::CONFLICT),
             (_, Some(pod)) => pod.clone(),
             ("/apis/apps/v1/namespaces/shop/replicasets/web", _) if request.method == Method::GET => {
-                tokio::time::sleep(SLOW).await;
+                tokio::time::sleep(self.delay).await;
                 json!({
                     "metadata": {"name": "web", "namespace": "shop", "uid": "rs"},
                     "spec": {"replicas": self.wanted, "selector": {"matchLabels": {CONTROL_LABEL: "true"}}},
@@ -93,11 +99,10 @@ impl SlowApiServer {
                     json!({"metadata": {"resourceVersion": "1", "continue": "next"}, "items": self.pods[..half]})
                 }
             }
-            _ => {
-                let mut failure = Response::new(Body::from(b"{}".to_vec()));
-                *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                return failure;
+            ("/apis/authorization.k8s.io/v1/subjectaccessreviews", _) => {
+                json!({"metadata": {}, "spec": {}, "status": {"allowed": true}})
             }
+            _ => return failure(StatusCode::INTERNAL_SERVER_ERROR),
         };
         Response::new(Body::from(answer.to_string().into_bytes()))
     }
@@ -105,6 +110,13 @@ impl SlowApiServer {
     fn cached(&self) -> Vec<CachedPod> {
         self.pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect()
     }
+}
+
+fn failure(code: StatusCode) -> Response<Body> {
+    let status = json!({"status": "Failure", "message": "", "reason": "", "code": code.as_u16()});
+    let mut failure = Response::new(Body::from(status.to_string().into_bytes()));
+    *failure.status_mut() = code;
+    failure
 }
 
 /// The first read may have begun before the others asked, so that there is a second one.
@@ -144,4 +156,19 @@ async fn requests_that_wait_for_a_slow_count_share_the_next_one() {
     assert!(reads <= READS, "{reads} reads for {PODS} requests");
     // Without a shared count, each request would find all three places.
     assert!((3..=4).contains(&recorded), "{answers:?}");
+}
+
+/// The controller of the workload often deletes a pod before Podward does.
+#[tokio::test]
+async fn deletes_that_meet_another_one_share_a_count() {
+    let server = SlowApiServer { delay: Duration::ZERO, ..SlowApiServer::new(0, true) };
+    let client = server.client();
+    let (deletions, _wakeups) =
+        Deletions::new(client.clone(), cluster::lost_nodes(client), DeletionMetrics::new());
+    for pod in server.cached() {
+        let outcome = deletions.execute(&pod).await;
+        assert!(outcome.as_ref().is_err_and(ApiError::is_conflict), "{outcome:?}");
+    }
+    let reads = server.lists.load(Ordering::Relaxed);
+    assert!(reads <= READS, "{reads} reads for {PODS} pods");
 }
