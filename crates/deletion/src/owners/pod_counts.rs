@@ -15,7 +15,7 @@ use podward_core::{Operations, UnixNanos};
 use podward_kube_util::owners::{Owner, resource_of, selector, wants};
 use podward_kube_util::{ApiError, CachedPod, now, pod_call};
 
-use super::pod_list::{self, PodMetadata};
+use super::pod_list::{self, PodList, PodMetadata};
 
 /// The label with the revision of a pod of a StatefulSet.
 const REVISION: &str = "controller-revision-hash";
@@ -25,6 +25,8 @@ const REVISION: &str = "controller-revision-hash";
 pub(crate) struct OwnerCounts {
     pub(crate) workload: Workload,
     pub(crate) members: Vec<WorkloadPod>,
+    /// The resource version of the list of the pods. `None` if they were not listed, because the workload ends.
+    pub(crate) version: Option<u64>,
     /// True if a pod in service without a deletion request is not busy.
     pub(crate) has_idle: bool,
 }
@@ -70,7 +72,8 @@ pub(crate) async fn read(
     pod: &CachedPod,
     owner: &OwnerReference,
 ) -> Result<OwnerCounts, ApiError> {
-    let ending = OwnerCounts { workload: Workload::Ending, members: Vec::new(), has_idle: false };
+    let ending =
+        OwnerCounts { workload: Workload::Ending, members: Vec::new(), version: None, has_idle: false };
     let Some(resource) = resource_of(owner) else { return Ok(ending) };
     let namespace = pod.key().namespace;
     let owners: Api<Owner> = Api::namespaced_with(client.clone(), &namespace, &resource);
@@ -83,12 +86,13 @@ pub(crate) async fn read(
     // Finished pods do not count as replicas.
     let params = ListParams { label_selector: selector(&found), ..ListParams::default() }
         .fields("status.phase!=Succeeded,status.phase!=Failed");
-    let mut list = pod_list::list(client, &pod.key(), "list the pods with the same owner as", params).await?;
-    list.retain(|pod| is_active_member(pod, owner));
+    let PodList { mut pods, version } =
+        pod_list::list(client, &pod.key(), "list the pods with the same owner as", params).await?;
+    pods.retain(|pod| is_active_member(pod, owner));
     let now = now();
-    let has_idle = list.iter().any(|pod| is_idle(pod, now));
-    let members: Vec<WorkloadPod> = list.into_iter().map(member_of).collect();
-    Ok(OwnerCounts { workload, members, has_idle })
+    let has_idle = pods.iter().any(|pod| is_idle(pod, now));
+    let members: Vec<WorkloadPod> = pods.into_iter().map(member_of).collect();
+    Ok(OwnerCounts { workload, members, version: Some(version), has_idle })
 }
 
 fn is_active_member(pod: &PodMetadata, owner: &OwnerReference) -> bool {

@@ -38,6 +38,13 @@ struct Listed {
     metadata: PodMetadata,
 }
 
+/// The pods of a list.
+pub(super) struct PodList {
+    pub(super) pods: Vec<PodMetadata>,
+    /// The resource version of the list. 0 if it cannot be read.
+    pub(super) version: u64,
+}
+
 /// Lists the pods that `params` select in the namespace of `pod`, all in one version. `what` is the attempted action for
 /// errors, a verb phrase such as `list the pods with the same owner as`.
 pub(super) async fn list(
@@ -45,7 +52,7 @@ pub(super) async fn list(
     pod: &PodKey,
     what: &'static str,
     params: ListParams,
-) -> Result<Vec<PodMetadata>, ApiError> {
+) -> Result<PodList, ApiError> {
     let requests = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
     let mut params = params.limit(PAGE_SIZE);
     let mut pods = Vec::new();
@@ -58,7 +65,10 @@ pub(super) async fn list(
         pods.extend(page.items.into_iter().map(|listed| listed.metadata));
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => params = params.continue_token(&next),
-            None => return Ok(pods),
+            None => {
+                let version = page.metadata.resource_version.and_then(|version| version.parse().ok());
+                return Ok(PodList { pods, version: version.unwrap_or_default() });
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The replica counts on which the leader bases its decisions, per owner.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use podward_core::deletion::{Ruling, WorkloadRulings};
 use podward_kube_util::{ApiError, CachedPod};
 
-use super::pod_counts;
+use super::pod_counts::{self, OwnerCounts};
 use crate::read_time::ReadTime;
 use crate::watches::WaitingPods;
 
@@ -34,6 +34,33 @@ struct CountedRulings {
     /// The result of [`WaitingPods::version`]. While it is unchanged, the owner wants the same number of pods.
     version: Option<u64>,
     rulings: BTreeMap<String, Ruling>,
+    /// The UIDs of the counted pods.
+    members: BTreeSet<String>,
+    /// [`OwnerCounts::version`].
+    listed: Option<u64>,
+}
+
+impl CountedRulings {
+    fn new(
+        began: Instant,
+        version: Option<u64>,
+        rulings: BTreeMap<String, Ruling>,
+        counts: OwnerCounts,
+    ) -> Self {
+        let members = counts.members.into_iter().map(|member| member.uid).collect();
+        CountedRulings { time: ReadTime::since(began), version, rulings, members, listed: counts.version }
+    }
+
+    /// Returns the decision about `pod`. `None` if its request is newer than the count.
+    fn ruling(&self, pod: &CachedPod) -> Option<Ruling> {
+        self.rulings.get(pod.uid()).or_else(|| self.is_gone(pod).then_some(&Ruling::Go)).cloned()
+    }
+
+    /// Returns true if `pod` was gone or terminating at the count, also if its owner was.
+    fn is_gone(&self, pod: &CachedPod) -> bool {
+        let version = pod.resource_version().parse().unwrap_or(u64::MAX);
+        !self.members.contains(pod.uid()) && self.listed.is_none_or(|listed| version <= listed)
+    }
 }
 
 impl ReplicaCounts {
@@ -55,8 +82,8 @@ impl ReplicaCounts {
             let is_watched = passed && version.is_some();
             count.version == version && (is_watched || count.time.is_recent(asked))
         };
-        let known = entry.count.as_ref().filter(is_valid).and_then(|count| count.rulings.get(pod.uid()));
-        if let Some(ruling) = known.cloned() {
+        let known = entry.count.as_ref().filter(is_valid).and_then(|count| count.ruling(pod));
+        if let Some(ruling) = known {
             // The watch reports every pod that waits, not only the pod that started the watch.
             if let Some(count) = entry.count.as_ref().filter(|_| ruling == Ruling::Go) {
                 waiting.join_owner_wait(&pod.key(), &owner.uid, count.version);
@@ -65,11 +92,10 @@ impl ReplicaCounts {
         }
         let began = Instant::now();
         let counts = pod_counts::read(client, pod, owner).await?;
-        let time = ReadTime::since(began);
         let rulings = entry.workload.rule(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         let started = waiting.wait_for_owner(&pod.key(), owner, &counts.workload);
-        entry.count = Some(CountedRulings { time, version: started.or(version), rulings });
+        entry.count = Some(CountedRulings::new(began, started.or(version), rulings, counts));
         Ok(ruling)
     }
 
@@ -84,15 +110,14 @@ impl ReplicaCounts {
         let entry = self.entry(&owner.uid);
         let mut entry = entry.lock().await;
         let known = entry.final_count.as_ref().filter(|count| count.time.is_current(asked));
-        if let Some(ruling) = known.and_then(|count| count.rulings.get(pod.uid())) {
-            return Ok(ruling.clone());
+        if let Some(ruling) = known.and_then(|count| count.ruling(pod)) {
+            return Ok(ruling);
         }
         let began = Instant::now();
         let counts = pod_counts::read(client, pod, owner).await?;
-        let time = ReadTime::since(began);
         let rulings = entry.workload.final_ruling(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
-        entry.final_count = Some(CountedRulings { time, version: None, rulings });
+        entry.final_count = Some(CountedRulings::new(began, None, rulings, counts));
         Ok(ruling)
     }
 

@@ -92,7 +92,7 @@ impl Rollouts {
         let at = Instant::now();
         let params = ListParams { label_selector: selector(&rolling.deployment), ..ListParams::default() };
         let list = pod_list::list(client, &pod.key(), "list the pods of the Deployment of", params).await?;
-        let serving: Vec<RolloutPod> = list.iter().filter_map(serving).collect();
+        let serving: Vec<RolloutPod> = list.pods.iter().filter_map(serving).collect();
         count.rollout.count(rolling.at_least, &serving);
         count.counted = Some(ReadTime::since(at));
         Ok(count.rollout.leave(pod.uid()))

@@ -1,6 +1,7 @@
 //! How often owners are read. A stand-in for the API server counts the reads, most of which take over a second.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,6 +28,8 @@ const SLOW: Duration = Duration::from_millis(1100);
 struct SlowApiServer {
     wanted: usize,
     delay: Duration,
+    /// The controller of the workload has deleted the listed pods.
+    is_deleting: bool,
     pods: Arc<Vec<Value>>,
     lists: Arc<AtomicUsize>,
 }
@@ -60,7 +63,7 @@ impl SlowApiServer {
             pod
         };
         let pods = Arc::new((0..PODS).map(pod).collect());
-        SlowApiServer { wanted, delay: SLOW, pods, lists: Arc::default() }
+        SlowApiServer { wanted, delay: SLOW, is_deleting: false, pods, lists: Arc::default() }
     }
 
     fn client(&self) -> Client {
@@ -93,10 +96,11 @@ impl SlowApiServer {
                 // Two pages.
                 let half = self.pods.len() / 2;
                 if query.contains("continue=next") {
-                    json!({"metadata": {"resourceVersion": "1"}, "items": self.pods[half..]})
+                    json!({"metadata": {"resourceVersion": "1"}, "items": self.listed(half..PODS)})
                 } else {
                     self.lists.fetch_add(1, Ordering::Relaxed);
-                    json!({"metadata": {"resourceVersion": "1", "continue": "next"}, "items": self.pods[..half]})
+                    let metadata = json!({"resourceVersion": "1", "continue": "next"});
+                    json!({"metadata": metadata, "items": self.listed(0..half)})
                 }
             }
             ("/apis/authorization.k8s.io/v1/subjectaccessreviews", _) => {
@@ -105,6 +109,14 @@ impl SlowApiServer {
             _ => return failure(StatusCode::INTERNAL_SERVER_ERROR),
         };
         Response::new(Body::from(answer.to_string().into_bytes()))
+    }
+
+    fn listed(&self, range: Range<usize>) -> Vec<Value> {
+        let mut listed = self.pods[range].to_vec();
+        for pod in listed.iter_mut().filter(|_| self.is_deleting) {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        listed
     }
 
     fn cached(&self) -> Vec<CachedPod> {
@@ -161,14 +173,16 @@ async fn requests_that_wait_for_a_slow_count_share_the_next_one() {
 /// The controller of the workload often deletes a pod before Podward does.
 #[tokio::test]
 async fn deletes_that_meet_another_one_share_a_count() {
-    let server = SlowApiServer { delay: Duration::ZERO, ..SlowApiServer::new(0, true) };
-    let client = server.client();
-    let (deletions, _wakeups) =
-        Deletions::new(client.clone(), cluster::lost_nodes(client), DeletionMetrics::new());
-    for pod in server.cached() {
-        let outcome = deletions.execute(&pod).await;
-        assert!(outcome.as_ref().is_err_and(ApiError::is_conflict), "{outcome:?}");
+    for is_deleting in [false, true] {
+        let server = SlowApiServer { delay: Duration::ZERO, is_deleting, ..SlowApiServer::new(0, true) };
+        let client = server.client();
+        let (deletions, _wakeups) =
+            Deletions::new(client.clone(), cluster::lost_nodes(client), DeletionMetrics::new());
+        for pod in server.cached() {
+            let outcome = deletions.execute(&pod).await;
+            assert!(outcome.as_ref().is_err_and(ApiError::is_conflict), "{outcome:?}");
+        }
+        let reads = server.lists.load(Ordering::Relaxed);
+        assert!(reads <= READS, "{reads} reads for {PODS} pods, {is_deleting}");
     }
-    let reads = server.lists.load(Ordering::Relaxed);
-    assert!(reads <= READS, "{reads} reads for {PODS} pods");
 }
