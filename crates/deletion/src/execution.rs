@@ -79,7 +79,7 @@ impl Deletions {
             false => self.delete(pod, &request).await.map(|()| None),
             true => self.evict(pod, &request).await,
         };
-        // After a conflict, the pod is mostly being deleted already, by the controller of its workload. The count says so.
+        // A conflict mostly means that the controller of the workload has deleted the pod, which the count allows too.
         let is_counted = result.as_ref().map_or_else(ApiError::is_conflict, Option::is_none);
         if let Some(owner) = owner.filter(|_| !is_counted) {
             self.replica_counts.recount(owner).await;

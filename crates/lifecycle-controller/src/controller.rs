@@ -32,6 +32,10 @@ use podward_lifecycle_grpc::AttachHub;
 use podward_rules::{RuleObservers, Rules};
 use podward_traces::OperationTraces;
 
+/// The number of concurrent reconciliations. Those that write queue for a write slot in `Writer`, where the queue is
+/// measured. A new leader reconciles all pods.
+const MAX_CONCURRENT_RECONCILIATIONS: u16 = 1024;
+
 /// The parts of a leader.
 pub(crate) struct Leader {
     /// The client of the API server.
@@ -136,8 +140,7 @@ impl Leader {
             .reconcile_on(moved)
             .reconcile_on(stranded)
             .reconcile_on(ruled)
-            // Reconciliations queue for a write slot in `Writer`, where the queue is measured.
-            .with_config(Config::default().concurrency(0))
+            .with_config(Config::default().concurrency(MAX_CONCURRENT_RECONCILIATIONS))
             .graceful_shutdown_on({
                 let stop = stop.clone();
                 async move { stop.cancelled().await }

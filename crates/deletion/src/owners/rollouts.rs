@@ -46,7 +46,6 @@ struct RolloutCount {
 }
 
 /// The Deployment of a ReplicaSet.
-#[derive(Clone)]
 struct ReadDeployment {
     time: ReadTime,
     /// `None` if it has no rollout.
@@ -62,8 +61,8 @@ struct RollingDeployment {
 
 impl Rollouts {
     /// Decides whether `pod`, which its ReplicaSet `owner` has in excess, may leave service now. The inner error is the
-    /// reason for which the pod waits: `waiting` reports it again when other pods come into service. It is based on what
-    /// was read after this call.
+    /// reason for which the pod waits, according to what was read after this call: `waiting` reports the pod again when
+    /// other pods come into service.
     pub(crate) async fn leave(
         &self,
         client: &Client,
@@ -139,8 +138,8 @@ impl RollingDeployment {
     }
 }
 
-/// Reads the Deployment of the ReplicaSet `owner`. Returns `None` if there is no Deployment or no rollout: if the ReplicaSet has all replicas of the Deployment, its own
-/// replica count is sufficient.
+/// Reads the Deployment of the ReplicaSet `owner`. Returns `None` if there is no Deployment or no rollout: if the
+/// ReplicaSet has all replicas of the Deployment, its own replica count is sufficient.
 async fn rolling(
     client: &Client,
     pod: &CachedPod,

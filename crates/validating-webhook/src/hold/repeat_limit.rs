@@ -18,7 +18,7 @@ const BURST: Duration = Duration::from_secs(1);
 /// The longest delay. A controller of the cluster syncs some workloads at a time, and this one waits meanwhile.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// The repeated deletes of each workload. Clones of the state do not exist: each replica of the webhook has its own.
+/// The repeated deletes of each workload. Each replica of the webhook counts those that it answers.
 #[derive(Default)]
 pub(super) struct RepeatLimit {
     /// By UID of the workload.
@@ -86,7 +86,7 @@ impl Drop for RepeatDelay<'_> {
 mod tests {
     use super::*;
 
-    /// Deletes 10 pods in each sync, one sync after the other, for 10 s. Returns the number of syncs.
+    /// Deletes `pods` pods in each sync, one sync after the other, for 10 s. Returns the number of syncs.
     fn syncs(limit: &RepeatLimit, uid: &str, pods: usize, start: Instant) -> usize {
         const SYNC: Duration = Duration::from_millis(100);
         let (mut now, mut syncs) = (start, 0);

@@ -89,6 +89,28 @@ async fn a_repeated_request_is_answered_from_the_pod() {
 }
 
 #[tokio::test]
+async fn a_controller_that_repeats_many_deletes_waits_for_an_answer() {
+    let fixture = Fixture::new().await;
+    let mut held = pod();
+    held["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": true}]);
+    let request = |by_workload: bool| {
+        json!({"kind": "Delete", "requestedBy": "jane", "requestedAt": 1, "byWorkload": by_workload})
+            .to_string()
+    };
+    let delayed = || fixture.metrics().contains("podward_repeated_deletes_delayed_total 1");
+    for (by_workload, expected) in [(false, false), (true, true)] {
+        held["metadata"]["annotations"][DELETION_REQUEST] = json!(request(by_workload));
+        for _ in 0..100 {
+            if !delayed() {
+                assert!(message(&fixture.delete(&held).await).contains("requested by jane"));
+            }
+        }
+        assert_eq!(delayed(), expected, "{}", fixture.metrics());
+    }
+    assert!(fixture.controller.requests().is_empty());
+}
+
+#[tokio::test]
 async fn pods_that_need_no_draining_are_allowed() {
     let fixture = Fixture::new().await;
     let with = |path: &str, value: Value| {
