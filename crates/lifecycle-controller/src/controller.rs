@@ -33,7 +33,7 @@ use podward_rules::{RuleObservers, Rules};
 use podward_traces::OperationTraces;
 
 /// The number of concurrent reconciliations. Those that write queue for a write slot in `Writer`, where the queue is
-/// measured. A new leader reconciles all pods, and each reconciliation that waits needs about 15 KiB.
+/// measured. A new leader reconciles all pods, and each reconciliation that waits needs about 13 KiB.
 const MAX_CONCURRENT_RECONCILIATIONS: u16 = 1024;
 
 /// The parts of a leader.
