@@ -390,12 +390,17 @@ impl CachedPod {
         self.metadata.resource_version.as_deref().unwrap_or_default()
     }
 
-    /// Returns true if `self` was stored after `other`. Resource versions of one resource are comparable as numbers
-    /// (Kubernetes API concepts, "Resource versions"). An unreadable version counts as 0.
+    /// Returns the resource version as a number, or `None` if it cannot be read. Resource versions of one resource are
+    /// comparable as numbers (Kubernetes API concepts, "Resource versions").
+    #[must_use]
+    pub fn version_number(&self) -> Option<u64> {
+        self.resource_version().parse().ok()
+    }
+
+    /// Returns true if `self` was stored after `other`. An unreadable version counts as 0.
     #[must_use]
     pub fn is_newer_than(&self, other: &CachedPod) -> bool {
-        let number = |pod: &CachedPod| pod.resource_version().parse::<u64>().unwrap_or_default();
-        number(self) > number(other)
+        self.version_number().unwrap_or_default() > other.version_number().unwrap_or_default()
     }
 }
 

@@ -58,8 +58,8 @@ impl CountedRulings {
 
     /// Returns true if `pod` was gone or terminating at the count, also if its owner was.
     fn is_gone(&self, pod: &CachedPod) -> bool {
-        let version = pod.resource_version().parse().unwrap_or(u64::MAX);
-        !self.members.contains(pod.uid()) && self.listed.is_none_or(|listed| version <= listed)
+        let is_listed = |listed| pod.version_number().is_some_and(|version| version <= listed);
+        !self.members.contains(pod.uid()) && self.listed.is_none_or(is_listed)
     }
 }
 

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use podward_core::deletion::{DeletionProgress, Rollout, RolloutPod, WorkloadPodRequest};
 
-use podward_kube_util::owners::{Owner, label_selector, selector};
+use podward_kube_util::owners::{Owner, label_selector};
 use podward_kube_util::{ApiError, CachedPod, pod_call};
 
 use super::pod_counts::{is_in_service, request_of};
@@ -20,9 +20,6 @@ use crate::read_time::ReadTime;
 use crate::waiting_rollouts::WaitingRollout;
 use crate::watches::WaitingPods;
 
-/// The time for which the Deployment of a ReplicaSet is not read again to let a pod leave. A scale-in or a rollout of many
-/// pods arrives as one burst.
-const VALID_FOR: Duration = Duration::from_secs(1);
 /// The time from one count of a Deployment's pods to the next. Each pod that comes into service is a reason to count, and a
 /// count is a list of all pods. Pods that ask meanwhile share the next count.
 const COUNT_EVERY: Duration = Duration::from_millis(500);
@@ -45,7 +42,7 @@ struct RolloutCount {
     counted: Option<ReadTime>,
 }
 
-/// The Deployment of a ReplicaSet.
+/// The Deployment of a ReplicaSet. A rollout of many pods arrives as one burst, so a read is used for other pods too.
 struct ReadDeployment {
     time: ReadTime,
     /// `None` if it has no rollout.
@@ -54,7 +51,7 @@ struct ReadDeployment {
 
 /// A Deployment with a rollout.
 struct RollingDeployment {
-    deployment: Owner,
+    rollout: WaitingRollout,
     /// The number of pods that it keeps in service.
     at_least: usize,
 }
@@ -71,11 +68,13 @@ impl Rollouts {
         owner: &OwnerReference,
     ) -> Result<Result<(), String>, ApiError> {
         let asked = Instant::now();
-        let is_recent = |time: ReadTime| time.age() < VALID_FOR;
-        let Some(rolling) = self.deployment(client, pod, owner, is_recent).await? else { return Ok(Ok(())) };
-        let count = self.counts.lock().entry(rolling.uid()).or_default().clone();
+        let is_current = |time: ReadTime| time.is_current(asked);
+        let Some(rolling) = self.deployment(client, pod, owner, is_current).await? else {
+            return Ok(Ok(()));
+        };
+        let count = self.counts.lock().entry(rolling.rollout.uid.clone()).or_default().clone();
         // Before the count, so that a pod that becomes available in between is not missed.
-        waiting.wait_for_others(&pod.key(), &waiting_rollout(&rolling.deployment, &pod.key().namespace));
+        waiting.wait_for_others(&pod.key(), &rolling.rollout);
         let mut count = count.lock().await;
         if let Some(counted) = count.counted.filter(|counted| counted.is_current(asked)) {
             let left = count.rollout.leave(pod.uid());
@@ -89,7 +88,7 @@ impl Rollouts {
         let is_new = |time: ReadTime| time.answers(asked);
         let Some(rolling) = self.deployment(client, pod, owner, is_new).await? else { return Ok(Ok(())) };
         let at = Instant::now();
-        let params = ListParams { label_selector: selector(&rolling.deployment), ..ListParams::default() };
+        let params = ListParams::default().labels(&rolling.rollout.selector.to_string());
         let list = pod_list::list(client, &pod.key(), "list the pods of the Deployment of", params).await?;
         let serving: Vec<RolloutPod> = list.pods.iter().filter_map(serving).collect();
         count.rollout.count(rolling.at_least, &serving);
@@ -119,7 +118,8 @@ impl Rollouts {
 
     /// Discards entries that have not been used for some time.
     pub(crate) fn retain(&self) {
-        let is_valid = |read: &ReadDeployment| read.time.age() < VALID_FOR;
+        let now = Instant::now();
+        let is_valid = |read: &ReadDeployment| read.time.is_current(now);
         let mut deployments = self.deployments.lock();
         deployments.retain(|_, read| is_kept(read, |read| read.as_ref().is_some_and(is_valid)));
         let is_remembered = |count: &RolloutCount| count.counted.is_some_and(|at| at.age() < ROLLOUT_MEMORY);
@@ -130,12 +130,6 @@ impl Rollouts {
 /// Returns whether `entry` of a map is in use, or `is_valid`.
 fn is_kept<T>(entry: &Arc<tokio::sync::Mutex<T>>, is_valid: impl Fn(&T) -> bool) -> bool {
     Arc::strong_count(entry) > 1 || entry.try_lock().is_ok_and(|entry| is_valid(&entry))
-}
-
-impl RollingDeployment {
-    fn uid(&self) -> String {
-        self.deployment.uid().unwrap_or_default()
-    }
 }
 
 /// Reads the Deployment of the ReplicaSet `owner`. Returns `None` if there is no Deployment or no rollout: if the
@@ -172,16 +166,13 @@ async fn rolling(
     if is_ending || set.spec.replicas() >= deployment.spec.replicas() {
         return Ok(None);
     }
+    let rollout = WaitingRollout {
+        namespace,
+        uid: owner.uid.clone(),
+        selector: label_selector(&deployment).unwrap_or_default(),
+    };
     let at_least = deployment.spec.available_while_rolling();
-    Ok(at_least.map(|at_least| RollingDeployment { deployment, at_least }))
-}
-
-fn waiting_rollout(deployment: &Owner, namespace: &str) -> WaitingRollout {
-    WaitingRollout {
-        namespace: namespace.to_owned(),
-        uid: deployment.uid().unwrap_or_default(),
-        selector: label_selector(deployment).unwrap_or_default(),
-    }
+    Ok(at_least.map(|at_least| RollingDeployment { rollout, at_least }))
 }
 
 /// Returns how `pod` counts. `None` if it is terminating.
