@@ -28,6 +28,10 @@ const KUBELET_SYSCTLS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
+/// The local ports of outbound connections in the cluster. Linux gives a server of the host that asks for any port one
+/// from 32768 to 60999, and [`TestCluster::expose`](crate::TestCluster::expose) may need the same port inside.
+const OUTBOUND_PORTS: &str = "61000 65535";
+
 const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
 
 /// Sets up loopback, and an interface with the node's address. Not every kernel has dummy devices; a veth pair with
@@ -46,6 +50,8 @@ pub(crate) fn network(node: NodeNumber) -> Result<(), TestClusterError> {
     run_ip(&batch).during(|| "set up the cluster's network with `ip` (package iproute2)".to_owned())?;
     let forward = fs::write("/proc/sys/net/ipv4/ip_forward", "1");
     forward.during(|| "turn on IP forwarding in the cluster".to_owned())?;
+    let ports = fs::write("/proc/sys/net/ipv4/ip_local_port_range", OUTBOUND_PORTS);
+    ports.during(|| "set the ports of outbound connections in the cluster".to_owned())?;
     nix::unistd::sethostname(node.name()).during(|| "set the cluster's host name".to_owned())
 }
 

@@ -116,6 +116,15 @@ async fn processes_run_inside_and_are_reached() {
     let missing = cluster.spawn(Command::new("missing", "/no/such/program")).await.unwrap_err();
     assert!(chain(&missing).contains("/no/such/program"), "{missing}");
 
+    // The kernel gives outbound connections inside no port that it gives to a server of the host, which may be exposed
+    // inside at the same port.
+    let range = "/proc/sys/net/ipv4/ip_local_port_range";
+    let ports = |range: &str| -> Vec<u16> { range.split_whitespace().map(|port| port.parse().unwrap()).collect() };
+    let host = ports(&std::fs::read_to_string(range).unwrap());
+    let inside = cluster.exec_command(["cat", range]).output().unwrap();
+    let inside = ports(&String::from_utf8(inside.stdout).unwrap());
+    assert!(inside[0] > host[1], "{inside:?} inside, {host:?} outside");
+
     // Any command in the cluster's network. Its exit code is passed on.
     let version = cluster.exec_command(["kubectl", "get", "--raw=/readyz"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&version.stdout), "ok", "{version:?}");
