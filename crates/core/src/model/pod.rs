@@ -186,6 +186,8 @@ impl Pod {
                 busy_until: self.metadata.annotations.busy_until.as_deref(),
                 busy_reason: self.metadata.annotations.busy_reason.as_deref(),
                 busy_limits: self.metadata.annotations.busy_limits.as_deref(),
+                gate_since: self.gate_since(),
+                ready_since: self.since("Ready"),
                 ..PodFacts::default()
             },
         }
@@ -224,7 +226,7 @@ impl Pod {
     /// Returns the time of the last change of the readiness gate's condition.
     #[must_use]
     pub fn gate_since(&self) -> Option<UnixNanos> {
-        self.find_condition(SERVICE_READY_GATE)?.last_transition_time.as_deref().and_then(UnixNanos::parse)
+        self.since(SERVICE_READY_GATE)
     }
 
     /// Returns the message of the condition [`LIFECYCLE_CONDITION`]: what the pod waits for.
@@ -242,6 +244,10 @@ impl Pod {
 
     fn condition(&self, name: &str) -> Option<ConditionStatus> {
         self.find_condition(name).map(|condition| ConditionStatus::parse(&condition.status))
+    }
+
+    fn since(&self, name: &str) -> Option<UnixNanos> {
+        self.find_condition(name)?.last_transition_time.as_deref().and_then(UnixNanos::parse)
     }
 
     fn find_condition(&self, name: &str) -> Option<&PodCondition> {

@@ -57,12 +57,12 @@ pub struct PodView<'a> {
     pub ready: bool,
     /// True if `metadata.deletionTimestamp` is set.
     pub terminating: bool,
-    /// The fields that only [`plan`](crate::plan) needs. Webhooks leave them empty.
+    /// The fields that [`plan`](crate::plan) needs. Webhooks leave most of them empty.
     pub facts: PodFacts<'a>,
 }
 
-/// The fields that are needed for hooks and busy pods. Without them every decision is still safe: an unknown time
-/// counts as long ago.
+/// The fields that are needed for hooks, busy pods and the age of Ready. Without them every decision is still safe: an
+/// unknown time counts as long ago, and Ready as older than the gate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PodFacts<'a> {
     /// True if the condition `ContainersReady` is `True`.

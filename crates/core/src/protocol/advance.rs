@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::gate::may_operate;
-use crate::model::keys::Stage;
+use super::gate::{available, may_operate, ready_follows_gate};
+use crate::model::hook_keys::is_hook_finalizer;
+use crate::model::keys::{COMPLETING, CREATING, Stage};
 use crate::model::label_changes::LabelChanges;
 use crate::model::operations::{Operation, Operations, UNKNOWN_TYPE};
 use crate::model::time::UnixNanos;
@@ -19,12 +20,14 @@ const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate]
 /// Returns the label changes that advance `new` as far as its state allows.
 ///
 /// The mutating webhook calls it within the caller's write, with the stored pod as `old`. The controller calls it on
-/// the observed pod, without `old`. `old` only shows which labels the operator removed in this write.
+/// the observed pod, without `old`. `old` only shows which labels the operator removed in this write, and whether the
+/// write adds the last expected finalizer. Only such a write makes the pod available: any other write can be that of a
+/// kubelet, which may not change labels. The controller does it otherwise, also while Ready is older than the gate.
 ///
 /// # Guarantees
 /// - Deterministic. A pod that has not opted in does not change.
 /// - Idempotent: applied to its own result it returns no changes.
-/// - `operate/<id>` appears only when [`may_operate`] holds.
+/// - `operate/<id>` appears only when [`may_operate`] holds, and `service-available` only when [`available`] holds.
 /// - Only labels of the protocol change.
 ///
 /// ```
@@ -67,7 +70,36 @@ pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> 
     let mut operations = before.clone();
     let stored = old.map(|old| Operations::parse(old.labels)).unwrap_or_default();
     settle(&mut operations, &stored, new);
-    before.changes_to(&operations, now)
+    let may_be_available =
+        || old.is_some_and(|old| adds_the_last_finalizer(old, new)) && ready_follows_gate(new);
+    operations.service_available |= available(new, &operations) && may_be_available();
+    changes_to(&before, &operations, new, now)
+}
+
+/// Returns whether `new` has all expected finalizers, of which `old` lacks some. False for a pod with hooks: their
+/// finalizers say that a hook may have added the pod, and the controller knows whether it has.
+fn adds_the_last_finalizer(old: &PodView<'_>, new: &PodView<'_>) -> bool {
+    let Ok(expected) = new.expected_finalizers() else { return false };
+    let has_hooks =
+        new.finalizers.iter().any(|name| is_hook_finalizer(name)) || expected.hooks().next().is_some();
+    let is_missing = |finalizers| expected.missing(finalizers).next().is_some();
+    !has_hooks && is_missing(old.finalizers) && !is_missing(new.finalizers)
+}
+
+/// Returns the changes of the labels of `pod` from `before` to `after`. When the pod becomes available, it is neither
+/// being created nor completing any more.
+pub(crate) fn changes_to(
+    before: &Operations<'_>,
+    after: &Operations<'_>,
+    pod: &PodView<'_>,
+    now: UnixNanos,
+) -> LabelChanges {
+    let mut changes = before.changes_to(after, now);
+    if after.service_available && !before.service_available {
+        let done = [CREATING, COMPLETING].into_iter().filter(|key| pod.labels.contains_key(*key));
+        changes.remove.extend(done.map(ToOwned::to_owned));
+    }
+    changes
 }
 
 /// Returns the label changes of one write to `stored`: `written`, and the steps of [`advance`] that follow from it. The

@@ -60,3 +60,10 @@ pub fn available(pod: &PodView<'_>, operations: &Operations<'_>) -> bool {
         && !pod.terminating
         && pod.has_expected_finalizers()
 }
+
+/// Returns whether the kubelet has set Ready since the last change of the gate. Before, Ready may be that of the time
+/// before an operation.
+pub(crate) fn ready_follows_gate(pod: &PodView<'_>) -> bool {
+    let times = (pod.facts.ready_since, pod.facts.gate_since);
+    !pod.has_gate || matches!(times, (Some(ready), Some(gate)) if ready >= gate)
+}

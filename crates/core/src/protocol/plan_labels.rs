@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::model::keys::{COMPLETING, CREATING, Stage};
+use crate::model::keys::Stage;
 use crate::model::label_changes::LabelChanges;
 use crate::model::operations::Operations;
 use crate::model::time::UnixNanos;
 use crate::model::view::PodView;
 
-use super::advance::settle;
+use super::advance::{changes_to, settle};
 use super::checks::{CheckResult, Checks};
 use super::gate::available;
 use super::objection::Objection;
@@ -32,12 +32,7 @@ pub fn plan_labels(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> La
     // A pod that is not Ready is not available, whatever the reason is.
     operations.service_available =
         if pod.ready { operations.service_available || is_available } else { false };
-    let mut changes = before.changes_to(&operations, now);
-    if is_available && !before.service_available {
-        let done = [CREATING, COMPLETING].into_iter().filter(|key| pod.labels.contains_key(*key));
-        changes.remove.extend(done.map(ToOwned::to_owned));
-    }
-    changes
+    changes_to(&before, &operations, pod, now)
 }
 
 fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {

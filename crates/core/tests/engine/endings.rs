@@ -1,8 +1,10 @@
 //! The mutating webhook, row by row, where operations end: steps 3 to 6 of the reference's, and what it spreads over
 //! several writes.
 
+use podward_core::hooks::hook_finalizer;
+
 use crate::tables::check;
-use crate::words::{BEGUN, COMPLETING, OPERATED, OPERATING, PREPARING, off, on};
+use crate::words::{BEGUN, COMPLETING, Fixture, OPERATED, OPERATING, PREPARING, off, on};
 
 const BOTH: &str = "operating/x operation-type/x=T pre-checked/x operate/x permission/T \
                     operating/y operation-type/y=U pre-checked/y operate/y permission/U";
@@ -50,10 +52,10 @@ fn step_4_completion() {
     check(vec![
         ("no ids at all", on("SA").expecting().held(), "not-ready", "SA"),
         ("not satisfied", on(COMPLETING).expecting(), "ready", COMPLETING),
-        ("satisfied", on(COMPLETING).expecting(), "+held", ""),
+        ("satisfied", on(COMPLETING).expecting(), "+held", "SA"),
         ("one of two", off(mixed).expecting().held(), "not-ready", mixed),
         ("both", off(mixed).expecting(), "+post-checked/y", both),
-        ("both, satisfied", on(both).expecting(), "+held", ""),
+        ("both, satisfied", on(both).expecting(), "+held", "SA"),
     ]);
     // An annotation that can't be read fails the reference's request. Here the write goes through, and completion
     // waits.
@@ -62,6 +64,33 @@ fn step_4_completion() {
     let leftovers =
         format!("{COMPLETING} operation-type/x=T pre-check/x pre-checked/x preparing/x permission/T");
     on(&leftovers).written("ready").expect("", "2.2 4, leftovers");
+}
+
+#[test]
+fn the_last_consumer_makes_the_pod_available_within_its_own_write() {
+    let hook = hook_finalizer("mesh");
+    let with_hook = |mut fixture: Fixture| {
+        fixture.finalizers.push(hook.clone());
+        fixture
+    };
+    check(vec![
+        ("a new pod", on("creating").expecting(), "+held", "SA"),
+        ("gone and back", on("").expecting(), "+held", "SA"),
+        ("not Ready yet", on(COMPLETING).expecting().ready(false), "+held", ""),
+        ("Ready is that of before the operation", on("").expecting().ready_before_gate(), "+held", ""),
+        (
+            "it does not matter without a gate",
+            on("").expecting().without_gate().ready_before_gate(),
+            "+held",
+            "SA",
+        ),
+        ("the gate is off", off("").expecting(), "+held", ""),
+        ("another operation", on(BEGUN).expecting(), "+held", BEGUN),
+        ("to stay offline", on("stay-offline").expecting(), "+held", "stay-offline"),
+        ("a hook may not have added it yet", with_hook(on("").expecting()), "+held", ""),
+        ("no consumer is expected: the write may be that of a kubelet", on("").ready(false), "ready", ""),
+        ("the consumer was there before", on("").expecting().held().ready(false), "ready", ""),
+    ]);
 }
 
 #[test]

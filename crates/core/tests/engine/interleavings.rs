@@ -1,7 +1,9 @@
 //! The safety properties hold, and everything comes to rest, whatever the order in which everybody acts.
 
-use podward_core::keys::{SERVICE_AVAILABLE, Stage};
-use podward_core::{ConditionStatus, Pod, ReviewPolicy, Writer, review};
+use std::collections::BTreeMap;
+
+use podward_core::keys::{AVAILABLE_CONDITIONS, SERVICE_AVAILABLE, Stage};
+use podward_core::{ConditionStatus, Pod, ReviewPolicy, UnixNanos, Writer, review};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -74,13 +76,19 @@ fn all_end(model: &mut Model, undo: bool) {
 }
 
 fn as_pod(stored: &Stored) -> Pod {
-    let conditions: Vec<_> = stored
-        .gate
-        .map(|gate| serde_json::json!({"type": "pod.kusionstack.io/service-ready", "status": gate.as_str()}))
-        .into_iter()
-        .collect();
+    let condition = |name: &str, status: &str, since: Option<UnixNanos>| serde_json::json!({"type": name, "status": status, "lastTransitionTime": since.map(UnixNanos::to_rfc3339)});
+    let ready = condition("Ready", if stored.ready { "True" } else { "False" }, stored.times.ready);
+    let gate = stored.gate;
+    let gate =
+        gate.map(|gate| condition("pod.kusionstack.io/service-ready", gate.as_str(), stored.times.gate));
+    let conditions: Vec<_> = gate.into_iter().chain([ready]).collect();
+    let annotations = stored.expected.iter().map(|expected| (AVAILABLE_CONDITIONS, expected));
     serde_json::from_value(serde_json::json!({
-        "metadata": {"labels": stored.labels, "finalizers": stored.finalizers},
+        "metadata": {
+            "labels": stored.labels,
+            "annotations": annotations.collect::<BTreeMap<_, _>>(),
+            "finalizers": stored.finalizers,
+        },
         "spec": {"readinessGates": if stored.has_gate { vec![serde_json::json!({"conditionType": "pod.kusionstack.io/service-ready"})] } else { vec![] }},
         "status": {"conditions": conditions},
     }))

@@ -67,6 +67,7 @@ impl Whole {
             has_gate: self.has_gate,
             gate: self.gate,
             ready: false,
+            ready_since: None,
             terminating: self.terminating,
         };
         let subject = ReleasePod {

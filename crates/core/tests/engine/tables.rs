@@ -44,7 +44,7 @@ fn one_operation_from_end_to_end() {
         ("a consumer lets go before the gate is off", on(PREPARING).held(), "-held", PREPARING),
         ("finish", off(OPERATING), "-operating/x", OPERATED),
         ("post-checked", off(OPERATED).expecting(), "+post-checked/x", COMPLETING),
-        ("the consumer is back", on(COMPLETING).expecting(), "+held", ""),
+        ("the consumer is back", on(COMPLETING).expecting(), "+held", "SA"),
         ("any write once it is back", off(COMPLETING).expecting().held(), "ready", ""),
         ("a status write before it is back", on(COMPLETING).expecting().ready(false), "ready", COMPLETING),
     ]);

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 pub(crate) const CONSUMER: &str = "prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb";
 pub(crate) const EXPECTS_CONSUMER: &str = r#"{"expectedFinalizers":{"Service/default/server":"prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"}}"#;
 pub(crate) const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+/// The time of the last change of the gate.
+pub(crate) const GATE_SINCE: UnixNanos = UnixNanos(1_600_000_000_000_000_000);
 
 /// The labels of an operation `x` of type `T` from one phase to the next.
 pub(crate) const BEGUN: &str = "operating/x operation-type/x=T pre-check/x";
@@ -34,6 +36,7 @@ pub(crate) struct Fixture {
     pub(crate) has_gate: bool,
     pub(crate) gate: Option<ConditionStatus>,
     pub(crate) ready: bool,
+    pub(crate) ready_since: Option<UnixNanos>,
     pub(crate) terminating: bool,
 }
 
@@ -48,6 +51,7 @@ pub(crate) fn on(words: &str) -> Fixture {
         has_gate: true,
         gate: Some(ConditionStatus::True),
         ready: true,
+        ready_since: Some(GATE_SINCE),
         terminating: false,
     }
 }
@@ -69,6 +73,11 @@ impl Fixture {
 
     pub(crate) fn ready(self, ready: bool) -> Fixture {
         Fixture { ready, ..self }
+    }
+
+    /// The condition Ready is a second older than the gate.
+    pub(crate) fn ready_before_gate(self) -> Fixture {
+        Fixture { ready_since: Some(UnixNanos(GATE_SINCE.0 - 1_000_000_000)), ..self }
     }
 
     pub(crate) fn terminating(self) -> Fixture {
@@ -104,15 +113,19 @@ impl Fixture {
             gate: self.gate,
             ready: self.ready,
             terminating: self.terminating,
-            facts: PodFacts::default(),
+            facts: PodFacts {
+                gate_since: Some(GATE_SINCE),
+                ready_since: self.ready_since,
+                ..PodFacts::default()
+            },
         }
     }
 
     pub(crate) fn json(&self) -> Value {
-        let mut conditions =
-            vec![json!({"type": "Ready", "status": if self.ready { "True" } else { "False" }})];
-        conditions
-            .extend(self.gate.map(|gate| json!({"type": keys::SERVICE_READY_GATE, "status": gate.as_str()})));
+        let condition = |name: &str, status: ConditionStatus, since: Option<UnixNanos>| json!({"type": name, "status": status.as_str(), "lastTransitionTime": since.map(UnixNanos::to_rfc3339)});
+        let ready = if self.ready { ConditionStatus::True } else { ConditionStatus::False };
+        let mut conditions = vec![condition("Ready", ready, self.ready_since)];
+        conditions.extend(self.gate.map(|gate| condition(keys::SERVICE_READY_GATE, gate, Some(GATE_SINCE))));
         let gates: Vec<Value> =
             self.has_gate.then(|| json!({"conditionType": keys::SERVICE_READY_GATE})).into_iter().collect();
         let annotations: BTreeMap<&str, &str> =

@@ -119,7 +119,8 @@ async fn processes_run_inside_and_are_reached() {
     // The kernel gives outbound connections inside no port that it gives to a server of the host, which may be exposed
     // inside at the same port.
     let range = "/proc/sys/net/ipv4/ip_local_port_range";
-    let ports = |range: &str| -> Vec<u16> { range.split_whitespace().map(|port| port.parse().unwrap()).collect() };
+    let ports =
+        |range: &str| -> Vec<u16> { range.split_whitespace().map(|port| port.parse().unwrap()).collect() };
     let host = ports(&std::fs::read_to_string(range).unwrap());
     let inside = cluster.exec_command(["cat", range]).output().unwrap();
     let inside = ports(&String::from_utf8(inside.stdout).unwrap());

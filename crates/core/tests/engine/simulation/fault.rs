@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     WebhookHoldsNothing,
     /// The webhook does not see that a consumer uses the pod again after the permission was given.
     WebhookIgnoresConsumers,
+    /// The webhook takes a Ready that is older than the last change of the gate for a new one.
+    WebhookTrustsOldReady,
     /// A deletion request is recorded on whatever pod has the name.
     RecordsByName,
     /// The controller lets two exclusive operations start.
@@ -28,7 +30,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 11] = [
+    pub(crate) const ALL: [Fault; 12] = [
         Fault::NoVersionPrecondition,
         Fault::DeletesByName,
         Fault::IgnoresFinalizers,
@@ -37,6 +39,7 @@ impl Fault {
         Fault::OwnWritesHideNewer,
         Fault::WebhookHoldsNothing,
         Fault::WebhookIgnoresConsumers,
+        Fault::WebhookTrustsOldReady,
         Fault::RecordsByName,
         Fault::IgnoresExclusion,
         Fault::ForgetsPostponed,

@@ -9,7 +9,7 @@ use podward_core::keys::{
     self, BREAK_GLASS, DELETE_OPERATION, DELETE_TIMESTAMP, DELETION_REQUEST, POD_DELETION_COST,
     SERVICE_READY_GATE, Stage,
 };
-use podward_core::{ConditionStatus, Operations, Pod, PodView};
+use podward_core::{ConditionStatus, Operations, Pod, PodView, UnixNanos};
 use serde_json::{Value, json};
 
 use crate::model::Stored;
@@ -93,10 +93,11 @@ impl Object {
         let phase = if self.pod.finished { "Succeeded" } else { "Running" };
         pod.status.phase = Some(phase.to_owned());
         let ready = if self.pod.ready { ConditionStatus::True } else { ConditionStatus::False };
-        let statuses = [self.pod.gate, Some(ready)];
-        let conditions = pod.status.conditions.iter_mut().flatten().zip(statuses);
-        conditions.for_each(|(condition, status)| {
+        let values = [(self.pod.gate, self.pod.times.gate), (Some(ready), self.pod.times.ready)];
+        let conditions = pod.status.conditions.iter_mut().flatten().zip(values);
+        conditions.for_each(|(condition, (status, since))| {
             condition.status = status.map_or("", ConditionStatus::as_str).to_owned();
+            condition.last_transition_time = since.map(UnixNanos::to_rfc3339);
         });
         pod.status.conditions.as_mut().unwrap().retain(|condition| !condition.status.is_empty());
         pod

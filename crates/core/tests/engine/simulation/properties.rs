@@ -14,6 +14,7 @@ use super::hooks::Hooks;
 use super::object::Object;
 use super::server::{NODE_LIMIT, Server};
 use crate::hook_model::Side;
+use crate::model::CONSUMER;
 use crate::safety;
 
 /// One run of an operation: pod, id, the time at which it was begun, and its type.
@@ -110,6 +111,7 @@ impl Properties {
             }
         }
         check_sides(old, new, hooks, &proceeds)?;
+        check_ready(old, new)?;
         self.check_evidence(old, new)?;
         if new.notes.get(DELETION_REQUEST) != old.notes.get(DELETION_REQUEST)
             && let Some(request) = new.request()
@@ -210,6 +212,18 @@ fn check_deletion(pod: &Object, server: &Server) -> Result<(), String> {
     }
     if pod.view().protection_finalizers().next().is_some() {
         return Err("deleted while a consumer holds it".to_owned());
+    }
+    Ok(())
+}
+
+/// The write of a consumer puts the pod into service only if the kubelet has set Ready since the gate changed.
+fn check_ready(old: &Object, new: &Object) -> Result<(), String> {
+    let appears = |is_there: fn(&Object) -> bool| is_there(new) && !is_there(old);
+    let is_available = appears(|object| object.pod.labels.contains_key(SERVICE_AVAILABLE));
+    let is_by_consumer = appears(|object| object.pod.finalizers.iter().any(|name| name == CONSUMER));
+    let is_old = new.pod.has_gate && new.pod.times.ready < new.pod.times.gate;
+    if is_available && is_by_consumer && is_old {
+        return Err("in service with a Ready that is older than the gate".to_owned());
     }
     Ok(())
 }

@@ -136,7 +136,7 @@ impl Server {
         // The chart excludes the controller and kubelets. Updates fail open.
         let is_admitted = user != PODWARD && !user.starts_with("system:node:");
         if is_admitted && self.replicas.iter().any(|replica| replica.is_up) {
-            super::webhooks::admit_update(&old, &mut new, user, self.now())?;
+            super::webhooks::admit_update(&old, &mut new, user, self.now(), self.fault)?;
         }
         if new == *old {
             return Ok(old);

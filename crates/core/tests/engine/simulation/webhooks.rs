@@ -4,6 +4,7 @@ use podward_core::deletion::hold::{EvictionCaller, EvictionTarget, HeldEvictions
 use podward_core::deletion::with_label_author;
 use podward_core::{ReviewPolicy, UnixNanos, Writer, on_create, on_update, review, review_raw};
 
+use super::fault::Fault;
 use super::object::Object;
 use super::server::{PODWARD, Precondition, Refusal};
 
@@ -43,15 +44,24 @@ pub(crate) fn admit_update(
     new: &mut Object,
     user: &str,
     now: UnixNanos,
+    fault: Option<Fault>,
 ) -> Result<(), Refusal> {
     let (writer, policy) = (Writer { username: user, groups: &[] }, policy());
-    let (stored, raw) = (old.to_pod(), new.to_pod());
+    let reviewed = |object: &Object| {
+        let mut pod = object.to_pod();
+        if fault == Some(Fault::WebhookTrustsOldReady) {
+            let conditions = pod.status.conditions.iter_mut().flatten();
+            conditions.for_each(|condition| condition.last_transition_time = Some(now.to_rfc3339()));
+        }
+        pod
+    };
+    let (stored, raw) = (reviewed(old), reviewed(new));
     if !review_raw(Some(&stored), &raw, &writer, &policy).denials.is_empty() {
         return Err(Refusal::Denied);
     }
     let patch = on_update(Some(&stored), &raw, now);
     new.apply(&with_label_author(patch, Some(&stored), &raw, false, &writer));
-    let found = review(Some(&stored), &new.to_pod(), &writer, &policy);
+    let found = review(Some(&stored), &reviewed(new), &writer, &policy);
     if found.denials.is_empty() { Ok(()) } else { Err(Refusal::Denied) }
 }
 
