@@ -56,5 +56,5 @@ pub use deletions::Deletions;
 pub use execution::{DeletionOutcome, is_due};
 pub use lost_nodes::LostNodes;
 pub use metrics::DeletionMetrics;
-pub use recording::{DeletionRefusal, DeletionRequestWriter};
+pub use recording::{DeletionRefusal, DeletionRequestWriter, RecordingLeader};
 pub use step::DeletionStep;

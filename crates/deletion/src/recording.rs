@@ -1,5 +1,6 @@
 //! Records deletion requests on pods. Every replica does this.
 
+mod leader;
 pub(crate) mod patch;
 mod refusal;
 
@@ -17,7 +18,9 @@ use podward_core::deletion::request::{
 use podward_core::{LabelChanges, UnixNanos};
 use podward_kube_util::{ApiError, CachedPod, PodKey, now, pod_call};
 use podward_runtime::retry::{CONFLICT, Retryable};
+use tokio::sync::watch;
 
+pub use self::leader::RecordingLeader;
 use self::patch::write;
 pub use self::refusal::DeletionRefusal;
 use crate::budgets::{BudgetRoom, Budgets};
@@ -33,6 +36,7 @@ const OBSERVED_BY_CONTROLLERS: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct DeletionRequestWriter {
     client: Client,
+    leader: Option<watch::Receiver<Option<Arc<dyn RecordingLeader>>>>,
     /// By UID of the owner.
     counts: SharedReads<OwnerCounts>,
     budgets: Budgets,
@@ -44,7 +48,14 @@ impl DeletionRequestWriter {
     #[must_use]
     pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
         let budgets = Budgets::new(client.clone());
-        DeletionRequestWriter { client, counts: SharedReads::default(), budgets, metrics }
+        DeletionRequestWriter { client, leader: None, counts: SharedReads::default(), budgets, metrics }
+    }
+
+    /// Returns this writer, which records through `leader` while this replica leads: a pod that the leader knows is not
+    /// read, and a request by a user is one write with the steps that follow from it.
+    #[must_use]
+    pub fn with_leader(self, leader: watch::Receiver<Option<Arc<dyn RecordingLeader>>>) -> Self {
+        DeletionRequestWriter { leader: Some(leader), ..self }
     }
 
     /// Records a deletion request on `pod` and begins the operation in the same write. A pod that has not opted in, and
@@ -61,7 +72,8 @@ impl DeletionRequestWriter {
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
         let is_conflict =
             |refusal: &DeletionRefusal| matches!(refusal, DeletionRefusal::Api(error) if error.is_conflict());
-        let attempt = || Box::pin(self.try_request(pod, uid, wanted));
+        let mut known = self.known_without_request(pod, uid);
+        let attempt = || Box::pin(self.try_request(known.take(), pod, uid, wanted));
         match attempt.retry(CONFLICT).when(is_conflict).await {
             Err(DeletionRefusal::Api(ApiError::Gone { .. })) => Err(DeletionRefusal::NotFound(pod.clone())),
             other => {
@@ -75,11 +87,15 @@ impl DeletionRequestWriter {
 
     async fn try_request(
         &self,
+        known: Option<Arc<CachedPod>>,
         key: &PodKey,
         uid: Option<&str>,
         wanted: &DeletionRequest,
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
-        let pod = self.read(key, uid).await?;
+        let pod = match known {
+            Some(pod) => pod,
+            None => self.read(key, uid).await?,
+        };
         if pod.view().terminating {
             return Ok(pod);
         }
@@ -141,7 +157,8 @@ impl DeletionRequestWriter {
             request.reserved_at = Some(now().0);
         }
         let changes = record(&pod.carried(None), request.clone(), pod.is_chosen_by_cost());
-        let written = self.write(pod, &changes, reserves_room).await?;
+        let written = self.record_changes(pod, &request, &changes).await;
+        let written = self.written(pod, written, reserves_room).await?;
         self.metrics.count(request.kind, request.by_workload, "recorded");
         Ok(written)
     }
@@ -166,7 +183,8 @@ impl DeletionRequestWriter {
         let set = [(SPECIFIED_DELETE.to_owned(), "true".to_owned())].into();
         let labels = LabelChanges { set, ..LabelChanges::default() };
         let changes = DeletionRequestChanges { labels, ..DeletionRequestChanges::default() };
-        self.write(&pod, &changes, reserves_room).await
+        let written = write(&self.client, &pod, &changes).await;
+        self.written(&pod, written, reserves_room).await
     }
 
     /// Reserves room in the disruption budget of `pod`.
@@ -177,14 +195,28 @@ impl DeletionRequestWriter {
         }
     }
 
-    /// Writes `changes`. If that fails for good, reserved room is released.
-    async fn write(
+    /// Writes `changes`, which record `request`. If this replica leads, the steps that follow are part of the write.
+    async fn record_changes(
         &self,
         pod: &CachedPod,
+        request: &DeletionRequest,
         changes: &DeletionRequestChanges,
+    ) -> Result<Arc<CachedPod>, ApiError> {
+        if let Some(leader) = self.leader()
+            && let Some(written) = leader.record(pod, request, changes).await?
+        {
+            return Ok(written);
+        }
+        write(&self.client, pod, changes).await
+    }
+
+    /// Returns the pod that was `written`. If the write has failed for good, reserved room is released.
+    async fn written(
+        &self,
+        pod: &CachedPod,
+        written: Result<Arc<CachedPod>, ApiError>,
         reserves_room: bool,
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
-        let written = write(&self.client, pod, changes).await;
         // After a conflict, the next attempt finds the room already reserved.
         if reserves_room && written.as_ref().is_err_and(|error| !error.is_conflict()) {
             self.budgets.release(pod).await;
@@ -228,6 +260,22 @@ impl DeletionRequestWriter {
         // The absolute difference: a time far in the future is not "just now" either.
         let age = |idle: IdleCost| Duration::from_nanos(now().0.saturating_sub(idle.since).unsigned_abs());
         idle.is_some_and(|idle| age(idle) < OBSERVED_BY_CONTROLLERS)
+    }
+
+    /// Returns the leader if this replica leads.
+    fn leader(&self) -> Option<Arc<dyn RecordingLeader>> {
+        self.leader.as_ref()?.borrow().clone()
+    }
+
+    /// Returns the pod as the leader knows it, if its deletion is not requested yet. Whether it is out of date does not
+    /// matter: a new request is written only to this version.
+    fn known_without_request(&self, key: &PodKey, uid: Option<&str>) -> Option<Arc<CachedPod>> {
+        let pod = self.leader()?.newest(key)?;
+        let is_meant = uid.is_none_or(|uid| uid.is_empty() || uid == pod.uid());
+        let view = pod.view();
+        let is_new =
+            view.is_controlled() && !view.terminating && intent(&pod.carried(None)) == DeletionIntent::None;
+        (is_meant && is_new && pod.deletion_request().is_none()).then_some(pod)
     }
 
     /// Reads the stored pod from the API server, because a cache may be out of date.

@@ -43,7 +43,9 @@ impl DeletionStep {
         }
     }
 
-    pub(crate) fn change(changes: DeletionRequestChanges) -> DeletionStep {
+    /// Returns the step that writes `changes`.
+    #[must_use]
+    pub fn change(changes: DeletionRequestChanges) -> DeletionStep {
         DeletionStep { changes, ..DeletionStep::default() }
     }
 }

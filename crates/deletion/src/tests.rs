@@ -9,6 +9,7 @@ mod cluster;
 mod counts;
 mod evictions;
 mod jobs;
+mod known;
 mod pages;
 mod taints;
 
@@ -67,6 +68,7 @@ async fn deletions_with_a_real_api_server() {
             Fixture::new(&client, "unconcerned").await
         )
         .boxed_local(),
+        known::a_known_pod_may_be_out_of_date(Fixture::new(&client, "known").await).boxed_local(),
         taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await).boxed_local(),
         jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await).boxed_local(),
         busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await).boxed_local(),

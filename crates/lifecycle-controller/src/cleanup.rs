@@ -10,7 +10,7 @@ use podward_kube_util::{ApiError, CachedPod, PodKey, now};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
-use crate::write::PodWrite;
+use crate::write::{ConditionChange, PodWrite};
 
 /// The interval between two runs.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ pub(crate) async fn release_finalizers(key: &PodKey, uid: &str, context: &Contex
     }
     let plan = plan(&view, &PodHooks::none(), &NoRules, now());
     if !plan.is_empty() {
-        context.writer.write(&pod, PodWrite::new(&plan, [], None)).await?;
+        context.writer.write(&pod, PodWrite::new(&plan, [], ConditionChange::Keep)).await?;
     }
     Ok(())
 }

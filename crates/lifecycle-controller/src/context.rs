@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use podward_core::ConditionStatus;
 use podward_kube_util::{ApiError, CachedPod};
 use podward_runtime::progress::Progress;
 
@@ -14,7 +15,7 @@ use crate::observation::Observation;
 use crate::report::Report;
 use crate::retries::Retries;
 use crate::service_check::ServiceChecks;
-use crate::write::{PodWrite, Writer};
+use crate::write::{ConditionChange, PodWrite, Writer};
 use crate::write_through_cache::WriteThroughCache;
 
 /// The state that all reconciliations share.
@@ -59,7 +60,8 @@ impl Context {
         wait.is_some_and(|wait| wait.is_zero()) && self.writer.has_spare_capacity()
     }
 
-    /// Writes `decision`, with the lifecycle condition if `with_condition`. Returns the stored pod.
+    /// Writes `decision`. `wait` is how long the lifecycle condition may be out of date, `None` if it is not. Returns the
+    /// stored pod.
     ///
     /// # Errors
     /// If the write fails, or if the pod was changed after it was observed.
@@ -67,22 +69,39 @@ impl Context {
         &self,
         observation: &Observation<'_>,
         decision: &Decision,
-        with_condition: bool,
+        wait: Option<Duration>,
     ) -> Result<Arc<CachedPod>, ApiError> {
         let pod = observation.pod;
         if decision.plan.is_empty() {
             self.report.condition_written(&pod.key());
         }
-        let explanation = with_condition.then_some(&decision.explanation);
-        let mut write = PodWrite::new(&decision.plan, observation.rules.details(pod), explanation);
-        if with_condition {
+        let condition = condition_change(pod, decision, wait);
+        let mut write = PodWrite::new(&decision.plan, observation.rules.details(pod), condition);
+        if wait.is_some() {
             let limits = decision.busy_limits.change(&observation.stored);
             write.annotations.extend(limits.map(|(key, text)| (key.into(), text)));
         }
         let stored = self.writer.write(pod, write).await?;
-        if let Some(explanation) = explanation {
+        if let ConditionChange::Report(explanation) = condition {
             self.report.condition_stored(&pod.key(), explanation);
         }
         Ok(self.observed(stored))
     }
+}
+
+/// Returns the change of the lifecycle condition in the write of `decision`. A write that turns the gate on reports no new
+/// wait: mostly it is over before it would be reported for its own sake, and the write that ends it can be that of a
+/// consumer, which cannot correct the condition.
+fn condition_change<'a>(
+    pod: &CachedPod,
+    decision: &'a Decision,
+    wait: Option<Duration>,
+) -> ConditionChange<'a> {
+    let Some(wait) = wait else { return ConditionChange::Keep };
+    let Decision { plan, explanation, .. } = decision;
+    let turns_gate_on = plan.gate == Some(ConditionStatus::True);
+    if !turns_gate_on || wait.is_zero() || explanation.status == ConditionStatus::True {
+        return ConditionChange::Report(explanation);
+    }
+    if pod.lifecycle_condition().is_some() { ConditionChange::Remove } else { ConditionChange::Keep }
 }

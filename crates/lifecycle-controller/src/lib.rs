@@ -29,6 +29,7 @@ mod gone_services;
 mod observation;
 mod opted_out;
 mod reconcile;
+mod record;
 mod report;
 mod retries;
 mod serve;

@@ -64,11 +64,8 @@ async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action,
         condition.map(|wait| wait.max(CONDITION_RETRY_DELAY))
     };
     let is_written = !decision.plan.is_empty() || (condition.is_some() && condition_wait.is_none());
-    let stored = if is_written {
-        context.write(&observation, &decision, condition.is_some()).await?
-    } else {
-        pod.clone()
-    };
+    let stored =
+        if is_written { context.write(&observation, &decision, condition).await? } else { pod.clone() };
 
     deciders.follow_up(&pod, &stored, &deletion.step, &decision.plan).await;
     let outcome =

@@ -99,7 +99,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let identity = params.identity.clone();
     let candidacy = stand(client.clone(), params, progress.clone());
     let (hub, attached) = watch::channel(None);
-    let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone());
+    let (recorder, recording) = watch::channel(None);
+    let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone()).with_leader(recording);
     let dependencies = grpc::ServiceDependencies {
         client: client.clone(),
         hub: attached,
@@ -125,6 +126,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         progress,
         spans,
         hub,
+        recorder,
     };
     work_while(candidacy.leading.clone(), &leader.progress, &stop, async |work| {
         leader.metrics.leader.set(1);

@@ -34,17 +34,28 @@ pub(crate) struct PodWrite<'a> {
     pub(crate) gate: Option<ConditionStatus>,
     /// The time of the decision. Conditions that change get this time, and deadlines count from it.
     pub(crate) now: Timestamp,
-    /// The lifecycle condition, if it is written.
-    pub(crate) explanation: Option<&'a Explanation>,
+    pub(crate) condition: ConditionChange<'a>,
+}
+
+/// The change of the lifecycle condition.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum ConditionChange<'a> {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It reports this.
+    Report(&'a Explanation),
+    /// It reports nothing.
+    Remove,
 }
 
 impl<'a> PodWrite<'a> {
-    /// Returns the write of `plan`, with the `details` of rules as further annotations, and with the lifecycle
-    /// condition if `explanation` is given.
+    /// Returns the write of `plan`, with the `details` of rules as further annotations, and with the change of the
+    /// lifecycle condition.
     pub(crate) fn new(
         plan: &PodPlan,
         details: impl IntoIterator<Item = (String, Option<String>)>,
-        explanation: Option<&'a Explanation>,
+        condition: ConditionChange<'a>,
     ) -> Self {
         let planned = plan.annotations.iter().map(|(key, text)| (Cow::from(*key), text.clone()));
         let details = details.into_iter().map(|(key, text)| (Cow::from(key), text));
@@ -54,7 +65,7 @@ impl<'a> PodWrite<'a> {
             annotations: planned.chain(details).collect(),
             gate: plan.gate,
             now: timestamp(plan.now),
-            explanation,
+            condition,
         }
     }
 }
@@ -81,6 +92,18 @@ impl Writer {
         self.metrics.queue_depth.inc();
         let _slot = self.slots.acquire().await;
         self.metrics.queue_depth.dec();
+        self.write_now(pod, write).await
+    }
+
+    /// As [`write`](Self::write), without waiting for other writes: a client waits for the answer.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub(crate) async fn write_now(
+        &self,
+        pod: &CachedPod,
+        write: PodWrite<'_>,
+    ) -> Result<Arc<CachedPod>, ApiError> {
         self.metrics.wrote(kind(&write));
         let patch = body(pod, write);
         let key = pod.key();
@@ -148,7 +171,11 @@ fn body(pod: &CachedPod, write: PodWrite<'_>) -> Value {
             "lastTransitionTime": whole_seconds(now),
         })
     });
-    let condition = write.explanation.map(|explanation| lifecycle_condition(pod, explanation, now));
+    let condition = match write.condition {
+        ConditionChange::Keep => None,
+        ConditionChange::Report(explanation) => Some(lifecycle_condition(pod, explanation, now)),
+        ConditionChange::Remove => Some(json!({"$patch": "delete", "type": LIFECYCLE_CONDITION})),
+    };
     let conditions: Vec<Value> = gate.into_iter().chain(condition).collect();
     let mut patch = json!({ "metadata": metadata });
     if !conditions.is_empty() {
@@ -211,7 +238,7 @@ mod tests {
             finalizers: FinalizerChanges { add: vec!["a/in".to_owned()], remove: vec!["a/out".to_owned()] },
             annotations: vec![("note".into(), Some("text".to_owned())), ("gone".into(), None)],
             gate: Some(ConditionStatus::False),
-            explanation: Some(&explanation),
+            condition: ConditionChange::Report(&explanation),
             now: "2026-01-01T10:00:00.5Z".parse().unwrap(),
         };
         assert_eq!(kind(&write), WriteKind::Gate);
@@ -242,7 +269,7 @@ mod tests {
         let conditions =
             json!([{"type": LIFECYCLE_CONDITION, "status": "False", "reason": "Preparing", "message": "x"}]);
         let explanation = explanation();
-        let write = PodWrite { explanation: Some(&explanation), ..PodWrite::default() };
+        let write = PodWrite { condition: ConditionChange::Report(&explanation), ..PodWrite::default() };
         assert_eq!(kind(&write), WriteKind::Condition);
         let patch = body(&pod(conditions), write);
         let condition = &patch["status"]["conditions"][0];

@@ -7,9 +7,8 @@ use podward_core::ConditionStatus;
 /// A shorter wait is not written for its own sake. The next write that changes the gate includes it.
 pub(super) const CONDITION_DELAY: Duration = Duration::from_secs(5);
 
-/// As [`CONDITION_DELAY`], if the stored condition says that the pod is in service, which is wrong from the start of the
-/// wait.
-const LEAVING_DELAY: Duration = Duration::from_secs(1);
+/// As [`CONDITION_DELAY`], if the stored condition is wrong about whether the pod is in service.
+const SERVICE_DELAY: Duration = Duration::from_secs(1);
 
 /// The longest delay between two messages for the same wait. The delay starts at [`CONDITION_DELAY`] and doubles,
 /// because a hook may report a countdown, and each of its messages would cause a write.
@@ -21,8 +20,8 @@ pub(super) type ConditionWait = (ConditionStatus, &'static str);
 /// What the stored condition of a pod reports, if it is out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoredWait {
-    /// The pod is in service, and it is not.
-    InService,
+    /// The pod is in service and it is not, or the other way round.
+    WrongService,
     /// The present wait, with another message.
     OtherMessage,
     /// Anything else.
@@ -59,7 +58,7 @@ impl ConditionThrottle {
         self.forget_others(wait);
         let since = self.pending.map_or(now, |(_, since)| since);
         self.pending = Some((wait, since));
-        let delay = if stored == StoredWait::InService { LEAVING_DELAY } else { CONDITION_DELAY };
+        let delay = if stored == StoredWait::WrongService { SERVICE_DELAY } else { CONDITION_DELAY };
         let delay = delay.saturating_sub(now.saturating_duration_since(since));
         let is_new_message = stored == StoredWait::OtherMessage;
         let pause = self.written.as_ref().filter(|_| is_new_message).map_or(Duration::ZERO, |written| {
@@ -85,7 +84,7 @@ impl ConditionThrottle {
 
 #[cfg(test)]
 mod tests {
-    use super::StoredWait::{InService, Other, OtherMessage};
+    use super::StoredWait::{Other, OtherMessage, WrongService};
     use super::*;
 
     const HOOKS: ConditionWait = (ConditionStatus::False, "Hooks");
@@ -113,10 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_claims_service_is_corrected_soon() {
+    fn a_condition_that_is_wrong_about_service_is_corrected_soon() {
         let (mut throttle, start) = (ConditionThrottle::default(), Instant::now());
-        assert_eq!(throttle.due(RULES, InService, start), LEAVING_DELAY);
-        assert_eq!(throttle.due(RULES, InService, start + LEAVING_DELAY), Duration::ZERO);
+        assert_eq!(throttle.due(RULES, WrongService, start), SERVICE_DELAY);
+        assert_eq!(throttle.due(RULES, WrongService, start + SERVICE_DELAY), Duration::ZERO);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use podward_core::hooks::HookPhase;
-use podward_core::{ConditionStatus, Explanation, HookReport, Operations, UnixNanos};
+use podward_core::{Explanation, HookReport, Operations, UnixNanos};
 use podward_kube_util::{CachedPod, PodKey, now};
 use podward_traces::OperationTraces;
 
@@ -119,7 +119,7 @@ impl Tracker {
         let stored = match pod.lifecycle_condition() {
             _ if pod.has_condition_reason(explanation) => StoredWait::OtherMessage,
             // A condition that does not exist claims nothing: few pods in service have one.
-            Some(told) if told.status == ConditionStatus::True => StoredWait::InService,
+            Some(told) if told.status != explanation.status => StoredWait::WrongService,
             _ => StoredWait::Other,
         };
         Some(tracked.condition.due(wait, stored, Instant::now()))

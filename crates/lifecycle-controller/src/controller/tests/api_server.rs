@@ -249,6 +249,10 @@ fn patch_finalizers(pod: &mut Value, patch: &Value) {
 
 fn set_condition(pod: &mut Value, condition: Value) {
     let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+    if condition["$patch"] == "delete" {
+        conditions.retain(|other| other["type"] != condition["type"]);
+        return;
+    }
     match conditions.iter_mut().find(|other| other["type"] == condition["type"]) {
         Some(present) => json_patch::merge(present, &condition),
         None => conditions.push(condition),
