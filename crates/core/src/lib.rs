@@ -24,9 +24,9 @@
 //!
 //! The mutating webhook and the controller both call [`advance`]: the webhook within the caller's write, the controller
 //! on every observed pod. The webhook is a fast path, and nothing is lost without it. Only the controller calls
-//! [`plan_labels`] (permissions and results, decided by [`Checks`], and `service-available`) and [`gate_to_write`];
-//! [`plan`] merges them into one write. [`review`] uses [`advance`] to check a write, so that the two webhooks cannot
-//! disagree.
+//! [`plan_labels`] (permissions and results, decided by [`Checks`], and `service-available` where no consumer's write
+//! sets it) and [`gate_to_write`]; [`plan`] merges them into one write. [`review`] uses [`advance`] to check a write, so
+//! that the two webhooks cannot disagree.
 //!
 //! # Guarantees
 //!

@@ -112,16 +112,6 @@ impl Deletions {
         }
     }
 
-    /// Returns true if nothing but the checks of hooks, rules and busy pods can keep `pod` in service once `request` is
-    /// recorded, so that the request and its permission can be one write. Replicas of a workload are counted, and dry runs
-    /// are made, for requests that are stored.
-    #[must_use]
-    pub fn may_record_with_steps(&self, pod: &CachedPod, request: &DeletionRequest) -> bool {
-        !request.by_workload
-            && self.dry_runs.is_none()
-            && pod.waits_for_clone_set(&request.requested_by).is_none()
-    }
-
     /// Counts the outcome of `step` and releases reserved room, after the step was written.
     pub async fn after_write(&self, pod: &CachedPod, step: &DeletionStep) {
         if let Some((kind, by_workload, outcome)) = step.outcome {

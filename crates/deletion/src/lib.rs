@@ -56,5 +56,5 @@ pub use deletions::Deletions;
 pub use execution::{DeletionOutcome, is_due};
 pub use lost_nodes::LostNodes;
 pub use metrics::DeletionMetrics;
-pub use recording::{DeletionRefusal, DeletionRequestWriter, RecordingLeader};
+pub use recording::{DeletionRefusal, DeletionRequestWriter, KnownPods};
 pub use step::DeletionStep;

@@ -1,6 +1,5 @@
 //! Records deletion requests on pods. Every replica does this.
 
-mod leader;
 pub(crate) mod patch;
 mod refusal;
 
@@ -20,7 +19,6 @@ use podward_kube_util::{ApiError, CachedPod, PodKey, now, pod_call};
 use podward_runtime::retry::{CONFLICT, Retryable};
 use tokio::sync::watch;
 
-pub use self::leader::RecordingLeader;
 use self::patch::write;
 pub use self::refusal::DeletionRefusal;
 use crate::budgets::{BudgetRoom, Budgets};
@@ -32,11 +30,17 @@ use crate::shared_reads::SharedReads;
 /// unless the API server has a problem.
 const OBSERVED_BY_CONTROLLERS: Duration = Duration::from_secs(10);
 
+/// The pods that the leader knows from its watch and its own writes.
+pub trait KnownPods: Send + Sync {
+    /// Returns the newest known version of the pod.
+    fn newest(&self, key: &PodKey) -> Option<Arc<CachedPod>>;
+}
+
 /// Records deletion requests.
 #[derive(Clone)]
 pub struct DeletionRequestWriter {
     client: Client,
-    leader: Option<watch::Receiver<Option<Arc<dyn RecordingLeader>>>>,
+    known: Option<watch::Receiver<Option<Arc<dyn KnownPods>>>>,
     /// By UID of the owner.
     counts: SharedReads<OwnerCounts>,
     budgets: Budgets,
@@ -48,14 +52,14 @@ impl DeletionRequestWriter {
     #[must_use]
     pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
         let budgets = Budgets::new(client.clone());
-        DeletionRequestWriter { client, leader: None, counts: SharedReads::default(), budgets, metrics }
+        DeletionRequestWriter { client, known: None, counts: SharedReads::default(), budgets, metrics }
     }
 
-    /// Returns this writer, which records through `leader` while this replica leads: a pod that the leader knows is not
-    /// read, and a request by a user is one write with the steps that follow from it.
+    /// Returns this writer with the pods that the leader knows, so that they are not read. `known` contains `None` while
+    /// this replica does not lead.
     #[must_use]
-    pub fn with_leader(self, leader: watch::Receiver<Option<Arc<dyn RecordingLeader>>>) -> Self {
-        DeletionRequestWriter { leader: Some(leader), ..self }
+    pub fn with_known(self, known: watch::Receiver<Option<Arc<dyn KnownPods>>>) -> Self {
+        DeletionRequestWriter { known: Some(known), ..self }
     }
 
     /// Records a deletion request on `pod` and begins the operation in the same write. A pod that has not opted in, and
@@ -157,8 +161,7 @@ impl DeletionRequestWriter {
             request.reserved_at = Some(now().0);
         }
         let changes = record(&pod.carried(None), request.clone(), pod.is_chosen_by_cost());
-        let written = self.record_changes(pod, &request, &changes).await;
-        let written = self.written(pod, written, reserves_room).await?;
+        let written = self.write(pod, &changes, reserves_room).await?;
         self.metrics.count(request.kind, request.by_workload, "recorded");
         Ok(written)
     }
@@ -183,8 +186,7 @@ impl DeletionRequestWriter {
         let set = [(SPECIFIED_DELETE.to_owned(), "true".to_owned())].into();
         let labels = LabelChanges { set, ..LabelChanges::default() };
         let changes = DeletionRequestChanges { labels, ..DeletionRequestChanges::default() };
-        let written = write(&self.client, &pod, &changes).await;
-        self.written(&pod, written, reserves_room).await
+        self.write(&pod, &changes, reserves_room).await
     }
 
     /// Reserves room in the disruption budget of `pod`.
@@ -195,28 +197,14 @@ impl DeletionRequestWriter {
         }
     }
 
-    /// Writes `changes`, which record `request`. If this replica leads, the steps that follow are part of the write.
-    async fn record_changes(
+    /// Writes `changes`. If that fails for good, reserved room is released.
+    async fn write(
         &self,
         pod: &CachedPod,
-        request: &DeletionRequest,
         changes: &DeletionRequestChanges,
-    ) -> Result<Arc<CachedPod>, ApiError> {
-        if let Some(leader) = self.leader()
-            && let Some(written) = leader.record(pod, request, changes).await?
-        {
-            return Ok(written);
-        }
-        write(&self.client, pod, changes).await
-    }
-
-    /// Returns the pod that was `written`. If the write has failed for good, reserved room is released.
-    async fn written(
-        &self,
-        pod: &CachedPod,
-        written: Result<Arc<CachedPod>, ApiError>,
         reserves_room: bool,
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        let written = write(&self.client, pod, changes).await;
         // After a conflict, the next attempt finds the room already reserved.
         if reserves_room && written.as_ref().is_err_and(|error| !error.is_conflict()) {
             self.budgets.release(pod).await;
@@ -262,15 +250,10 @@ impl DeletionRequestWriter {
         idle.is_some_and(|idle| age(idle) < OBSERVED_BY_CONTROLLERS)
     }
 
-    /// Returns the leader if this replica leads.
-    fn leader(&self) -> Option<Arc<dyn RecordingLeader>> {
-        self.leader.as_ref()?.borrow().clone()
-    }
-
     /// Returns the pod as the leader knows it, if its deletion is not requested yet. Whether it is out of date does not
     /// matter: a new request is written only to this version.
     fn known_without_request(&self, key: &PodKey, uid: Option<&str>) -> Option<Arc<CachedPod>> {
-        let pod = self.leader()?.newest(key)?;
+        let pod = self.known.as_ref()?.borrow().as_ref()?.newest(key)?;
         let is_meant = uid.is_none_or(|uid| uid.is_empty() || uid == pod.uid());
         let view = pod.view();
         let is_new =

@@ -43,9 +43,7 @@ impl DeletionStep {
         }
     }
 
-    /// Returns the step that writes `changes`.
-    #[must_use]
-    pub fn change(changes: DeletionRequestChanges) -> DeletionStep {
+    pub(crate) fn change(changes: DeletionRequestChanges) -> DeletionStep {
         DeletionStep { changes, ..DeletionStep::default() }
     }
 }

@@ -156,14 +156,6 @@ impl CachedPod {
         CachedPod { metadata, ..CachedPod::default() }
     }
 
-    /// Returns this pod with `changes` to its labels, which are not stored yet.
-    #[must_use]
-    pub fn with_labels(&self, changes: &LabelChanges) -> CachedPod {
-        let mut pod = self.clone();
-        changes.apply(pod.metadata.labels.get_or_insert_default());
-        pod
-    }
-
     fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }

@@ -22,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 use crate::cleanup;
 use crate::context::Context;
 use crate::deciders::Deciders;
+use crate::leader_pods::LeaderPods;
 use crate::opted_out;
 use crate::reconcile::{on_error, reconcile};
-use crate::record::Recorder;
 use crate::report::{Metrics, Report};
-use podward_deletion::{Deletions, LostNodes, RecordingLeader};
+use podward_deletion::{Deletions, KnownPods, LostNodes};
 use podward_hooks::{HookArgs, HookCalls};
 use podward_kube_util::{ApiError, CachedPod, Events, stopped_before_first_list};
 use podward_lifecycle_grpc::AttachHub;
@@ -61,8 +61,8 @@ pub(crate) struct Leader {
     pub(crate) spans: Spans,
     /// The hub that hook systems attach to. `Some` while this replica leads.
     pub(crate) hub: watch::Sender<Option<Arc<dyn AttachHub>>>,
-    /// Records deletion requests. `Some` while this replica leads.
-    pub(crate) recorder: watch::Sender<Option<Arc<dyn RecordingLeader>>>,
+    /// The pods, for those who record deletion requests. `Some` while this replica leads.
+    pub(crate) pods: watch::Sender<Option<Arc<dyn KnownPods>>>,
 }
 
 impl Leader {
@@ -128,7 +128,7 @@ impl Leader {
             Deciders { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };
         let report = Report::new(events, metrics.clone(), traces);
         let context = Arc::new(Context::new(client.clone(), deciders, report, self.progress.clone()));
-        self.recorder.send_replace(Some(Arc::new(Recorder::new(store.clone(), context.clone()))));
+        self.pods.send_replace(Some(Arc::new(LeaderPods::new(store.clone(), context.clone()))));
         let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
         let cleanup = tokio::spawn(cleanup::run(store, context.clone(), stop.clone()));
         let opted_out = tokio::spawn({
@@ -160,7 +160,7 @@ impl Leader {
             () = stopped_early => {}
         }
         self.hub.send_replace(None);
-        self.recorder.send_replace(None);
+        self.pods.send_replace(None);
         cleanup.abort();
         opted_out.abort();
         hooks.stopped().await;

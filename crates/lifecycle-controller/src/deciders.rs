@@ -10,7 +10,7 @@ use podward_core::{NoRules, PodPlan, UnixNanos};
 use podward_deletion::{DeletionOutcome, DeletionStep, Deletions};
 use podward_hooks::HookCalls;
 use podward_kube_util::{ApiError, CachedPod, EventDraft, holds_deletion, unix_nanos};
-use podward_rules::{PodRules, Rules};
+use podward_rules::Rules;
 
 use crate::decide::Decision;
 use crate::observation::Observation;
@@ -68,17 +68,7 @@ impl Deciders {
         deletion: &'a DeletionStep,
         now: Timestamp,
     ) -> Option<Observation<'a>> {
-        self.observe_with(self.rules.checks(pod), pod, deletion, now)
-    }
-
-    /// As [`observe`](Self::observe), with what the rules know already.
-    pub(crate) fn observe_with<'a>(
-        &self,
-        rules: PodRules,
-        pod: &'a CachedPod,
-        deletion: &'a DeletionStep,
-        now: Timestamp,
-    ) -> Option<Observation<'a>> {
+        let rules = self.rules.checks(pod);
         let hooks = self.hooks.hooks_for(pod)?;
         Some(Observation {
             pod,

@@ -99,8 +99,8 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let identity = params.identity.clone();
     let candidacy = stand(client.clone(), params, progress.clone());
     let (hub, attached) = watch::channel(None);
-    let (recorder, recording) = watch::channel(None);
-    let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone()).with_leader(recording);
+    let (pods, known) = watch::channel(None);
+    let writer = DeletionRequestWriter::new(client.clone(), metrics.deletions.clone()).with_known(known);
     let dependencies = grpc::ServiceDependencies {
         client: client.clone(),
         hub: attached,
@@ -126,7 +126,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         progress,
         spans,
         hub,
-        recorder,
+        pods,
     };
     work_while(candidacy.leading.clone(), &leader.progress, &stop, async |work| {
         leader.metrics.leader.set(1);

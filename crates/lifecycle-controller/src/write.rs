@@ -92,18 +92,6 @@ impl Writer {
         self.metrics.queue_depth.inc();
         let _slot = self.slots.acquire().await;
         self.metrics.queue_depth.dec();
-        self.write_now(pod, write).await
-    }
-
-    /// As [`write`](Self::write), without waiting for other writes: a client waits for the answer.
-    ///
-    /// # Errors
-    /// As for [`write`](Self::write).
-    pub(crate) async fn write_now(
-        &self,
-        pod: &CachedPod,
-        write: PodWrite<'_>,
-    ) -> Result<Arc<CachedPod>, ApiError> {
         self.metrics.wrote(kind(&write));
         let patch = body(pod, write);
         let key = pod.key();

@@ -18,9 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::context::RuleContext;
 use super::observers::RuleObservers;
 use super::state::{PodRules, RuleCache, other_checks, refusal_text};
-use super::worker::{
-    OwnerReplicas, ReadBarrier, RuleWebhooks, follow_owners, follow_rules, look_up_rules, rules_are_known,
-};
+use super::worker::{OwnerReplicas, ReadBarrier, RuleWebhooks, follow_owners, follow_rules, rules_are_known};
 
 /// The PodTransitionRules of the cluster. Clones share them.
 #[derive(Clone)]
@@ -112,14 +110,6 @@ impl Rules {
         let requests = if view.terminating { Vec::new() } else { check_requests(view.labels) };
         let unknown = rules_are_known(&self.context, pod, &requests).err();
         PodRules::of(&self.context.cache.lock(), pod, requests, unknown)
-    }
-
-    /// Returns the results of the rules' checks of `pod`, whose check requests are not stored yet. All rules that exist
-    /// now are known then. Returns `None` if they cannot be looked up.
-    pub async fn look_up(&self, pod: &CachedPod) -> Option<PodRules> {
-        look_up_rules(&self.context, pod.namespace()).await?;
-        let requests = check_requests(pod.view().labels);
-        Some(PodRules::of(&self.context.cache.lock(), pod, requests, None))
     }
 
     /// Stores the results of all checks of `pod` other than rules: the hooks that `plan` waits for, and `outside`.

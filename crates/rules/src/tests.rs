@@ -7,12 +7,7 @@ mod reports;
 mod results;
 mod statuses;
 
-use std::pin::pin;
-
-use futures::poll;
-use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE, Stage};
-use podward_core::{CheckResult, Checks};
-use podward_kube_util::CachedPod;
+use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use serde_json::{Value, json};
 
 use super::state::{RuleCache, RuleRecord};
@@ -153,39 +148,6 @@ async fn an_operation_waits_until_the_rules_are_known() {
         .await;
     server.delete(Kind::Rules, "web");
     leader.until("the rule is gone, and the pod goes", |leader| is_out(&leader.server, "web-0")).await;
-    leader.end().await;
-}
-
-/// For an operation that is to be stored together with its permission.
-#[tokio::test]
-async fn rules_are_looked_up_for_a_request_that_is_not_stored() {
-    let server = ApiServer::new();
-    server.hold_watch(true);
-    let mut leader = Leader::start(&server, "one");
-    leader.until("rules are watched", |leader| leader.server.rule_watches() > 0).await;
-    server.rule("web", budget(json!(0)));
-    let labels = json!({
-        CONTROL_LABEL: "true", SERVICE_AVAILABLE: "1", "app": "web", Stage::Operating.key("a"): "1", Stage::OperationType.key("a"): "update",
-        Stage::PreCheck.key("a"): "1",
-    });
-    let metadata = json!({"name": "web-0", "namespace": "shop", "uid": "u", "labels": labels});
-    let pod: CachedPod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-    {
-        let mut found = pin!(leader.rules.look_up(&pod));
-        // While the watch delivers nothing, the cache lacks the rule.
-        for _ in 0..50 {
-            assert!(poll!(&mut found).is_pending());
-            tokio::task::yield_now().await;
-        }
-        server.hold_watch(false);
-        let found = found.await.unwrap().pre_check("a", "update");
-        assert!(
-            matches!(&found, CheckResult::Wait(why) if why.starts_with("rule web/budget: ")),
-            "{found:?}"
-        );
-        server.fail_lists(true);
-        assert!(leader.rules.look_up(&pod).await.is_none(), "a failed list does not count as no rules");
-    }
     leader.end().await;
 }
 

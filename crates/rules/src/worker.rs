@@ -17,6 +17,6 @@ mod status_write;
 
 pub(crate) use owner_replicas::OwnerReplicas;
 pub(crate) use read_barrier::ReadBarrier;
-pub(crate) use rule_lookup::{look_up_rules, rules_are_known};
+pub(crate) use rule_lookup::rules_are_known;
 pub(crate) use rule_watch::{follow_owners, follow_rules};
 pub(crate) use rule_webhooks::RuleWebhooks;

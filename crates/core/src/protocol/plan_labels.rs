@@ -1,4 +1,5 @@
-//! The label changes that only the controller makes: permissions, results and `service-available`.
+//! The label changes that the controller makes: permissions, results, and the changes of `service-available` that no
+//! consumer's write makes.
 
 use std::borrow::Cow;
 

@@ -2,28 +2,17 @@
 
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, ready};
-use podward_core::deletion::request::DeletionRequestChanges;
 use podward_kube_util::PodKey;
 use tokio::sync::watch;
 
 use super::*;
-use crate::RecordingLeader;
+use crate::KnownPods;
 
 struct Known(Arc<CachedPod>);
 
-impl RecordingLeader for Known {
+impl KnownPods for Known {
     fn newest(&self, key: &PodKey) -> Option<Arc<CachedPod>> {
         (*key == self.0.key()).then(|| self.0.clone())
-    }
-
-    fn record<'a>(
-        &'a self,
-        _: &'a CachedPod,
-        _: &'a DeletionRequest,
-        _: &'a DeletionRequestChanges,
-    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, ApiError>> {
-        ready(Ok(None)).boxed()
     }
 }
 
@@ -33,9 +22,8 @@ pub(super) async fn a_known_pod_may_be_out_of_date(fixture: Fixture) {
     let pod = fixture.key("web-0");
     let pods: Api<CachedPod> = Api::namespaced(fixture.client.clone(), &pod.namespace);
     let before = Arc::new(pods.get("web-0").await.unwrap());
-    let (_leads, known) = watch::channel(Some(Arc::new(Known(before.clone())) as Arc<dyn RecordingLeader>));
-    let writer =
-        DeletionRequestWriter::new(fixture.client.clone(), DeletionMetrics::new()).with_leader(known);
+    let (_leads, known) = watch::channel(Some(Arc::new(Known(before.clone())) as Arc<dyn KnownPods>));
+    let writer = DeletionRequestWriter::new(fixture.client.clone(), DeletionMetrics::new()).with_known(known);
 
     // Another writer changes the pod, and the leader does not know it.
     fixture.label("web-0", json!({"touched": "1"})).await;

@@ -6,16 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use podward_core::UnixNanos;
-use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_core::hooks::hook_finalizer;
 use podward_core::keys::{
-    BUSY_LIMITS, BUSY_UNTIL, CONTROL_LABEL, DELETE_OPERATION, LIFECYCLE_CONDITION, SERVICE_AVAILABLE,
-    SERVICE_READY_GATE, Stage,
+    BUSY_LIMITS, BUSY_UNTIL, CONTROL_LABEL, LIFECYCLE_CONDITION, SERVICE_AVAILABLE, SERVICE_READY_GATE, Stage,
 };
-use podward_deletion::{DeletionMetrics, DeletionRequestWriter, RecordingLeader};
 use podward_hooks::HookArgs;
-use podward_kube_util::PodKey;
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Spans;
@@ -32,14 +27,12 @@ use api_server::ApiServer;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Running {
-    recorder: watch::Receiver<Option<Arc<dyn RecordingLeader>>>,
     stop: CancellationToken,
     work: JoinHandle<()>,
 }
 
 impl Running {
     fn start(server: &ApiServer) -> Self {
-        let (recorder, recording) = watch::channel(None);
         let leader = Leader {
             client: server.client(),
             identity: "test".to_owned(),
@@ -52,11 +45,11 @@ impl Running {
             progress: Progress::default(),
             spans: Spans::none(),
             hub: watch::channel(None).0,
-            recorder,
+            pods: watch::channel(None).0,
         };
         let stop = CancellationToken::new();
         let until = stop.clone();
-        Running { recorder: recording, stop, work: tokio::spawn(async move { leader.lead(until).await }) }
+        Running { stop, work: tokio::spawn(async move { leader.lead(until).await }) }
     }
 
     async fn stop(self) {
@@ -156,28 +149,6 @@ async fn the_end_of_a_wait_for_a_busy_pod_is_written_with_the_condition() {
     server.put(idle);
     let granted = server.until("web-0", is_granted).await;
     assert_eq!(granted["metadata"]["annotations"].get(BUSY_LIMITS), None);
-    leader.stop().await;
-}
-
-#[tokio::test]
-async fn a_deletion_request_that_reaches_the_leader_takes_one_write_until_the_pod_is_out_of_service() {
-    let server = ApiServer::new();
-    let mut held = pod("web-0");
-    held["metadata"]["finalizers"] = json!(["prot.podopslifecycle.kusionstack.io/other"]);
-    server.put(held);
-    let mut leader = Running::start(&server);
-    leader.recorder.wait_for(Option::is_some).await.unwrap();
-    let writer = DeletionRequestWriter::new(server.client(), DeletionMetrics::new())
-        .with_leader(leader.recorder.clone());
-    let key = PodKey { namespace: "shop".to_owned(), name: "web-0".to_owned() };
-    let request = DeletionRequest::new(DeletionKind::Delete, "jane", UnixNanos(0));
-    let recorded = writer.request(&key, Some("uid-web-0"), &request).await.unwrap();
-    assert_eq!(recorded.deletion_request().unwrap().requested_by, "jane");
-    assert!(recorded.labels().contains_key(&Stage::Preparing.key(DELETE_OPERATION)));
-    let stored = server.get("web-0").unwrap();
-    assert_eq!(condition(&stored, SERVICE_READY_GATE), "False");
-    assert!(!label(&stored, SERVICE_AVAILABLE));
-    assert_eq!(server.writes("web-0"), 1);
     leader.stop().await;
 }
 

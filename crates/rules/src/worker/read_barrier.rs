@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use podward_core::Operations;
 use podward_core::rules::{CheckRequest, CheckStage};
 use podward_kube_util::{CachedPod, PodKey};
-use tokio::sync::oneshot;
 
 /// Pods with their UIDs and check requests.
 pub(crate) type WaitingRequests = HashMap<PodKey, (String, Vec<CheckRequest>)>;
@@ -74,10 +73,6 @@ struct PendingLists {
     waiting: WaitingRequests,
     /// By pod UID: the check requests that the list in flight is for.
     in_flight: HashMap<String, Vec<CheckRequest>>,
-    /// The callers that wait for the next list.
-    callers: Vec<oneshot::Sender<()>>,
-    /// The callers that wait for the list in flight.
-    callers_in_flight: Vec<oneshot::Sender<()>>,
     /// Why the last list failed; `None` if it did not.
     error: Option<String>,
 }
@@ -124,28 +119,17 @@ impl ReadBarrier {
         BarrierState::Waiting(reason, is_new)
     }
 
-    /// Waits for a list of `namespace` that begins after this call. The receiver gets nothing if the list fails. The flag
-    /// is true if a task has to be started that makes the lists of the namespace.
-    pub(super) fn join(&self, namespace: &str) -> (oneshot::Receiver<()>, bool) {
-        let (caller, listed) = oneshot::channel();
-        let mut namespaces = self.namespaces.lock();
-        let is_new = !namespaces.contains_key(namespace);
-        namespaces.entry(namespace.to_owned()).or_default().callers.push(caller);
-        (listed, is_new)
-    }
-
-    /// Returns the check requests of `namespace` that the next list is for. Returns `None`, and ends the lists, if no
-    /// check request and no caller waits.
+    /// Returns the check requests of `namespace` that the next list is for. Returns `None`, and ends the lists, if none
+    /// waits.
     pub(super) fn next_list(&self, namespace: &str) -> Option<WaitingRequests> {
         let mut namespaces = self.namespaces.lock();
         let lists = namespaces.get_mut(namespace)?;
-        if lists.waiting.is_empty() && lists.callers.is_empty() {
+        if lists.waiting.is_empty() {
             namespaces.remove(namespace);
             return None;
         }
         let batch = std::mem::take(&mut lists.waiting);
         lists.in_flight = batch.values().cloned().collect();
-        lists.callers_in_flight = std::mem::take(&mut lists.callers);
         Some(batch)
     }
 
@@ -159,10 +143,6 @@ impl ReadBarrier {
         if let Some(lists) = self.namespaces.lock().get_mut(namespace) {
             lists.error = None;
             lists.in_flight.clear();
-            for caller in lists.callers_in_flight.drain(..) {
-                // The caller may have gone.
-                let _ = caller.send(());
-            }
         }
         pods
     }
@@ -179,7 +159,6 @@ impl ReadBarrier {
                 }
             }
             lists.in_flight.clear();
-            lists.callers_in_flight.clear();
             lists.error = Some(error);
         }
         pods

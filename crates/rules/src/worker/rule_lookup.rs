@@ -37,15 +37,6 @@ pub(crate) fn rules_are_known(
     }
 }
 
-/// Waits until the cache contains the rules of `namespace` that exist now. Returns `None` if they cannot be listed.
-pub(crate) async fn look_up_rules(context: &Arc<RuleContext>, namespace: &str) -> Option<()> {
-    let (listed, is_new) = context.barrier.join(namespace);
-    if is_new {
-        context.spawn(run_lists(context.clone(), namespace.to_owned()));
-    }
-    listed.await.ok()
-}
-
 /// Lists the rules of `namespace` until no check request waits.
 async fn run_lists(context: Arc<RuleContext>, namespace: String) {
     let mut failures = 0;

@@ -12,7 +12,7 @@ use podward_core::{
     CheckResult, Checks, LabelChanges, Objection, Operations, PodHooks, PodPlan, PodView, UnixNanos, plan,
 };
 
-use super::deletion::{self, DeletionStep, DeletionTurn};
+use super::deletion::{self, DeletionTurn};
 use super::fault::Fault;
 use super::hooks::{Hooks, KnownAnswers, Process};
 use super::object::Object;
@@ -92,21 +92,12 @@ impl Controller {
         hooks: &Hooks,
         checks: Blockable,
     ) -> (Request, Option<UnixNanos>) {
-        match deletion::decide(pod, server) {
-            DeletionTurn::Execute(kind) => (Request { seen: pod.clone(), what: What::Delete(kind) }, None),
-            DeletionTurn::Step(step) => self.plan(pod, &step, server, hooks, checks),
-        }
-    }
-
-    /// Plans a write to `pod` with the changes of `step`. Returns what to send, and when to look again.
-    pub(crate) fn plan(
-        &self,
-        pod: &Arc<Object>,
-        step: &DeletionStep,
-        server: &Server,
-        hooks: &Hooks,
-        checks: Blockable,
-    ) -> (Request, Option<UnixNanos>) {
+        let step = match deletion::decide(pod, server) {
+            DeletionTurn::Execute(kind) => {
+                return (Request { seen: pod.clone(), what: What::Delete(kind) }, None);
+            }
+            DeletionTurn::Step(step) => step,
+        };
         let now = server.now();
         let mut labels = pod.pod.labels.clone();
         step.changes.labels.apply(&mut labels);

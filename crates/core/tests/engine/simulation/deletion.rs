@@ -37,7 +37,7 @@ pub(crate) struct DeletionStep {
 }
 
 impl DeletionStep {
-    pub(crate) fn change(changes: DeletionRequestChanges) -> Self {
+    fn change(changes: DeletionRequestChanges) -> Self {
         DeletionStep { changes, ..DeletionStep::default() }
     }
 

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use podward_core::deletion::hold::REPEATED_WITHIN;
-use podward_core::deletion::request::{
-    DeletionIntent, DeletionKind, DeletionRequest, DeletionRequestChanges, intent, join, record,
-};
+use podward_core::deletion::request::{DeletionIntent, DeletionKind, DeletionRequest, intent, join, record};
 use podward_core::hooks::Hook;
 use podward_core::keys::{self, CONTROL_LABEL, CONTROL_VALUE, Key};
 use podward_core::{UnixNanos, with_next_steps};
 
 use super::controller::{Controller, Request, What};
-use super::deletion::DeletionStep;
 use super::fault::Fault;
 use super::hooks::Hooks;
 use super::object::Object;
@@ -97,11 +94,6 @@ impl World {
 
     pub(crate) fn now(&self) -> UnixNanos {
         self.server.now()
-    }
-
-    /// Two decisions of a controller about a pod do not happen at the same time.
-    pub(crate) fn pass_time(&mut self) {
-        self.server.clock += if self.setup.is_fast { 1_000_000 } else { 1_050_000_000 };
     }
 
     pub(crate) fn check(&mut self) -> Result<(), String> {
@@ -322,11 +314,7 @@ impl World {
                     }
                     request.reserved_at = Some(now.0);
                 }
-                let changes = record(&pod.marks(None), request, false);
-                if let Some(replica) = self.recording_leader(pod) {
-                    return self.record_with_steps(replica, pod, changes);
-                }
-                changes
+                record(&pod.marks(None), request, false)
             }
         };
         let labels = with_next_steps(&pod.view(), &changes.labels, now);
@@ -335,27 +323,6 @@ impl World {
             changes.annotations.into_iter().for_each(|(key, text)| object.annotate(key, text));
         });
         written.map(drop)
-    }
-
-    /// The leader that a request for `pod` reaches. Every second one reaches another replica.
-    fn recording_leader(&self, pod: &Object) -> Option<usize> {
-        let leader = self.controllers.iter().position(|controller| controller.is_leading);
-        leader.filter(|_| pod.pod.version % 2 == 0)
-    }
-
-    /// A leader records a request together with the steps that it may grant.
-    fn record_with_steps(
-        &mut self,
-        replica: usize,
-        pod: &Arc<Object>,
-        mut changes: DeletionRequestChanges,
-    ) -> Result<(), Refusal> {
-        self.pass_time();
-        changes.labels = with_next_steps(&pod.view(), &changes.labels, self.now());
-        let step = DeletionStep::change(changes);
-        let controller = &self.controllers[replica];
-        let (request, _) = controller.plan(pod, &step, &self.server, &self.hooks, self.checks);
-        self.send(replica, request)
     }
 
     /// Somebody changes the pod that is there now.
