@@ -16,7 +16,7 @@ use podward_testbed::{Part, Shape, TestCluster, TestClusterBuilder, preflight};
 const DELETE: &str = "
 set -e
 kubectl wait --for=condition=Ready pod -l app=web --timeout=120s
-kubectl wait --for=jsonpath='{.status.conditions[?(@.type==\"podward.io/lifecycle\")].reason}'=InService pod -l app=web --timeout=60s
+kubectl wait --for=jsonpath='{.metadata.labels.podopslifecycle\\.kusionstack\\.io/service-available}' pod -l app=web --timeout=60s
 kubectl get pods -L podopslifecycle.kusionstack.io/service-available
 pod=$(kubectl get pods -l app=web -o jsonpath='{.items[0].metadata.name}')
 if kubectl delete pod $pod; then echo 'the delete was not held'; exit 1; fi

@@ -19,7 +19,7 @@ use podward_core::keys::{
     HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, POD_DELETION_COST, RESULT_REFUSED, SKIP_RULES,
 };
 use podward_core::rules::RulePod;
-use podward_core::{ConditionStatus, Explanation, LabelChanges, PodFacts, PodView, UnixNanos};
+use podward_core::{Explanation, LabelChanges, PodFacts, PodView, UnixNanos};
 use serde::Deserialize;
 
 use crate::clock::unix_nanos;
@@ -346,8 +346,7 @@ impl CachedPod {
         (ready && ready_since < gate_since && left.is_positive()).then_some(left)
     }
 
-    /// Returns true if the lifecycle condition already equals `explanation`. A pod in service without a condition needs
-    /// none.
+    /// Returns true if the lifecycle condition already says `explanation`.
     #[must_use]
     pub fn has_condition(&self, explanation: &Explanation) -> bool {
         match self.lifecycle_condition() {
@@ -356,7 +355,7 @@ impl CachedPod {
                     && told.reason == explanation.reason
                     && told.message == explanation.message
             }
-            None => explanation.status == ConditionStatus::True && explanation.reason != "InvalidAnnotation",
+            None => explanation.needs_no_condition(),
         }
     }
 

@@ -89,9 +89,9 @@ impl Context {
     }
 }
 
-/// Returns the change of the lifecycle condition in the write of `decision`. A write that turns the gate on reports no new
-/// wait: mostly it is over before it would be reported for its own sake, and the write that ends it can be that of a
-/// consumer, which cannot correct the condition.
+/// Returns the change of the lifecycle condition in the write of `decision`. A pod in service has none. A write that turns
+/// the gate on reports no new wait: mostly it is over before it would be reported for its own sake, and the write that
+/// ends it can be that of a consumer, which cannot correct the condition.
 fn condition_change<'a>(
     pod: &CachedPod,
     decision: &'a Decision,
@@ -100,8 +100,10 @@ fn condition_change<'a>(
     let Some(wait) = wait else { return ConditionChange::Keep };
     let Decision { plan, explanation, .. } = decision;
     let turns_gate_on = plan.gate == Some(ConditionStatus::True);
-    if !turns_gate_on || wait.is_zero() || explanation.status == ConditionStatus::True {
-        return ConditionChange::Report(explanation);
+    let reports_nothing = explanation.needs_no_condition() || (turns_gate_on && !wait.is_zero());
+    match pod.lifecycle_condition() {
+        _ if !reports_nothing => ConditionChange::Report(explanation),
+        Some(_) => ConditionChange::Remove,
+        None => ConditionChange::Keep,
     }
-    if pod.lifecycle_condition().is_some() { ConditionChange::Remove } else { ConditionChange::Keep }
 }

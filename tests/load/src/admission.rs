@@ -13,7 +13,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, LIFECYCLE_CONDITION};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_READY_GATE};
 use podward_support::{Cluster, Installation, await_condition, pods};
 use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
@@ -151,7 +151,7 @@ async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut Measur
     pods.create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}"))?;
     taken.create.push(milliseconds(begun));
     // A concurrent write makes the API server apply a patch again and call all webhooks again.
-    let expected = &["PodScheduled", LIFECYCLE_CONDITION][..if opted_in { 2 } else { 1 }];
+    let expected = &["PodScheduled", SERVICE_READY_GATE][..if opted_in { 2 } else { 1 }];
     let is_left_alone = |pod: Option<&Pod>| {
         let status = pod.and_then(|pod| pod.status.as_ref());
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();

@@ -14,6 +14,9 @@ use crate::protocol::refusals::ResultRefusals;
 
 use super::hooks::{self, holders};
 
+/// The reason of a pod in service.
+const IN_SERVICE: &str = "InService";
+
 /// The content of the condition `podward.io/lifecycle`. Equal states have equal texts, so that the condition is written
 /// only when something has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,14 @@ pub struct Explanation {
     pub reason: &'static str,
     /// What the pod waits for and what comes next: one sentence for each operation, then other obstacles.
     pub message: String,
+}
+
+impl Explanation {
+    /// Returns true if a pod without a condition says the same: it is in service.
+    #[must_use]
+    pub fn needs_no_condition(&self) -> bool {
+        self.status == ConditionStatus::True && self.reason == IN_SERVICE
+    }
 }
 
 /// Explains what `pod` waits for. `checks` supply the reasons of waiting operations. `open` are the open questions to
@@ -149,7 +160,7 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenHookQuestion], mut sentences: Vec<Stri
         if gate_is_on && pod.ready && Operations::parse(pod.labels).is_service_available() {
             let text =
                 format!("the pod is in service; once it has left, the label {STAY_OFFLINE} keeps it out");
-            return conclude(ConditionStatus::True, "InService", rest(text));
+            return conclude(ConditionStatus::True, IN_SERVICE, rest(text));
         }
         let text = format!("the pod is not put into service until somebody removes the label {STAY_OFFLINE}");
         return conclude(ConditionStatus::False, "StayOffline", rest(text));
@@ -173,7 +184,7 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenHookQuestion], mut sentences: Vec<Stri
     if !pod.has_expected_finalizers() {
         return conclude(ConditionStatus::False, "InvalidAnnotation", sentences);
     }
-    let reason = if BusyClaim::of(pod).fault().is_some() { "InvalidAnnotation" } else { "InService" };
+    let reason = if BusyClaim::of(pod).fault().is_some() { "InvalidAnnotation" } else { IN_SERVICE };
     conclude(ConditionStatus::True, reason, rest("the pod is in service".to_owned()))
 }
 

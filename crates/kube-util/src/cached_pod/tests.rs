@@ -1,5 +1,6 @@
 //! What is kept of a pod, and what is read from it.
 
+use podward_core::ConditionStatus;
 use podward_core::keys::{LIFECYCLE_CONDITION, SERVICE_READY_GATE};
 use serde_json::json;
 
