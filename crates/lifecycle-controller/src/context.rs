@@ -89,7 +89,7 @@ impl Context {
     }
 }
 
-/// Returns the change of the lifecycle condition in the write of `decision`. A pod in service has none. A write that turns
+/// Returns the change of the lifecycle condition in the write of `decision`. A pod in service needs none. A write that turns
 /// the gate on reports no new wait: mostly it is over before it would be reported for its own sake, and the write that
 /// ends it can be that of a consumer, which cannot correct the condition.
 fn condition_change<'a>(

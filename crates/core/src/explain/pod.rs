@@ -16,6 +16,8 @@ use super::hooks::{self, holders};
 
 /// The reason of a pod in service.
 const IN_SERVICE: &str = "InService";
+/// The message of a pod in service of which there is nothing else to say.
+const IN_SERVICE_TEXT: &str = "the pod is in service";
 
 /// The content of the condition `podward.io/lifecycle`. Equal states have equal texts, so that the condition is written
 /// only when something has changed.
@@ -30,10 +32,10 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Returns true if a pod without a condition says the same: it is in service.
+    /// Returns true if a pod without a condition says the same: it is in service, and there is nothing else to say.
     #[must_use]
     pub fn needs_no_condition(&self) -> bool {
-        self.status == ConditionStatus::True && self.reason == IN_SERVICE
+        self.status == ConditionStatus::True && self.reason == IN_SERVICE && self.message == IN_SERVICE_TEXT
     }
 }
 
@@ -185,7 +187,7 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenHookQuestion], mut sentences: Vec<Stri
         return conclude(ConditionStatus::False, "InvalidAnnotation", sentences);
     }
     let reason = if BusyClaim::of(pod).fault().is_some() { "InvalidAnnotation" } else { IN_SERVICE };
-    conclude(ConditionStatus::True, reason, rest("the pod is in service".to_owned()))
+    conclude(ConditionStatus::True, reason, rest(IN_SERVICE_TEXT.to_owned()))
 }
 
 /// Returns the hooks that a pod waits for before its gate turns on.

@@ -255,6 +255,22 @@ fn several_operations_are_listed_under_the_deciding_reason() {
 }
 
 #[test]
+fn a_pod_in_service_needs_no_condition_unless_there_is_more_to_say() {
+    for (needs_none, fixture) in [
+        (true, on("SA")),
+        (true, on("SA").expecting().held()),
+        (false, on("SA stay-offline")),
+        (false, on("SA operating/x pre-check/x")),
+        (false, on("SA").annotated("no JSON")),
+        (false, on("").expecting()),
+        (false, off("")),
+    ] {
+        let found = explain(&fixture.view(), &NoRules, &[]);
+        assert_eq!(found.needs_no_condition(), needs_none, "{found:?}");
+    }
+}
+
+#[test]
 fn pods_at_rest() {
     use ConditionStatus::{False, True};
     check(
