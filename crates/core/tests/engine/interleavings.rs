@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use podward_core::keys::{AVAILABLE_CONDITIONS, SERVICE_AVAILABLE, Stage};
+use podward_core::keys::{AVAILABLE_CONDITIONS, SERVICE_AVAILABLE, SERVICE_READY_GATE, Stage};
 use podward_core::{ConditionStatus, Pod, ReviewPolicy, UnixNanos, Writer, review};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -76,11 +76,12 @@ fn all_end(model: &mut Model, undo: bool) {
 }
 
 fn as_pod(stored: &Stored) -> Pod {
-    let condition = |name: &str, status: &str, since: Option<UnixNanos>| serde_json::json!({"type": name, "status": status, "lastTransitionTime": since.map(UnixNanos::to_rfc3339)});
+    let condition = |name: &str, status: &str, since: Option<UnixNanos>| {
+        let since = since.map(UnixNanos::to_rfc3339);
+        serde_json::json!({"type": name, "status": status, "lastTransitionTime": since})
+    };
     let ready = condition("Ready", if stored.ready { "True" } else { "False" }, stored.times.ready);
-    let gate = stored.gate;
-    let gate =
-        gate.map(|gate| condition("pod.kusionstack.io/service-ready", gate.as_str(), stored.times.gate));
+    let gate = stored.gate.map(|gate| condition(SERVICE_READY_GATE, gate.as_str(), stored.times.gate));
     let conditions: Vec<_> = gate.into_iter().chain([ready]).collect();
     let annotations = stored.expected.iter().map(|expected| (AVAILABLE_CONDITIONS, expected));
     serde_json::from_value(serde_json::json!({

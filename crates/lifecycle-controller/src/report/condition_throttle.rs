@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use podward_core::ConditionStatus;
 
-/// A shorter wait is not written for its own sake. The next write that changes the gate includes it.
+/// A shorter wait is not written for its own sake. The next write for another reason includes it, unless it turns the gate
+/// True.
 pub(super) const CONDITION_DELAY: Duration = Duration::from_secs(5);
 
 /// As [`CONDITION_DELAY`], if the stored condition is wrong about whether the pod is in service.

@@ -28,8 +28,8 @@ const KUBELET_SYSCTLS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// The local ports of outbound connections in the cluster. Linux gives a server of the host that asks for any port one
-/// from 32768 to 60999, and [`TestCluster::expose`](crate::TestCluster::expose) may need the same port inside.
+/// The local ports of outbound connections in the cluster. By default, Linux assigns ports from 32768 to 60999 to
+/// servers of the host that bind port 0, and [`TestCluster::expose`](crate::TestCluster::expose) may need the same port inside.
 const OUTBOUND_PORTS: &str = "61000 65535";
 
 const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";

@@ -116,7 +116,7 @@ async fn processes_run_inside_and_are_reached() {
     let missing = cluster.spawn(Command::new("missing", "/no/such/program")).await.unwrap_err();
     assert!(chain(&missing).contains("/no/such/program"), "{missing}");
 
-    // The kernel gives outbound connections inside no port that it gives to a server of the host, which may be exposed
+    // Outbound connections inside use other ports than servers of the host that bind port 0. Such a server may be exposed
     // inside at the same port.
     let range = "/proc/sys/net/ipv4/ip_local_port_range";
     let ports =
