@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use podward_core::ConditionStatus;
+use podward_core::keys::SERVICE_AVAILABLE;
+use podward_core::{ConditionStatus, Explanation};
+use podward_kube_util::CachedPod;
 
 /// A shorter wait is not written for its own sake. The next write for another reason includes it, unless it turns the gate
 /// True.
@@ -27,6 +29,22 @@ pub(super) enum StoredWait {
     OtherMessage,
     /// Anything else.
     Other,
+}
+
+impl StoredWait {
+    /// Returns what the stored condition of `pod` reports, compared with `explanation`, which differs from it. A pod with
+    /// the label `service-available` and without the condition reports that it is in service.
+    pub(super) fn of(pod: &CachedPod, explanation: &Explanation) -> Self {
+        let is_in_service = || pod.labels().contains_key(SERVICE_AVAILABLE).then_some(ConditionStatus::True);
+        let told = pod.lifecycle_condition().map_or_else(is_in_service, |told| Some(told.status));
+        if pod.has_condition_reason(explanation) {
+            StoredWait::OtherMessage
+        } else if told.is_some_and(|told| told != explanation.status) {
+            StoredWait::WrongService
+        } else {
+            StoredWait::Other
+        }
+    }
 }
 
 /// The wait that the condition of a pod does not report yet, and the one that was written last.
@@ -85,6 +103,9 @@ impl ConditionThrottle {
 
 #[cfg(test)]
 mod tests {
+    use podward_core::keys::LIFECYCLE_CONDITION;
+    use serde_json::json;
+
     use super::StoredWait::{Other, OtherMessage, WrongService};
     use super::*;
 
@@ -100,6 +121,26 @@ mod tests {
         throttle.stored(RULES);
         assert_eq!(throttle.due(RULES, Other, at(20)), CONDITION_DELAY, "a new wait");
         assert_eq!(throttle.due(RULES, Other, at(30)), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_a_pod_reports_without_a_condition_depends_on_its_label() {
+        let told = |labels, condition: Option<&str>, status, reason| {
+            let condition = condition
+                .map(|status| json!({"type": LIFECYCLE_CONDITION, "status": status, "reason": "Hooks"}));
+            let conditions: Vec<_> = condition.into_iter().collect();
+            let pod = json!({"metadata": {"labels": labels}, "status": {"conditions": conditions}});
+            let explanation = Explanation { status, reason, message: "waits".to_owned() };
+            StoredWait::of(&serde_json::from_value(pod).unwrap(), &explanation)
+        };
+        let in_service = || json!({SERVICE_AVAILABLE: "1"});
+        let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
+        assert_eq!(told(in_service(), None, no, "Hooks"), WrongService);
+        assert_eq!(told(in_service(), None, yes, "InvalidAnnotation"), Other);
+        assert_eq!(told(json!({}), None, no, "Hooks"), Other, "the pod enters service");
+        assert_eq!(told(in_service(), Some("False"), no, "Rules"), Other);
+        assert_eq!(told(in_service(), Some("False"), no, "Hooks"), OtherMessage);
+        assert_eq!(told(json!({}), Some("False"), yes, "InService"), WrongService);
     }
 
     #[test]

@@ -116,12 +116,7 @@ impl Tracker {
             tracked.condition.stored(wait);
             return None;
         }
-        let stored = match pod.lifecycle_condition() {
-            _ if pod.has_condition_reason(explanation) => StoredWait::OtherMessage,
-            // A condition that does not exist claims nothing: few pods in service have one.
-            Some(told) if told.status != explanation.status => StoredWait::WrongService,
-            _ => StoredWait::Other,
-        };
+        let stored = StoredWait::of(pod, explanation);
         Some(tracked.condition.due(wait, stored, Instant::now()))
     }
 
