@@ -3,6 +3,7 @@
 
 mod conditions;
 mod reading;
+mod version;
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ pub struct CachedPod {
     status: CachedStatus,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 struct CachedSpec {
     #[serde(default, deserialize_with = "has_gate")]
@@ -58,14 +59,14 @@ struct CachedSpec {
     containers: Vec<CachedContainer>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 struct CachedContainer {
     #[serde(default, deserialize_with = "null_is_empty")]
     ports: Vec<CachedPort>,
 }
 
 /// A port that a container declares.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CachedPort {
     #[serde(default)]
@@ -78,7 +79,7 @@ pub struct CachedPort {
     pub protocol: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 struct CachedStatus {
     #[serde(default)]
@@ -91,7 +92,7 @@ struct CachedStatus {
     conditions: Conditions,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 struct CachedIp {
     ip: String,
 }
@@ -382,24 +383,6 @@ impl CachedPod {
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
-    }
-    /// Returns the resource version, empty if the pod has none.
-    #[must_use]
-    pub fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
-    }
-
-    /// Returns the resource version as a number, or `None` if it cannot be read. Resource versions of one resource are
-    /// comparable as numbers (Kubernetes API concepts, "Resource versions").
-    #[must_use]
-    pub fn version_number(&self) -> Option<u64> {
-        self.resource_version().parse().ok()
-    }
-
-    /// Returns true if `self` was stored after `other`. An unreadable version counts as 0.
-    #[must_use]
-    pub fn is_newer_than(&self, other: &CachedPod) -> bool {
-        self.version_number().unwrap_or_default() > other.version_number().unwrap_or_default()
     }
 }
 

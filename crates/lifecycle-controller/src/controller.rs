@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::runtime::{reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_kube_util::watched::Watch;
@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::deciders::Deciders;
 use crate::leader_pods::LeaderPods;
 use crate::opted_out;
+use crate::pod_watch::changed_pods;
 use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
 use podward_deletion::{Deletions, KnownPods, LostNodes};
@@ -94,11 +95,8 @@ impl Leader {
             stop.child_token(),
         );
         let followed = rules.clone();
-        // As `Controller::new` does, except that rules also observe deletions.
-        let pods = watcher(pods, watcher::Config::default().labels(&opted_in))
-            .reflect(writer)
-            .inspect_ok(move |event| followed.observe_event(event))
-            .applied_objects();
+        let pod_events = watcher(pods, watcher::Config::default().labels(&opted_in));
+        let pods = changed_pods(pod_events, writer, move |event| followed.observe_event(event));
         let controller = Controller::for_stream(pods, store.clone());
         let (hooks, answers) = HookCalls::start(
             client.clone(),

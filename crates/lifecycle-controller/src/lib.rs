@@ -29,6 +29,7 @@ mod gone_services;
 mod leader_pods;
 mod observation;
 mod opted_out;
+mod pod_watch;
 mod reconcile;
 mod report;
 mod retries;

@@ -98,7 +98,7 @@ async fn newer_version(pod: &CachedPod, context: &Context) -> Result<Option<Arc<
     Ok(newer.filter(is_same).map(|newer| context.observed(Arc::new(newer))))
 }
 
-/// Returns when to reconcile `watched` again after `error`. A conflict or a deleted pod causes an event of the watch;
+/// Returns when to reconcile `watched` again after `error`. A deleted pod, and mostly a conflict, causes an event of the watch;
 /// other failures are retried with back-off.
 pub(crate) fn on_error(watched: Arc<CachedPod>, error: &ApiError, context: Arc<Context>) -> Action {
     context.report.failed(&watched, error);

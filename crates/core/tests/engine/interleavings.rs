@@ -1,13 +1,12 @@
 //! The safety properties hold, and everything comes to rest, whatever the order in which everybody acts.
 
-use std::collections::BTreeMap;
-
-use podward_core::keys::{AVAILABLE_CONDITIONS, SERVICE_AVAILABLE, SERVICE_READY_GATE, Stage};
-use podward_core::{ConditionStatus, Pod, ReviewPolicy, UnixNanos, Writer, review};
+use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use podward_core::{ConditionStatus, Pod, ReviewPolicy, Writer, review};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::model::{Blockable, Model, Stored};
+use crate::words::json_of;
 
 pub(crate) const IDS: [&str; 3] = ["a", "b", "c"];
 const TYPES: [&str; 2] = ["update", "restart"];
@@ -76,24 +75,7 @@ fn all_end(model: &mut Model, undo: bool) {
 }
 
 fn as_pod(stored: &Stored) -> Pod {
-    let condition = |name: &str, status: &str, since: Option<UnixNanos>| {
-        let since = since.map(UnixNanos::to_rfc3339);
-        serde_json::json!({"type": name, "status": status, "lastTransitionTime": since})
-    };
-    let ready = condition("Ready", if stored.ready { "True" } else { "False" }, stored.times.ready);
-    let gate = stored.gate.map(|gate| condition(SERVICE_READY_GATE, gate.as_str(), stored.times.gate));
-    let conditions: Vec<_> = gate.into_iter().chain([ready]).collect();
-    let annotations = stored.expected.iter().map(|expected| (AVAILABLE_CONDITIONS, expected));
-    serde_json::from_value(serde_json::json!({
-        "metadata": {
-            "labels": stored.labels,
-            "annotations": annotations.collect::<BTreeMap<_, _>>(),
-            "finalizers": stored.finalizers,
-        },
-        "spec": {"readinessGates": if stored.has_gate { vec![serde_json::json!({"conditionType": "pod.kusionstack.io/service-ready"})] } else { vec![] }},
-        "status": {"conditions": conditions},
-    }))
-    .unwrap()
+    serde_json::from_value(json_of(&stored.view())).unwrap()
 }
 
 proptest! {

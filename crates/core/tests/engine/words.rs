@@ -57,6 +57,25 @@ pub(crate) fn on(words: &str) -> Fixture {
 }
 
 /// Out of service: gate False and not Ready.
+/// The pod as the API server stores it, with what `view` has of it: labels, expected and present finalizers, and the
+/// conditions of the gate and Ready.
+pub(crate) fn json_of(view: &PodView<'_>) -> Value {
+    let condition = |name: &str, status: ConditionStatus, since: Option<UnixNanos>| json!({"type": name, "status": status.as_str(), "lastTransitionTime": since.map(UnixNanos::to_rfc3339)});
+    let ready = if view.ready { ConditionStatus::True } else { ConditionStatus::False };
+    let gate = view.gate.map(|gate| condition(keys::SERVICE_READY_GATE, gate, view.facts.gate_since));
+    let conditions: Vec<Value> =
+        gate.into_iter().chain([condition("Ready", ready, view.facts.ready_since)]).collect();
+    let gates: Vec<Value> =
+        view.has_gate.then(|| json!({"conditionType": keys::SERVICE_READY_GATE})).into_iter().collect();
+    let annotations: BTreeMap<&str, &str> =
+        view.available_conditions.map(|text| (keys::AVAILABLE_CONDITIONS, text)).into_iter().collect();
+    json!({
+        "metadata": {"labels": view.labels, "annotations": annotations, "finalizers": view.finalizers},
+        "spec": {"readinessGates": gates},
+        "status": {"conditions": conditions},
+    })
+}
+
 pub(crate) fn off(words: &str) -> Fixture {
     Fixture { gate: Some(ConditionStatus::False), ready: false, ..on(words) }
 }
@@ -122,19 +141,7 @@ impl Fixture {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let condition = |name: &str, status: ConditionStatus, since: Option<UnixNanos>| json!({"type": name, "status": status.as_str(), "lastTransitionTime": since.map(UnixNanos::to_rfc3339)});
-        let ready = if self.ready { ConditionStatus::True } else { ConditionStatus::False };
-        let mut conditions = vec![condition("Ready", ready, self.ready_since)];
-        conditions.extend(self.gate.map(|gate| condition(keys::SERVICE_READY_GATE, gate, Some(GATE_SINCE))));
-        let gates: Vec<Value> =
-            self.has_gate.then(|| json!({"conditionType": keys::SERVICE_READY_GATE})).into_iter().collect();
-        let annotations: BTreeMap<&str, &str> =
-            self.annotation.as_deref().map(|text| (keys::AVAILABLE_CONDITIONS, text)).into_iter().collect();
-        json!({
-            "metadata": {"labels": self.labels, "annotations": annotations, "finalizers": self.finalizers},
-            "spec": {"readinessGates": gates},
-            "status": {"conditions": conditions},
-        })
+        json_of(&self.view())
     }
 
     pub(crate) fn pod(&self) -> Pod {

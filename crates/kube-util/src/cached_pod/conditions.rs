@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use podward_core::ConditionStatus;
 
 /// The conditions of a pod that Podward reads.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Conditions {
     pub(super) gate: Option<ConditionStatus>,
     pub(super) gate_since: Option<Timestamp>,
