@@ -10,6 +10,7 @@ use podward_kube_util::{ApiError, CachedPod, PodKey, now};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::report::GonePod;
 use crate::write::{ConditionChange, PodWrite};
 
 /// The interval between two runs.
@@ -26,12 +27,12 @@ pub(crate) async fn run(store: Store<CachedPod>, context: Arc<Context>, stop: Ca
         context.retries.retain(exists);
         context.services.retain(exists);
         context.gone_services.retain(exists);
-        for (key, uid) in context.report.retain(exists) {
+        for GonePod { key, uid, is_held_by_hook } in context.report.retain(exists) {
             context.deciders.hooks.forget(&uid);
             context.deciders.rules.forget_pod(&uid);
             context.deciders.deletions.forget(&key);
             // A pod that is not opted in any more is missing in the store, too.
-            if let Err(error) = release_finalizers(&key, &uid, &context).await {
+            if is_held_by_hook && let Err(error) = release_finalizers(&key, &uid, &context).await {
                 tracing::warn!(%error, pod = %key, "finalizers of hooks may remain on a pod that is not opted in any more");
             }
         }

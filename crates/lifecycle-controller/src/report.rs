@@ -30,6 +30,7 @@ use phase_history::HistoryEvent;
 use tracker::Tracker;
 
 pub(crate) use metrics::{Metrics, WriteKind};
+pub(crate) use tracker::GonePod;
 
 /// The result of a reconciliation.
 pub(crate) struct Outcome<'a> {
@@ -151,8 +152,8 @@ impl Report {
         }
     }
 
-    /// Forgets the pods that do not exist any more. Returns their keys and UIDs.
-    pub(crate) fn retain(&self, exists: impl Fn(&PodKey) -> bool) -> Vec<(PodKey, String)> {
+    /// Forgets the pods that do not exist any more, and returns them.
+    pub(crate) fn retain(&self, exists: impl Fn(&PodKey) -> bool) -> Vec<GonePod> {
         self.tracker.retain(&self.metrics, exists)
     }
 

@@ -201,21 +201,22 @@ impl Drainer {
         Ok(times)
     }
 
-    /// Evicts all pods at once, as `kubectl drain` does. A rejected eviction is tried again after 5 s, until the pod
-    /// is gone. Returns the time until all are gone, in seconds, and the CPU time of the API server for each, in
-    /// milliseconds.
+    /// Evicts all pods at once, as `kubectl drain` does: a rejected eviction is tried again after 5 s, until one is
+    /// accepted or the pod is gone. Returns the time until all are gone, in seconds, and the CPU time of the API server for
+    /// each, in milliseconds.
     async fn evict(&self, names: &[String], api_server: &Usage) -> Result<(f64, f64)> {
         let (begun, cpu) = (Instant::now(), api_server.cpu_ms()?);
         let slots = Semaphore::new(MAX_CONCURRENT);
         let evict = async |name: &String| {
             loop {
                 let slot = slots.acquire().await?;
-                let answer = self.pods.evict(name, &EvictParams::default()).await.map(drop);
+                let answer = self.pods.evict(name, &EvictParams::default()).await;
                 drop(slot);
-                if is_gone(&answer) {
-                    return anyhow::Ok(());
+                match answer {
+                    Err(kube::Error::Api(status)) if status.code == 404 => return anyhow::Ok(()),
+                    Err(kube::Error::Api(status)) if status.code == 429 => {}
+                    other => return other.map(drop).with_context(|| format!("evict pod {name}")),
                 }
-                held_or_done(answer).with_context(|| format!("evict pod {name}"))?;
                 let gone = self.until_gone(std::slice::from_ref(name));
                 if let Ok(gone) = tokio::time::timeout(ASK_AGAIN, gone).await {
                     return gone;
@@ -234,10 +235,6 @@ impl Drainer {
         waited.with_context(|| format!("waited {} s in vain for pods to go", DEADLINE.as_secs()))??;
         Ok(())
     }
-}
-
-fn is_gone(answer: &kube::Result<()>) -> bool {
-    matches!(answer, Err(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Accepts 429: Podward will delete the pod.

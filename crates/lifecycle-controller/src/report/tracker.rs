@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use podward_core::hooks::HookPhase;
+use podward_core::hooks::{HookPhase, is_hook_finalizer};
 use podward_core::{Explanation, HookReport, Operations, UnixNanos};
 use podward_kube_util::{CachedPod, PodKey, now};
 use podward_traces::OperationTraces;
@@ -29,11 +29,22 @@ struct TrackedPod {
     history: PhaseHistory,
     condition: ConditionThrottle,
     hook_reports: BTreeSet<HookReportKey>,
+    /// True if the last version has a finalizer of a hook.
+    is_held_by_hook: bool,
     waits: Waits,
     /// True if the pod was being deleted when it was first seen, or its end was reported.
     is_ending: bool,
     /// What was wrong with the annotations in the last version.
     fault: Option<String>,
+}
+
+/// A pod that is gone, or not opted in any more.
+#[derive(Debug)]
+pub(crate) struct GonePod {
+    pub(crate) key: PodKey,
+    pub(crate) uid: String,
+    /// True if the last known version has a finalizer of a hook.
+    pub(crate) is_held_by_hook: bool,
 }
 
 /// The pods of a leader.
@@ -54,6 +65,8 @@ impl Tracker {
         let labels = pod.labels();
         let operations = Operations::parse(labels);
         let present = OperationState::of_all(labels, &operations);
+        let view = pod.view();
+        let is_held_by_hook = view.finalizers.iter().any(|name| is_hook_finalizer(name));
         let mut pods = self.pods.lock();
         let key = pod.key();
         let is_known = pods.get(&key).is_some_and(|tracked| tracked.uid == pod.uid());
@@ -67,7 +80,8 @@ impl Tracker {
                 .values()
                 .for_each(|state| metrics.entered(&state.operation_type, state.phase, state.since));
             let mut tracked = TrackedPod::new(pod.uid(), present, operations.is_service_available());
-            tracked.is_ending = pod.view().terminating;
+            tracked.is_ending = view.terminating;
+            tracked.is_held_by_hook = is_held_by_hook;
             pods.insert(key, tracked);
             return;
         }
@@ -94,6 +108,7 @@ impl Tracker {
             tracked.history.became_available();
         }
         tracked.operations = present;
+        tracked.is_held_by_hook = is_held_by_hook;
         tracked.is_available = operations.is_service_available();
     }
 
@@ -181,23 +196,16 @@ impl Tracker {
         fault.is_some()
     }
 
-    /// Forgets the pods that do not exist any more. Returns their keys and UIDs.
-    pub(super) fn retain(
-        &self,
-        metrics: &Metrics,
-        exists: impl Fn(&PodKey) -> bool,
-    ) -> Vec<(PodKey, String)> {
-        let mut gone = Vec::new();
-        self.pods.lock().retain(|key, tracked| {
-            let keep = exists(key);
-            if !keep {
-                leave_all(tracked, metrics);
-                self.traces.gone(&tracked.uid);
-                gone.push((key.clone(), tracked.uid.clone()));
-            }
-            keep
+    /// Forgets the pods that do not exist any more, and returns them.
+    pub(super) fn retain(&self, metrics: &Metrics, exists: impl Fn(&PodKey) -> bool) -> Vec<GonePod> {
+        let mut pods = self.pods.lock();
+        let gone = pods.extract_if(|key, _| !exists(key)).map(|(key, tracked)| {
+            leave_all(&tracked, metrics);
+            self.traces.gone(&tracked.uid);
+            let TrackedPod { uid, is_held_by_hook, .. } = tracked;
+            GonePod { key, uid, is_held_by_hook }
         });
-        gone
+        gone.collect()
     }
 }
 
@@ -210,6 +218,7 @@ impl TrackedPod {
             history: PhaseHistory::default(),
             condition: ConditionThrottle::default(),
             hook_reports: BTreeSet::new(),
+            is_held_by_hook: false,
             waits: Waits::default(),
             is_ending: false,
             fault: None,
@@ -224,5 +233,35 @@ fn leave_all(tracked: &TrackedPod, metrics: &Metrics) {
     }
     for state in tracked.operations.values() {
         metrics.left(&state.operation_type, state.phase, state.since, None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podward_core::hooks::hook_finalizer;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_are_gone_tell_whether_a_hook_held_them_last() {
+        let (tracker, metrics) = (Tracker::default(), Metrics::new());
+        let hook = hook_finalizer("hook");
+        for (name, finalizers) in [
+            ("held", vec![hook.as_str()]),
+            ("added", vec![]),
+            ("added", vec![hook.as_str()]),
+            ("released", vec![hook.as_str(), "other"]),
+            ("released", vec!["other"]),
+            ("there", vec![]),
+        ] {
+            let metadata = json!({"namespace": "shop", "name": name, "uid": name, "finalizers": finalizers});
+            tracker.observe(&serde_json::from_value(json!({"metadata": metadata})).unwrap(), &metrics);
+        }
+        let gone = tracker.retain(&metrics, |key| key.name == "there");
+        let mut gone: Vec<_> = gone.iter().map(|pod| (pod.uid.as_str(), pod.is_held_by_hook)).collect();
+        gone.sort_unstable();
+        assert_eq!(gone, [("added", true), ("held", true), ("released", false)]);
+        assert!(tracker.retain(&metrics, |key| key.name == "there").is_empty());
     }
 }
