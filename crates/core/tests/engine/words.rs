@@ -56,7 +56,6 @@ pub(crate) fn on(words: &str) -> Fixture {
     }
 }
 
-/// Out of service: gate False and not Ready.
 /// The pod as the API server stores it, with what `view` has of it: labels, expected and present finalizers, and the
 /// conditions of the gate and Ready.
 pub(crate) fn json_of(view: &PodView<'_>) -> Value {
@@ -76,6 +75,7 @@ pub(crate) fn json_of(view: &PodView<'_>) -> Value {
     })
 }
 
+/// Out of service: gate False and not Ready.
 pub(crate) fn off(words: &str) -> Fixture {
     Fixture { gate: Some(ConditionStatus::False), ready: false, ..on(words) }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+use kube::ResourceExt;
 use parking_lot::Mutex;
 use podward_core::hooks::{HookPhase, is_hook_finalizer};
 use podward_core::{Explanation, HookReport, Operations, UnixNanos};
@@ -65,8 +66,7 @@ impl Tracker {
         let labels = pod.labels();
         let operations = Operations::parse(labels);
         let present = OperationState::of_all(labels, &operations);
-        let view = pod.view();
-        let is_held_by_hook = view.finalizers.iter().any(|name| is_hook_finalizer(name));
+        let is_held_by_hook = pod.finalizers().iter().any(|name| is_hook_finalizer(name));
         let mut pods = self.pods.lock();
         let key = pod.key();
         let is_known = pods.get(&key).is_some_and(|tracked| tracked.uid == pod.uid());
@@ -80,7 +80,7 @@ impl Tracker {
                 .values()
                 .for_each(|state| metrics.entered(&state.operation_type, state.phase, state.since));
             let mut tracked = TrackedPod::new(pod.uid(), present, operations.is_service_available());
-            tracked.is_ending = view.terminating;
+            tracked.is_ending = pod.view().terminating;
             tracked.is_held_by_hook = is_held_by_hook;
             pods.insert(key, tracked);
             return;
