@@ -142,7 +142,7 @@ async fn of_pod(fixture: &Fixture, uid: &str, services: &[&str], names: &[&str])
 /// Checks that the operation has one trace with one root, and that its phases follow each other without gaps.
 fn check_traces(spans: &[Collected], id: &str, outcome: &str) -> Result<()> {
     let traces: BTreeSet<&[u8]> = spans.iter().map(|span| span.span.trace_id.as_slice()).collect();
-    ensure!(traces.len() == 1, "one trace, not {}: {spans:#?}", traces.len());
+    ensure!(traces.len() == 1, "one trace, not {}: {}", traces.len(), lines(spans));
     let root = root(spans)?;
     ensure!(root.attribute("podward.operation.id") == id, "not the operation {id}: {root:#?}");
     ensure!(root.attribute("podward.operation.outcome") == outcome, "{root:#?}");
@@ -151,10 +151,14 @@ fn check_traces(spans: &[Collected], id: &str, outcome: &str) -> Result<()> {
         phases.map(|phase| (phase.span.start_time_unix_nano, phase)).collect();
     let mut at = root.span.start_time_unix_nano;
     for (start, phase) in &phases {
-        ensure!(*start == at, "a gap before {}: {spans:#?}", phase.span.name);
+        ensure!(*start == at, "a gap before {}: {}", phase.span.name, lines(spans));
         at = phase.span.end_time_unix_nano;
     }
-    ensure!(phases.len() >= 3 && at == root.span.end_time_unix_nano, "a gap before the end: {spans:#?}");
+    ensure!(
+        phases.len() >= 3 && at == root.span.end_time_unix_nano,
+        "a gap before the end: {}",
+        lines(spans)
+    );
     Ok(())
 }
 
@@ -170,8 +174,20 @@ fn check_reviews(spans: &[Collected]) -> Result<()> {
         (review.span.start_time_unix_nano..=review.span.end_time_unix_nano)
             .contains(&root.start_time_unix_nano)
     };
-    ensure!(reviews.iter().any(covers), "the operation began in no review: {root:#?}, {reviews:#?}");
+    ensure!(reviews.iter().any(covers), "the operation began in no review: {}", lines(spans));
     Ok(())
+}
+
+/// Returns the spans, a line each, in the order of their arrival.
+fn lines(spans: &[Collected]) -> String {
+    let line = |it: &Collected| {
+        let span = &it.span;
+        format!(
+            "\n{} to {}: {} of {}",
+            span.start_time_unix_nano, span.end_time_unix_nano, span.name, it.service
+        )
+    };
+    spans.iter().map(line).collect()
 }
 
 /// Returns the only root of operations.
