@@ -17,7 +17,8 @@ mod selector;
 mod set;
 
 pub use crate::model::hook_keys::{
-    consumer_key_of, hook_audience, hook_finalizer, hook_of_consumer_key, is_hook_finalizer,
+    consumer_key_of, has_hook_finalizer, hook_audience, hook_finalizer, hook_of_consumer_key,
+    is_hook_finalizer,
 };
 pub use consumers::plan;
 pub use evidence::{Evidence, EvidenceLevel};

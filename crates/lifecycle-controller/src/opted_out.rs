@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
-use podward_core::hooks::is_hook_finalizer;
+use podward_core::hooks::has_hook_finalizer;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_kube_util::PodKey;
 use podward_runtime::retry::{API_SERVER, ApiCallError, api_call, delay_after};
@@ -59,16 +59,12 @@ async fn list_held(client: &Client) -> Result<Vec<HeldPod>, ApiCallError> {
     let mut held = Vec::new();
     loop {
         let page = api_call(api.list_metadata(&params)).await?;
-        held.extend(page.items.iter().filter(|pod| is_held(pod)).map(id));
+        held.extend(page.items.iter().filter(|pod| has_hook_finalizer(pod.finalizers())).map(id));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(held),
         }
     }
-}
-
-fn is_held(pod: &PartialObjectMeta<Pod>) -> bool {
-    pod.finalizers().iter().any(|finalizer| is_hook_finalizer(finalizer))
 }
 
 fn id(pod: &PartialObjectMeta<Pod>) -> HeldPod {

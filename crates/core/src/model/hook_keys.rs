@@ -31,6 +31,12 @@ pub fn is_hook_finalizer(finalizer: &str) -> bool {
     finalizer.strip_prefix(PROT_FINALIZER_PREFIX).is_some_and(|name| name.starts_with("/lifecyclehook-"))
 }
 
+/// Returns whether one of `finalizers` belongs to a present or former hook.
+#[must_use]
+pub fn has_hook_finalizer(finalizers: &[String]) -> bool {
+    finalizers.iter().any(|name| is_hook_finalizer(name))
+}
+
 /// Returns the key of the hook `name` among the expected finalizers: `LifecycleHook//<name>` (kind, no namespace,
 /// name).
 #[must_use]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::gate::{available, may_operate, ready_follows_gate};
-use crate::model::hook_keys::is_hook_finalizer;
+use crate::model::hook_keys::has_hook_finalizer;
 use crate::model::keys::{COMPLETING, CREATING, Stage};
 use crate::model::label_changes::LabelChanges;
 use crate::model::operations::{Operation, Operations, UNKNOWN_TYPE};
@@ -80,8 +80,7 @@ pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> 
 /// finalizers say that a hook may have added the pod, and the controller knows whether it has.
 fn adds_the_last_finalizer(old: &PodView<'_>, new: &PodView<'_>) -> bool {
     let Ok(expected) = new.expected_finalizers() else { return false };
-    let has_hooks =
-        new.finalizers.iter().any(|name| is_hook_finalizer(name)) || expected.hooks().next().is_some();
+    let has_hooks = has_hook_finalizer(new.finalizers) || expected.hooks().next().is_some();
     let is_missing = |finalizers| expected.missing(finalizers).next().is_some();
     !has_hooks && is_missing(old.finalizers) && !is_missing(new.finalizers)
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
 use parking_lot::Mutex;
-use podward_core::hooks::{HookPhase, is_hook_finalizer};
+use podward_core::hooks::{HookPhase, has_hook_finalizer};
 use podward_core::{Explanation, HookReport, Operations, UnixNanos};
 use podward_kube_util::{CachedPod, PodKey, now};
 use podward_traces::OperationTraces;
@@ -66,7 +66,7 @@ impl Tracker {
         let labels = pod.labels();
         let operations = Operations::parse(labels);
         let present = OperationState::of_all(labels, &operations);
-        let is_held_by_hook = pod.finalizers().iter().any(|name| is_hook_finalizer(name));
+        let is_held_by_hook = has_hook_finalizer(pod.finalizers());
         let mut pods = self.pods.lock();
         let key = pod.key();
         let is_known = pods.get(&key).is_some_and(|tracked| tracked.uid == pod.uid());
