@@ -12,6 +12,8 @@
 //! - A leader whose work does not end steps down, see [`Progress`](crate::progress::Progress).
 //! - A leader whose renewals fail steps down after two thirds of the duration, counted from when it *began* its last
 //!   successful write. That is before any other replica may acquire the Lease.
+//! - The Lease of a process that has ended is free for the next process of the same container: a container has one
+//!   process at a time.
 //!
 //! # Caveat
 //!

@@ -95,6 +95,8 @@ pub struct ScaleReport {
     pub sigterm: Succession,
     /// From SIGKILL to the leader, whose Lease has to expire, while another replica runs.
     pub sigkill: Succession,
+    /// From SIGKILL to the leader, which is started again like a container, while another replica runs.
+    pub crash: Succession,
 }
 
 /// The services at rest: no operation is in progress, and Podward writes nothing.
@@ -169,6 +171,8 @@ pub async fn run(options: &ScaleOptions, say: impl Fn(&str)) -> Result<ScaleRepo
     let sigterm = candidates.after_sigterm(&operated[1]).await?;
     say("the leader is killed");
     let sigkill = candidates.after_sigkill(&operated[2]).await?;
+    say("the leader crashes");
+    let crash = candidates.after_crash(&operated[3]).await?;
     let available = fleet.available();
     ensure!(available == options.pods, "{available} of {} pods are in service at the end", options.pods);
 
@@ -183,6 +187,7 @@ pub async fn run(options: &ScaleOptions, say: impl Fn(&str)) -> Result<ScaleRepo
         start,
         sigterm,
         sigkill,
+        crash,
     };
     cluster.end().await?;
     Ok(report)

@@ -23,11 +23,8 @@ impl Usage {
 
     /// Returns the process of this replica of a service that has a leader.
     pub(crate) fn of_replica(podward: &Podward, replica: &PodwardService) -> Result<Usage> {
-        // Its identity in the Lease, which is one of its arguments, is its name and the number of its start.
-        let identity = format!("{}.", replica.name());
-        Self::find(replica.kind().as_str(), &podward.cluster().dir(), |argument| {
-            argument.starts_with(&identity)
-        })
+        // Its name is the UID of its pod, which is one of its arguments.
+        Self::find(replica.kind().as_str(), &podward.cluster().dir(), |argument| argument == replica.name())
     }
 
     /// Returns the API server of `cluster`.

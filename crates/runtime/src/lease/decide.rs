@@ -69,8 +69,10 @@ pub(super) fn decide(
     };
     match renewed {
         Some(renewed) => wait_until(renewed + params.renew_every(), now, LeaseWrite::Renew),
-        // This replica holds it but has stepped down: no other replica can acquire it sooner.
-        None if is_ours || lease.holder.is_empty() => LeaseAction::LeaseWrite(LeaseWrite::Acquire),
+        // Where this replica holds it but has stepped down, no other replica can acquire it sooner.
+        None if is_ours || lease.holder.is_empty() || params.is_predecessor(&lease.holder) => {
+            LeaseAction::LeaseWrite(LeaseWrite::Acquire)
+        }
         None => wait_until(lease.at + lease.duration, now, LeaseWrite::Acquire),
     }
 }
@@ -87,7 +89,8 @@ mod tests {
 
     fn params() -> LeaseParams {
         let [namespace, name, identity] = ["n", "l", "me"].map(str::to_owned);
-        LeaseParams { namespace, name, identity, duration: 15 * SECOND, address: None }
+        let predecessors = Some("me-".to_owned());
+        LeaseParams { namespace, name, identity, predecessors, duration: 15 * SECOND, address: None }
     }
 
     fn held_by(holder: &str, at: Instant) -> ObservedLease {
@@ -147,6 +150,17 @@ mod tests {
             decide(Some(&held_by("me", now)), None, now, &params()),
             LeaseAction::LeaseWrite(LeaseWrite::Acquire)
         );
+    }
+
+    #[test]
+    fn the_lease_of_an_earlier_process_of_the_container_is_free() {
+        let now = Instant::now();
+        let acquired = LeaseAction::LeaseWrite(LeaseWrite::Acquire);
+        let next = |params: &LeaseParams| decide(Some(&held_by("me-1", now)), None, now, params);
+        assert_eq!(next(&params()), acquired);
+        assert_ne!(next(&LeaseParams { predecessors: None, ..params() }), acquired);
+        let leading = decide(Some(&held_by("me-1", now)), Some(now), now, &params());
+        assert_eq!(leading, LeaseAction::StepDown, "it has started after this process");
     }
 
     #[test]

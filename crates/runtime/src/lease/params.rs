@@ -14,6 +14,9 @@ pub struct LeaseParams {
     pub name: String,
     /// Name of the candidate. It differs from process to process, so a restarted process is another candidate.
     pub identity: String,
+    /// With what the names of earlier processes of this container begin, `None` if that is not known. A container has
+    /// one process at a time, so a holder with such a name has ended.
+    pub predecessors: Option<String>,
     /// How long the Lease is valid after a renewal. Other candidates wait this long when the holder was killed. In the
     /// Lease it is rounded up to whole seconds. The leader renews after each third of it.
     pub duration: Duration,
@@ -30,6 +33,11 @@ impl LeaseParams {
     /// A leader that has not renewed the Lease for this long steps down.
     pub(super) fn renew_deadline(&self) -> Duration {
         self.duration * 2 / 3
+    }
+
+    /// True if `holder` is an earlier process of this container.
+    pub(crate) fn is_predecessor(&self, holder: &str) -> bool {
+        self.predecessors.as_ref().is_some_and(|start| holder.starts_with(start))
     }
 
     /// Returns `spec.leaseDurationSeconds`.

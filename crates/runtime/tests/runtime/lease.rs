@@ -18,11 +18,14 @@ fn candidate(server: &ApiServer, identity: &str) -> (Link, Candidacy) {
 
 fn candidate_with(server: &ApiServer, identity: &str, progress: Progress) -> (Link, Candidacy) {
     let link = server.link();
+    let candidacy = stand(link.client.clone(), params(identity), progress);
+    (link, candidacy)
+}
+
+fn params(identity: &str) -> LeaseParams {
     let [namespace, name, identity] = ["n", "l", identity].map(str::to_owned);
     let address = Some(format!("{identity}:9444"));
-    let params = LeaseParams { namespace, name, identity, duration: DURATION, address };
-    let candidacy = stand(link.client.clone(), params, progress);
-    (link, candidacy)
+    LeaseParams { namespace, name, identity, predecessors: None, duration: DURATION, address }
 }
 
 async fn leads(candidacy: &mut Candidacy, leads: bool) {
@@ -83,6 +86,25 @@ async fn a_leader_that_is_cut_off_steps_down_before_another_leads() {
     let took = start.elapsed();
     assert!(took < DURATION + Duration::from_millis(500), "took over only after {took:?}");
     assert!(!*first.leading.borrow());
+}
+
+#[tokio::test]
+async fn a_process_that_was_killed_is_succeeded_by_the_next_of_its_container() {
+    let server = ApiServer::new();
+    let process = |identity| {
+        let (link, predecessors) = (server.link(), Some("pod_".to_owned()));
+        let params = LeaseParams { predecessors, duration: Duration::from_secs(3600), ..params(identity) };
+        let candidacy = stand(link.client.clone(), params, Progress::default());
+        (link, candidacy)
+    };
+    let (killed, mut first) = process("pod_1");
+    leads(&mut first, true).await;
+    killed.cut();
+    let (_other, other) = candidate(&server, "other");
+    let (_next, mut next) = process("pod_2");
+    leads(&mut next, true).await;
+    assert_eq!(server.lease().unwrap()["spec"]["holderIdentity"], "pod_2");
+    assert!(!*other.leading.borrow());
 }
 
 #[tokio::test]

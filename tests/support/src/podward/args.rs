@@ -49,6 +49,8 @@ pub(super) async fn of(
     let controllers = controllers.join(",");
     if kind.has_leader() {
         args.add("--lease-namespace", NAMESPACE).add("--lease-duration", options.lease_seconds);
+        // As those of a container, its processes run one after the other.
+        args.add("--pod-uid", name);
     }
     match kind {
         ServiceKind::MutatingWebhook | ServiceKind::ValidatingWebhook => {

@@ -1,10 +1,6 @@
 //! One service: a process that can be stopped and started again at the same address.
 
-use std::{
-    net::SocketAddr,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use hyper::StatusCode;
@@ -36,7 +32,6 @@ pub struct PodwardService {
     command: ServiceCommand,
     admin: SocketAddr,
     serves: SocketAddr,
-    starts: AtomicUsize,
     process: Mutex<Option<ServiceProcess>>,
 }
 
@@ -60,15 +55,7 @@ impl PodwardService {
         let args = args::of(cluster, options, kind, &name, addresses).await?;
         let program = programs.path(kind.as_str())?;
         let command = ServiceCommand { name, program, args };
-        Ok(Self {
-            cluster: cluster.clone(),
-            kind,
-            command,
-            admin,
-            serves,
-            starts: AtomicUsize::new(0),
-            process: Mutex::default(),
-        })
+        Ok(Self { cluster: cluster.clone(), kind, command, admin, serves, process: Mutex::default() })
     }
 
     /// Returns the kind.
@@ -98,7 +85,7 @@ impl PodwardService {
         if slot.as_mut().is_some_and(ServiceProcess::is_running) {
             return Ok(());
         }
-        let process = slot.insert(self.cluster.spawn(self.next_command()).await?);
+        let process = slot.insert(self.cluster.spawn(self.command.clone()).await?);
         let deadline = Instant::now() + WAIT;
         loop {
             if self.is_ready().await {
@@ -119,20 +106,9 @@ impl PodwardService {
         }
     }
 
-    /// Returns the command of the next start. Each start has another identity in the Lease, so that a process that
-    /// was killed is not taken for its successor.
-    fn next_command(&self) -> ServiceCommand {
-        let start = self.starts.fetch_add(1, Ordering::SeqCst);
-        let mut command = self.command.clone();
-        if self.kind.has_leader() {
-            command.args.extend(["--identity".to_owned(), format!("{}.{start}", self.name())]);
-        }
-        command
-    }
-
-    /// Returns whether `holder` is this process's identity in a Lease.
+    /// Returns whether `holder` is the identity of one of its processes in a Lease.
     pub(super) fn is_known_as(&self, holder: &str) -> bool {
-        holder.rsplit_once('.').is_some_and(|(name, _)| name == self.name())
+        holder.contains(&format!("_{}_", self.name()))
     }
 
     async fn is_ready(&self) -> bool {

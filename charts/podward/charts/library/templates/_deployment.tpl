@@ -136,6 +136,11 @@ args:
 env:
   - name: PODWARD_NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  {{- /* A container that is started again takes over the Lease of its former process. */}}
+  {{- if .values.leaseDurationSeconds }}
+  - name: PODWARD_POD_UID
+    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  {{- end }}
   {{- with .env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
