@@ -63,10 +63,8 @@ impl Replicas {
     pub async fn leader(&self) -> Result<Option<Arc<Replica>>> {
         let kind = ServiceKind::LifecycleController;
         let holder = lease_holder(self.installation.cluster.client(), kind).await?;
-        // The identity of a process begins with the name of its pod.
-        let Some((pod, _)) = holder.split_once('_') else { return Ok(None) };
         let mut controllers = self.of_kind(kind).into_iter();
-        Ok(controllers.find(|replica| replica.pod().is_ok_and(|known| known.name == pod)))
+        Ok(controllers.find(|replica| replica.pod().is_ok_and(|known| known.is_known_as(&holder))))
     }
 }
 

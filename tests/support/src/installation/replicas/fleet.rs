@@ -37,6 +37,7 @@ pub(super) struct ReplicaFleet {
 #[derive(Clone, Debug)]
 pub(super) struct KnownPod {
     pub(super) name: String,
+    uid: String,
     pub(super) address: IpAddr,
     restarts: i32,
 }
@@ -47,7 +48,13 @@ impl KnownPod {
         let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         let address = address.and_then(|address| address.parse().ok());
         let address = address.with_context(|| format!("pod {name} has no address"))?;
-        Ok(Self { name, address, restarts: restarts(pod) })
+        let uid = pod.uid().with_context(|| format!("pod {name} has no UID"))?;
+        Ok(Self { name, uid, address, restarts: restarts(pod) })
+    }
+
+    /// Returns whether `holder` is the identity of one of its processes in a Lease.
+    pub(super) fn is_known_as(&self, holder: &str) -> bool {
+        holder.starts_with(&format!("{}_{}_", self.name, self.uid))
     }
 }
 
