@@ -72,25 +72,31 @@ impl<'a> Candidates<'a> {
 
     /// Sends SIGKILL to the leader. The operation on `pod` begins when its process has ended.
     pub(super) async fn after_sigkill(&self, pod: &str) -> Result<Succession> {
-        self.start_all().await?;
-        let (leader, holder) = (self.leader().await?, self.holder().await?);
-        let work = async {
-            leader.kill().await?;
-            self.fleet.begin(pod).await
-        };
-        self.measure(pod, &holder, work).await
+        self.after_kill(pod, async |_| Ok(())).await
     }
 
     /// Sends SIGKILL to the leader, and starts it again as the kubelet does with a container. The operation on `pod` begins
     /// when its process has ended.
     pub(super) async fn after_crash(&self, pod: &str) -> Result<Succession> {
+        self.after_kill(pod, async |leader: &PodwardService| {
+            // The kubelet's part in the measured time. Nothing here waits for a condition.
+            tokio::time::sleep(CONTAINER_RESTART).await;
+            leader.start().await
+        })
+        .await
+    }
+
+    async fn after_kill(
+        &self,
+        pod: &str,
+        then: impl AsyncFnOnce(&PodwardService) -> Result<()>,
+    ) -> Result<Succession> {
         self.start_all().await?;
         let (leader, holder) = (self.leader().await?, self.holder().await?);
         let work = async {
             leader.kill().await?;
             self.fleet.begin(pod).await?;
-            tokio::time::sleep(CONTAINER_RESTART).await;
-            leader.start().await
+            then(&leader).await
         };
         self.measure(pod, &holder, work).await
     }
