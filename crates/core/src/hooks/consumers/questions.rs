@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::hooks::hook::{GateTiming, Hook, HookPhase};
 use crate::hooks::set::HookSet;
-use crate::model::hook_keys::{hook_finalizer, is_hook_finalizer};
+use crate::model::hook_keys::hook_finalizer;
 use crate::model::keys::Stage;
 use crate::model::operations::Operation;
 use crate::model::time::UnixNanos;
@@ -22,10 +22,8 @@ impl HookRound<'_> {
     /// unregistered hooks.
     pub(crate) fn release(&mut self) {
         self.hold_for_former_hooks();
-        let finalizers: Vec<String> =
-            self.draft.finalizers.iter().filter(|name| is_hook_finalizer(name)).cloned().collect();
         let known: &HookSet = self.consumers.known;
-        for finalizer in finalizers {
+        for finalizer in self.hook_finalizers() {
             let Some(hook) = known.owner_of(&finalizer) else {
                 let name = self.name_of(&finalizer);
                 self.note_of(&name, HookPhase::Release, UnixNanos::default(), HookEvent::Removed);

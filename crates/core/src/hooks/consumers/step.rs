@@ -79,12 +79,15 @@ impl HookRound<'_> {
         self.conclude()
     }
 
+    /// Returns the finalizers of present and former hooks.
+    pub(crate) fn hook_finalizers(&self) -> Vec<String> {
+        self.draft.finalizers.iter().filter(|name| is_hook_finalizer(name)).cloned().collect()
+    }
+
     /// Removes everything of hooks from the pod.
     pub(crate) fn abandon(mut self) -> PodPlan {
         self.consumers = PodHooks { hooks: &[], ..self.consumers };
-        let held: Vec<String> =
-            self.draft.finalizers.iter().filter(|name| is_hook_finalizer(name)).cloned().collect();
-        for finalizer in held {
+        for finalizer in self.hook_finalizers() {
             let name = self.name_of(&finalizer);
             self.note_of(&name, HookPhase::Release, UnixNanos::default(), HookEvent::Released);
             self.draft.remove(&finalizer);
