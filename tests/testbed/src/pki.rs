@@ -180,10 +180,12 @@ pub(crate) fn create(
     let api_names = [&["localhost", "127.0.0.1", &service_ip][..], &api_ips, &kubernetes[..]].concat();
     store(dir, name::API_SERVER, &ca.server("kube-apiserver", &api_names)?)?;
     let masters = ["system:masters"];
+    // kwok writes for many kubelets. The second group is that of kubelets, by which admission recognises their writes.
+    let kubelets = ["system:masters", "system:nodes"];
     for (file, user, groups) in [
         (name::ADMIN, "admin", &masters[..]),
         (name::KUBELET_CLIENT, "kube-apiserver-kubelet-client", &masters[..]),
-        (name::KWOK, "kwok", &masters[..]),
+        (name::KWOK, "kwok", &kubelets[..]),
         (name::PROXY, "system:kube-proxy", &[]),
     ] {
         store(dir, file, &ca.client(user, groups)?)?;
