@@ -14,7 +14,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::PatchParams,
     runtime::{
         controller::{Action, Controller},
         watcher,
@@ -86,6 +86,8 @@ struct TrafficRules {
 struct TrafficLoopState {
     /// The pods that get traffic.
     routes: BTreeSet<String>,
+    /// The UIDs of pods whose finalizer was removed, until the watch shows it.
+    released: BTreeSet<String>,
     /// The wanted state of each pod, and the time since which it is wanted.
     wanted_states: BTreeMap<String, (bool, Instant)>,
 }
@@ -179,6 +181,9 @@ impl TrafficLoopShared {
     async fn round(&self, pod: &Pod) -> Result<Action> {
         let name = pod.name_any();
         let wanted = serves(pod);
+        if self.shows_removed_finalizer(pod) {
+            return Ok(Action::await_change());
+        }
         let is_held = pod.finalizers().contains(&self.finalizer);
         if wanted == is_held && wanted == self.state.lock().routes.contains(&name) {
             self.state.lock().wanted_states.remove(&name);
@@ -204,15 +209,28 @@ impl TrafficLoopShared {
         if let Some(patch) = patch::set_finalizer(pod, &self.finalizer, wanted) {
             let parameters =
                 PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            let written = self.api.patch(&name, &parameters, &Patch::<()>::Json(patch)).await;
+            let written = self.api.patch(&name, &parameters, &patch).await;
             match written {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 other => drop(other.with_context(|| {
                     format!("set finalizer {} on pod {name} to {wanted}", self.finalizer)
                 })?),
             }
+            if !wanted {
+                self.state.lock().released.extend(pod.uid());
+            }
         }
         Ok(Action::await_change())
+    }
+
+    /// Returns whether `pod` is older than the removal of the finalizer by this loop.
+    fn shows_removed_finalizer(&self, pod: &Pod) -> bool {
+        let uid = pod.uid().unwrap_or_default();
+        let released = &mut self.state.lock().released;
+        if !pod.finalizers().contains(&self.finalizer) {
+            released.remove(&uid);
+        }
+        released.contains(&uid)
     }
 
     fn since(&self, name: &str, wanted: bool) -> Instant {

@@ -1,31 +1,38 @@
 //! Writes of one finalizer that keep the others.
 
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, TestOperation, jsonptr::PointerBuf};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::{ResourceExt, api::Patch};
 use serde_json::{Value, json};
 
-/// Returns the patch that adds or removes `finalizer`, or `None` if nothing has to change. It only applies while the
-/// list of finalizers is the one in `pod`, so that an outdated view neither adds an entry twice nor removes
-/// another's. An addition only applies to this version of the pod: the pod may have left service since.
-pub(super) fn set_finalizer(pod: &Pod, finalizer: &str, wanted: bool) -> Option<Patch> {
-    let finalizers = pod.finalizers();
-    let place = finalizers.iter().position(|present| present == finalizer);
-    let list = pod.metadata.finalizers.as_ref().map_or(Value::Null, |list| json!(list));
-    let change = match (place, wanted) {
-        (Some(_), true) | (None, false) => return None,
-        (Some(place), false) => PatchOperation::Remove(RemoveOperation { path: path(&[&place.to_string()]) }),
-        (None, true) if list.is_null() => {
-            PatchOperation::Add(AddOperation { path: path(&[]), value: json!([finalizer]) })
-        }
-        (None, true) => PatchOperation::Add(AddOperation { path: path(&["-"]), value: json!(finalizer) }),
-    };
-    let field = |name, value| {
+/// Returns the patch that adds or removes `finalizer`, or `None` if nothing has to change. A removal applies to each
+/// version of the pod, because it changes no other entry. An addition applies only to this version: the pod may have
+/// left service since.
+pub(super) fn set_finalizer(pod: &Pod, finalizer: &str, wanted: bool) -> Option<Patch<Value>> {
+    let is_present = pod.finalizers().iter().any(|present| present == finalizer);
+    match (is_present, wanted) {
+        (true, true) | (false, false) => None,
+        (true, false) => Some(Patch::Strategic(json!({
+            "metadata": {"uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [finalizer]},
+        }))),
+        (false, true) => Some(Patch::Json(addition(pod, finalizer))),
+    }
+}
+
+fn addition(pod: &Pod, finalizer: &str) -> JsonPatch {
+    let test = |name, value| {
         PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(["metadata", name]), value })
     };
-    let version = wanted.then(|| field("resourceVersion", json!(pod.resource_version())));
-    let unchanged = [field("uid", json!(pod.uid())), field("finalizers", list)];
-    Some(Patch(unchanged.into_iter().chain(version).chain([change]).collect()))
+    let (path, value) = if pod.metadata.finalizers.is_none() {
+        (path(&[]), json!([finalizer]))
+    } else {
+        (path(&["-"]), json!(finalizer))
+    };
+    JsonPatch(vec![
+        test("uid", json!(pod.uid())),
+        test("resourceVersion", json!(pod.resource_version())),
+        PatchOperation::Add(AddOperation { path, value }),
+    ])
 }
 
 fn path(rest: &[&str]) -> PointerBuf {
@@ -43,24 +50,23 @@ mod tests {
         .unwrap()
     }
 
-    fn after(pod: &Pod, wanted: bool) -> Value {
+    fn added(pod: &Pod) -> Value {
         let mut document = serde_json::to_value(pod).unwrap();
-        if document["metadata"].get("finalizers").is_none() {
-            // In a test operation, the API server's patch library takes a missing field as null. The library here
-            // does not.
-            document["metadata"]["finalizers"] = Value::Null;
-        }
-        if let Some(patch) = set_finalizer(pod, "mine", wanted) {
-            json_patch::patch(&mut document, &patch).unwrap();
-        }
+        json_patch::patch(&mut document, &addition(pod, "mine")).unwrap();
         document["metadata"]["finalizers"].clone()
     }
 
     #[test]
-    fn adds_and_removes_only_its_own() {
-        assert_eq!(after(&pod(None), true), json!(["mine"]));
-        assert_eq!(after(&pod(Some(&["x"])), true), json!(["x", "mine"]));
-        assert_eq!(after(&pod(Some(&["x", "mine", "y"])), false), json!(["x", "y"]));
+    fn an_addition_keeps_the_others() {
+        assert_eq!(added(&pod(None)), json!(["mine"]));
+        assert_eq!(added(&pod(Some(&["x"]))), json!(["x", "mine"]));
+    }
+
+    #[test]
+    fn a_removal_names_only_its_own() {
+        let patch = set_finalizer(&pod(Some(&["x", "mine", "y"])), "mine", false).unwrap();
+        let removal = json!({"metadata": {"uid": "u", "$deleteFromPrimitiveList/finalizers": ["mine"]}});
+        assert!(matches!(&patch, Patch::Strategic(patch) if *patch == removal), "{patch:?}");
     }
 
     #[test]
@@ -70,13 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_view_is_refused() {
-        let patch = set_finalizer(&pod(Some(&["mine", "x"])), "mine", false).unwrap();
-        let mut newer = serde_json::to_value(pod(Some(&["x", "mine"]))).unwrap();
-        assert!(json_patch::patch(&mut newer, &patch).is_err());
-        let patch = set_finalizer(&pod(Some(&["x"])), "mine", true).unwrap();
+    fn an_addition_to_an_older_version_is_refused() {
         let mut newer = serde_json::to_value(pod(Some(&["x"]))).unwrap();
         newer["metadata"]["resourceVersion"] = json!("2");
-        assert!(json_patch::patch(&mut newer, &patch).is_err());
+        assert!(json_patch::patch(&mut newer, &addition(&pod(Some(&["x"])), "mine")).is_err());
     }
 }
