@@ -15,8 +15,9 @@ use crate::report::Outcome;
 
 /// The delay after which a pod is reconciled again if the hooks were not known and no event followed.
 const HOOKS_UNKNOWN_DELAY: Duration = Duration::from_secs(5);
-/// The shortest delay before a condition is written that could not be written because of other writes.
-const CONDITION_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The shortest delay before a condition is written that could not be written because of other writes. Each try is a
+/// reconciliation, so a shorter one costs CPU time when hundreds of pods wait.
+const CONDITION_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Reconciles the pod, with its newest known version. After a conflict, the pod is read and reconciled once more.
 ///
