@@ -1,36 +1,63 @@
 //! The leader's watch of opted-in pods.
 
-use std::future::ready;
+use std::sync::Arc;
 
-use futures::{Stream, TryStreamExt};
-use kube::runtime::WatchStreamExt;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{Error, Event};
+use podward_core::Operations;
+use podward_core::keys::SERVICE_AVAILABLE;
 use podward_kube_util::CachedPod;
+use tokio::task::yield_now;
 
 /// Returns the pods of `events` that have to be reconciled. Each event is applied to the store of `writer` first, and then
 /// passed to `observe`.
 ///
 /// A new version of a pod is left out if it says the same as the stored one, because its reconciliation would decide the
-/// same. A reconciliation that waits, or has failed, is repeated by time. After a new list, all pods are reconciled.
+/// same. A reconciliation that waits, or has failed, is repeated by time. After a new list, all pods are reconciled, those
+/// that are in service without an operation last.
 pub(crate) fn changed_pods(
     events: impl Stream<Item = Result<Event<CachedPod>, Error>>,
     mut writer: Writer<CachedPod>,
     mut observe: impl FnMut(&Event<CachedPod>),
 ) -> impl Stream<Item = Result<CachedPod, Error>> {
     let store = writer.as_reader();
-    let says_the_same = move |pod: &CachedPod| {
-        store.get(&ObjectRef::from_obj(pod)).is_some_and(|known| known.says_the_same_as(pod))
+    let says_the_same = {
+        let store = store.clone();
+        move |pod: &CachedPod| {
+            store.get(&ObjectRef::from_obj(pod)).is_some_and(|known| known.says_the_same_as(pod))
+        }
     };
-    events
-        .try_filter_map(move |event| {
-            let is_known = matches!(&event, Event::Apply(pod) if says_the_same(pod));
-            writer.apply_watcher_event(&event);
-            observe(&event);
-            ready(Ok((!is_known).then_some(event)))
-        })
-        .applied_objects()
+    let pods = events.map_ok(move |event| {
+        let is_known = matches!(&event, Event::Apply(pod) if says_the_same(pod));
+        writer.apply_watcher_event(&event);
+        observe(&event);
+        match event {
+            Event::InitDone => listed(store.state()).left_stream(),
+            Event::Apply(pod) if !is_known => stream::iter(Some(pod)).right_stream(),
+            _ => stream::iter(None).right_stream(),
+        }
+    });
+    // Later events do not wait for the pods at rest.
+    pods.map_ok(|pods| Box::pin(pods.map(Ok))).try_flatten_unordered(None)
+}
+
+/// Returns `pods`, those at rest last and one by one: the controller takes the pods that it has been given in no
+/// particular order.
+fn listed(pods: Vec<Arc<CachedPod>>) -> impl Stream<Item = CachedPod> {
+    let (at_rest, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| is_at_rest(pod));
+    let at_rest = stream::iter(at_rest).then(|pod| async {
+        yield_now().await;
+        pod
+    });
+    stream::iter(others).chain(at_rest).map(Arc::unwrap_or_clone)
+}
+
+/// Returns whether `pod` is in service and has no operation.
+fn is_at_rest(pod: &CachedPod) -> bool {
+    let labels = pod.labels();
+    labels.contains_key(SERVICE_AVAILABLE) && Operations::parse(labels).iter().next().is_none()
 }
 
 #[cfg(test)]
@@ -38,6 +65,7 @@ mod tests {
     use futures::{StreamExt, stream};
     use kube::ResourceExt;
     use kube::runtime::reflector;
+    use podward_core::keys::Stage;
     use serde_json::json;
 
     use super::*;
@@ -73,5 +101,30 @@ mod tests {
         assert_eq!(pods, [("a", "1"), ("a", "3"), ("b", "4"), ("b", "6"), ("a", "3")]);
         assert_eq!(observed, count);
         assert_eq!(store.len(), 1, "b was not in the second list");
+    }
+    #[tokio::test]
+    async fn pods_at_rest_are_last_after_a_list() {
+        let pod = |name: &str, labels: &[&str]| {
+            let labels: serde_json::Map<_, _> =
+                labels.iter().map(|key| ((*key).to_owned(), "1".into())).collect();
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+        };
+        let operating = Stage::Operating.key("a");
+        let pods = [
+            pod("at-rest-0", &[SERVICE_AVAILABLE]),
+            pod("at-rest-1", &[SERVICE_AVAILABLE]),
+            pod("entering", &[]),
+            pod("operated", &[SERVICE_AVAILABLE, &operating]),
+        ];
+        let listed = pods.into_iter().map(Event::InitApply);
+        let later = [Event::InitDone, Event::Apply(pod("later", &[]))];
+        let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain(later).map(Ok).collect();
+        let (_store, writer) = reflector::store();
+        let pods = changed_pods(stream::iter(events), writer, |_| ());
+        let mut names: Vec<_> = pods.map(|pod| pod.unwrap().name_any()).collect().await;
+        let at_rest = names.split_off(3);
+        names.sort();
+        assert_eq!(names, ["entering", "later", "operated"]);
+        assert_eq!(at_rest.len(), 2, "{at_rest:?}");
     }
 }
