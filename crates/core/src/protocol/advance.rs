@@ -70,9 +70,12 @@ pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> 
     let mut operations = before.clone();
     let stored = old.map(|old| Operations::parse(old.labels)).unwrap_or_default();
     settle(&mut operations, &stored, new);
-    let may_be_available =
-        || old.is_some_and(|old| adds_the_last_finalizer(old, new)) && ready_follows_gate(new);
-    operations.service_available |= available(new, &operations) && may_be_available();
+    let becomes_available = || {
+        available(new, &operations)
+            && old.is_some_and(|old| adds_the_last_finalizer(old, new))
+            && ready_follows_gate(new)
+    };
+    operations.service_available = operations.service_available || becomes_available();
     changes_to(&before, &operations, new, now)
 }
 
@@ -117,25 +120,19 @@ pub fn with_next_steps(stored: &PodView<'_>, written: &LabelChanges, now: UnixNa
 /// Applies the steps to `operations`, the parsed labels of `pod`, until nothing changes.
 pub(crate) fn settle<'a>(operations: &mut Operations<'a>, stored: &Operations<'_>, pod: &PodView<'_>) {
     let may_operate = may_operate(pod);
-    let expected_are_back = pod.has_expected_finalizers();
     finish_half_removed_pairs(operations, stored);
     begin_anew(operations, stored);
     // Every pass advances an operation or removes labels, so the loop ends. The bound is a safety net.
     for _ in 0..16 {
         let before = operations.clone();
-        step(operations, stored, may_operate, expected_are_back);
+        step(operations, stored, pod, may_operate);
         if *operations == before {
             break;
         }
     }
 }
 
-fn step(
-    operations: &mut Operations<'_>,
-    stored: &Operations<'_>,
-    may_operate: bool,
-    expected_are_back: bool,
-) {
+fn step(operations: &mut Operations<'_>, stored: &Operations<'_>, pod: &PodView<'_>, may_operate: bool) {
     let mut leaves_service = false;
     for operation in operations.by_id.values_mut() {
         if operation.has(Stage::UndoOperationType) {
@@ -158,7 +155,7 @@ fn step(
     }
     if !operations.any_active() {
         finish_all(operations, stored);
-        complete_all(operations, expected_are_back);
+        complete_all(operations, pod);
     }
     operations.by_id.retain(|_, operation| !operation.is_empty());
     drop_unused_permissions(operations);
@@ -280,14 +277,14 @@ fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
 }
 
 /// Removes all labels of the operations when every operation is completing and every expected consumer uses the pod.
-fn complete_all(operations: &mut Operations<'_>, expected_are_back: bool) {
-    let all_completing = operations
-        .by_id
-        .values()
-        .filter(|operation| operation.is_live())
-        .all(|operation| operation.has(Stage::Completing));
-    if expected_are_back && all_completing {
-        operations.by_id.retain(|_, operation| !operation.has(Stage::Completing));
+fn complete_all(operations: &mut Operations<'_>, pod: &PodView<'_>) {
+    let is_completing = |operation: &Operation<'_>| operation.has(Stage::Completing);
+    let mut live = operations.by_id.values().filter(|operation| operation.is_live());
+    if operations.by_id.values().any(is_completing)
+        && live.all(is_completing)
+        && pod.has_expected_finalizers()
+    {
+        operations.by_id.retain(|_, operation| !is_completing(operation));
     }
 }
 

@@ -29,10 +29,8 @@ pub fn plan_labels(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> La
     settle(&mut operations, &nothing_stored, pod);
     grant(&mut operations, checks);
     settle(&mut operations, &nothing_stored, pod);
-    let is_available = available(pod, &operations);
     // A pod that is not Ready is not available, whatever the reason is.
-    operations.service_available =
-        if pod.ready { operations.service_available || is_available } else { false };
+    operations.service_available = pod.ready && (operations.service_available || available(pod, &operations));
     changes_to(&before, &operations, pod, now)
 }
 
