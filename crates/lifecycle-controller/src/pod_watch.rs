@@ -23,13 +23,9 @@ pub(crate) fn changed_pods(
     mut observe: impl FnMut(&Event<CachedPod>),
 ) -> impl Stream<Item = Result<CachedPod, Error>> {
     let store = writer.as_reader();
-    let says_the_same = {
-        let store = store.clone();
-        move |pod: &CachedPod| {
-            store.get(&ObjectRef::from_obj(pod)).is_some_and(|known| known.says_the_same_as(pod))
-        }
-    };
     let pods = events.map_ok(move |event| {
+        let says_the_same =
+            |pod| store.get(&ObjectRef::from_obj(pod)).is_some_and(|known| known.says_the_same_as(pod));
         let is_known = matches!(&event, Event::Apply(pod) if says_the_same(pod));
         writer.apply_watcher_event(&event);
         observe(&event);
@@ -66,13 +62,17 @@ mod tests {
     use kube::ResourceExt;
     use kube::runtime::reflector;
     use podward_core::keys::Stage;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn pod(name: &str, version: &str, app: &str) -> CachedPod {
-        let metadata = json!({"name": name, "resourceVersion": version, "labels": {"app": app}});
+    fn labeled(name: &str, version: &str, labels: Value) -> CachedPod {
+        let metadata = json!({"name": name, "resourceVersion": version, "labels": labels});
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    fn pod(name: &str, version: &str, app: &str) -> CachedPod {
+        labeled(name, version, json!({"app": app}))
     }
 
     #[tokio::test]
@@ -102,22 +102,17 @@ mod tests {
         assert_eq!(observed, count);
         assert_eq!(store.len(), 1, "b was not in the second list");
     }
+
     #[tokio::test]
     async fn pods_at_rest_are_last_after_a_list() {
-        let pod = |name: &str, labels: &[&str]| {
-            let labels: serde_json::Map<_, _> =
-                labels.iter().map(|key| ((*key).to_owned(), "1".into())).collect();
-            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
-        };
-        let operating = Stage::Operating.key("a");
         let pods = [
-            pod("at-rest-0", &[SERVICE_AVAILABLE]),
-            pod("at-rest-1", &[SERVICE_AVAILABLE]),
-            pod("entering", &[]),
-            pod("operated", &[SERVICE_AVAILABLE, &operating]),
+            labeled("at-rest-0", "1", json!({SERVICE_AVAILABLE: "1"})),
+            labeled("at-rest-1", "2", json!({SERVICE_AVAILABLE: "1"})),
+            labeled("entering", "3", json!({})),
+            labeled("operated", "4", json!({SERVICE_AVAILABLE: "1", Stage::Operating.key("a"): "1"})),
         ];
         let listed = pods.into_iter().map(Event::InitApply);
-        let later = [Event::InitDone, Event::Apply(pod("later", &[]))];
+        let later = [Event::InitDone, Event::Apply(labeled("later", "5", json!({})))];
         let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain(later).map(Ok).collect();
         let (_store, writer) = reflector::store();
         let pods = changed_pods(stream::iter(events), writer, |_| ());
