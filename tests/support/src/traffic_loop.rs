@@ -181,10 +181,10 @@ impl TrafficLoopShared {
     async fn round(&self, pod: &Pod) -> Result<Action> {
         let name = pod.name_any();
         let wanted = serves(pod);
-        if self.shows_removed_finalizer(pod) {
+        let is_held = pod.finalizers().contains(&self.finalizer);
+        if self.awaits_own_removal(pod, is_held) {
             return Ok(Action::await_change());
         }
-        let is_held = pod.finalizers().contains(&self.finalizer);
         if wanted == is_held && wanted == self.state.lock().routes.contains(&name) {
             self.state.lock().wanted_states.remove(&name);
             return Ok(Action::await_change());
@@ -223,11 +223,11 @@ impl TrafficLoopShared {
         Ok(Action::await_change())
     }
 
-    /// Returns whether `pod` is older than the removal of the finalizer by this loop.
-    fn shows_removed_finalizer(&self, pod: &Pod) -> bool {
+    /// Returns whether `pod` is older than the removal of the finalizer by this loop. `is_held`: it has the finalizer.
+    fn awaits_own_removal(&self, pod: &Pod, is_held: bool) -> bool {
         let uid = pod.uid().unwrap_or_default();
         let released = &mut self.state.lock().released;
-        if !pod.finalizers().contains(&self.finalizer) {
+        if !is_held {
             released.remove(&uid);
         }
         released.contains(&uid)
