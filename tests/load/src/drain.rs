@@ -5,7 +5,7 @@
 //! is opted in: a traffic loop with a finalizer, which drains at once, and the traffic-controller, a hook, which
 //! finds no Service.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,8 @@ pub struct DrainReport {
     pub stock_drain_seconds: f64,
     /// The time from the first eviction until all pods that are opted in are gone, in seconds.
     pub held_drain_seconds: f64,
+    /// The time from the gate's change to False until an evicted pod that is opted in is gone.
+    pub held_drain_out: Times,
     /// Podward's writes per eviction of a pod that is opted in.
     pub drain_writes: Writes,
     /// The CPU time of the API server per eviction of a pod that is not opted in, until all are gone, in milliseconds.
@@ -134,6 +136,7 @@ pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainRepo
         evicted: options.at_once,
         stock_drain_seconds,
         held_drain_seconds,
+        held_drain_out: drainer.times_out_of_service(&held_at_once),
         drain_writes,
         stock_api_server_cpu_ms,
         held_api_server_cpu_ms,
@@ -170,19 +173,27 @@ async fn counted<T>(
 /// Deletes and evicts pods, and waits until they are gone.
 struct Drainer {
     pods: Api<Pod>,
-    gone: watch::Receiver<HashSet<String>>,
+    /// The pods that are gone, with the time for which their gate was False.
+    gone: watch::Receiver<HashMap<String, Option<Duration>>>,
     _watching: WatchTask,
 }
 
 impl Drainer {
     async fn start(client: &Client) -> Result<Drainer> {
-        let (sender, gone) = watch::channel(HashSet::new());
-        let watching = observe(client.clone(), NAMESPACE, "", move |seen| {
-            if let PodFeedEvent::Gone(pod) = seen {
+        let (sender, gone) = watch::channel(HashMap::new());
+        let mut out_since = HashMap::new();
+        let watching = observe(client.clone(), NAMESPACE, "", move |seen| match seen {
+            PodFeedEvent::Version(pod) => {
+                let since = out_since.entry(pod.name_any()).or_insert(None);
+                *since = fleet::out_of_service_since(&pod, *since);
+            }
+            PodFeedEvent::Gone(pod) => {
+                let since: Option<Instant> = out_since.remove(&pod.name_any()).flatten();
                 sender.send_modify(|gone| {
-                    gone.insert(pod.name_any());
+                    gone.insert(pod.name_any(), since.map(|since| since.elapsed()));
                 });
             }
+            PodFeedEvent::Gap | PodFeedEvent::Left(_) => {}
         });
         let pods = Api::namespaced(client.clone(), NAMESPACE);
         Ok(Drainer { pods, gone, _watching: watching.await? })
@@ -228,9 +239,16 @@ impl Drainer {
         Ok((begun.elapsed().as_secs_f64(), (api_server.cpu_ms()? - cpu) / names.len() as f64))
     }
 
+    /// Returns for how long the gate of each of these pods, which are gone, was False.
+    fn times_out_of_service(&self, names: &[String]) -> Times {
+        let gone = self.gone.borrow();
+        let times = names.iter().filter_map(|name| *gone.get(name)?);
+        Times::of(times.map(|time| time.as_secs_f64() * 1e3).collect())
+    }
+
     async fn until_gone(&self, names: &[String]) -> Result<()> {
         let mut gone = self.gone.clone();
-        let all = gone.wait_for(|gone| names.iter().all(|name| gone.contains(name)));
+        let all = gone.wait_for(|gone| names.iter().all(|name| gone.contains_key(name)));
         let waited = tokio::time::timeout(DEADLINE, all).await;
         waited.with_context(|| format!("waited {} s in vain for pods to go", DEADLINE.as_secs()))??;
         Ok(())

@@ -1,7 +1,7 @@
 //! Many simulated pods, and one operator for all of them.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use futures::{StreamExt, TryStreamExt};
@@ -9,7 +9,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, Stage};
+use podward_core::ConditionStatus;
+use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, SERVICE_READY_GATE, Stage};
 use podward_support::{PodFeedEvent, WatchTask, observe, pods};
 use serde_json::json;
 use tokio::sync::watch;
@@ -45,6 +46,32 @@ struct PodProgress {
     pre_checked: bool,
     operate: bool,
     available: bool,
+    /// The time since which the gate is False.
+    out_since: Option<Instant>,
+    /// The time from then until the pod had `operate`.
+    to_operate: Option<Duration>,
+}
+
+impl PodProgress {
+    /// Returns the progress of a version of a pod. `before` is that of the version before.
+    fn of(pod: &Pod, before: PodProgress, (pre_checked, operate): (&str, &str)) -> Self {
+        let operate = pods::has_label(pod, operate);
+        let out_since = out_of_service_since(pod, before.out_since);
+        let to_operate = before.to_operate.filter(|_| operate);
+        PodProgress {
+            pre_checked: pods::has_label(pod, pre_checked),
+            operate,
+            available: pods::is_available(pod),
+            out_since,
+            to_operate: to_operate.or_else(|| Some(out_since.filter(|_| operate)?.elapsed())),
+        }
+    }
+}
+
+/// Returns the time since which the gate of `pod` is False: `before`, or now. `None` if it is not False.
+pub(crate) fn out_of_service_since(pod: &Pod, before: Option<Instant>) -> Option<Instant> {
+    let is_out = pods::condition(pod, SERVICE_READY_GATE) == Some(ConditionStatus::False);
+    is_out.then(|| before.unwrap_or_else(Instant::now))
 }
 
 type ProgressByPod = HashMap<String, PodProgress>;
@@ -68,13 +95,9 @@ impl PodFleet {
         let (pre_checked, operate) = (Stage::PreChecked.key(ID), Stage::Operate.key(ID));
         let watching = observe(client.clone(), namespace, OPTED_IN, move |seen| {
             let PodFeedEvent::Version(pod) = seen else { return };
-            let state = PodProgress {
-                pre_checked: pods::has_label(&pod, &pre_checked),
-                operate: pods::has_label(&pod, &operate),
-                available: pods::is_available(&pod),
-            };
             sender.send_modify(|states| {
-                states.insert(pod.name_any(), state);
+                let state = states.entry(pod.name_any()).or_default();
+                *state = PodProgress::of(&pod, *state, (&pre_checked, &operate));
             });
         })
         .await?;
@@ -249,6 +272,13 @@ impl PodFleet {
     /// Returns how many of these pods have `operate`.
     pub(crate) fn operating(&self, names: &[String]) -> usize {
         of(&self.states.borrow(), names).filter(|state| state.operate).count()
+    }
+
+    /// Returns how long each of these pods was out of service until it had `operate`, in milliseconds.
+    pub(crate) fn times_to_operate(&self, names: &[String]) -> Vec<f64> {
+        let states = self.states.borrow();
+        let times = of(&states, names).filter_map(|state| state.to_operate);
+        times.map(|time| time.as_secs_f64() * 1e3).collect()
     }
 
     /// Waits until no pod has changed for longer than the controller's reporting delay, so that late writes are

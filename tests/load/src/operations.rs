@@ -15,6 +15,7 @@ use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
 use crate::simulated::SimulatedPodward;
+use crate::times::Times;
 use crate::usage::Usage;
 
 /// The options of the measurement.
@@ -67,6 +68,9 @@ pub struct OperationGroup {
     pub operations: usize,
     /// The time from the first begin until all pods had `operate`, in seconds.
     pub all_operate_seconds: f64,
+    /// The time from the gate's change to False until the pod had `operate`: how long a pod serves nobody before it can be
+    /// operated on.
+    pub out_until_operate: Times,
     /// The time from the first finish until all pods were available, in seconds.
     pub all_available_seconds: f64,
     /// The CPU time of the controller in both phases, in milliseconds per operation.
@@ -174,6 +178,7 @@ async fn group(
     fleet.begin_all(names).await?;
     fleet.until_operate(names).await?;
     let all_operate_seconds = begun.elapsed().as_secs_f64();
+    let out_until_operate = Times::of(fleet.times_to_operate(names));
     let finished = Instant::now();
     fleet.finish_all(names).await?;
     fleet.until_available(names).await?;
@@ -186,6 +191,7 @@ async fn group(
     Ok(OperationGroup {
         operations,
         all_operate_seconds,
+        out_until_operate,
         all_available_seconds,
         controller_cpu_ms: each(after.0 - before.0),
         webhooks_cpu_ms: each(after.1 - before.1),
