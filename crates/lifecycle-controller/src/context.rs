@@ -10,6 +10,7 @@ use podward_runtime::progress::Progress;
 
 use crate::decide::Decision;
 use crate::deciders::Deciders;
+use crate::drain_turns::DrainTurns;
 use crate::gone_services::GoneServiceChecks;
 use crate::observation::Observation;
 use crate::report::Report;
@@ -22,6 +23,7 @@ use crate::write_through_cache::WriteThroughCache;
 pub(crate) struct Context {
     pub(crate) cache: WriteThroughCache,
     pub(crate) deciders: Deciders,
+    pub(crate) drain_turns: DrainTurns,
     pub(crate) gone_services: GoneServiceChecks,
     /// The reconciliations in progress.
     pub(crate) progress: Progress,
@@ -33,10 +35,17 @@ pub(crate) struct Context {
 
 impl Context {
     /// Returns the context of a new leader.
-    pub(crate) fn new(client: Client, deciders: Deciders, report: Report, progress: Progress) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        deciders: Deciders,
+        drain_turns: DrainTurns,
+        report: Report,
+        progress: Progress,
+    ) -> Self {
         Context {
             cache: WriteThroughCache::default(),
             deciders,
+            drain_turns,
             gone_services: GoneServiceChecks::new(client.clone()),
             progress,
             retries: Retries::default(),
@@ -57,7 +66,8 @@ impl Context {
     /// Returns true if the lifecycle condition is written for its own sake: its wait has lasted, and writes that move
     /// operations do not queue.
     pub(crate) fn is_condition_due(&self, wait: Option<Duration>) -> bool {
-        wait.is_some_and(|wait| wait.is_zero()) && self.writer.has_spare_capacity()
+        let has_capacity = || self.writer.has_spare_capacity() && !self.drain_turns.has_queue();
+        wait.is_some_and(|wait| wait.is_zero()) && has_capacity()
     }
 
     /// Writes `decision`. `wait` is how long the lifecycle condition may be out of date, `None` if it is not. Returns the

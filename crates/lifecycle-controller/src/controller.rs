@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cleanup;
 use crate::context::Context;
 use crate::deciders::Deciders;
+use crate::drain_turns::DrainTurns;
 use crate::leader_pods::LeaderPods;
 use crate::opted_out;
 use crate::pod_watch::changed_pods;
@@ -29,7 +30,7 @@ use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
 use podward_deletion::{Deletions, KnownPods, LostNodes};
 use podward_hooks::{HookArgs, HookCalls};
-use podward_kube_util::{ApiError, CachedPod, Events, stopped_before_first_list};
+use podward_kube_util::{ApiError, CachedPod, Events, PodKey, stopped_before_first_list};
 use podward_lifecycle_grpc::AttachHub;
 use podward_rules::{RuleObservers, Rules};
 use podward_traces::OperationTraces;
@@ -125,7 +126,9 @@ impl Leader {
         let deciders =
             Deciders { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };
         let report = Report::new(events, metrics.clone(), traces);
-        let context = Arc::new(Context::new(client.clone(), deciders, report, self.progress.clone()));
+        let (drain_turns, called) = DrainTurns::new(metrics.clone());
+        let context =
+            Arc::new(Context::new(client.clone(), deciders, drain_turns, report, self.progress.clone()));
         self.pods.send_replace(Some(Arc::new(LeaderPods::new(store.clone(), context.clone()))));
         let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
         let cleanup = tokio::spawn(cleanup::run(store, context.clone(), stop.clone()));
@@ -133,12 +136,13 @@ impl Leader {
             let (client, context, stop) = (client.clone(), context.clone(), stop.clone());
             async move { opted_out::release_all(client, &context, &stop).await }
         });
-        let waiting = context.clone();
+        let (waiting, drain_turns) = (context.clone(), context.drain_turns.clone());
         let work = controller
             .watches(services, watcher::Config::default(), move |service| {
                 pods_waiting_for(&service, &waiting)
             })
             .reconcile_on(answers)
+            .reconcile_on(called)
             .reconcile_on(moved)
             .reconcile_on(stranded)
             .reconcile_on(ruled)
@@ -151,6 +155,10 @@ impl Leader {
             .for_each(|result| async {
                 if let Err(error) = result {
                     log(&error);
+                    if let ControllerError::ObjectNotFound(pod) = error {
+                        let namespace = pod.namespace.unwrap_or_default();
+                        drop(drain_turns.called(&PodKey { namespace, name: pod.name }));
+                    }
                 }
             });
         tokio::select! {

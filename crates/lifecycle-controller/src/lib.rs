@@ -25,6 +25,7 @@ mod context;
 mod controller;
 mod decide;
 mod deciders;
+mod drain_turns;
 mod gone_services;
 mod leader_pods;
 mod observation;

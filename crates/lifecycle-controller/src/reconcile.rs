@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
+use podward_core::ConditionStatus;
 use podward_deletion::is_due;
 use podward_kube_util::{ApiError, CachedPod, unix_nanos};
 
 use crate::context::Context;
 use crate::decide::decide;
 use crate::deciders::DeletionTurn;
+use crate::drain_turns::DrainTurn;
 use crate::report::Outcome;
 
 /// The delay after which a pod is reconciled again if the hooks were not known and no event followed.
@@ -26,16 +28,23 @@ const CONDITION_RETRY_DELAY: Duration = Duration::from_secs(2);
 pub(crate) async fn reconcile(watched: Arc<CachedPod>, context: Arc<Context>) -> Result<Action, ApiError> {
     let _work = context.progress.begin();
     let pod = context.cache.newest(watched);
-    match reconcile_pod(pod.clone(), &context).await {
+    let mut turn = context.drain_turns.called(&pod.key());
+    match reconcile_pod(pod.clone(), &mut turn, &context).await {
         Err(conflict @ ApiError::Conflict { .. }) => match newer_version(&pod, &context).await? {
-            Some(newer) => reconcile_pod(newer, &context).await,
+            Some(newer) => reconcile_pod(newer, &mut turn, &context).await,
             None => Err(conflict),
         },
         outcome => outcome,
     }
 }
 
-async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action, ApiError> {
+/// Reconciles `pod`. A pod that is to leave service does so in its `turn`. If it has none, it takes one, or waits until it is
+/// called.
+async fn reconcile_pod(
+    pod: Arc<CachedPod>,
+    turn: &mut Option<DrainTurn>,
+    context: &Context,
+) -> Result<Action, ApiError> {
     let Context { deciders, report, .. } = context;
     report.observed(&pod);
     let now = Timestamp::now();
@@ -58,6 +67,14 @@ async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action,
     report.hooks_reported(&pod, &decision.plan);
     deciders.decided(&observation, &decision);
 
+    let leaves_service = decision.plan.gate == Some(ConditionStatus::False);
+    if leaves_service && turn.is_none() {
+        *turn = context.drain_turns.take(&pod.key());
+        if turn.is_none() {
+            return Ok(requeue([deletion.retry, deletion.step.wake, decision.wake()]));
+        }
+    }
+
     let condition = report.condition_due(&pod, &decision.explanation);
     let condition_wait = if !decision.plan.is_empty() || context.is_condition_due(condition) {
         None
@@ -65,8 +82,12 @@ async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action,
         condition.map(|wait| wait.max(CONDITION_RETRY_DELAY))
     };
     let is_written = !decision.plan.is_empty() || (condition.is_some() && condition_wait.is_none());
+    let begun = Instant::now();
     let stored =
         if is_written { context.write(&observation, &decision, condition).await? } else { pod.clone() };
+    if let Some(turn) = turn.take_if(|_| leaves_service) {
+        turn.written(begun.elapsed());
+    }
 
     deciders.follow_up(&pod, &stored, &deletion.step, &decision.plan).await;
     let outcome =
@@ -76,7 +97,7 @@ async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action,
 
     // A deletion that was due before has been tried in this reconciliation and returned its own delay.
     let is_due_now = !is_due(&pod) && is_due(&stored);
-    let delays = [
+    Ok(requeue([
         is_due_now.then_some(Duration::ZERO),
         deletion.retry,
         deletion.step.wake,
@@ -86,9 +107,12 @@ async fn reconcile_pod(pod: Arc<CachedPod>, context: &Context) -> Result<Action,
         decision.wake(),
         condition_wait,
         next_report,
-    ];
-    let next = delays.into_iter().flatten().min();
-    Ok(next.map_or_else(Action::await_change, Action::requeue))
+    ]))
+}
+
+/// Returns the action that reconciles again after the shortest of `delays`.
+fn requeue(delays: impl IntoIterator<Item = Option<Duration>>) -> Action {
+    delays.into_iter().flatten().min().map_or_else(Action::await_change, Action::requeue)
 }
 
 /// Reads the version of `pod` that caused a conflict. The watch can be seconds behind, and until then every write would

@@ -75,7 +75,8 @@ pub struct DrainReport {
     pub stock_drain_seconds: f64,
     /// The time from the first eviction until all pods that are opted in are gone, in seconds.
     pub held_drain_seconds: f64,
-    /// The time from the gate's change to False until an evicted pod that is opted in is gone.
+    /// The time from the gate's change to False until an evicted pod that is opted in is deleted. What the simulated kubelet
+    /// needs to end it comes after.
     pub held_drain_out: Times,
     /// Podward's writes per eviction of a pod that is opted in.
     pub drain_writes: Writes,
@@ -173,7 +174,7 @@ async fn counted<T>(
 /// Deletes and evicts pods, and waits until they are gone.
 struct Drainer {
     pods: Api<Pod>,
-    /// The pods that are gone, with the time for which their gate was False.
+    /// The pods that are gone, with the time from the gate's change to False until they were deleted.
     gone: watch::Receiver<HashMap<String, Option<Duration>>>,
     _watching: WatchTask,
 }
@@ -181,16 +182,13 @@ struct Drainer {
 impl Drainer {
     async fn start(client: &Client) -> Result<Drainer> {
         let (sender, gone) = watch::channel(HashMap::new());
-        let mut out_since = HashMap::new();
+        let mut out: HashMap<String, TimeOut> = HashMap::new();
         let watching = observe(client.clone(), NAMESPACE, "", move |seen| match seen {
-            PodFeedEvent::Version(pod) => {
-                let since = out_since.entry(pod.name_any()).or_insert(None);
-                *since = fleet::out_of_service_since(&pod, *since);
-            }
+            PodFeedEvent::Version(pod) => out.entry(pod.name_any()).or_default().observe(&pod),
             PodFeedEvent::Gone(pod) => {
-                let since: Option<Instant> = out_since.remove(&pod.name_any()).flatten();
+                let out = out.remove(&pod.name_any()).and_then(|out| out.until_deleted);
                 sender.send_modify(|gone| {
-                    gone.insert(pod.name_any(), since.map(|since| since.elapsed()));
+                    gone.insert(pod.name_any(), out);
                 });
             }
             PodFeedEvent::Gap | PodFeedEvent::Left(_) => {}
@@ -239,7 +237,7 @@ impl Drainer {
         Ok((begun.elapsed().as_secs_f64(), (api_server.cpu_ms()? - cpu) / names.len() as f64))
     }
 
-    /// Returns for how long the gate of each of these pods, which are gone, was False.
+    /// Returns for how long the gate of each of these pods, which are gone, was False before they were deleted.
     fn times_out_of_service(&self, names: &[String]) -> Times {
         let gone = self.gone.borrow();
         let times = names.iter().filter_map(|name| *gone.get(name)?);
@@ -252,6 +250,22 @@ impl Drainer {
         let waited = tokio::time::timeout(DEADLINE, all).await;
         waited.with_context(|| format!("waited {} s in vain for pods to go", DEADLINE.as_secs()))??;
         Ok(())
+    }
+}
+
+/// The time for which a pod is out of service before it is deleted.
+#[derive(Default)]
+struct TimeOut {
+    since: Option<Instant>,
+    until_deleted: Option<Duration>,
+}
+
+impl TimeOut {
+    fn observe(&mut self, pod: &Pod) {
+        self.since = fleet::out_of_service_since(pod, self.since);
+        if pod.metadata.deletion_timestamp.is_some() && self.until_deleted.is_none() {
+            self.until_deleted = self.since.map(|since| since.elapsed());
+        }
     }
 }
 

@@ -193,6 +193,30 @@ async fn a_failed_write_is_retried() {
 }
 
 #[tokio::test]
+async fn many_pods_leave_service_in_turn() {
+    let server = ApiServer::new();
+    let names: Vec<String> = (0..50).map(|number| format!("web-{number}")).collect();
+    names.iter().for_each(|name| drop(server.put(operated(name))));
+    let leader = Running::start(&server);
+    for name in &names {
+        server.until(name, is_granted).await;
+    }
+    leader.stop().await;
+}
+
+#[tokio::test]
+async fn pods_whose_writes_are_not_answered_do_not_keep_others_in_service() {
+    let server = ApiServer::new();
+    server.hold_writes("slow");
+    (0..10).for_each(|number| drop(server.put(operated(&format!("slow-{number}")))));
+    server.put(operated("web-0"));
+    let leader = Running::start(&server);
+    server.until("web-0", is_granted).await;
+    assert_eq!(server.writes("slow-0"), 0);
+    drop(leader);
+}
+
+#[tokio::test]
 async fn a_leader_stops_before_it_has_the_first_list() {
     let server = ApiServer::new();
     server.hold_lists();

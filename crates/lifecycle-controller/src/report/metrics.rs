@@ -179,7 +179,11 @@ impl Metrics {
             "Events that were not stored, because the queue was full or the request failed",
             self.events.dropped.clone(),
         );
-        registry.register("queue_depth", "Pods that wait for a free write slot", self.queue_depth.clone());
+        registry.register(
+            "queue_depth",
+            "Pods that wait for their turn to leave service, or for a free write slot",
+            self.queue_depth.clone(),
+        );
         registry.register(
             "consumer_answers",
             "Answers of hooks that took effect, by hook, phase, outcome and evidence",

@@ -41,6 +41,8 @@ struct ServerState {
     is_disturbed: bool,
     /// Whether lists of pods are not answered.
     holds_lists: bool,
+    /// The names of pods whose PATCHes are not answered have this prefix.
+    holds_writes: Option<String>,
 }
 
 impl ApiServer {
@@ -128,6 +130,11 @@ impl ApiServer {
         self.state.lock().holds_lists = true;
     }
 
+    /// Does not answer PATCHes of pods whose names have this prefix.
+    pub(super) fn hold_writes(&self, prefix: &str) {
+        self.state.lock().holds_writes = Some(prefix.to_owned());
+    }
+
     async fn answer(&self, request: Request<Body>) -> Answer {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -147,6 +154,11 @@ impl ApiServer {
                     .map_or_else(|| failure(StatusCode::NOT_FOUND, "NotFound"), |pod| json_answer(&pod))
             }
             (Method::PATCH, ["api", "v1", "namespaces", _, "pods", name, "status"]) => {
+                let is_held =
+                    self.state.lock().holds_writes.as_ref().is_some_and(|prefix| name.starts_with(prefix));
+                if is_held {
+                    std::future::pending::<()>().await;
+                }
                 self.patch(name, &serde_json::from_slice(&body).unwrap())
             }
             (Method::POST, [.., "events"]) => {

@@ -1,0 +1,242 @@
+//! The turns of pods to leave service.
+//!
+//! Each write that turns the gate off causes further writes, of Podward and of consumers, until the pod may be operated
+//! on. If hundreds of pods left service at the same time, all of these writes would queue at the API server together,
+//! and each pod would be out of service for as long as all of them take.
+//!
+//! So the number of writes at the same time that take pods out of service is limited. The more requests the API server
+//! works on, the longer these writes take, and the fewer pods leave service each second. Pods that have left are finished
+//! first, without a limit on their number: consumers that drain a pod for minutes delay no other pod.
+
+mod limit;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::Stream;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
+use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
+use podward_kube_util::{CachedPod, PodKey};
+
+use self::limit::AdaptiveLimit;
+use crate::report::Metrics;
+
+/// The longest turn. A write that takes longer, or a pod that does not use its turn, does not delay other pods further.
+const LONGEST_TURN: Duration = Duration::from_secs(1);
+
+/// The turns of pods to leave service.
+#[derive(Clone)]
+pub(crate) struct DrainTurns(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    called: UnboundedSender<ObjectRef<CachedPod>>,
+    metrics: Arc<Metrics>,
+}
+
+struct State {
+    limit: AdaptiveLimit,
+    /// The pods whose turn it is, with the number of the turn.
+    current: HashMap<PodKey, u64>,
+    last_number: u64,
+    waiting: FairQueue,
+}
+
+/// The turn of a pod. It ends when this is dropped, or after [`LONGEST_TURN`].
+pub(crate) struct DrainTurn {
+    turns: DrainTurns,
+    pod: PodKey,
+    number: u64,
+}
+
+impl Drop for DrainTurn {
+    fn drop(&mut self) {
+        self.turns.end(&self.pod, self.number, None);
+    }
+}
+
+impl DrainTurn {
+    /// Ends the turn. The write has taken `took`.
+    pub(crate) fn written(self, took: Duration) {
+        self.turns.end(&self.pod, self.number, Some(took));
+    }
+}
+
+impl DrainTurns {
+    /// Returns turns of which none is taken, and a stream of the pods to reconcile because it is their turn.
+    pub(crate) fn new(
+        metrics: Arc<Metrics>,
+    ) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
+        let (called, pods) = unbounded();
+        let state = State {
+            limit: AdaptiveLimit::new(),
+            current: HashMap::new(),
+            last_number: 0,
+            waiting: FairQueue::default(),
+        };
+        (DrainTurns(Arc::new(Shared { state: Mutex::new(state), called, metrics })), pods)
+    }
+
+    /// Returns the turn of `pod` if it has waited for it and was called.
+    pub(crate) fn called(&self, pod: &PodKey) -> Option<DrainTurn> {
+        let number = *self.0.state.lock().current.get(pod)?;
+        Some(self.turn(pod, number))
+    }
+
+    /// Returns a turn of `pod`. Returns `None` if it has to wait; then it is called later.
+    pub(crate) fn take(&self, pod: &PodKey) -> Option<DrainTurn> {
+        let mut state = self.0.state.lock();
+        if state.current.len() >= state.limit.pods() {
+            if state.waiting.push(pod) {
+                self.0.metrics.queue_depth.inc();
+            }
+            return None;
+        }
+        let number = self.begin(&mut state, pod);
+        Some(self.turn(pod, number))
+    }
+
+    /// Returns true if pods wait for their turn.
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.0.state.lock().waiting.pods.is_empty()
+    }
+
+    fn turn(&self, pod: &PodKey, number: u64) -> DrainTurn {
+        DrainTurn { turns: self.clone(), pod: pod.clone(), number }
+    }
+
+    /// Begins a turn and returns its number.
+    fn begin(&self, state: &mut State, pod: &PodKey) -> u64 {
+        state.last_number += 1;
+        let number = state.last_number;
+        state.current.insert(pod.clone(), number);
+        let (turns, pod) = (self.clone(), pod.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(LONGEST_TURN).await;
+            turns.end(&pod, number, Some(LONGEST_TURN));
+        });
+        number
+    }
+
+    /// Ends a turn, unless it has ended, and calls the next pods. `took` is the time of the write.
+    fn end(&self, pod: &PodKey, number: u64, took: Option<Duration>) {
+        let mut state = self.0.state.lock();
+        if state.current.get(pod) != Some(&number) {
+            return;
+        }
+        state.current.remove(pod);
+        if let Some(took) = took {
+            state.limit.observe(took, Instant::now());
+        }
+        while state.current.len() < state.limit.pods()
+            && let Some(next) = state.waiting.pop()
+        {
+            self.0.metrics.queue_depth.dec();
+            self.begin(&mut state, &next);
+            // Nobody receives it only when the leader stops.
+            let _ = self.0.called.unbounded_send(ObjectRef::new(&next.name).within(&next.namespace));
+        }
+    }
+}
+
+/// A queue that serves namespaces by turns, so that many pods of one delay the others little.
+#[derive(Default)]
+struct FairQueue {
+    /// The names of the pods of each namespace, in the order of their arrival.
+    namespaces: VecDeque<(String, VecDeque<String>)>,
+    pods: HashSet<PodKey>,
+}
+
+impl FairQueue {
+    /// Adds `pod`. Returns false if it waits already.
+    fn push(&mut self, pod: &PodKey) -> bool {
+        let is_new = self.pods.insert(pod.clone());
+        if is_new {
+            match self.namespaces.iter_mut().find(|(namespace, _)| *namespace == pod.namespace) {
+                Some((_, names)) => names.push_back(pod.name.clone()),
+                None => {
+                    self.namespaces.push_back((pod.namespace.clone(), VecDeque::from([pod.name.clone()])));
+                }
+            }
+        }
+        is_new
+    }
+
+    fn pop(&mut self) -> Option<PodKey> {
+        let (namespace, mut names) = self.namespaces.pop_front()?;
+        let pod = PodKey { name: names.pop_front()?, namespace: namespace.clone() };
+        if !names.is_empty() {
+            self.namespaces.push_back((namespace, names));
+        }
+        self.pods.remove(&pod);
+        Some(pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    fn pod(namespace: &str, number: usize) -> PodKey {
+        PodKey { namespace: namespace.to_owned(), name: format!("web-{number}") }
+    }
+
+    fn name(pod: &PodKey) -> ObjectRef<CachedPod> {
+        ObjectRef::new(&pod.name).within(&pod.namespace)
+    }
+
+    /// Returns turns that pods of the namespace `other` have, those, and the stream of called pods. Three pods of the
+    /// namespace `big` wait, and then one of the namespace `small`.
+    fn queue() -> (DrainTurns, Vec<DrainTurn>, impl Stream<Item = ObjectRef<CachedPod>>) {
+        let (turns, called) = DrainTurns::new(Arc::new(Metrics::new()));
+        let taken: Vec<_> = (0..4).map(|number| turns.take(&pod("other", number)).unwrap()).collect();
+        for waits in [pod("big", 10), pod("big", 11), pod("big", 12), pod("small", 1), pod("big", 10)] {
+            assert!(turns.called(&waits).is_none() && turns.take(&waits).is_none());
+        }
+        assert_eq!(turns.0.metrics.queue_depth.get(), 4);
+        (turns, taken, called)
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_called_when_another_has_left_service() {
+        let (turns, mut taken, mut called) = queue();
+        drop(taken.pop());
+        assert_eq!(called.next().await, Some(name(&pod("big", 10))));
+        assert!(turns.take(&pod("big", 11)).is_none(), "it is not its turn");
+        taken.push(turns.called(&pod("big", 10)).unwrap());
+
+        for next in [pod("small", 1), pod("big", 11), pod("big", 12)] {
+            drop(taken.pop());
+            assert_eq!(called.next().await, Some(name(&next)));
+            taken.extend(turns.called(&next));
+        }
+        assert_eq!(turns.0.metrics.queue_depth.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn many_pods_of_a_namespace_do_not_delay_those_of_another() {
+        let (_turns, mut taken, mut called) = queue();
+        taken.truncate(2);
+        assert_eq!(called.next().await, Some(name(&pod("big", 10))));
+        assert_eq!(called.next().await, Some(name(&pod("small", 1))));
+    }
+
+    #[tokio::test]
+    async fn neither_a_slow_write_nor_a_pod_that_is_gone_stops_the_queue() {
+        let (turns, taken, mut called) = queue();
+        // Neither are the turns dropped, nor do the called pods take theirs.
+        assert_eq!(called.by_ref().take(4).count().await, 4);
+        let late = pod("big", 20);
+        assert!(turns.take(&late).is_none());
+        assert_eq!(called.next().await, Some(name(&late)));
+        let turn = turns.called(&late).unwrap();
+        drop(taken);
+        assert!(turns.called(&late).is_some(), "turns that have ended end no other");
+        drop(turn);
+        assert!(turns.called(&late).is_none());
+    }
+}
