@@ -44,6 +44,14 @@ struct State {
     waiting: FairQueue,
 }
 
+impl State {
+    /// Removes the next pod from the queue. Namespaces without a turn come first: the writes of another may be slow.
+    fn next(&mut self) -> Option<PodKey> {
+        let Self { current, waiting, .. } = self;
+        waiting.pop(|namespace| !current.keys().any(|pod| pod.namespace == namespace))
+    }
+}
+
 /// The turn of a pod. It ends when this is dropped, or after [`LONGEST_TURN`].
 pub(crate) struct DrainTurn {
     turns: DrainTurns,
@@ -131,7 +139,7 @@ impl DrainTurns {
             state.limit.observe(took, Instant::now());
         }
         while state.current.len() < state.limit.pods()
-            && let Some(next) = state.waiting.pop()
+            && let Some(next) = state.next()
         {
             self.0.metrics.queue_depth.dec();
             self.begin(&mut state, &next);
@@ -164,8 +172,10 @@ impl FairQueue {
         is_new
     }
 
-    fn pop(&mut self) -> Option<PodKey> {
-        let (namespace, mut names) = self.namespaces.pop_front()?;
+    /// Removes the first pod of the first namespace, or of the first one that `is_preferred`.
+    fn pop(&mut self, is_preferred: impl Fn(&str) -> bool) -> Option<PodKey> {
+        let preferred = self.namespaces.iter().position(|(namespace, _)| is_preferred(namespace));
+        let (namespace, mut names) = self.namespaces.remove(preferred.unwrap_or_default())?;
         let pod = PodKey { name: names.pop_front()?, namespace: namespace.clone() };
         if !names.is_empty() {
             self.namespaces.push_back((namespace, names));
@@ -223,6 +233,20 @@ mod tests {
         taken.truncate(2);
         assert_eq!(called.next().await, Some(name(&pod("big", 10))));
         assert_eq!(called.next().await, Some(name(&pod("small", 1))));
+    }
+
+    #[tokio::test]
+    async fn a_namespace_whose_writes_are_slow_leaves_turns_to_others() {
+        let (turns, mut taken, mut called) = queue();
+        drop(taken.pop());
+        assert_eq!(called.next().await, Some(name(&pod("big", 10))));
+        // The write of the pod of `big` is slow, all others are quick.
+        for next in [pod("small", 1), pod("small", 2), pod("small", 3)] {
+            assert!(turns.take(&pod("small", 2)).is_none() && turns.take(&pod("small", 3)).is_none());
+            drop(taken.pop());
+            assert_eq!(called.next().await, Some(name(&next)));
+            taken.extend(turns.called(&next));
+        }
     }
 
     #[tokio::test]
