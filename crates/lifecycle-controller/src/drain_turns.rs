@@ -36,6 +36,13 @@ struct Shared {
     metrics: Arc<Metrics>,
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let waiting = self.state.get_mut().waiting.pods.len();
+        self.metrics.queue_depth.dec_by(i64::try_from(waiting).unwrap_or_default());
+    }
+}
+
 struct State {
     limit: AdaptiveLimit,
     /// The pods whose turn it is, with the number of the turn.
@@ -120,10 +127,12 @@ impl DrainTurns {
         state.last_number += 1;
         let number = state.last_number;
         state.current.insert(pod.clone(), number);
-        let (turns, pod) = (self.clone(), pod.clone());
+        let (turns, pod) = (Arc::downgrade(&self.0), pod.clone());
         tokio::spawn(async move {
             tokio::time::sleep(LONGEST_TURN).await;
-            turns.end(&pod, number, Some(LONGEST_TURN));
+            if let Some(turns) = turns.upgrade() {
+                DrainTurns(turns).end(&pod, number, Some(LONGEST_TURN));
+            }
         });
         number
     }
@@ -143,7 +152,7 @@ impl DrainTurns {
         {
             self.0.metrics.queue_depth.dec();
             self.begin(&mut state, &next);
-            // Nobody receives it only when the leader stops.
+            // It is not received when the leader stops.
             let _ = self.0.called.unbounded_send(ObjectRef::new(&next.name).within(&next.namespace));
         }
     }
@@ -247,6 +256,16 @@ mod tests {
             assert_eq!(called.next().await, Some(name(&next)));
             taken.extend(turns.called(&next));
         }
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_stops_leaves_no_pod_in_the_metric() {
+        let (turns, taken, called) = queue();
+        let metrics = turns.0.metrics.clone();
+        drop((turns, called));
+        assert_eq!(metrics.queue_depth.get(), 4);
+        drop(taken);
+        assert_eq!(metrics.queue_depth.get(), 0);
     }
 
     #[tokio::test]
