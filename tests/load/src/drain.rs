@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
-use crate::fleet::{self, PodFleet};
+use crate::fleet::{self, PodFleet, TimeOut};
 use crate::simulated::SimulatedPodward;
 use crate::times::Times;
 use crate::usage::Usage;
@@ -184,9 +184,12 @@ impl Drainer {
         let (sender, gone) = watch::channel(HashMap::new());
         let mut out: HashMap<String, TimeOut> = HashMap::new();
         let watching = observe(client.clone(), NAMESPACE, "", move |seen| match seen {
-            PodFeedEvent::Version(pod) => out.entry(pod.name_any()).or_default().observe(&pod),
+            PodFeedEvent::Version(pod) => {
+                let is_deleted = pod.metadata.deletion_timestamp.is_some();
+                out.entry(pod.name_any()).or_default().observe(&pod, is_deleted);
+            }
             PodFeedEvent::Gone(pod) => {
-                let out = out.remove(&pod.name_any()).and_then(|out| out.until_deleted);
+                let out = out.remove(&pod.name_any()).and_then(|out| out.until_end());
                 sender.send_modify(|gone| {
                     gone.insert(pod.name_any(), out);
                 });
@@ -240,8 +243,7 @@ impl Drainer {
     /// Returns for how long the gate of each of these pods, which are gone, was False before they were deleted.
     fn times_out_of_service(&self, names: &[String]) -> Times {
         let gone = self.gone.borrow();
-        let times = names.iter().filter_map(|name| *gone.get(name)?);
-        Times::of(times.map(|time| time.as_secs_f64() * 1e3).collect())
+        Times::of_durations(names.iter().filter_map(|name| *gone.get(name)?))
     }
 
     async fn until_gone(&self, names: &[String]) -> Result<()> {
@@ -250,22 +252,6 @@ impl Drainer {
         let waited = tokio::time::timeout(DEADLINE, all).await;
         waited.with_context(|| format!("waited {} s in vain for pods to go", DEADLINE.as_secs()))??;
         Ok(())
-    }
-}
-
-/// The time for which a pod is out of service before it is deleted.
-#[derive(Default)]
-struct TimeOut {
-    since: Option<Instant>,
-    until_deleted: Option<Duration>,
-}
-
-impl TimeOut {
-    fn observe(&mut self, pod: &Pod) {
-        self.since = fleet::out_of_service_since(pod, self.since);
-        if pod.metadata.deletion_timestamp.is_some() && self.until_deleted.is_none() {
-            self.until_deleted = self.since.map(|since| since.elapsed());
-        }
     }
 }
 

@@ -15,6 +15,8 @@ use podward_support::{PodFeedEvent, WatchTask, observe, pods};
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::times::Times;
+
 /// The label selector of the pods that are opted in.
 pub(crate) const OPTED_IN: &str = "kusionstack.io/control=true";
 /// The label selector of the pods of a Deployment that are not.
@@ -46,32 +48,30 @@ struct PodProgress {
     pre_checked: bool,
     operate: bool,
     available: bool,
-    /// The time since which the gate is False.
-    out_since: Option<Instant>,
-    /// The time from then until the pod had `operate`.
-    to_operate: Option<Duration>,
+    /// How long the pod was out of service until it had `operate`.
+    out: TimeOut,
 }
 
-impl PodProgress {
-    /// Returns the progress of a version of a pod. `before` is that of the version before.
-    fn of(pod: &Pod, before: PodProgress, (pre_checked, operate): (&str, &str)) -> Self {
-        let operate = pods::has_label(pod, operate);
-        let out_since = out_of_service_since(pod, before.out_since);
-        let to_operate = before.to_operate.filter(|_| operate);
-        PodProgress {
-            pre_checked: pods::has_label(pod, pre_checked),
-            operate,
-            available: pods::is_available(pod),
-            out_since,
-            to_operate: to_operate.or_else(|| Some(out_since.filter(|_| operate)?.elapsed())),
-        }
+/// The time from the change of a pod's gate to False until an end.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TimeOut {
+    since: Option<Instant>,
+    until_end: Option<Duration>,
+}
+
+impl TimeOut {
+    /// Observes a version of the pod. `has_ended` is whether the end has come.
+    pub(crate) fn observe(&mut self, pod: &Pod, has_ended: bool) {
+        let is_out = pods::condition(pod, SERVICE_READY_GATE) == Some(ConditionStatus::False);
+        self.since = is_out.then(|| self.since.unwrap_or_else(Instant::now));
+        let until_end = self.until_end.or_else(|| Some(self.since?.elapsed()));
+        self.until_end = until_end.filter(|_| has_ended);
     }
-}
 
-/// Returns the time since which the gate of `pod` is False: `before`, or now. `None` if it is not False.
-pub(crate) fn out_of_service_since(pod: &Pod, before: Option<Instant>) -> Option<Instant> {
-    let is_out = pods::condition(pod, SERVICE_READY_GATE) == Some(ConditionStatus::False);
-    is_out.then(|| before.unwrap_or_else(Instant::now))
+    /// Returns the time. `None` if the end has not come, or if the gate was not False.
+    pub(crate) fn until_end(&self) -> Option<Duration> {
+        self.until_end
+    }
 }
 
 type ProgressByPod = HashMap<String, PodProgress>;
@@ -97,7 +97,10 @@ impl PodFleet {
             let PodFeedEvent::Version(pod) = seen else { return };
             sender.send_modify(|states| {
                 let state = states.entry(pod.name_any()).or_default();
-                *state = PodProgress::of(&pod, *state, (&pre_checked, &operate));
+                state.pre_checked = pods::has_label(&pod, &pre_checked);
+                state.operate = pods::has_label(&pod, &operate);
+                state.available = pods::is_available(&pod);
+                state.out.observe(&pod, state.operate);
             });
         })
         .await?;
@@ -274,11 +277,9 @@ impl PodFleet {
         of(&self.states.borrow(), names).filter(|state| state.operate).count()
     }
 
-    /// Returns how long each of these pods was out of service until it had `operate`, in milliseconds.
-    pub(crate) fn times_to_operate(&self, names: &[String]) -> Vec<f64> {
-        let states = self.states.borrow();
-        let times = of(&states, names).filter_map(|state| state.to_operate);
-        times.map(|time| time.as_secs_f64() * 1e3).collect()
+    /// Returns how long these pods were out of service until they had `operate`.
+    pub(crate) fn times_to_operate(&self, names: &[String]) -> Times {
+        Times::of_durations(of(&self.states.borrow(), names).filter_map(|state| state.out.until_end()))
     }
 
     /// Waits until no pod has changed for longer than the controller's reporting delay, so that late writes are
@@ -307,4 +308,28 @@ fn count_available(states: &ProgressByPod) -> usize {
 
 fn of<'a>(states: &'a ProgressByPod, names: &'a [String]) -> impl Iterator<Item = PodProgress> + 'a {
     names.iter().map(|name| states.get(name).copied().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_out_of_service_ends_once() {
+        let pod = |gate| -> Pod {
+            let conditions = json!([{"type": SERVICE_READY_GATE, "status": gate}]);
+            serde_json::from_value(json!({"metadata": {}, "status": {"conditions": conditions}})).unwrap()
+        };
+        let mut out = TimeOut::default();
+        out.observe(&pod("True"), true);
+        assert_eq!(out.until_end(), None, "it was in service");
+        out.observe(&pod("False"), false);
+        assert_eq!(out.until_end(), None);
+        out.observe(&pod("False"), true);
+        let time = out.until_end().unwrap();
+        out.observe(&pod("False"), true);
+        assert_eq!(out.until_end(), Some(time));
+        out.observe(&pod("True"), false);
+        assert_eq!(out.until_end(), None);
+    }
 }

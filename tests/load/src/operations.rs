@@ -178,7 +178,7 @@ async fn group(
     fleet.begin_all(names).await?;
     fleet.until_operate(names).await?;
     let all_operate_seconds = begun.elapsed().as_secs_f64();
-    let out_until_operate = Times::of(fleet.times_to_operate(names));
+    let out_until_operate = fleet.times_to_operate(names);
     let finished = Instant::now();
     fleet.finish_all(names).await?;
     fleet.until_available(names).await?;

@@ -1,5 +1,7 @@
 //! Statistics of durations.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Durations, in milliseconds.
@@ -12,6 +14,11 @@ pub struct Times {
 }
 
 impl Times {
+    /// Returns the statistics of `durations`, in any order.
+    pub(crate) fn of_durations(durations: impl Iterator<Item = Duration>) -> Times {
+        Times::of(durations.map(|duration| duration.as_secs_f64() * 1e3).collect())
+    }
+
     /// Returns the statistics of `times`, in any order.
     pub(crate) fn of(mut times: Vec<f64>) -> Times {
         times.sort_by(f64::total_cmp);
