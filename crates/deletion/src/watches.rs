@@ -142,7 +142,7 @@ impl WaitingPods {
 
     fn wake(&self, pod: &PodKey) {
         // If the queue is full the report is dropped: each pod that waits is also reconciled after a time limit.
-        let _ = self.wakeups.try_send(ObjectRef::new(&pod.name).within(&pod.namespace));
+        let _ = self.wakeups.try_send(pod.object_ref());
     }
 
     /// Reports `pod` again when the budget differs from `read`, or is gone.
@@ -224,7 +224,7 @@ async fn wake_pods(
             watch.waiting.iter().cloned().collect()
         });
         for pod in waiting {
-            if wakeups.send(ObjectRef::new(&pod.name).within(&pod.namespace)).await.is_err() {
+            if wakeups.send(pod.object_ref()).await.is_err() {
                 return;
             }
         }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use kube::Resource;
+use kube::runtime::reflector::ObjectRef;
+
 /// Namespace and name of a pod. Displayed as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodKey {
@@ -9,6 +12,14 @@ pub struct PodKey {
     pub namespace: String,
     /// The name.
     pub name: String,
+}
+
+impl PodKey {
+    /// Returns the name of the pod for kube's stores and controllers.
+    #[must_use]
+    pub fn object_ref<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
+        ObjectRef::new(&self.name).within(&self.namespace)
+    }
 }
 
 impl fmt::Display for PodKey {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::Store;
 use podward_core::{NoRules, PodHooks, plan};
 use podward_kube_util::{ApiError, CachedPod, PodKey, now};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Removes the state of pods that are not in `store` any more, until `stop`.
 pub(crate) async fn run(store: Store<CachedPod>, context: Arc<Context>, stop: CancellationToken) {
-    let exists = |key: &PodKey| store.get(&ObjectRef::new(&key.name).within(&key.namespace)).is_some();
+    let exists = |key: &PodKey| store.get(&key.object_ref()).is_some();
     while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
         let owners: HashSet<String> =
             store.state().iter().filter_map(|pod| pod.controller().map(|owner| owner.uid.clone())).collect();

@@ -180,7 +180,7 @@ fn pods_waiting_for(service: &PartialObjectMeta<Service>, context: &Context) -> 
     let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
     let waiting = context.services.renew(&namespace, &name).into_iter();
     let held = context.gone_services.renew(&namespace, &name);
-    waiting.chain(held).map(|pod| ObjectRef::new(&pod.name).within(&pod.namespace)).collect()
+    waiting.chain(held).map(|pod| pod.object_ref()).collect()
 }
 
 fn log(error: &ControllerError<ApiError, watcher::Error>) {

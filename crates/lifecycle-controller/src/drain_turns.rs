@@ -10,7 +10,7 @@
 
 mod limit;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use futures::channel::mpsc::{UnboundedSender, unbounded};
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use podward_kube_util::{CachedPod, PodKey};
+use podward_runtime::round_robin::RoundRobin;
 
 use self::limit::AdaptiveLimit;
 use crate::report::Metrics;
@@ -38,7 +39,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let waiting = self.state.get_mut().waiting.pods.len();
+        let waiting = self.state.get_mut().waiting.len();
         self.metrics.queue_depth.dec_by(i64::try_from(waiting).unwrap_or_default());
     }
 }
@@ -48,14 +49,28 @@ struct State {
     /// The pods whose turn it is, with the number of the turn.
     current: HashMap<PodKey, u64>,
     last_number: u64,
-    waiting: FairQueue,
+    waiting: HashSet<PodKey>,
+    /// The pods that wait, by namespace, so that many pods of one delay the others little.
+    queue: RoundRobin<String, PodKey>,
 }
 
 impl State {
+    /// Appends `pod` to the queue. Returns false if it waits already.
+    fn push(&mut self, pod: &PodKey) -> bool {
+        let is_new = self.waiting.insert(pod.clone());
+        if is_new {
+            self.queue.push(&pod.namespace, pod.clone(), |_| false);
+        }
+        is_new
+    }
+
     /// Removes the next pod from the queue. Namespaces without a turn come first: the writes of another may be slow.
     fn next(&mut self) -> Option<PodKey> {
-        let Self { current, waiting, .. } = self;
-        waiting.pop(|namespace| !current.keys().any(|pod| pod.namespace == namespace))
+        let Self { current, queue, .. } = self;
+        let has_no_turn = |namespace: &String| !current.keys().any(|pod| pod.namespace == *namespace);
+        let (_, pod) = queue.pop(has_no_turn)?;
+        self.waiting.remove(&pod);
+        Some(pod)
     }
 }
 
@@ -89,7 +104,8 @@ impl DrainTurns {
             limit: AdaptiveLimit::new(),
             current: HashMap::new(),
             last_number: 0,
-            waiting: FairQueue::default(),
+            waiting: HashSet::new(),
+            queue: RoundRobin::default(),
         };
         (DrainTurns(Arc::new(Shared { state: Mutex::new(state), called, metrics })), pods)
     }
@@ -104,7 +120,7 @@ impl DrainTurns {
     pub(crate) fn take(&self, pod: &PodKey) -> Option<DrainTurn> {
         let mut state = self.0.state.lock();
         if state.current.len() >= state.limit.pods() {
-            if state.waiting.push(pod) {
+            if state.push(pod) {
                 self.0.metrics.queue_depth.inc();
             }
             return None;
@@ -115,7 +131,7 @@ impl DrainTurns {
 
     /// Returns true if pods wait for their turn.
     pub(crate) fn has_queue(&self) -> bool {
-        !self.0.state.lock().waiting.pods.is_empty()
+        !self.0.state.lock().waiting.is_empty()
     }
 
     fn turn(&self, pod: &PodKey, number: u64) -> DrainTurn {
@@ -153,44 +169,8 @@ impl DrainTurns {
             self.0.metrics.queue_depth.dec();
             self.begin(&mut state, &next);
             // It is not received when the leader stops.
-            let _ = self.0.called.unbounded_send(ObjectRef::new(&next.name).within(&next.namespace));
+            let _ = self.0.called.unbounded_send(next.object_ref());
         }
-    }
-}
-
-/// A queue that serves namespaces by turns, so that many pods of one delay the others little.
-#[derive(Default)]
-struct FairQueue {
-    /// The names of the pods of each namespace, in the order of their arrival.
-    namespaces: VecDeque<(String, VecDeque<String>)>,
-    pods: HashSet<PodKey>,
-}
-
-impl FairQueue {
-    /// Adds `pod`. Returns false if it waits already.
-    fn push(&mut self, pod: &PodKey) -> bool {
-        let is_new = self.pods.insert(pod.clone());
-        if is_new {
-            match self.namespaces.iter_mut().find(|(namespace, _)| *namespace == pod.namespace) {
-                Some((_, names)) => names.push_back(pod.name.clone()),
-                None => {
-                    self.namespaces.push_back((pod.namespace.clone(), VecDeque::from([pod.name.clone()])));
-                }
-            }
-        }
-        is_new
-    }
-
-    /// Removes the first pod of the first namespace, or of the first one that `is_preferred`.
-    fn pop(&mut self, is_preferred: impl Fn(&str) -> bool) -> Option<PodKey> {
-        let preferred = self.namespaces.iter().position(|(namespace, _)| is_preferred(namespace));
-        let (namespace, mut names) = self.namespaces.remove(preferred.unwrap_or_default())?;
-        let pod = PodKey { name: names.pop_front()?, namespace: namespace.clone() };
-        if !names.is_empty() {
-            self.namespaces.push_back((namespace, names));
-        }
-        self.pods.remove(&pod);
-        Some(pod)
     }
 }
 
@@ -202,10 +182,6 @@ mod tests {
 
     fn pod(namespace: &str, number: usize) -> PodKey {
         PodKey { namespace: namespace.to_owned(), name: format!("web-{number}") }
-    }
-
-    fn name(pod: &PodKey) -> ObjectRef<CachedPod> {
-        ObjectRef::new(&pod.name).within(&pod.namespace)
     }
 
     /// Returns turns that pods of the namespace `other` have, those, and the stream of called pods. Three pods of the
@@ -224,13 +200,13 @@ mod tests {
     async fn a_pod_is_called_when_another_has_left_service() {
         let (turns, mut taken, mut called) = queue();
         drop(taken.pop());
-        assert_eq!(called.next().await, Some(name(&pod("big", 10))));
+        assert_eq!(called.next().await, Some(pod("big", 10).object_ref()));
         assert!(turns.take(&pod("big", 11)).is_none(), "it is not its turn");
         taken.push(turns.called(&pod("big", 10)).unwrap());
 
         for next in [pod("small", 1), pod("big", 11), pod("big", 12)] {
             drop(taken.pop());
-            assert_eq!(called.next().await, Some(name(&next)));
+            assert_eq!(called.next().await, Some(next.object_ref()));
             taken.extend(turns.called(&next));
         }
         assert_eq!(turns.0.metrics.queue_depth.get(), 0);
@@ -240,20 +216,20 @@ mod tests {
     async fn many_pods_of_a_namespace_do_not_delay_those_of_another() {
         let (_turns, mut taken, mut called) = queue();
         taken.truncate(2);
-        assert_eq!(called.next().await, Some(name(&pod("big", 10))));
-        assert_eq!(called.next().await, Some(name(&pod("small", 1))));
+        assert_eq!(called.next().await, Some(pod("big", 10).object_ref()));
+        assert_eq!(called.next().await, Some(pod("small", 1).object_ref()));
     }
 
     #[tokio::test]
     async fn a_namespace_whose_writes_are_slow_leaves_turns_to_others() {
         let (turns, mut taken, mut called) = queue();
         drop(taken.pop());
-        assert_eq!(called.next().await, Some(name(&pod("big", 10))));
+        assert_eq!(called.next().await, Some(pod("big", 10).object_ref()));
         // The write of the pod of `big` is slow, all others are quick.
         for next in [pod("small", 1), pod("small", 2), pod("small", 3)] {
             assert!(turns.take(&pod("small", 2)).is_none() && turns.take(&pod("small", 3)).is_none());
             drop(taken.pop());
-            assert_eq!(called.next().await, Some(name(&next)));
+            assert_eq!(called.next().await, Some(next.object_ref()));
             taken.extend(turns.called(&next));
         }
     }
@@ -275,7 +251,7 @@ mod tests {
         assert_eq!(called.by_ref().take(4).count().await, 4);
         let late = pod("big", 20);
         assert!(turns.take(&late).is_none());
-        assert_eq!(called.next().await, Some(name(&late)));
+        assert_eq!(called.next().await, Some(late.object_ref()));
         let turn = turns.called(&late).unwrap();
         drop(taken);
         assert!(turns.called(&late).is_some(), "turns that have ended end no other");

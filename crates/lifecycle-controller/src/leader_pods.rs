@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::Store;
 use podward_deletion::KnownPods;
 use podward_kube_util::{CachedPod, PodKey};
 
@@ -23,7 +23,7 @@ impl LeaderPods {
 
 impl KnownPods for LeaderPods {
     fn newest(&self, key: &PodKey) -> Option<Arc<CachedPod>> {
-        let watched = self.store.get(&ObjectRef::new(&key.name).within(&key.namespace))?;
+        let watched = self.store.get(&key.object_ref())?;
         Some(self.context.cache.newest(watched))
     }
 }

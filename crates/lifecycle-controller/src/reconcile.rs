@@ -85,7 +85,7 @@ async fn reconcile_pod(
     let begun = Instant::now();
     let stored =
         if is_written { context.write(&observation, &decision, condition).await? } else { pod.clone() };
-    if let Some(turn) = turn.take_if(|_| leaves_service) {
+    if leaves_service && let Some(turn) = turn.take() {
         turn.written(begun.elapsed());
     }
 

@@ -15,7 +15,7 @@ use crate::report::{Metrics, WriteKind};
 use podward_kube_util::{ApiError, CachedPod, PodKey, pod_call};
 
 /// The number of concurrent writes. Each uses a connection to the API server; more would queue there.
-const MAX_CONCURRENT_WRITES: usize = 32;
+pub(crate) const MAX_CONCURRENT_WRITES: u16 = 32;
 
 /// Writes pods.
 pub(crate) struct Writer {
@@ -73,7 +73,7 @@ impl<'a> PodWrite<'a> {
 impl Writer {
     /// Returns a writer without writes in progress.
     pub(crate) fn new(client: Client, metrics: Arc<Metrics>) -> Self {
-        Writer { client, metrics, slots: Semaphore::new(MAX_CONCURRENT_WRITES) }
+        Writer { client, metrics, slots: Semaphore::new(usize::from(MAX_CONCURRENT_WRITES)) }
     }
 
     /// Writes to `pod` and returns the stored pod.
@@ -106,7 +106,7 @@ impl Writer {
     /// Returns true if at most half of the concurrent writes are in use, so that an informational write delays no
     /// other.
     pub(crate) fn has_spare_capacity(&self) -> bool {
-        self.slots.available_permits() > MAX_CONCURRENT_WRITES / 2
+        self.slots.available_permits() > usize::from(MAX_CONCURRENT_WRITES / 2)
     }
 
     /// Reads the stored pod. Returns `None` if it does not exist.

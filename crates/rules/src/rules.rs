@@ -69,7 +69,7 @@ impl Rules {
             stop.cancelled().await;
             closing.close();
         });
-        let pods = stream(to_reconcile).map(|key: PodKey| ObjectRef::new(&key.name).within(&key.namespace));
+        let pods = stream(to_reconcile).map(|key: PodKey| key.object_ref());
         (Rules { context }, pods)
     }
 

@@ -6,6 +6,7 @@
 //! | [`telemetry`], [`admin`], [`shutdown`] | logs and traces; probes and metrics; signals |
 //! | [`client`], [`retry`], [`lease`] | the API server: client, retry policies, leader election |
 //! | [`tls`], [`admission`] | HTTPS with a certificate that can be rotated; admission webhooks |
+//! | [`round_robin`] | a queue that serves its keys in turn |
 //! | [`budget`] | one limit for the bytes of all requests in flight |
 //! | [`secret_path`] | the secret in the path of each review |
 //! | [`grpc`], [`grpc_client`], [`authn`] | gRPC server and client; authentication and authorization of callers |
@@ -37,6 +38,7 @@ pub mod grpc_client;
 pub mod lease;
 pub mod progress;
 pub mod retry;
+pub mod round_robin;
 pub mod secret_path;
 pub mod shutdown;
 pub mod telemetry;

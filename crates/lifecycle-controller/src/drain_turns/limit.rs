@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::write::MAX_CONCURRENT_WRITES;
+
 /// The limit is counted in parts, because one write changes it by less than one pod.
 const PARTS: u32 = 100;
+/// The limit of a new leader, which does not know yet how long writes take.
 const FIRST: u32 = 4 * PARTS;
 const SMALLEST: u32 = 2 * PARTS;
-/// More writes would queue for a write slot.
-const LARGEST: u32 = 32 * PARTS;
 /// A write is slow if it takes more than this many times as long as a quick one.
 const SLOW: u32 = 3;
 /// A quick write may take longer by this part for each millisecond, which is a hundredth for each second. So the limit
@@ -40,10 +41,12 @@ impl AdaptiveLimit {
             quick.saturating_add(drift).min(took)
         });
         self.quick = Some((quick, now));
+        // More writes would queue for a write slot.
+        let largest = u32::from(MAX_CONCURRENT_WRITES) * PARTS;
         self.parts = if took > quick.saturating_mul(SLOW) {
             (self.parts - self.parts / 10).max(SMALLEST)
         } else {
-            (self.parts + PARTS * PARTS / self.parts).min(LARGEST)
+            (self.parts + PARTS * PARTS / self.parts).min(largest)
         };
     }
 }

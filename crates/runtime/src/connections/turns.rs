@@ -1,12 +1,12 @@
 //! Turns for work that costs much: a few at a time, and each peer in turn.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::peer::Peer;
+use crate::round_robin::RoundRobin;
 
 /// Gives turns to peers, at most some at the same time. Where several peers wait, each gets a turn before one of them
 /// gets its next. So a peer with many requests delays the others by one turn only. Clones share the turns.
@@ -18,9 +18,7 @@ pub(crate) struct FairTurns {
 #[derive(Debug)]
 struct TurnQueue {
     free: usize,
-    /// The peers that wait, the next one first, each once.
-    order: VecDeque<Peer>,
-    waiting: HashMap<Peer, VecDeque<oneshot::Sender<Turn>>>,
+    waiting: RoundRobin<Peer, oneshot::Sender<Turn>>,
 }
 
 /// A turn, until it is dropped.
@@ -32,7 +30,7 @@ pub(crate) struct Turn {
 impl FairTurns {
     /// At most `limit` turns at the same time, at least one.
     pub(crate) fn new(limit: usize) -> Self {
-        let queue = TurnQueue { free: limit.max(1), order: VecDeque::new(), waiting: HashMap::new() };
+        let queue = TurnQueue { free: limit.max(1), waiting: RoundRobin::default() };
         Self { queue: Arc::new(Mutex::new(queue)) }
     }
 
@@ -45,7 +43,8 @@ impl FairTurns {
                 return Turn { queue: Arc::clone(&self.queue) };
             }
             let (sender, receiver) = oneshot::channel();
-            queue.push(peer, sender);
+            // Callers leave in the order in which they came, by timeout, so the queue does not grow with those that left.
+            queue.waiting.push(&peer, sender, oneshot::Sender::is_closed);
             receiver
         };
         match waits.await {
@@ -57,29 +56,10 @@ impl FairTurns {
 }
 
 impl TurnQueue {
-    fn push(&mut self, peer: Peer, sender: oneshot::Sender<Turn>) {
-        if !self.waiting.contains_key(&peer) {
-            self.order.push_back(peer);
-        }
-        let of_peer = self.waiting.entry(peer).or_default();
-        // Callers leave in the order in which they came, by timeout, so the queue does not grow with those that left.
-        while of_peer.front().is_some_and(oneshot::Sender::is_closed) {
-            of_peer.pop_front();
-        }
-        of_peer.push_back(sender);
-    }
-
     /// Returns the caller that is next.
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
-        while let Some(peer) = self.order.pop_front() {
-            let Some(of_peer) = self.waiting.get_mut(&peer) else { continue };
-            let next = of_peer.pop_front();
-            if of_peer.is_empty() {
-                self.waiting.remove(&peer);
-            } else {
-                self.order.push_back(peer);
-            }
-            if let Some(next) = next.filter(|next| !next.is_closed()) {
+        while let Some((_, next)) = self.waiting.pop(|_| true) {
+            if !next.is_closed() {
                 return Some(next);
             }
         }
@@ -142,7 +122,6 @@ mod tests {
         drop(two);
         assert_eq!(turns.queue.lock().free, 2);
         assert!(turns.queue.lock().waiting.is_empty());
-        assert!(turns.queue.lock().order.is_empty());
     }
 
     #[tokio::test]
