@@ -19,9 +19,13 @@ use podward_testbed::{Shape, TestCluster};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::bare_writes::BareWrites;
 use crate::times::Times;
+use crate::usage::Usage;
 
 const NAMESPACE: &str = "admission";
+/// The number of pods that are not opted in, to which the bare writes go.
+const BYSTANDERS: usize = 50;
 
 /// The options of the measurement.
 #[derive(Clone, Debug)]
@@ -42,9 +46,18 @@ impl Default for AdmissionOptions {
     }
 }
 
-/// The result for a number of replicas and of clients.
+/// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AdmissionReport {
+    /// What the API server allows without Podward.
+    pub bare: BareWrites,
+    /// The times for each combination.
+    pub combinations: Vec<CombinationReport>,
+}
+
+/// The result for a number of replicas and of clients.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CombinationReport {
     /// The number of replicas of each webhook.
     pub replicas: u32,
     /// The number of concurrent clients.
@@ -70,7 +83,7 @@ pub struct RequestTimes {
 ///
 /// # Errors
 /// Fails if the test cluster or Podward does not start, or a request fails.
-pub async fn run(options: &AdmissionOptions, say: impl Fn(&str)) -> Result<Vec<AdmissionReport>> {
+pub async fn run(options: &AdmissionOptions, say: impl Fn(&str)) -> Result<AdmissionReport> {
     say("building images of Podward's services");
     let builder =
         Installation::prepare(TestCluster::builder(Shape::Node).name("admission"), &options.profile).await?;
@@ -82,7 +95,15 @@ pub async fn run(options: &AdmissionOptions, say: impl Fn(&str)) -> Result<Vec<A
     let namespaces: Api<Namespace> = Api::all(cluster.client());
     let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
     namespaces.create(&PostParams::default(), &namespace).await.context("make the namespace")?;
-    let mut reports = Vec::new();
+    say("bare writes");
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
+    for number in 0..BYSTANDERS {
+        let pod = pod(&format!("bystander-{number}"), false)?;
+        pods.create(&PostParams::default(), &pod).await.context("make a pod")?;
+    }
+    let api_server = Usage::of_api_server(&test_cluster)?;
+    let bare = BareWrites::measure(&cluster.client(), NAMESPACE, "", &api_server).await?;
+    let mut combinations = Vec::new();
     for &replicas in &options.replicas {
         let values =
             ["mutating-webhook", "validating-webhook"].map(|kind| format!("{kind}.replicas={replicas}"));
@@ -92,11 +113,11 @@ pub async fn run(options: &AdmissionOptions, say: impl Fn(&str)) -> Result<Vec<A
             // The first requests open the API server's connections to new replicas.
             measure(&cluster.client(), clients, 8 * clients).await?;
             let (without, with) = measure(&cluster.client(), clients, options.pods).await?;
-            reports.push(AdmissionReport { replicas, clients, without, with });
+            combinations.push(CombinationReport { replicas, clients, without, with });
         }
     }
     test_cluster.down().await?;
-    Ok(reports)
+    Ok(AdmissionReport { bare, combinations })
 }
 
 #[derive(Default)]
@@ -139,14 +160,19 @@ async fn measure(client: &Client, clients: usize, count: usize) -> Result<(Reque
     Ok((without.requests(), with.requests()))
 }
 
-async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut MeasuredTimes) -> Result<()> {
+/// Returns a pod that finds no node.
+fn pod(name: &str, opted_in: bool) -> Result<Pod> {
     let mut spec = pods::server_spec("podward.local/none:1");
     spec["nodeSelector"] = json!({"example.com/there-is": "none"});
     let mut pod = json!({"metadata": {"name": name, "labels": {"app": "none"}}, "spec": spec});
     if opted_in {
         pod["metadata"]["labels"][CONTROL_LABEL] = json!(CONTROL_VALUE);
     }
-    let pod: Pod = serde_json::from_value(pod).context("describe a pod")?;
+    serde_json::from_value(pod).context("describe a pod")
+}
+
+async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut MeasuredTimes) -> Result<()> {
+    let pod = pod(name, opted_in)?;
     let begun = Instant::now();
     pods.create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}"))?;
     taken.create.push(milliseconds(begun));

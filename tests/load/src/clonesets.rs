@@ -14,12 +14,15 @@ use podward_support::{PodwardOptions, ServiceKind};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, AgentWrites};
+use crate::bare_writes::BareWrites;
 use crate::simulated::SimulatedPodward;
 use crate::usage::Usage;
 use set::{BenchSet, create_bare};
 
 /// How the controller names itself in the audit log.
 const AGENT: &str = "podward-cloneset-controller/";
+/// The namespace of the set that is updated and scaled in, to whose pods the bare writes go.
+const UPDATES: &str = "updates";
 /// The time in which a set at rest is observed.
 const REST: Duration = Duration::from_secs(30);
 /// The number of runs of the scale-out.
@@ -69,6 +72,8 @@ pub struct CloneSetsReport {
     pub peak_rss_mib: f64,
     /// The writes of the controller within 30 s at rest.
     pub rest_writes: u64,
+    /// What the API server allows without Podward.
+    pub bare: BareWrites,
 }
 
 /// An update in place of all pods at once.
@@ -104,7 +109,7 @@ pub async fn run(options: &CloneSetsOptions, say: impl Fn(&str)) -> Result<Clone
     let controller = Usage::of(&cluster.podward, ServiceKind::ClonesetController)?;
 
     let mut updates = Vec::new();
-    let set = BenchSet::create(&cluster.client(), "updates", true).await?;
+    let set = BenchSet::create(&cluster.client(), UPDATES, true).await?;
     for (round, pods) in options.updates.iter().copied().enumerate() {
         say(&format!("{pods} pods are created, and updated in place"));
         set.scale(pods).await?;
@@ -112,6 +117,9 @@ pub async fn run(options: &CloneSetsOptions, say: impl Fn(&str)) -> Result<Clone
         let image = if round % 2 == 0 { "v2" } else { "v1" };
         updates.push(update(&set, &controller, &audit, pods, image).await?);
     }
+    say("bare writes");
+    let api_server = Usage::of_api_server(&cluster.test_cluster)?;
+    let bare = BareWrites::measure(&cluster.client(), UPDATES, "", &api_server).await?;
     let scale_in_pods = options.updates.last().copied().unwrap_or_default();
     say(&format!("{scale_in_pods} pods are deleted"));
     let mark = audit::mark(&audit)?;
@@ -156,6 +164,7 @@ pub async fn run(options: &CloneSetsOptions, say: impl Fn(&str)) -> Result<Clone
         rest_rss_mib: controller.rss_mib()?,
         peak_rss_mib: controller.peak_rss_mib()?,
         rest_writes: pods + sets + others,
+        bare,
     };
     cluster.end().await?;
     Ok(report)

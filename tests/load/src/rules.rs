@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::objects::RuleObjects;
 use crate::audit::{self, Writes};
+use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet, nodes_for};
 use crate::simulated::SimulatedPodward;
 use crate::usage::Usage;
@@ -33,6 +34,8 @@ const TURN: &str = "load.podward.io/turn";
 /// The rule allows a quarter of the pods. With more operations at once, they would wait for each other.
 const MOST: &str = "25%";
 const ONE_IN: usize = 4;
+/// The number of pods that are not opted in, to which the bare writes go.
+const BYSTANDERS: usize = 100;
 /// The number of changes before the measurement. The first changes cost more.
 const WARM_UP: usize = 1000;
 
@@ -88,6 +91,8 @@ pub struct RulesReport {
     pub peak_rss_mib: f64,
     /// Changes of pods that no rule selects.
     pub events: Vec<UnselectedChanges>,
+    /// What the API server allows without Podward.
+    pub bare: BareWrites,
 }
 
 /// Operations that began at once.
@@ -105,6 +110,8 @@ pub struct BulkOperations {
     pub all_available_seconds: f64,
     /// The CPU time of the controller, in milliseconds per operation.
     pub controller_cpu_ms: f64,
+    /// The CPU time of the API server, in milliseconds per operation.
+    pub api_server_cpu_ms: f64,
     /// Podward's writes per operation, from begin to available.
     pub writes: Writes,
 }
@@ -135,17 +142,21 @@ pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesRepo
         traffic_controllers: 0,
         ..PodwardOptions::default()
     };
-    let nodes = nodes_for(options.pods + options.unselected_pods);
+    let nodes = nodes_for(options.pods + options.unselected_pods + BYSTANDERS);
     let cluster = SimulatedPodward::start(SimulatedPodward::audited("rules", nodes), services, &say).await?;
     let controller = Usage::of(&cluster.podward, ServiceKind::LifecycleController)?;
     let audit = cluster.audit()?;
-    let meter = RunMeter { controller, audit };
+    let api_server = Usage::of_api_server(&cluster.test_cluster)?;
+    let meter = RunMeter { controller, api_server, audit };
 
     say(&format!("making {} pods", options.pods));
     let fleet = PodFleet::start(&cluster.client(), NAMESPACE, &TrafficLoop::finalizer_of(LOOP)).await?;
     let traffic = TrafficLoop::start(Api::namespaced(cluster.client(), NAMESPACE), fleet::OPTED_IN, LOOP);
-    fleet.make(options.pods, 0).await?;
+    fleet.make(options.pods, BYSTANDERS).await?;
     fleet.settle().await;
+    say("bare writes");
+    let bare =
+        BareWrites::measure(&cluster.client(), NAMESPACE, fleet::BYSTANDERS, &meter.api_server).await?;
     let mut names = fleet.names();
     names.truncate(options.check_request);
     let rss_without_rule_mib = meter.controller.rss_mib()?;
@@ -174,6 +185,7 @@ pub async fn run(options: &RulesOptions, say: impl Fn(&str)) -> Result<RulesRepo
         rss_with_rule_mib,
         peak_rss_mib,
         events,
+        bare,
     };
     cluster.end().await?;
     Ok(report)
@@ -262,12 +274,14 @@ impl LabelChanges<'_> {
 /// Measures the controller during a run.
 struct RunMeter {
     controller: Usage,
+    api_server: Usage,
     audit: PathBuf,
 }
 
 impl RunMeter {
     async fn operations(&self, fleet: &PodFleet, names: &[String]) -> Result<BulkOperations> {
-        let (cpu, mark) = (self.controller.cpu_ms()?, audit::mark(&self.audit)?);
+        let (cpu, api_server_cpu) = (self.controller.cpu_ms()?, self.api_server.cpu_ms()?);
+        let mark = audit::mark(&self.audit)?;
         let begun = Instant::now();
         let seconds = |()| begun.elapsed().as_secs_f64();
         let (all_begun_seconds, all_pre_checked_seconds, all_operate_seconds) = tokio::try_join!(
@@ -280,6 +294,7 @@ impl RunMeter {
         fleet.until_available(names).await?;
         let all_available_seconds = finished.elapsed().as_secs_f64();
         let cpu = self.controller.cpu_ms()? - cpu;
+        let api_server_cpu = self.api_server.cpu_ms()? - api_server_cpu;
         fleet.settle().await;
         let operations = names.len();
         Ok(BulkOperations {
@@ -289,6 +304,7 @@ impl RunMeter {
             all_operate_seconds,
             all_available_seconds,
             controller_cpu_ms: cpu / operations as f64,
+            api_server_cpu_ms: api_server_cpu / operations as f64,
             writes: audit::since(&self.audit, mark)?.per_operation(operations),
         })
     }

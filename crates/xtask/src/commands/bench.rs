@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use podward_images::{BuiltPrograms, build_workspace};
 use podward_testbed::{Part, Shape};
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ const PROFILE: &str = "bench-lite";
 /// Run benchmarks.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// The benchmarks to run; all if none is named
+    /// The benchmarks to run; all if none is named, and with --compare all but engine
     #[arg(value_enum)]
     benchmarks: Vec<Benchmark>,
     /// Also write the reports of all benchmarks except engine to this file, as JSON
@@ -46,9 +46,9 @@ pub(crate) struct Bench {
     /// slower
     #[arg(long, value_name = "COMMIT")]
     compare: Option<String>,
-    /// With --compare: how often each side runs
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "compare")]
-    runs: usize,
+    /// With --compare: how often each side runs, at least twice, because one run does not tell a change from noise
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "compare", value_parser = value_parser!(u8).range(2..))]
+    runs: u8,
 }
 
 /// The parts of the benchmark registries, as podward-load knows them.
@@ -91,7 +91,12 @@ enum Benchmark {
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let names = if self.benchmarks.is_empty() { Benchmark::value_variants() } else { &self.benchmarks };
+        let names = if self.benchmarks.is_empty() {
+            let can_run = |name: &Benchmark| self.compare.is_none() || *name != Benchmark::Engine;
+            Benchmark::value_variants().iter().copied().filter(can_run).collect()
+        } else {
+            self.benchmarks.clone()
+        };
         let is_selected = |name| names.contains(&name);
         ensure!(
             self.pods.is_none()
@@ -110,7 +115,7 @@ impl Bench {
             Some(commit) => Some(compare::build(commit, PROFILE).await?),
         };
         let mut reports = Map::new();
-        for &name in names {
+        for name in names {
             println!("== {}", label(name));
             if name == Benchmark::Engine {
                 engine().await?;

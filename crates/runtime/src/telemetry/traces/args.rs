@@ -8,7 +8,7 @@ use clap::Args;
 /// Arguments of tracing.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TraceArgs {
-    /// Collector that receives traces by OTLP over gRPC, as in http://otel-collector.observability:4317; when not
+    /// Collector that receives traces by OTLP over gRPC, as in `http://otel-collector.observability:4317`; when not
     /// given: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT; without all three there are no traces
     #[arg(long, env = "PODWARD_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,

@@ -18,7 +18,7 @@ pub(super) fn table(base: &[Value], now: &[Value]) -> String {
         let (before, after) = (median(base), median(now));
         let change = match before {
             0.0 => String::new(),
-            before => format!("{:+.0} %", 100.0 * (after - before) / before),
+            before => format!("{:+.1} %", 100.0 * (after - before) / before),
         };
         let word = if !are_apart(base, now) {
             "  within the runs"
@@ -99,10 +99,10 @@ mod tests {
         assert_eq!(
             rows,
             [
-                vec!["groups.0.writes", "4.00", "5.00", "+25", "%", "within", "the", "runs"],
+                vec!["groups.0.writes", "4.00", "5.00", "+25.0", "%", "within", "the", "runs"],
                 vec!["new", "-", "0.0200"],
-                vec!["same", "4.00", "4.00", "+0", "%", "within", "the", "runs"],
-                vec!["seconds", "11.00", "5.50", "-50", "%", "less"],
+                vec!["same", "4.00", "4.00", "+0.0", "%", "within", "the", "runs"],
+                vec!["seconds", "11.00", "5.50", "-50.0", "%", "less"],
             ]
         );
     }
