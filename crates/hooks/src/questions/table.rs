@@ -86,11 +86,12 @@ impl QuestionTable {
         let uid = pod.uid();
         let mut before = self.pods.remove(uid).map(|asked| asked.questions).unwrap_or_default();
         let mut present = Vec::with_capacity(questions.len());
+        let mut new: Vec<&HookQuestion> = Vec::new();
         for question in questions {
             let same = |id: &QuestionId| {
                 self.questions.get(id).is_some_and(|entry| is_same(&entry.question, question))
             };
-            if present.iter().any(same) {
+            if present.iter().any(same) || new.iter().any(|other| is_same(other, question)) {
                 continue;
             }
             if let Some(index) = before.iter().position(same) {
@@ -100,10 +101,12 @@ impl QuestionTable {
                 }
                 present.push(id);
             } else {
-                present.push(self.open(uid, question));
+                new.push(question);
             }
         }
+        // The answers to closed questions are kept before new questions are opened, which may make them obsolete.
         before.into_iter().for_each(|id| self.close(id, now));
+        present.extend(new.into_iter().map(|question| self.open(uid, question)));
         if !present.is_empty() {
             self.pods.insert(uid.to_owned(), PodQuestions { pod: pod.clone(), questions: present });
         }

@@ -1,8 +1,10 @@
 //! The answers DONE to closed questions.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use podward_core::UnixNanos;
 use podward_core::hooks::{Evidence, HookPhase, HookQuestion};
 
 /// How long an answer is kept. If the write that it led to is rejected (another writer was faster), the question is
@@ -11,20 +13,36 @@ const RETENTION: Duration = Duration::from_secs(10);
 /// The maximum number of kept answers.
 const MAX_ANSWERS: usize = 10_000;
 
-/// UID, hook, phase and time of the question.
-type AnswerKey = (String, String, HookPhase, i64);
+/// UID of the pod, and hook.
+type AnswerKey = (String, String);
 
 /// The kept answers.
 #[derive(Debug, Default)]
 pub(super) struct RecentAnswers {
-    answers: HashMap<AnswerKey, (Evidence, Instant)>,
+    answers: HashMap<AnswerKey, Vec<KeptAnswer>>,
     order: VecDeque<(Instant, AnswerKey)>,
+}
+
+#[derive(Debug)]
+struct KeptAnswer {
+    phase: HookPhase,
+    since: UnixNanos,
+    evidence: Evidence,
+    kept_since: Instant,
+}
+
+impl KeptAnswer {
+    fn is_to(&self, question: &HookQuestion) -> bool {
+        self.phase == question.phase && self.since == question.since
+    }
 }
 
 impl RecentAnswers {
     pub(super) fn put(&mut self, uid: String, question: HookQuestion, evidence: Evidence, now: Instant) {
-        let key = (uid, question.hook, question.phase, question.since.0);
-        self.answers.insert(key.clone(), (evidence, now));
+        let HookQuestion { hook, phase, since, .. } = question;
+        let key = (uid, hook);
+        let answer = KeptAnswer { phase, since, evidence, kept_since: now };
+        self.answers.entry(key.clone()).or_default().push(answer);
         self.order.push_back((now, key));
         if self.order.len() > MAX_ANSWERS {
             self.drop_oldest();
@@ -32,15 +50,28 @@ impl RecentAnswers {
     }
 
     pub(super) fn get(&self, uid: &str, question: &HookQuestion) -> Option<Evidence> {
-        self.answers.get(&key(uid, question)).map(|(evidence, _)| evidence.clone())
+        let answers = self.answers.get(&key(uid, question))?;
+        answers.iter().find(|answer| answer.is_to(question)).map(|answer| answer.evidence.clone())
     }
 
+    /// Removes the answer to `question`, which is asked now, and returns it. Also removes the answers that the question
+    /// makes obsolete: once a hook is asked to add, drain or forget a pod, its answer to another of these questions does
+    /// not say any more whether it uses the pod.
     pub(super) fn take(&mut self, uid: &str, question: &HookQuestion) -> Option<Evidence> {
-        self.answers.remove(&key(uid, question)).map(|(evidence, _)| evidence)
+        let Entry::Occupied(mut answers) = self.answers.entry(key(uid, question)) else { return None };
+        let place = answers.get().iter().position(|answer| answer.is_to(question));
+        let taken = place.map(|place| answers.get_mut().swap_remove(place).evidence);
+        if changes_use(question.phase) {
+            answers.get_mut().retain(|other| other.phase == question.phase || !changes_use(other.phase));
+        }
+        if answers.get().is_empty() {
+            answers.remove();
+        }
+        taken
     }
 
     pub(super) fn forget(&mut self, uid: &str) {
-        self.answers.retain(|(of, ..), _| of != uid);
+        self.answers.retain(|(of, _), _| of != uid);
     }
 
     /// Removes the answers that are too old.
@@ -54,12 +85,20 @@ impl RecentAnswers {
     fn drop_oldest(&mut self) {
         let Some((since, key)) = self.order.pop_front() else { return };
         // The answer may have been taken, and stored again later.
-        if self.answers.get(&key).is_some_and(|(_, put)| *put == since) {
-            self.answers.remove(&key);
+        if let Entry::Occupied(mut answers) = self.answers.entry(key) {
+            answers.get_mut().retain(|answer| answer.kept_since > since);
+            if answers.get().is_empty() {
+                answers.remove();
+            }
         }
     }
 }
 
+/// True if the hook uses the pod after the answer DONE in this phase, or no longer uses it.
+fn changes_use(phase: HookPhase) -> bool {
+    matches!(phase, HookPhase::Prepare | HookPhase::Complete | HookPhase::Release)
+}
+
 fn key(uid: &str, question: &HookQuestion) -> AnswerKey {
-    (uid.to_owned(), question.hook.clone(), question.phase, question.since.0)
+    (uid.to_owned(), question.hook.clone())
 }

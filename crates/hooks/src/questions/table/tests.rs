@@ -26,6 +26,10 @@ fn question(hook: &str, since: i64) -> HookQuestion {
     }
 }
 
+fn question_in(phase: HookPhase, since: i64) -> HookQuestion {
+    HookQuestion { phase, ..question("lb", since) }
+}
+
 fn registered(name: &str, failure_policy: FailurePolicy, max_concurrent_calls: usize) -> Arc<RegisteredHook> {
     let hook = Hook {
         name: name.to_owned(),
@@ -299,6 +303,59 @@ fn an_answer_survives_a_refused_write_but_not_for_long() {
     fixture.now += Duration::from_secs(11);
     fixture.ask("u", &[]);
     assert_eq!(fixture.answer("u", "lb"), None);
+}
+
+/// A pod that leaves the selector of a hook and matches it again is asked about with the same time.
+#[test]
+fn an_answer_is_not_used_after_a_later_phase() {
+    let complete = [question_in(HookPhase::Complete, 1)];
+    for phase in [HookPhase::Prepare, HookPhase::Release] {
+        let later = [question_in(phase, 2)];
+        // Whether the question is closed before the next one is asked, or with it; whether the next one is answered.
+        for (is_closed_before, is_answered) in [(true, true), (true, false), (false, true), (false, false)] {
+            let mut fixture = Fixture::with("lb");
+            fixture.ask("u", &complete);
+            let call = fixture.call("lb").unwrap();
+            fixture.end("lb", &call, done());
+            if is_closed_before {
+                fixture.ask("u", &[]);
+            }
+            fixture.ask("v", &later);
+            assert!(
+                matches!(fixture.table.answer("u", &complete[0]), Some(HookAnswer::Done(_))),
+                "another pod"
+            );
+            fixture.ask("v", &[]);
+            fixture.ask("u", &later);
+            let call = fixture.call("lb").unwrap();
+            if is_answered {
+                fixture.end("lb", &call, done());
+            }
+            fixture.ask("u", &[]);
+            assert_eq!(
+                fixture.table.answer("u", &complete[0]),
+                None,
+                "{phase:?} {is_closed_before} {is_answered}"
+            );
+            fixture.ask("u", &complete);
+            assert_eq!(fixture.call("lb").unwrap().phase, HookPhase::Complete, "it is called again");
+            assert_eq!(fixture.table.answer("u", &later[0]), None, "the pod was added since");
+        }
+    }
+}
+
+#[test]
+fn checks_leave_other_answers_as_they_are() {
+    let (complete, check) = (question_in(HookPhase::Complete, 1), question_in(HookPhase::PreCheck, 2));
+    let mut fixture = Fixture::with("lb");
+    for question in [[complete.clone()], [check.clone()]] {
+        fixture.ask("u", &question);
+        let call = fixture.call("lb").unwrap();
+        fixture.end("lb", &call, done());
+        fixture.ask("u", &[]);
+    }
+    fixture.ask("u", &[question_in(HookPhase::PreCheck, 3), check, complete]);
+    assert_eq!(fixture.all_calls("lb").len(), 1, "only the new question");
 }
 
 #[test]
