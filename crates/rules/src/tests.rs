@@ -3,6 +3,7 @@
 mod api_server;
 mod leader;
 mod namespaces;
+mod owners;
 mod reports;
 mod results;
 mod statuses;

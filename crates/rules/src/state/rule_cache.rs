@@ -23,7 +23,8 @@ pub(crate) struct RuleCache {
 
 impl RuleCache {
     /// Stores a PodTransitionRule, if it is newer than the stored one. `is_watched` is true if the watch delivered it;
-    /// only then is a rule added that is not stored. Returns true if the namespace is new.
+    /// only then is a rule added that is not stored, or one replaced by another of the same name. Returns true if the
+    /// namespace is new.
     pub(crate) fn put(&mut self, record: RuleRecord, pods: &Store<CachedPod>, is_watched: bool) -> bool {
         let (namespace, name) = (record.set.namespace.clone(), record.set.name.clone());
         let is_new = !self.namespaces.contains_key(&namespace);
@@ -31,7 +32,7 @@ impl RuleCache {
         let same = before.filter(|before| before.uid == record.uid);
         let has_same_rules = same.is_some_and(|before| before.set == record.set);
         let is_old = same.is_some_and(|before| before.version_number() >= record.version_number());
-        if is_old || (before.is_none() && !is_watched) {
+        if is_old || (same.is_none() && !is_watched) {
             return false;
         }
         let set = record.set.clone();

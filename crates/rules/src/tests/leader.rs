@@ -215,8 +215,13 @@ impl ApiServer {
     }
 
     pub(super) fn scale(&self, replicas: usize) {
+        self.scale_owner("web", replicas);
+    }
+
+    /// Makes the ReplicaSet `name` want `replicas`.
+    pub(super) fn scale_owner(&self, name: &str, replicas: usize) {
         let set = json!({
-            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "uid": "web"},
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "uid": name},
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}},
         });
         self.store(Kind::Sets, set, None).unwrap();

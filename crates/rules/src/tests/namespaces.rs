@@ -127,6 +127,74 @@ fn a_namespace_is_dropped_after_its_results_are_published() {
     assert_eq!(cache.namespaces["shop"].pods.len(), 2);
 }
 
+/// The response of a write for a deleted rule can arrive after a rule of the same name was created.
+#[test]
+fn only_the_watch_replaces_a_rule_by_another_one_of_its_name() {
+    let pods = pods(&[("a", &[("tier", "front")])]);
+    let of_uid = |uid: &str, version: u64, labels: Value| RuleRecord {
+        uid: uid.to_owned(),
+        ..record("web", version, labels)
+    };
+    let (first, second) = (json!({"app": "web"}), json!({"tier": "back"}));
+    let stored = |cache: &RuleCache| {
+        let record = cache.namespaces["shop"].records.get("web");
+        assert_eq!(
+            record.map(|record| &record.set),
+            cache.index.get("shop", "web"),
+            "the index has the same rules"
+        );
+        record.map(|record| (record.uid.clone(), record.version_number()))
+    };
+    let mut cache = RuleCache::default();
+    cache.relist_pods(&pods);
+    cache.put(of_uid("1", 10, first.clone()), &pods, true);
+    cache.remove("shop", "web");
+    cache.put(of_uid("1", 11, first.clone()), &pods, false);
+    assert_eq!(stored(&cache), None, "a late response does not restore a deleted rule");
+    cache.put(of_uid("2", 12, second.clone()), &pods, true);
+    // A write that began before the deletion has the older version. A version says nothing about another object.
+    for late in [11, 13] {
+        cache.put(of_uid("1", late, first.clone()), &pods, false);
+        assert_eq!(stored(&cache), Some(("2".to_owned(), 12)), "after a response with version {late}");
+        assert!(cache.namespaces["shop"].pods["a"].sets.is_empty(), "the pod is not selected");
+    }
+    cache.put(of_uid("2", 14, second), &pods, false);
+    assert_eq!(stored(&cache), Some(("2".to_owned(), 14)), "its own writes are stored");
+    cache.put(of_uid("3", 15, first), &pods, true);
+    assert_eq!(stored(&cache), Some(("3".to_owned(), 15)), "the watch replaces it");
+}
+
+/// Until the watch delivers a recreated rule, writes fail. They are repeated with growing delays.
+#[tokio::test]
+async fn a_recreated_rule_waits_for_the_watch() {
+    let server = ApiServer::new();
+    server.pods(2, 2);
+    server.rule("web", budget(json!(1)));
+    let mut leader = Leader::start(&server, "one");
+    (0..2).for_each(|pod| server.begin(&format!("web-{pod}")));
+    leader.until("one is out, and the other waits", |leader| leader.server.out(2).len() == 1).await;
+    server.hold_watch(true);
+    server.delete(Kind::Rules, "web");
+    server.rule("web", budget(json!(0)));
+    let served = server.out(2).remove(0);
+    server.finish(&served);
+    let error = |leader: &Leader| {
+        let cache = leader.rules.context.cache.lock();
+        cache.namespaces.get("shop").and_then(|rules| rules.error.clone())
+    };
+    leader.until("the decision fails", |leader| error(leader).is_some()).await;
+    assert_eq!(error(&leader).as_deref(), Some("PodTransitionRule web is gone"));
+    assert!(server.out(2).is_empty(), "no grant without a stored decision");
+    server.hold_watch(false);
+    leader.until("it decides again", |leader| error(leader).is_none()).await;
+    let waits = if served == "web-0" { "web-1" } else { "web-0" };
+    leader
+        .until("the new rule refuses", |leader| leader.reconcile(waits).contains("[max unavailable]=0/2"))
+        .await;
+    assert!(server.out(2).is_empty());
+    leader.end().await;
+}
+
 #[tokio::test]
 async fn the_state_of_a_namespace_without_rules_is_dropped() {
     let server = ApiServer::new();
@@ -139,7 +207,7 @@ async fn the_state_of_a_namespace_without_rules_is_dropped() {
     leader.until("all with a check request are out", |leader| leader.server.out(4).len() == 3).await;
     let is_kept = |leader: &Leader| !leader.rules.context.cache.lock().namespaces.is_empty();
     leader.until("the namespace is dropped", |leader| !is_kept(leader)).await;
-    assert_eq!(leader.rules.context.owners.count(), 0, "its owners are not watched");
+    assert_eq!(leader.rules.context.owners.watched(), [] as [&str; 0], "its owners are not watched");
     // A rule that is created later applies.
     server.rule("web", budget(json!(1)));
     (0..3).for_each(|pod| server.finish(&format!("web-{pod}")));

@@ -35,11 +35,13 @@ pub(super) struct NamespaceDecision {
     pub(super) outcome: DecisionOutcome,
     /// True if an object was written.
     pub(super) wrote: bool,
+    /// True if the decision depends on an owner that is not watched. It must be made again after a while.
+    pub(super) expires: bool,
 }
 
 impl From<DecisionOutcome> for NamespaceDecision {
     fn from(outcome: DecisionOutcome) -> Self {
-        NamespaceDecision { outcome, wrote: false }
+        NamespaceDecision { outcome, wrote: false, expires: false }
     }
 }
 
@@ -73,7 +75,7 @@ pub(super) async fn decide(
         let budgets: Vec<RuleBudget<'_>> = snapshot
             .records
             .iter()
-            .zip(&missing)
+            .zip(&missing.by_set)
             .map(|(record, missing)| RuleBudget {
                 set: &record.set,
                 stored_grants: &record.grants,
@@ -110,7 +112,8 @@ pub(super) async fn decide(
     let writes: Vec<_> = writes.collect();
     let writes: Vec<StatusWrite> =
         futures::stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await;
-    let decision = observe_writes(context, namespace, writes).await;
+    let (outcome, wrote) = observe_writes(context, namespace, writes).await;
+    let decision = NamespaceDecision { outcome, wrote, expires: missing.are_unwatched };
     if let DecisionOutcome::Done = decision.outcome {
         publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers));
     }
@@ -120,12 +123,12 @@ pub(super) async fn decide(
     }
 }
 
-/// Stores the results of writes in the cache, and returns how the decision ended.
+/// Stores the results of writes in the cache. Returns how the decision ended, and whether an object was written.
 async fn observe_writes(
     context: &RuleContext,
     namespace: &str,
     writes: Vec<StatusWrite>,
-) -> NamespaceDecision {
+) -> (DecisionOutcome, bool) {
     let (mut outcome, mut wrote) = (DecisionOutcome::Done, false);
     for write in writes {
         match write {
@@ -134,16 +137,16 @@ async fn observe_writes(
                 observe_rule(context, *object);
                 wrote = true;
             }
-            StatusWrite::Conflict(name) => {
+            StatusWrite::Conflict(name, uid) => {
                 context.metrics.wrote(StatusWriteOutcome::Lost);
-                match status_write::read(&context.client, namespace, &name).await {
+                match status_write::read(&context.client, namespace, &name, &uid).await {
                     Ok(Some(object)) => {
                         observe_rule(context, object);
                         if !matches!(outcome, DecisionOutcome::Failed(_)) {
                             outcome = DecisionOutcome::Conflict;
                         }
                     }
-                    // The watch will remove it.
+                    // The watch will remove it, or replace it by another one of the same name.
                     Ok(None) => {
                         outcome = DecisionOutcome::Failed(format!("PodTransitionRule {name} is gone"));
                     }
@@ -162,5 +165,5 @@ async fn observe_writes(
             }
         }
     }
-    NamespaceDecision { outcome, wrote }
+    (outcome, wrote)
 }

@@ -12,17 +12,29 @@ use super::decision::{DecisionOutcome, NamespaceDecision, decide};
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Changes within this time are decided about together.
 const GATHER_DELAY: Duration = Duration::from_millis(20);
+/// A decision that depends on an owner that is not watched is made again after this time.
+const OWNER_RECHECK_DELAY: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 /// Decides about `namespace` after each change, until it has no PodTransitionRule.
 pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
     let changed = context.cache.lock().namespaces.get(&namespace).map(|rules| rules.changed.clone());
     let Some(changed) = changed else { return };
-    let mut failures = 0;
+    let (mut failures, mut recheck_at) = (0, None);
     loop {
-        changed.notified().await;
+        match recheck_at {
+            None => changed.notified().await,
+            Some(at) => drop(tokio::time::timeout_at(Instant::into(at), changed.notified()).await),
+        }
+        // Also when the worker was woken by a change, which may concern other rule sets.
+        if recheck_at.take_if(|at| *at <= Instant::now()).is_some() {
+            context.cache.lock().mark_namespace_changed(&namespace);
+        }
         tokio::time::sleep(GATHER_DELAY).await;
         let began = Instant::now();
-        let NamespaceDecision { outcome, wrote } = decide_changed(&context, &namespace).await;
+        let NamespaceDecision { outcome, wrote, expires } = decide_changed(&context, &namespace).await;
+        if expires {
+            recheck_at.get_or_insert(began + OWNER_RECHECK_DELAY);
+        }
         match outcome {
             DecisionOutcome::Done => {
                 if drop_if_empty(&context, &namespace) {

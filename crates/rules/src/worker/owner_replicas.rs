@@ -1,4 +1,5 @@
-//! The number of pods that owners want. An owner is read when it first counts, and watched while it does.
+//! The number of pods that owners want. An owner counts while an operation waits that its missing pods matter for. It is
+//! read when it first counts, and watched while it does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::api_call;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Each watch is an open request. Owners beyond this number are read each time that they count.
+/// Each watch is an open request. Owners beyond this number are read for each decision, and operations that wait for them
+/// are decided about again after a while.
 const MAX_WATCHES: usize = 200;
 
 /// The number of pods that owners want.
@@ -26,6 +28,14 @@ pub(crate) struct OwnerReplicas {
     watched: Arc<Mutex<HashMap<String, WatchedOwner>>>,
     /// The namespaces with an owner that wants another number of pods.
     changed: Arc<WorkQueue<String>>,
+}
+
+/// The number of pods that an owner wants.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WantedReplicas {
+    pub(super) count: u32,
+    /// True if a change of the number is not noticed, because too many owners are watched.
+    pub(super) is_unwatched: bool,
 }
 
 struct WatchedOwner {
@@ -58,10 +68,16 @@ impl OwnerReplicas {
     ///
     /// # Errors
     /// When the owner can't be read.
-    pub(super) async fn wanted(&self, namespace: &str, owner: &OwnerReference) -> Result<u32, String> {
-        let Some(resource) = resource(owner).or_else(|| resource_of(owner)) else { return Ok(0) };
+    pub(crate) async fn wanted(
+        &self,
+        namespace: &str,
+        owner: &OwnerReference,
+    ) -> Result<WantedReplicas, String> {
+        let Some(resource) = resource(owner).or_else(|| resource_of(owner)) else {
+            return Ok(WantedReplicas::default());
+        };
         if let Some(watched) = self.watched.lock().get(&owner.uid) {
-            return Ok(watched.wanted);
+            return Ok(WantedReplicas { count: watched.wanted, is_unwatched: false });
         }
         let api: Api<Owner> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let found = api_call(api.get_opt(&owner.name)).await;
@@ -74,7 +90,7 @@ impl OwnerReplicas {
             watched
                 .insert(owner.uid.clone(), WatchedOwner { namespace: namespace.to_owned(), wanted, _stop });
         }
-        Ok(wanted)
+        Ok(WantedReplicas { count: wanted, is_unwatched: !watched.contains_key(&owner.uid) })
     }
 
     /// Waits for an owner to want another number of pods. Returns its namespace; never `None`, because the queue is not
@@ -88,10 +104,12 @@ impl OwnerReplicas {
         self.watched.lock().retain(|uid, watched| watched.namespace != namespace || counts(uid));
     }
 
-    /// Returns the number of watched owners.
+    /// Returns the UIDs of the watched owners, sorted.
     #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.watched.lock().len()
+    pub(crate) fn watched(&self) -> Vec<String> {
+        let mut watched: Vec<String> = self.watched.lock().keys().cloned().collect();
+        watched.sort();
+        watched
     }
 
     /// Watches `owner` until the returned guard is dropped.

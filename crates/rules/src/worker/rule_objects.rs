@@ -39,7 +39,7 @@ pub(super) fn record_of(object: WatchedRule) -> RuleRecord {
 }
 
 /// Stores an object that this controller read or wrote. The watch decides which objects exist: one that it has not
-/// delivered yet, or that it has deleted, is ignored.
+/// delivered yet, or that it has deleted or replaced, is ignored.
 pub(super) fn observe_rule(context: &RuleContext, object: PodTransitionRule) {
     context.cache.lock().put(RuleRecord::new(object), &context.pods, false);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use podward_core::rules::{CheckRequest, OtherChecks, RuleMember};
 
 use super::super::context::RuleContext;
-use super::super::state::{ObservedPod, RuleRecord};
+use super::super::state::{NamespaceRules, ObservedPod, RuleRecord};
 
 /// The input of a decision, all of one moment.
 pub(super) struct NamespaceSnapshot {
@@ -17,6 +17,9 @@ pub(super) struct NamespaceSnapshot {
     pub(super) others: HashMap<(String, CheckRequest), OtherChecks>,
     /// By the UID of an owner: the number of its pods in the namespace.
     pub(super) existing: HashMap<String, u32>,
+    /// The UIDs of the owners that count for any rule set of the namespace: a pod of theirs is selected by a rule set with
+    /// a budget and a check request.
+    pub(super) counting: HashSet<String>,
 }
 
 impl NamespaceSnapshot {
@@ -104,5 +107,16 @@ pub(super) fn snapshot(
         }
     }
     let (pods, sets) = pods.into_iter().unzip();
-    Some(NamespaceSnapshot { records, pods, sets, others, existing })
+    Some(NamespaceSnapshot { records, pods, sets, others, existing, counting: counting_owners(rules) })
+}
+
+fn counting_owners(rules: &NamespaceRules) -> HashSet<String> {
+    let active = || rules.pods.values().filter(|observed| observed.is_active());
+    let has_budget = |name: &&String| rules.records.get(*name).is_some_and(|record| record.set.has_budget());
+    let requests = active().filter(|observed| !observed.requests.is_empty());
+    let sets: HashSet<&String> = requests.flat_map(|observed| &observed.sets).filter(has_budget).collect();
+    active()
+        .filter(|observed| observed.sets.iter().any(|name| sets.contains(name)))
+        .filter_map(|observed| Some(observed.pod.controller()?.uid.clone()))
+        .collect()
 }

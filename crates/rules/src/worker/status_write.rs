@@ -27,8 +27,8 @@ const FIELDS: [&str; 10] = [
 pub(super) enum StatusWrite {
     /// The status is stored, and this is the object.
     Stored(Box<PodTransitionRule>),
-    /// Another writer has changed or removed the object of this name since it was read.
-    Conflict(String),
+    /// Another writer has changed or removed the object since it was read: its name and UID.
+    Conflict(String, String),
     /// The status is not stored, or that is unknown: the object's name, and the error.
     Failed(String, String),
 }
@@ -53,7 +53,9 @@ pub(super) async fn write(
     let patch = Patch::Merge(&patch);
     match api_call(api.patch_status(&name, &params, &patch)).await {
         Ok(object) => StatusWrite::Stored(Box::new(object)),
-        Err(error) if error.is_not_found() || error.is_conflict() => StatusWrite::Conflict(name),
+        Err(error) if error.is_not_found() || error.is_conflict() => {
+            StatusWrite::Conflict(name, record.uid.clone())
+        }
         Err(error) => StatusWrite::Failed(name, error.to_string()),
     }
 }
@@ -69,7 +71,7 @@ fn changes(
     Ok(fields.filter(|(_, before, after)| before != after).map(|(field, _, after)| (field, after)).collect())
 }
 
-/// Returns the stored object; `None` if there is none.
+/// Returns the stored object with this name and UID; `None` if there is none.
 ///
 /// # Errors
 /// When the API server fails or does not answer in time.
@@ -77,7 +79,9 @@ pub(super) async fn read(
     client: &Client,
     namespace: &str,
     name: &str,
+    uid: &str,
 ) -> Result<Option<PodTransitionRule>, String> {
     let api: Api<PodTransitionRule> = Api::namespaced(client.clone(), namespace);
-    api_call(api.get_opt(name)).await.map_err(|error| error.to_string())
+    let found = api_call(api.get_opt(name)).await.map_err(|error| error.to_string())?;
+    Ok(found.filter(|found| found.metadata.uid.as_deref() == Some(uid)))
 }
