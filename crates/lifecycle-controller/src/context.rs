@@ -13,7 +13,7 @@ use crate::deciders::Deciders;
 use crate::drain_turns::DrainTurns;
 use crate::gone_services::GoneServiceChecks;
 use crate::observation::Observation;
-use crate::report::Report;
+use crate::report::{Observed, Report};
 use crate::retries::Retries;
 use crate::service_check::ServiceChecks;
 use crate::write::{ConditionChange, PodWrite, Writer};
@@ -59,8 +59,20 @@ impl Context {
     pub(crate) fn observed(&self, pod: Arc<CachedPod>) -> Arc<CachedPod> {
         self.cache.wrote(pod.clone());
         self.deciders.rules.observe_write(&pod);
-        self.report.observed(&pod);
+        self.observe(&pod);
         pod
+    }
+
+    /// Compares a version of `pod` with the previous one. Forgets the pod that it has replaced, and wakes the pods that
+    /// wait until it is in service.
+    pub(crate) fn observe(&self, pod: &CachedPod) {
+        let Observed { replaced, comes_into_service } = self.report.observed(pod);
+        if let Some(uid) = replaced {
+            self.deciders.forget(&pod.key(), &uid);
+        }
+        if comes_into_service {
+            self.deciders.deletions.pod_in_service(pod);
+        }
     }
 
     /// Returns true if the lifecycle condition is written for its own sake: its wait has lasted, and writes that move

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use podward_core::busy::{BusyChecks, BusyClaim, BusyLimits, BusyOverrun};
-use podward_core::keys::{AVAILABLE_CONDITIONS, HISTORY, POD_DELETION_COST};
-use podward_core::{Explanation, LabelChanges, PodHooks, PodPlan, PodView, plan, without_consumers};
+use podward_core::keys::{AVAILABLE_CONDITIONS, HISTORY, POD_DELETION_COST, SERVICE_AVAILABLE, Stage};
+use podward_core::{
+    ConditionStatus, Explanation, LabelChanges, Operation, Operations, PodHooks, PodPlan, PodView, plan,
+    without_consumers,
+};
 use podward_kube_util::{CachedPod, deletion_cost_changes, now};
 
 use crate::gone_services::GoneService;
@@ -110,3 +113,25 @@ fn remove_expectations(pod: &PodView<'_>, dead: &[String], plan: &mut PodPlan) {
         plan.annotations.push((AVAILABLE_CONDITIONS, left.or(text)));
     }
 }
+
+/// Returns whether the write of `plan` takes the pod out of service: an operation begins to prepare it. The write that
+/// turns the gate off later, when hooks before the gate have drained the pod, does not. Nor does a write to a pod that
+/// was not available and whose gate is off.
+pub(crate) fn leaves_service(stored: &PodView<'_>, plan: &PodPlan) -> bool {
+    let serves = stored.labels.contains_key(SERVICE_AVAILABLE) || stored.gate != Some(ConditionStatus::False);
+    if !serves || is_out(stored.labels) {
+        return false;
+    }
+    let mut after = stored.labels.clone();
+    plan.labels.apply(&mut after);
+    is_out(&after)
+}
+
+/// Returns whether an operation takes a pod with `labels` out of service, or keeps it out.
+fn is_out(labels: &BTreeMap<String, String>) -> bool {
+    let is_out = |operation: &Operation<'_>| operation.has_any(&[Stage::Preparing, Stage::Operate]);
+    Operations::parse(labels).iter().any(|(_, operation)| is_out(operation))
+}
+
+#[cfg(test)]
+mod tests;

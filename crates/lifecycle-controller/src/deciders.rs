@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use podward_core::busy::BusyChecks;
-use podward_core::keys::SERVICE_AVAILABLE;
 use podward_core::{NoRules, PodPlan, UnixNanos};
 use podward_deletion::{DeletionOutcome, DeletionStep, Deletions};
 use podward_hooks::HookCalls;
-use podward_kube_util::{ApiError, CachedPod, EventDraft, holds_deletion, unix_nanos};
+use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, holds_deletion, unix_nanos};
 use podward_rules::Rules;
 
 use crate::decide::Decision;
@@ -93,33 +92,22 @@ impl Deciders {
         self.rules.set_other_checks(pod, rules, &decision.plan, &deletion.checks(&busy));
     }
 
-    /// Starts what follows the write that turned `before` into `stored`: requests to hooks, and the rest of the
-    /// deletion step.
-    pub(crate) async fn follow_up(
-        &self,
-        before: &CachedPod,
-        stored: &Arc<CachedPod>,
-        step: &DeletionStep,
-        plan: &PodPlan,
-    ) {
-        let is_in_service = |pod: &CachedPod| pod.labels().contains_key(SERVICE_AVAILABLE);
-        if is_in_service(stored) && !is_in_service(before) {
-            self.deletions.pod_in_service(stored);
-        }
+    /// Starts what follows the write that resulted in `stored`: requests to hooks, and the rest of the deletion step.
+    pub(crate) async fn follow_up(&self, stored: &Arc<CachedPod>, step: &DeletionStep, plan: &PodPlan) {
         let view = stored.view();
         // The API server removes a terminating pod with its last finalizer, unless its containers still run.
         if view.terminating && view.finalizers.is_empty() {
-            self.forget(stored);
+            self.forget(&stored.key(), stored.uid());
         } else {
             self.hooks.ask(stored, &plan.questions());
         }
         self.deletions.after_write(stored, step).await;
     }
 
-    /// Discards the state for `pod`, which is gone.
-    pub(crate) fn forget(&self, pod: &CachedPod) {
-        self.hooks.forget(pod.uid());
-        self.rules.forget_pod(pod.uid());
-        self.deletions.forget(&pod.key());
+    /// Discards the state for the pod `key` with this UID, which is gone.
+    pub(crate) fn forget(&self, key: &PodKey, uid: &str) {
+        self.hooks.forget(uid);
+        self.rules.forget_pod(uid);
+        self.deletions.forget(key);
     }
 }

@@ -1,8 +1,8 @@
 //! The turns of pods to leave service.
 //!
-//! Each write that turns the gate off causes further writes, of Podward and of consumers, until the pod may be operated
-//! on. If hundreds of pods left service at the same time, all of these writes would queue at the API server together,
-//! and each pod would be out of service for as long as all of them take.
+//! The write that takes a pod out of service causes further writes, of Podward and of consumers, until the pod may be
+//! operated on. If hundreds of pods left service at the same time, all of these writes would queue at the API server
+//! together, and each pod would be out of service for as long as all of them take.
 //!
 //! So the number of writes at the same time that take pods out of service is limited. The more requests the API server
 //! works on, the longer these writes take, and the fewer pods leave service each second. Pods that have left are finished

@@ -111,7 +111,7 @@ impl GoneServiceChecks {
             }
         }
         let is_final = !missing.is_empty() && self.is_namespace_terminating(pod).await?;
-        Ok(self.checked(pod, missing, is_final, now))
+        Ok(self.checked(pod, due, missing, is_final, now))
     }
 
     /// Makes the checks of the pods due that the Service `name` holds and is to release, because it has changed. Returns
@@ -164,30 +164,33 @@ impl GoneServiceChecks {
         missing.iter().filter(holds).cloned().collect()
     }
 
-    /// Records a check at `now`. `is_final` is true if the missing Services cannot be created again.
+    /// Records a check at `now` that was due at `due`. `is_final` is true if the missing Services cannot be created
+    /// again.
     fn checked(
         &self,
         pod: &CachedPod,
+        due: Instant,
         missing: Vec<HoldingService>,
         is_final: bool,
         now: Instant,
     ) -> GoneServices {
         let mut pods = self.pods.lock();
         let Some(check) = pods.get_mut(&pod.key()) else { return GoneServices::default() };
-        if missing.is_empty() {
-            (check.due, check.missing_since) = (None, None);
-            check.missing.clear();
-            return GoneServices::default();
-        }
-        let since = *check.missing_since.get_or_insert(now);
-        let is_released = is_final && now >= since + MISSING_LIMIT;
-        let next = match is_final {
-            true => (since + MISSING_LIMIT).max(now),
-            false => now + CHECK_INTERVAL,
+        let (next, is_released) = if missing.is_empty() {
+            check.missing_since = None;
+            (None, false)
+        } else {
+            let since = *check.missing_since.get_or_insert(now);
+            let limit = since + MISSING_LIMIT;
+            (Some(if is_final { limit.max(now) } else { now + CHECK_INTERVAL }), is_final && now >= limit)
         };
-        check.due = Some(next);
+        // A check that was renewed meanwhile stays due: a Service has changed after it was looked up.
+        if check.due == Some(due) {
+            check.due = next;
+        }
         check.missing = missing.into_iter().map(|held| held.gone(is_released)).collect();
-        GoneServices { services: check.missing.clone(), next_check: Some(next - now) }
+        let next_check = check.due.map(|due| due.saturating_duration_since(now));
+        GoneServices { services: check.missing.clone(), next_check }
     }
 
     async fn exists(&self, pod: &CachedPod, held: &HoldingService) -> Result<bool, ApiError> {

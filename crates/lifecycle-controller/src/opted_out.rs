@@ -10,18 +10,19 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use podward_core::hooks::has_hook_finalizer;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
-use podward_kube_util::PodKey;
+use podward_core::{NoRules, PodHooks, plan};
+use podward_kube_util::{ApiError, PodKey, now};
 use podward_runtime::retry::{API_SERVER, ApiCallError, api_call, delay_after};
 use tokio_util::sync::CancellationToken;
 
-use crate::cleanup::release_finalizers;
 use crate::context::Context;
+use crate::write::{ConditionChange, PodWrite};
 
 /// The number of pods in a page of the list.
 const PAGE: u32 = 500;
 
 /// A pod that is not opted in and has a finalizer of a hook: its key and its UID.
-type HeldPod = (PodKey, String);
+pub(crate) type HeldPod = (PodKey, String);
 
 /// Removes the finalizers of hooks from all pods of the cluster that are not opted in. Lists the metadata of these pods
 /// in pages. Repeats what fails, with back-off, until `stop`. A pod that cannot be written does not delay the others.
@@ -73,13 +74,14 @@ fn id(pod: &PartialObjectMeta<Pod>) -> HeldPod {
 }
 
 /// Removes the finalizers of hooks from `pods`. Returns the pods for which it failed.
-async fn release(pods: Vec<HeldPod>, context: &Context) -> Vec<HeldPod> {
+pub(crate) async fn release(pods: Vec<HeldPod>, context: &Context) -> Vec<HeldPod> {
     let mut left = Vec::new();
     for (key, uid) in pods {
         match release_finalizers(&key, &uid, context).await {
-            Ok(()) => {
+            Ok(true) => {
                 tracing::info!(pod = %key, "removed the finalizers of hooks from a pod that is not opted in");
             }
+            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(%error, pod = %key, "could not remove the finalizers of hooks from a pod that is not opted in; it is tried again");
                 left.push((key, uid));
@@ -87,4 +89,23 @@ async fn release(pods: Vec<HeldPod>, context: &Context) -> Vec<HeldPod> {
         }
     }
     left
+}
+
+/// Removes the finalizers of hooks from a pod that is not opted in. Nothing else would remove them. Returns whether
+/// there were any. Does nothing if the pod is gone, was replaced or is opted in.
+///
+/// # Errors
+/// If a request to the API server fails.
+async fn release_finalizers(key: &PodKey, uid: &str, context: &Context) -> Result<bool, ApiError> {
+    let Some(pod) = context.writer.get(key).await? else { return Ok(false) };
+    let view = pod.view();
+    if pod.uid() != uid || view.is_controlled() {
+        return Ok(false);
+    }
+    let plan = plan(&view, &PodHooks::none(), &NoRules, now());
+    if plan.is_empty() {
+        return Ok(false);
+    }
+    context.writer.write(&pod, PodWrite::new(&plan, [], ConditionChange::Keep)).await?;
+    Ok(true)
 }

@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
-use podward_core::ConditionStatus;
 use podward_deletion::is_due;
 use podward_kube_util::{ApiError, CachedPod, unix_nanos};
 
 use crate::context::Context;
-use crate::decide::decide;
+use crate::decide::{decide, leaves_service};
 use crate::deciders::DeletionTurn;
 use crate::drain_turns::DrainTurn;
 use crate::report::Outcome;
@@ -46,7 +45,7 @@ async fn reconcile_pod(
     context: &Context,
 ) -> Result<Action, ApiError> {
     let Context { deciders, report, .. } = context;
-    report.observed(&pod);
+    context.observe(&pod);
     let now = Timestamp::now();
     let deletion = match deciders.deletion(&pod, unix_nanos(now)).await? {
         DeletionTurn::Deleted(event) => {
@@ -67,7 +66,7 @@ async fn reconcile_pod(
     report.hooks_reported(&pod, &decision.plan);
     deciders.decided(&observation, &decision);
 
-    let leaves_service = decision.plan.gate == Some(ConditionStatus::False);
+    let leaves_service = leaves_service(&observation.stored, &decision.plan);
     if leaves_service && turn.is_none() {
         *turn = context.drain_turns.take(&pod.key());
         if turn.is_none() {
@@ -89,7 +88,7 @@ async fn reconcile_pod(
         turn.written(begun.elapsed());
     }
 
-    deciders.follow_up(&pod, &stored, &deletion.step, &decision.plan).await;
+    deciders.follow_up(&stored, &deletion.step, &decision.plan).await;
     let outcome =
         Outcome { pod: &stored, deletion: &deletion.step, rules: &observation.rules, decision: &decision };
     let next_report = report.reconciled(outcome, deciders);
@@ -128,7 +127,7 @@ async fn newer_version(pod: &CachedPod, context: &Context) -> Result<Option<Arc<
 pub(crate) fn on_error(watched: Arc<CachedPod>, error: &ApiError, context: Arc<Context>) -> Action {
     context.report.failed(&watched, error);
     if let ApiError::Gone { .. } = error {
-        context.deciders.forget(&watched);
+        context.deciders.forget(&watched.key(), watched.uid());
         return Action::await_change();
     }
     Action::requeue(context.retries.failed(&watched.key(), error))

@@ -30,7 +30,7 @@ use phase_history::HistoryEvent;
 use tracker::Tracker;
 
 pub(crate) use metrics::{Metrics, WriteKind};
-pub(crate) use tracker::GonePod;
+pub(crate) use tracker::{GonePod, Observed};
 
 /// The result of a reconciliation.
 pub(crate) struct Outcome<'a> {
@@ -63,9 +63,10 @@ impl Report {
         self.metrics.clone()
     }
 
-    /// Compares a version of a pod with the previous one: metrics and spans of phases, and the phase history.
-    pub(crate) fn observed(&self, pod: &CachedPod) {
-        self.tracker.observe(pod, &self.metrics);
+    /// Compares a version of a pod with the previous one: metrics and spans of phases, and the phase history. Returns what
+    /// it means for others.
+    pub(crate) fn observed(&self, pod: &CachedPod) -> Observed {
+        self.tracker.observe(pod, &self.metrics)
     }
 
     /// Adds the reports of hooks in `plan` to the spans of the current phases. Call this before `plan` is written.
@@ -152,8 +153,8 @@ impl Report {
         }
     }
 
-    /// Forgets the pods that do not exist any more, and returns them.
-    pub(crate) fn retain(&self, exists: impl Fn(&PodKey) -> bool) -> Vec<GonePod> {
+    /// Forgets the pods that do not exist any more under their name and UID, and returns them.
+    pub(crate) fn retain(&self, exists: impl Fn(&PodKey, &str) -> bool) -> Vec<GonePod> {
         self.tracker.retain(&self.metrics, exists)
     }
 

@@ -1,6 +1,10 @@
 //! A leader against a stand-in for the API server: the requests of reconciliations, and their failures.
 
 mod api_server;
+mod fixture;
+mod forgetting;
+mod rollouts;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +41,7 @@ impl Running {
             client: server.client(),
             identity: "test".to_owned(),
             hooks: HookArgs::default(),
-            dialer: GuardedDialer::new(AddressPolicy::new(&[], ApiServerAddresses::fixed([]))),
+            dialer: dialer(),
             node_unreachable_limit: Duration::from_secs(60),
             max_busy: Duration::from_secs(60),
             check_deletes_as_requester: false,
@@ -56,6 +60,10 @@ impl Running {
         self.stop.cancel();
         tokio::time::timeout(TIMEOUT, self.work).await.expect("the leader did not stop").unwrap();
     }
+}
+
+fn dialer() -> GuardedDialer {
+    GuardedDialer::new(AddressPolicy::new(&[], ApiServerAddresses::fixed([])))
 }
 
 /// A pod in service.

@@ -1,5 +1,5 @@
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use hyper::{Request, StatusCode};
 use kube::client::Body;
@@ -17,12 +17,21 @@ struct Stored {
     service: bool,
     is_namespace_terminating: bool,
     fails: bool,
+    /// Whether the existence of the Service changes after it was looked up.
+    changes_after_lookup: bool,
 }
 
-fn checks(stored: &Arc<Mutex<Stored>>) -> GoneServiceChecks {
-    let stored = stored.clone();
+fn checks(stored: &Arc<Mutex<Stored>>) -> Arc<GoneServiceChecks> {
+    Arc::new_cyclic(|checks| GoneServiceChecks::new(client(stored.clone(), checks.clone())))
+}
+
+fn client(shared: Arc<Mutex<Stored>>, checks: Weak<GoneServiceChecks>) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
-        let stored = *stored.lock();
+        let stored = *shared.lock();
+        if stored.changes_after_lookup && request.uri().path().ends_with("/services/web") {
+            *shared.lock() = Stored { service: !stored.service, changes_after_lookup: false, ..stored };
+            checks.upgrade().unwrap().renew("shop", "web");
+        }
         let metadata = |name: &str| json!({"name": name, "namespace": "shop"});
         let meta = |kind: &str| json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
         let answer = match request.uri().path() {
@@ -48,7 +57,7 @@ fn checks(stored: &Arc<Mutex<Stored>>) -> GoneServiceChecks {
         };
         async { Ok::<_, Infallible>(answer) }
     });
-    GoneServiceChecks::new(Client::new(service, "shop"))
+    Client::new(service, "shop")
 }
 
 /// A pod that the Service `web` holds, terminating or in service.
@@ -113,7 +122,8 @@ async fn in_other_namespaces_the_finalizer_is_named_and_stays() {
 
 #[tokio::test]
 async fn a_failure_is_not_a_missing_service() {
-    let stored = Arc::new(Mutex::new(Stored { fails: true, is_namespace_terminating: true, service: false }));
+    let failing = Stored { fails: true, is_namespace_terminating: true, ..Stored::default() };
+    let stored = Arc::new(Mutex::new(failing));
     let (checks, pod, start) = (checks(&stored), pod(true), Instant::now());
     checks.check(&pod, start).await.unwrap();
     checks.check(&pod, start + Duration::from_secs(60)).await.unwrap_err();
@@ -128,4 +138,23 @@ async fn a_pod_in_service_is_not_checked() {
     assert_eq!(check(&checks, &pod, start).await, (vec![], None));
     assert_eq!(check(&checks, &pod, start + Duration::from_secs(60)).await, (vec![], None));
     assert_eq!(checks.renew("shop", "web"), []);
+}
+
+#[tokio::test]
+async fn a_service_that_changes_during_the_check_is_looked_up_again() {
+    let found = Stored { service: true, is_namespace_terminating: true, ..Stored::default() };
+    let stored = Arc::new(Mutex::new(Stored { changes_after_lookup: true, ..found }));
+    let (checks, pod, start) = (checks(&stored), pod(true), Instant::now());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    check(&checks, &pod, start).await;
+    assert_eq!(check(&checks, &pod, after(5)).await, (vec![], Some(0)), "it is deleted after the lookup");
+    assert_eq!(check(&checks, &pod, after(6)).await, (vec![false], Some(20)));
+
+    stored.lock().changes_after_lookup = true;
+    assert_eq!(
+        check(&checks, &pod, after(26)).await,
+        (vec![true], Some(0)),
+        "it is created after the lookup"
+    );
+    assert_eq!(check(&checks, &pod, after(26)).await, (vec![], None));
 }

@@ -39,7 +39,16 @@ struct TrackedPod {
     fault: Option<String>,
 }
 
-/// A pod that is gone, or not opted in any more.
+/// What a version of a pod means for others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Observed {
+    /// The UID of the pod that this one has replaced under the same name.
+    pub(crate) replaced: Option<String>,
+    /// True if the pod is in service, and was not in the version before.
+    pub(crate) comes_into_service: bool,
+}
+
+/// A pod that is gone, was replaced, or is not opted in any more.
 #[derive(Debug)]
 pub(crate) struct GonePod {
     pub(crate) key: PodKey,
@@ -62,7 +71,7 @@ impl Tracker {
     }
 
     /// Compares a version of `pod` with the previous one and updates metrics, spans and the phase history.
-    pub(super) fn observe(&self, pod: &CachedPod, metrics: &Metrics) {
+    pub(super) fn observe(&self, pod: &CachedPod, metrics: &Metrics) -> Observed {
         let labels = pod.labels();
         let operations = Operations::parse(labels);
         let present = OperationState::of_all(labels, &operations);
@@ -72,10 +81,11 @@ impl Tracker {
         let is_known = pods.get(&key).is_some_and(|tracked| tracked.uid == pod.uid());
         self.traces.observe(pod, &operations, is_known, now());
         if !is_known {
-            if let Some(replaced) = pods.remove(&key) {
+            let replaced = pods.remove(&key).map(|replaced| {
                 leave_all(&replaced, metrics);
                 self.traces.gone(&replaced.uid);
-            }
+                replaced.uid
+            });
             present
                 .values()
                 .for_each(|state| metrics.entered(&state.operation_type, state.phase, state.since));
@@ -83,9 +93,9 @@ impl Tracker {
             tracked.is_ending = pod.view().terminating;
             tracked.is_held_by_hook = is_held_by_hook;
             pods.insert(key, tracked);
-            return;
+            return Observed { replaced, comes_into_service: false };
         }
-        let Some(tracked) = pods.get_mut(&key) else { return };
+        let Some(tracked) = pods.get_mut(&key) else { return Observed::default() };
         for (id, before) in &tracked.operations {
             let after = present.get(id);
             if after != Some(before) {
@@ -104,12 +114,14 @@ impl Tracker {
                 tracked.history.entered(id, after);
             }
         }
-        if operations.is_service_available() && !tracked.is_available {
+        let comes_into_service = operations.is_service_available() && !tracked.is_available;
+        if comes_into_service {
             tracked.history.became_available();
         }
         tracked.operations = present;
         tracked.is_held_by_hook = is_held_by_hook;
         tracked.is_available = operations.is_service_available();
+        Observed { replaced: None, comes_into_service }
     }
 
     /// Returns the event for the phase history of `pod`, if the operations have ended or the history is old enough.
@@ -196,10 +208,10 @@ impl Tracker {
         fault.is_some()
     }
 
-    /// Forgets the pods that do not exist any more, and returns them.
-    pub(super) fn retain(&self, metrics: &Metrics, exists: impl Fn(&PodKey) -> bool) -> Vec<GonePod> {
+    /// Forgets the pods that do not exist any more under their name and UID, and returns them.
+    pub(super) fn retain(&self, metrics: &Metrics, exists: impl Fn(&PodKey, &str) -> bool) -> Vec<GonePod> {
         let mut pods = self.pods.lock();
-        let gone = pods.extract_if(|key, _| !exists(key)).map(|(key, tracked)| {
+        let gone = pods.extract_if(|key, tracked| !exists(key, &tracked.uid)).map(|(key, tracked)| {
             leave_all(&tracked, metrics);
             self.traces.gone(&tracked.uid);
             let TrackedPod { uid, is_held_by_hook, .. } = tracked;
@@ -239,6 +251,7 @@ fn leave_all(tracked: &TrackedPod, metrics: &Metrics) {
 #[cfg(test)]
 mod tests {
     use podward_core::hooks::hook_finalizer;
+    use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE};
     use serde_json::json;
 
     use super::*;
@@ -258,10 +271,35 @@ mod tests {
             let metadata = json!({"namespace": "shop", "name": name, "uid": name, "finalizers": finalizers});
             tracker.observe(&serde_json::from_value(json!({"metadata": metadata})).unwrap(), &metrics);
         }
-        let gone = tracker.retain(&metrics, |key| key.name == "there");
+        let gone = tracker.retain(&metrics, |key, _| key.name == "there");
         let mut gone: Vec<_> = gone.iter().map(|pod| (pod.uid.as_str(), pod.is_held_by_hook)).collect();
         gone.sort_unstable();
         assert_eq!(gone, [("added", true), ("held", true), ("released", false)]);
-        assert!(tracker.retain(&metrics, |key| key.name == "there").is_empty());
+        assert!(tracker.retain(&metrics, |key, _| key.name == "there").is_empty());
+    }
+
+    #[test]
+    fn a_version_shows_a_replaced_pod_and_the_way_into_service() {
+        let (tracker, metrics) = (Tracker::default(), Metrics::new());
+        let observe = |uid: &str, labels: serde_json::Value| {
+            let metadata = json!({"namespace": "shop", "name": "web-0", "uid": uid, "labels": labels});
+            tracker.observe(&serde_json::from_value(json!({"metadata": metadata})).unwrap(), &metrics)
+        };
+        let out = || json!({CONTROL_LABEL: "true"});
+        let serving = || json!({CONTROL_LABEL: "true", SERVICE_AVAILABLE: "1"});
+        let nothing = Observed::default;
+        assert_eq!(observe("old", serving()), nothing(), "a new leader knows no version before");
+        assert_eq!(observe("old", out()), nothing());
+        let comes = Observed { comes_into_service: true, ..nothing() };
+        assert_eq!(observe("old", serving()), comes);
+        assert_eq!(observe("old", serving()), nothing());
+        let replaces = Observed { replaced: Some("old".to_owned()), ..nothing() };
+        assert_eq!(observe("new", out()), replaces);
+        assert_eq!(observe("new", serving()), comes);
+
+        // The cleanup knows a pod that was replaced and has not been observed since.
+        assert!(tracker.retain(&metrics, |_, uid| uid == "new").is_empty());
+        let gone = tracker.retain(&metrics, |_, uid| uid == "newer");
+        assert_eq!(gone.iter().map(|pod| pod.uid.as_str()).collect::<Vec<_>>(), ["new"]);
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! It also acts as the kubelet: the condition Ready follows the readiness gate.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ struct ServerState {
     /// The number of GET requests for single pods.
     reads: usize,
     events: Vec<Value>,
+    /// Owners of pods, by path.
+    owners: HashMap<String, Value>,
     /// The answer to each PATCH of the pod with this name.
     rejects: Option<(String, StatusCode)>,
     /// Whether another writer changes a pod before the next PATCH.
@@ -105,6 +108,11 @@ impl ApiServer {
         tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("there was no event {reason}"))
     }
 
+    /// Stores the owner of pods at this path.
+    pub(super) fn put_owner(&self, path: &str, owner: Value) {
+        self.state.lock().owners.insert(path.to_owned(), owner);
+    }
+
     /// The number of successful writes to the pod `name`.
     pub(super) fn writes(&self, name: &str) -> usize {
         self.state.lock().patches.iter().filter(|patched| *patched == name).count()
@@ -139,6 +147,10 @@ impl ApiServer {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let query = head.uri.query().unwrap_or_default();
+        let owner = self.state.lock().owners.get(head.uri.path()).cloned();
+        if let Some(owner) = owner {
+            return json_answer(&owner);
+        }
         let path: Vec<&str> = head.uri.path().trim_matches('/').split('/').collect();
         match (head.method, path.as_slice()) {
             (Method::GET, ["api", "v1", "pods"]) if query.contains("watch=true") => self.watch(query),
@@ -148,6 +160,7 @@ impl ApiServer {
                 }
                 self.list(query)
             }
+            (Method::GET, ["api", "v1", "namespaces", _, "pods"]) => self.list(""),
             (Method::GET, ["api", "v1", "namespaces", _, "pods", name]) => {
                 self.state.lock().reads += 1;
                 self.get(name)
