@@ -135,20 +135,19 @@ impl Webhook for DiscoveryWebhook {
             Ok(new) => new,
             Err(error) => return AdmissionResponse::bad_request(error).into(),
         };
-        // Only the finalizers of a terminating object change.
-        if new.terminating {
-            return AdmissionResponse::allow().into();
-        }
         let old = request.old_object.as_ref().and_then(|old| self.review(route, old).ok());
-        if let Err(invalid) = &new.checked {
-            // An error that the object had before does not deny the write, such as one of a finalizer.
-            return match old.map(|old| old.checked) {
-                Some(Err(known)) if known == *invalid => {
-                    AdmissionResponse::allow().warn([invalid.to_string()]).into()
+        let warning = match &new.checked {
+            Err(invalid) if !new.terminating => {
+                // An error that the object had before does not deny the write, such as one of a finalizer.
+                let known = old.as_ref().and_then(|old| old.checked.as_ref().err());
+                if known != Some(invalid) {
+                    return AdmissionResponse::forbid(invalid.to_string()).into();
                 }
-                _ => AdmissionResponse::forbid(invalid.to_string()).into(),
-            };
-        }
+                Some(invalid.to_string())
+            }
+            _ => None,
+        };
+        let allowed = AdmissionResponse::allow().warn(warning);
         let secrets: Vec<String> = match (&new.connection, old.and_then(|old| old.connection)) {
             (Some(connection), old) if old.as_ref() != Some(connection) => {
                 connection.secrets().map(ToOwned::to_owned).collect()
@@ -156,7 +155,7 @@ impl Webhook for DiscoveryWebhook {
             _ => Vec::new(),
         };
         if secrets.is_empty() {
-            return AdmissionResponse::allow().into();
+            return allowed.into();
         }
         AdmissionDecision::defer(move |_: Instant| async move {
             let user = request.user_info.identity();
@@ -181,7 +180,7 @@ impl Webhook for DiscoveryWebhook {
                     Err(status) => return AdmissionResponse::try_again(status.message().to_owned()),
                 }
             }
-            AdmissionResponse::allow()
+            allowed
         })
     }
 }

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod attacks;
+mod discovery;
 mod evictions;
 mod fake_cluster;
 mod fake_collector;

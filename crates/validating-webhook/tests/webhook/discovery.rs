@@ -1,0 +1,93 @@
+//! Reviews of DiscoveryBindings and ClusterRegistries by users who may not read the Secrets in them.
+
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use podward_runtime::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService, Webhooks};
+use podward_runtime::telemetry::traces::Spans;
+use serde_json::{Value, json};
+use validating_webhook::DiscoveryWebhook;
+
+use crate::fake_cluster::{FakeCluster, WITHOUT_RIGHTS};
+use crate::fixture::UID;
+
+/// Reviews an update of a DiscoveryBinding by `user`.
+async fn update(user: &str, old: &Value, new: &Value) -> Value {
+    let webhook = DiscoveryWebhook::new(FakeCluster::new().client(), "podward-system");
+    let service = AdmissionService::of(
+        Webhooks::default().and(webhook),
+        AdmissionMetrics::default(),
+        AdmissionLimits::default(),
+        Spans::none(),
+    );
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": UID, "operation": "UPDATE", "name": "web", "namespace": "shop",
+            "resource": {"group": "podward.io", "version": "v1alpha1", "resource": "discoverybindings"},
+            "userInfo": {"username": user}, "object": new, "oldObject": old,
+        },
+    });
+    let request = Request::post("/bindings").header("content-type", "application/json");
+    let response = service.handle(request.body(Full::from(review.to_string())).unwrap()).await;
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    answer["response"].clone()
+}
+
+fn binding(connection: &Value) -> Value {
+    json!({
+        "apiVersion": "podward.io/v1alpha1", "kind": "DiscoveryBinding",
+        "metadata": {"name": "web", "namespace": "shop", "finalizers": ["example.com/hold"]},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}}, "service": {"name": "web"}, "port": 80,
+            "registry": {"connection": connection},
+        },
+    })
+}
+
+fn terminating(mut binding: Value) -> Value {
+    binding["metadata"]["deletionTimestamp"] = json!("2026-11-28T10:00:00Z");
+    binding["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    binding
+}
+
+/// Returns a binding without a Secret, and the same with one that is sent to another address.
+fn redirected() -> (Value, Value) {
+    let own = json!({"kind": "Consul", "addresses": ["http://consul:8500"]});
+    let elsewhere =
+        json!({"kind": "Consul", "addresses": ["http://mallory:8500"], "credentialsSecret": "consul"});
+    (binding(&own), binding(&elsewhere))
+}
+
+#[tokio::test]
+async fn a_terminating_binding_gets_no_secret_that_its_writer_may_not_read() {
+    let (before, after) = redirected();
+    let (before, after) = (terminating(before), terminating(after));
+    let denied = update(WITHOUT_RIGHTS, &before, &after).await;
+    assert_eq!(denied["allowed"], false, "{denied}");
+    assert!(denied["status"]["message"].as_str().unwrap().contains("may not get Secret shop/consul"));
+    assert_eq!(update("jane", &before, &after).await["allowed"], true);
+}
+
+#[tokio::test]
+async fn a_binding_that_is_invalid_already_gets_no_secret_that_its_writer_may_not_read() {
+    let (mut before, mut after) = redirected();
+    for binding in [&mut before, &mut after] {
+        binding["spec"]["weight"] = json!("many");
+    }
+    let denied = update(WITHOUT_RIGHTS, &before, &after).await;
+    assert_eq!(denied["allowed"], false, "{denied}");
+    let allowed = update("jane", &before, &after).await;
+    assert_eq!(allowed["allowed"], true);
+    assert!(allowed["warnings"][0].as_str().unwrap().contains("spec.weight"), "{allowed}");
+}
+
+#[tokio::test]
+async fn the_finalizers_of_an_invalid_binding_can_be_removed() {
+    let (_, mut before) = redirected();
+    before["spec"]["weight"] = json!("many");
+    let before = terminating(before);
+    let mut after = before.clone();
+    after["metadata"]["finalizers"] = json!([]);
+    assert_eq!(update(WITHOUT_RIGHTS, &before, &after).await["allowed"], true);
+}
