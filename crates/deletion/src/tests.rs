@@ -112,7 +112,7 @@ async fn the_label_begins_a_deletion_and_its_removal_cancels_it(fixture: Fixture
     fixture.pods(2).await;
     fixture.until_in_service().await;
     fixture.hold("web-0", CONSUMER).await;
-    fixture.label("web-0", json!({TO_DELETE: "1"})).await;
+    fixture.request_by_label("web-0", "jane", "system:masters").await;
     fixture.until("the pod leaves service", |pods| !pods.is_ready("web-0")).await;
     assert!(fixture.get("web-0").await.annotations().contains_key(DELETION_REQUEST));
     fixture.label("web-0", json!({TO_DELETE: null})).await;
@@ -125,7 +125,7 @@ async fn the_label_begins_a_deletion_and_its_removal_cancels_it(fixture: Fixture
         pod.labels()
     );
 
-    fixture.label("web-1", json!({TO_DELETE: "1"})).await;
+    fixture.request_by_label("web-1", "jane", "system:masters").await;
     fixture.until("the pod is gone", |pods| pods.is_gone("web-1")).await;
     assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
 }
@@ -143,10 +143,15 @@ async fn a_deletion_is_cancelled_when_its_requester_may_not_delete(fixture: Fixt
     };
     cancelled("web-0").await;
 
-    let author = json!({"user": "mallory", "groups": ["system:authenticated"]}).to_string();
-    fixture.annotate("web-1", json!({TO_DELETE_BY: author})).await;
-    fixture.label("web-1", json!({TO_DELETE: "1"})).await;
+    fixture.request_by_label("web-1", "mallory", "system:authenticated").await;
     cancelled("web-1").await;
+
+    // Whoever may write the pod can remove the annotation, or write one that cannot be read, where no policy denies it.
+    for author in [json!(null), json!(r#"{"user":"corp\mallory","groups":[]}"#)] {
+        fixture.annotate("web-1", json!({TO_DELETE_BY: author})).await;
+        fixture.label("web-1", json!({TO_DELETE: "1"})).await;
+        cancelled("web-1").await;
+    }
     fixture.until("both pods are in service", |pods| pods.ready() == 2).await;
     assert_eq!(fixture.events(), ["DeletionCancelled"]);
 }

@@ -306,6 +306,13 @@ impl Fixture {
         self.merge(name, json!({ "annotations": annotations })).await;
     }
 
+    /// Requests the deletion of the pod with the label, as the mutating-webhook stores it for a user of this group.
+    pub(super) async fn request_by_label(&self, name: &str, user: &str, group: &str) {
+        let author = json!({"user": user, "groups": [group]}).to_string();
+        self.annotate(name, json!({TO_DELETE_BY: author})).await;
+        self.label(name, json!({TO_DELETE: "1"})).await;
+    }
+
     /// Marks the pod as busy or not busy, with the deletion cost that the lifecycle-controller would set.
     pub(super) async fn busy(&self, name: &str, is_busy: bool) {
         let pods: Api<CachedPod> = Api::namespaced(self.client.clone(), &self.namespace);

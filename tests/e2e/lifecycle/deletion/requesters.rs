@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use podward_core::keys;
-use podward_e2e::{Fixture, Test};
-use serde_json::json;
+use podward_e2e::{Fixture, ServiceInstance, Test};
+use podward_support::ServiceKind;
+use serde_json::{Value, json};
 
 use super::objects::make;
 
-/// A user who may get and patch pods in the namespace of the test.
-const USER: &str = "patcher";
+/// A user who may get and patch pods in the namespace of the test. The names of users in Active Directory are like this.
+const USER: &str = r"corp\patcher";
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -21,11 +23,12 @@ pub(crate) fn tests() -> Vec<Test> {
             a_user_who_may_only_patch_pods_deletes_none,
         ),
         Test::node("a_user_forges_no_deletion_request", a_user_forges_no_deletion_request),
+        Test::alone("a_user_hides_no_author_while_podward_is_down", a_user_hides_no_author_while_podward_is_down),
     ]
 }
 
 async fn allow_to_patch(fixture: &Fixture) -> Result<()> {
-    let names = json!({"name": USER, "namespace": fixture.namespace()});
+    let names = json!({"name": "patcher", "namespace": fixture.namespace()});
     let group = "rbac.authorization.k8s.io";
     let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]}]);
     make(
@@ -33,7 +36,7 @@ async fn allow_to_patch(fixture: &Fixture) -> Result<()> {
         json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": names, "rules": rules}),
     )
     .await?;
-    let role = json!({"apiGroup": group, "kind": "Role", "name": USER});
+    let role = json!({"apiGroup": group, "kind": "Role", "name": "patcher"});
     let user = json!([{"apiGroup": group, "kind": "User", "name": USER}]);
     let binding = json!({
         "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": names, "roleRef": role,
@@ -50,7 +53,7 @@ async fn a_user_who_may_only_patch_pods_deletes_none(fixture: Arc<Fixture>) -> R
     let label = format!("{}=1", keys::TO_DELETE);
     fixture.kubectl(&["label", "pod", "web", &label, "--as", USER]).await?.succeeded()?;
     let note = fixture.until_event("web", "DeletionCancelled").await?;
-    ensure!(note.contains("requested by patcher") && note.contains("may not delete pods"), "{note}");
+    ensure!(note.contains(r"requested by corp\patcher") && note.contains("may not delete pods"), "{note}");
     let is_withdrawn = |pod: &Pod| {
         let left = pod.annotations();
         !left.contains_key(keys::TO_DELETE_BY) && !left.contains_key(keys::DELETION_REQUEST)
@@ -81,10 +84,44 @@ async fn a_user_forges_no_deletion_request(fixture: Arc<Fixture>) -> Result<()> 
             ensure!(answer.code != Some(0), "{key} was written: {answer:?}");
         } else {
             let note = fixture.until_event("web", "DeletionCancelled").await?;
-            ensure!(note.contains("requested by patcher"), "{note}");
+            ensure!(note.contains(r"requested by corp\patcher"), "{note}");
         }
         let pod = fixture.until_available("web").await?;
         ensure!(pod.metadata.deletion_timestamp.is_none(), "the pod is being deleted");
     }
+    Ok(())
+}
+
+/// The API server itself denies it. Otherwise the label would count when the webhooks and the controller are back.
+async fn a_user_hides_no_author_while_podward_is_down(fixture: Arc<Fixture>) -> Result<()> {
+    let _traffic = fixture.traffic();
+    allow_to_patch(&fixture).await?;
+    fixture.in_service(["web"]).await?;
+    let podward = fixture.podward()?;
+    let mut services = podward.webhooks();
+    services.extend(podward.services(ServiceKind::LifecycleController));
+    try_join_all(services.iter().map(ServiceInstance::stop)).await?;
+    let author = json!({"user": USER, "groups": ["system:authenticated"]}).to_string();
+    let patch = async |labels: Value, annotations: Value| {
+        let patch = json!({"metadata": {"labels": labels, "annotations": annotations}}).to_string();
+        fixture.kubectl(&["patch", "pod", "web", "--type=merge", "--as", USER, "-p", &patch]).await
+    };
+    let attempts = async {
+        let without = patch(json!({keys::TO_DELETE: "1"}), json!({})).await?;
+        let with = patch(json!({keys::TO_DELETE: "1"}), json!({keys::TO_DELETE_BY: author})).await?;
+        let hidden = patch(json!({}), json!({keys::TO_DELETE_BY: null})).await?;
+        anyhow::Ok((without, with, hidden))
+    };
+    let attempts = attempts.await;
+    try_join_all(services.iter().map(ServiceInstance::start)).await?;
+    podward.until_webhooks_are_called().await?;
+    let (without, with, hidden) = attempts?;
+    ensure!(without.code != Some(0) && without.said.contains("did not record"), "{without:?}");
+    with.succeeded()?;
+    ensure!(hidden.code != Some(0) && hidden.said.contains("only Podward writes"), "{hidden:?}");
+    let note = fixture.until_event("web", "DeletionCancelled").await?;
+    ensure!(note.contains("may not delete pods"), "{note}");
+    let pod = fixture.until_available("web").await?;
+    ensure!(pod.metadata.deletion_timestamp.is_none(), "the pod is being deleted");
     Ok(())
 }
