@@ -165,6 +165,15 @@ fn the_dashboard_queries_existing_metrics() {
     assert_eq!(wrong, [""; 0]);
 }
 
+/// Prometheus would rename it, and a query for it would get what belongs to the scraped pod.
+#[test]
+fn no_metric_has_a_label_that_prometheus_sets() {
+    let has_such = |metric: &Metric| metric.labels.iter().any(|label| OF_TARGETS.contains(&label.as_str()));
+    let wrong: Vec<String> =
+        documented().unwrap().into_values().filter(has_such).map(|metric| metric.name).collect();
+    assert_eq!(wrong, [""; 0]);
+}
+
 /// A metric that nobody looks at is not worth its series.
 #[test]
 fn every_metric_is_on_the_dashboard() {

@@ -34,7 +34,8 @@ struct StatusWriteLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabels {
-    namespace: String,
+    /// Not `namespace`, which Prometheus sets to that of the scraped pod.
+    pod_namespace: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -87,7 +88,7 @@ impl RuleMetrics {
     /// Sets the number of `pods` of `namespace` that wait, and for each object that they wait for the time of the
     /// earliest check request.
     pub(crate) fn set_waiting(&self, namespace: &str, pods: usize, since: &BTreeMap<&str, UnixNanos>) {
-        let labels = NamespaceLabels { namespace: namespace.to_owned() };
+        let labels = NamespaceLabels { pod_namespace: namespace.to_owned() };
         self.waiting.get_or_create(&labels).set(i64::try_from(pods).unwrap_or(i64::MAX));
         let mut shown = self.shown.lock();
         let before = shown.remove(namespace).unwrap_or_default();
@@ -107,7 +108,7 @@ impl RuleMetrics {
 
     /// Removes the series of a namespace without PodTransitionRules.
     pub(crate) fn forget_namespace(&self, namespace: &str) {
-        self.waiting.remove(&NamespaceLabels { namespace: namespace.to_owned() });
+        self.waiting.remove(&NamespaceLabels { pod_namespace: namespace.to_owned() });
     }
 
     /// Removes all series. A replica that does not lead knows nothing of waiting pods.

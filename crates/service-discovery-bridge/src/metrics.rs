@@ -14,13 +14,12 @@ use crate::model::BindingKey;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BindingLabels {
-    namespace: String,
+    /// `namespace/name`. Prometheus sets the label `namespace` to that of the scraped pod.
     binding: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {
-    namespace: String,
     binding: String,
     state: &'static str,
 }
@@ -186,9 +185,9 @@ impl BridgeMetrics {
 }
 
 fn labels(key: &BindingKey) -> BindingLabels {
-    BindingLabels { namespace: key.namespace.clone(), binding: key.name.clone() }
+    BindingLabels { binding: key.to_string() }
 }
 
 fn state_labels(key: &BindingKey, state: &'static str) -> StateLabels {
-    StateLabels { namespace: key.namespace.clone(), binding: key.name.clone(), state }
+    StateLabels { binding: key.to_string(), state }
 }

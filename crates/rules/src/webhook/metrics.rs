@@ -22,21 +22,19 @@ const OTHERS: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WebhookRuleLabels {
-    namespace: String,
-    /// With namespace and object, because a scrape configuration may overwrite the label `namespace`.
+    /// `namespace/object/rule`. Prometheus sets the label `namespace` to that of the scraped pod.
     rule: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WebhookCallLabels {
-    namespace: String,
     rule: String,
     outcome: RuleWebhookOutcome,
 }
 
 impl WebhookRuleLabels {
     fn with(self, outcome: RuleWebhookOutcome) -> WebhookCallLabels {
-        WebhookCallLabels { namespace: self.namespace, rule: self.rule, outcome }
+        WebhookCallLabels { rule: self.rule, outcome }
     }
 }
 
@@ -135,12 +133,12 @@ impl WebhookMetrics {
         if rules.contains(&labels) || (rules.len() < MAX_RULES && rules.insert(labels.clone())) {
             return labels;
         }
-        WebhookRuleLabels { namespace: OTHERS.to_owned(), rule: OTHERS.to_owned() }
+        WebhookRuleLabels { rule: OTHERS.to_owned() }
     }
 }
 
 fn labels(WebhookRuleId { namespace, object, rule, .. }: &WebhookRuleId) -> WebhookRuleLabels {
-    WebhookRuleLabels { namespace: namespace.clone(), rule: format!("{namespace}/{object}/{rule}") }
+    WebhookRuleLabels { rule: format!("{namespace}/{object}/{rule}") }
 }
 
 #[cfg(test)]
@@ -162,16 +160,13 @@ mod tests {
             RuleWebhookOutcome::ALL.into_iter().for_each(|outcome| metrics.called(&rule(name), outcome));
             metrics.took(&rule(name), Duration::from_millis(3));
         }
-        let line =
-            r#"podward_rule_webhook_calls_total{namespace="shop",rule="shop/web/gone",outcome="timeout"} 1"#;
+        let line = r#"podward_rule_webhook_calls_total{rule="shop/web/gone",outcome="timeout"} 1"#;
         assert!(metrics_text(&registry).contains(line), "{}", metrics_text(&registry));
         metrics.forget(&rule("gone"));
         let left = metrics_text(&registry);
         assert!(!left.contains("gone"), "{left}");
         assert!(
-            left.contains(
-                r#"podward_rule_webhook_call_seconds_count{namespace="shop",rule="shop/web/stays"} 1"#
-            ),
+            left.contains(r#"podward_rule_webhook_call_seconds_count{rule="shop/web/stays"} 1"#),
             "{left}"
         );
         metrics.forget_all();
@@ -184,7 +179,7 @@ mod tests {
         metrics.register(&mut registry);
         let all: Vec<WebhookRuleId> = (0..MAX_RULES + 7).map(|number| rule(&format!("r{number}"))).collect();
         all.iter().for_each(|rule| metrics.called(rule, RuleWebhookOutcome::Passed));
-        let line = r#"podward_rule_webhook_calls_total{namespace="other",rule="other",outcome="passed"} 7"#;
+        let line = r#"podward_rule_webhook_calls_total{rule="other",outcome="passed"} 7"#;
         assert!(metrics_text(&registry).contains(line));
         // A rule that goes makes room for another one.
         metrics.forget(&all[0]);

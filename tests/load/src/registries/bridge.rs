@@ -61,7 +61,7 @@ impl<'a> Bridge<'a> {
             let mut lines = text.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
             lines.next().and_then(|number| number.parse::<f64>().ok()).unwrap_or_default()
         };
-        let labels = format!(r#"{{namespace="{NAMESPACE}",binding="{BINDING}",state="present"}}"#);
+        let labels = format!(r#"{{binding="{NAMESPACE}/{BINDING}",state="present"}}"#);
         Ok(BridgeNumbers {
             at: Instant::now(),
             present: value(&format!("podward_discovery_instances{labels}")),
