@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -40,6 +42,28 @@ pub enum Credentials {
     },
     /// A token.
     Token(SecretString),
+}
+
+impl Credentials {
+    /// Returns what no text may contain, although a server may send it back.
+    pub(crate) fn secrets(&self) -> Vec<SecretString> {
+        let all = match self {
+            Self::Anonymous => Vec::new(),
+            Self::Password { password, .. } => vec![password.clone(), self.basic().into()],
+            Self::Token(token) => vec![token.clone()],
+        };
+        all.into_iter().filter(|secret| !secret.expose_secret().is_empty()).collect()
+    }
+
+    /// Returns a user and a password as the authorization `Basic` has them.
+    pub(crate) fn basic(&self) -> String {
+        match self {
+            Self::Password { user, password } => {
+                STANDARD.encode(format!("{user}:{}", password.expose_secret()))
+            }
+            _ => String::new(),
+        }
+    }
 }
 
 /// How a TLS server is verified, and the certificate of the client.

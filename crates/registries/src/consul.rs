@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use parking_lot::Mutex;
 use secrecy::ExposeSecret;
 
@@ -25,10 +25,11 @@ use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::{HttpClient, HttpResponse, escaped};
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::limits::Bounded;
 use crate::owner::Owner;
 use crate::registry::{Capabilities, Change, Registry};
 
-use self::wire::{HealthEntry, NodeServices};
+use self::wire::{HealthEntry, NodeNames};
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 const INDEX: &str = "x-consul-index";
@@ -155,10 +156,21 @@ impl Consul {
         query: &str,
         doing: &str,
     ) -> Result<HttpResponse, RegistryError> {
+        let response = self.send(address, path, query, doing).await?;
+        if response.status.is_success() { Ok(response) } else { Err(response.failure(doing, address)) }
+    }
+
+    /// As [`read`](Self::read), and returns the response whatever its status.
+    async fn send(
+        &self,
+        address: &str,
+        path: &str,
+        query: &str,
+        doing: &str,
+    ) -> Result<HttpResponse, RegistryError> {
         let request = self.request(Method::GET, address, path, query, Bytes::new());
         let request = request.map_err(|reason| invalid_request(doing, address, reason))?;
-        let response = self.http.send(request, doing).await?;
-        if response.status.is_success() { Ok(response) } else { Err(response.failure(doing, address)) }
+        self.http.send(request, doing).await
     }
 
     fn node_path(&self) -> String {
@@ -200,16 +212,19 @@ impl Registry for Consul {
 
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
         let doing = format!("list the services of node {}", self.options.node);
-        let response = self.get(address, &self.node_path(), "&ns=*", &doing).await;
-        // Without Enterprise there are no namespaces.
-        let response = match response {
-            Err(error) if error.kind == RegistryErrorKind::Rejected => {
+        let at = self.address(address)?;
+        let response = self.send(at, &self.node_path(), "&stale&ns=*", &doing).await?;
+        let response = match response.status {
+            // Without Enterprise there are no namespaces.
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => {
+                drop(response);
                 self.get(address, &self.node_path(), "", &doing).await?
             }
-            response => response?,
+            status if status.is_success() => response,
+            _ => return Err(response.failure(&doing, at)),
         };
-        let found: NodeServices = response.json(&doing, self.address(address)?)?;
-        let keys = found.services.into_iter().map(|service| ServiceKey {
+        let found: NodeNames = response.json(&doing, at)?;
+        let keys = found.services.0.into_iter().map(|service| ServiceKey {
             namespace: service.namespace,
             group: String::new(),
             name: service.service,
@@ -225,8 +240,8 @@ impl Registry for Consul {
             namespace => format!("&ns={}", escaped(namespace)),
         };
         let response = self.get(address, &path, &query, &doing).await?;
-        let entries: Vec<HealthEntry> = response.json(&doing, self.address(address)?)?;
-        Ok(entries.into_iter().map(|entry| self.instance(entry)).collect())
+        let entries: Bounded<HealthEntry> = response.json(&doing, self.address(address)?)?;
+        Ok(entries.0.into_iter().map(|entry| self.instance(entry)).collect())
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
@@ -246,7 +261,7 @@ impl Registry for Consul {
             };
             let request = self.request(Method::GET, at, &path, &query, Bytes::new());
             let request = request.map_err(|reason| invalid_request(&doing, at, reason))?;
-            let response = self.http.send_within(request, &doing, WATCH * 2).await?;
+            let response = self.http.watch(request, &doing, WATCH * 2).await?;
             if !response.status.is_success() {
                 return Err(response.failure(&doing, at));
             }
@@ -275,8 +290,8 @@ impl Consul {
             cluster: String::new(),
             weight: f64::from(service.weights.passing),
             // On other nodes nothing is ours, whatever its metadata says.
-            metadata: if is_ours { service.meta } else { without_owner(service.meta) },
-            in_service: checks.iter().all(|check| check.status != "critical"),
+            metadata: if is_ours { service.meta.0 } else { without_owner(service.meta.0) },
+            in_service: !checks.has_critical,
             version: Some(InstanceVersion(service.modify_index)),
         }
     }

@@ -8,6 +8,7 @@
 mod calls;
 mod format;
 mod lease;
+mod read;
 mod renewal;
 mod transaction;
 
@@ -18,22 +19,21 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use secrecy::ExposeSecret;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use crate::connection::{Connection, Credentials};
+use crate::detail::DetailLog;
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::DialConnector;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::limits::{Exceeded, Instances, LargeReads, MAX_INSTANCES};
 use crate::registry::{Capabilities, Change, Registry};
 
 use self::calls::{CallKind, EtcdServer, EtcdUser, MAX_MESSAGE};
 use self::format::Format;
 use self::lease::Lease;
-use self::proto::kv_client::KvClient;
 use self::proto::watch_client::WatchClient;
-use self::proto::{
-    KeyValue, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
-};
+use self::proto::{KeyValue, WatchCreateRequest, WatchRequest, WatchResponse, watch_request::RequestUnion};
 
 /// The generated code.
 #[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]
@@ -45,8 +45,6 @@ mod proto {
 const BATCH: usize = 100;
 /// Clients of etcd watch.
 const CACHE: Duration = Duration::from_secs(5);
-/// The number of keys in a response.
-const PAGE: i64 = 1000;
 
 /// What is special about an etcd.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +79,7 @@ pub struct Etcd {
     lease: Option<Lease>,
     /// The revision up to which changes have been reported, by address.
     revisions: Mutex<HashMap<usize, i64>>,
+    large: LargeReads,
 }
 
 impl Etcd {
@@ -108,6 +107,7 @@ impl Etcd {
             )?,
             lease: options.lease.map(Lease::new),
             revisions: Mutex::default(),
+            large: LargeReads::default(),
         })
     }
 
@@ -129,48 +129,6 @@ impl Etcd {
             address: "no address".to_owned(),
             reason: "there is no address".to_owned(),
             kind: RegistryErrorKind::Rejected,
-        }
-    }
-
-    /// Reads all keys that begin with `path`, of one revision, from the server's own state.
-    async fn read(
-        &self,
-        address: usize,
-        path: &str,
-        keys_only: bool,
-        doing: &str,
-    ) -> Result<(Vec<KeyValue>, i64), RegistryError> {
-        let server = self.server(address)?;
-        let (mut found, mut revision) = (Vec::new(), 0);
-        let end = range_end(path.as_bytes());
-        let mut key = if path.is_empty() { vec![0] } else { path.as_bytes().to_vec() };
-        loop {
-            let request = RangeRequest {
-                key: key.clone(),
-                range_end: end.clone(),
-                limit: PAGE,
-                revision,
-                serializable: true,
-                keys_only,
-            };
-            let call = |context: Request<()>| {
-                let mut client = KvClient::new(server.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
-                let request = context.map(|()| request.clone());
-                async move { client.range(request).await }
-            };
-            let answer = server.call(self.user.as_ref(), self.timeout, (doing, CallKind::Read), call).await?;
-            if revision == 0 {
-                revision = answer.header.map(|header| header.revision).unwrap_or_default();
-            }
-            // The smallest key after the last one.
-            if let Some(last) = answer.kvs.last() {
-                key = [last.key.as_slice(), &[0]].concat();
-            }
-            let is_last = !answer.more || answer.kvs.is_empty();
-            found.extend(answer.kvs);
-            if is_last {
-                return Ok((found, revision));
-            }
         }
     }
 }
@@ -197,7 +155,8 @@ fn server(connection: &Connection, address: &str) -> Result<EtcdServer, String> 
     }
     let connector = DialConnector::new(connection);
     let channel = endpoint.connect_with_connector_lazy(connector);
-    Ok(EtcdServer { address: address.to_owned(), channel, token: Mutex::default() })
+    let details = DetailLog::new(&connection.credentials);
+    Ok(EtcdServer { address: address.to_owned(), channel, token: Mutex::default(), details })
 }
 
 /// Returns the first key after all keys that begin with `path`.
@@ -239,23 +198,32 @@ impl Registry for Etcd {
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
         let path = self.format.path(None);
         let doing = format!("list the services below {path:?}");
-        let (pairs, _) = self.read(address, &path, true, &doing).await?;
-        let names: BTreeSet<String> = pairs
-            .iter()
-            .filter_map(|pair| {
-                let rest = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
-                self.format.service(rest).map(ToOwned::to_owned)
-            })
-            .collect();
+        let mut names = BTreeSet::new();
+        let visit = |pair: KeyValue| {
+            let rest = std::str::from_utf8(&pair.key).ok().and_then(|key| key.strip_prefix(&path));
+            if let Some(name) = rest.and_then(|rest| self.format.service(rest)) {
+                names.insert(name.to_owned());
+            }
+            if names.len() > MAX_INSTANCES { Err(Exceeded::Names) } else { Ok(()) }
+        };
+        self.read(address, &path, true, &doing, visit).await?;
         Ok(names.into_iter().map(|name| ServiceKey { name, ..ServiceKey::default() }).collect())
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
         let path = self.format.path(Some(service));
         let doing = format!("read the instances of service {}", service.name);
-        let (pairs, _) = self.read(address, &path, false, &doing).await?;
-        let found = pairs.iter().filter_map(|pair| self.instance_of(service, pair));
-        Ok(found.collect())
+        let (mut found, mut keys) = (Instances::default(), 0);
+        let visit = |pair: KeyValue| {
+            keys += 1;
+            // Also those that are no instances.
+            if keys > MAX_INSTANCES {
+                return Err(Exceeded::Names);
+            }
+            self.instance_of(service, &pair).map_or(Ok(()), |instance| found.push(instance))
+        };
+        self.read(address, &path, false, &doing, visit).await?;
+        Ok(found.into_vec())
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
@@ -275,7 +243,7 @@ impl Registry for Etcd {
         let server = self.server(address)?;
         let seen = self.revisions.lock().get(&address).copied();
         let Some(seen) = seen else {
-            let (_, revision) = self.read(address, &path, true, &doing).await?;
+            let revision = self.revision(server, &path, &doing).await?;
             self.revisions.lock().insert(address, revision);
             return Ok(());
         };
@@ -296,7 +264,14 @@ impl Registry for Etcd {
         let mut stream = server.call(user, self.timeout, (&doing, CallKind::Read), call).await?;
         let failed = |status: &Status| server.error(&doing, CallKind::Read, status);
         loop {
-            let message = stream.message().await.map_err(|status| failed(&status))?;
+            let message = match stream.message().await {
+                // There are many events at once.
+                Err(status) if status.code() == Code::OutOfRange => {
+                    self.revisions.lock().remove(&address);
+                    return Ok(());
+                }
+                message => message.map_err(|status| failed(&status))?,
+            };
             let ended = || Status::unavailable("the watch has ended");
             let WatchResponse { header, canceled, events } = message.ok_or_else(|| failed(&ended()))?;
             if canceled {

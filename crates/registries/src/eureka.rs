@@ -225,7 +225,7 @@ impl Eureka {
     async fn present(&self, path: &str, doing: &str) -> Result<Option<Instance>, RegistryError> {
         let Answer { response, address } = self.send((Method::GET, path), Bytes::new(), doing).await?;
         match response.status {
-            StatusCode::OK => Ok(instance(response.json::<OneInstance>(doing, address)?.instance)),
+            StatusCode::OK => Ok(instance(response.one::<OneInstance>(doing, address)?.instance)),
             StatusCode::NOT_FOUND => Ok(None),
             _ => Err(response.failure(doing, address)),
         }
@@ -284,12 +284,9 @@ fn failed(doing: &str, address: &str, reason: String) -> RegistryError {
 fn instance(stored: StoredInstance) -> Option<Instance> {
     let port = stored.port.as_ref().and_then(StoredPort::get);
     let port = port.or_else(|| stored.secure_port.as_ref().and_then(StoredPort::get))?;
-    let metadata = stored.metadata.into_iter();
-    let texts = metadata.filter_map(|(key, value)| match value {
-        // The class of an empty map of Java.
-        serde_json::Value::String(text) if key != "@class" => Some((key, text)),
-        _ => None,
-    });
+    let mut metadata = stored.metadata.0;
+    // The class of an empty map of Java.
+    metadata.remove("@class");
     Some(Instance {
         // Old clients have no id, and are known by their host name.
         id: stored.instance_id.unwrap_or_else(|| stored.host_name.clone()),
@@ -297,7 +294,7 @@ fn instance(stored: StoredInstance) -> Option<Instance> {
         port,
         cluster: String::new(),
         weight: 1.0,
-        metadata: texts.collect(),
+        metadata,
         in_service: stored.status == "UP",
         version: None,
     })
@@ -335,7 +332,7 @@ impl Registry for Eureka {
             failed(doing, &self.addresses[address], reason.to_owned())
         })?;
         let all: AllApplications = response.json(doing, address)?;
-        let names = all.applications.application.into_iter().map(|application| application.name);
+        let names = all.applications.application.0.into_iter().map(|application| application.name);
         Ok(names.map(|name| ServiceKey { name, ..ServiceKey::default() }).collect())
     }
 
@@ -346,7 +343,7 @@ impl Registry for Eureka {
             return Ok(Vec::new());
         };
         let found: OneApplication = response.json(&doing, address)?;
-        Ok(found.application.instance.into_iter().filter_map(instance).collect())
+        Ok(found.application.instance.0.into_iter().filter_map(instance).collect())
     }
 
     async fn instance(
@@ -358,7 +355,7 @@ impl Registry for Eureka {
         let doing = format!("read {}:{} of service {}", wanted.host, wanted.port, service.name);
         let answer = self.get(address, &instance_path(service, wanted), &doing).await?;
         let Some(Answer { response, address }) = answer else { return Ok(None) };
-        Ok(instance(response.json::<OneInstance>(&doing, address)?.instance))
+        Ok(instance(response.one::<OneInstance>(&doing, address)?.instance))
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {

@@ -16,13 +16,11 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 
 use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
@@ -46,8 +44,6 @@ pub struct HttpRegistry {
     http: HttpClient,
     addresses: Vec<String>,
     authorization: Option<HeaderValue>,
-    /// What no error may contain, although a server may send it back.
-    secrets: Vec<SecretString>,
     register: Option<Call>,
     deregister: Option<Call>,
     put_into_service: Option<Call>,
@@ -88,7 +84,6 @@ impl HttpRegistry {
             http: HttpClient::new(connection)?,
             addresses: connection.addresses.iter().map(|url| address(url)).collect::<Result<_, _>>()?,
             authorization: authorization(&connection.credentials)?,
-            secrets: secrets(&connection.credentials),
             register: call("register", &options.register)?,
             deregister: call("deregister", &options.deregister)?,
             put_into_service: call("putIntoService", &options.put_into_service)?,
@@ -144,26 +139,18 @@ impl HttpRegistry {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
         request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
-        let response = self.http.send(request, doing).await.map_err(|error| self.redacted(error))?;
+        let response = self.http.send(request, doing).await?;
         Ok(Answer { response, address })
     }
 
-    /// Removes credentials that a server has sent back.
-    fn redacted(&self, mut error: RegistryError) -> RegistryError {
-        for secret in &self.secrets {
-            error.reason = error.reason.replace(secret.expose_secret(), "***");
-        }
-        error
-    }
-
-    /// Reads JSON from one address. `None` if the status is one of `missing`.
+    /// Reads from one address. `None` if the status is one of `missing`.
     async fn get(
         &self,
         address: &str,
         path: &str,
         missing: &[u16],
         doing: &str,
-    ) -> Result<Option<serde_json::Value>, RegistryError> {
+    ) -> Result<Option<HttpResponse>, RegistryError> {
         let request = Request::get(format!("{address}{path}")).body(Full::default());
         let request = request.map_err(|error| rejected(doing, address, error.to_string()))?;
         let Answer { response, .. } = self.send(address, request, doing).await?;
@@ -171,9 +158,9 @@ impl HttpRegistry {
             return Ok(None);
         }
         if response.status != StatusCode::OK {
-            return Err(self.redacted(response.failure(doing, address)));
+            return Err(response.failure(doing, address));
         }
-        response.json(doing, address).map(Some).map_err(|error| self.redacted(error))
+        Ok(Some(response))
     }
 
     async fn read(&self, address: &str, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
@@ -186,7 +173,10 @@ impl HttpRegistry {
         let path = call::fill_path(&reading.path, subject);
         let path = path.map_err(|reason| rejected(&doing, address, reason))?;
         match self.get(address, &path, &reading.missing, &doing).await? {
-            Some(response) => reading.instances(&response).map_err(|reason| invalid(&doing, address, reason)),
+            Some(response) => {
+                let found = reading.instances(&response.value(&doing, address)?);
+                found.map_err(|reason| invalid(&doing, address, reason))
+            }
             None => Ok(Vec::new()),
         }
     }
@@ -210,31 +200,13 @@ fn address(url: &str) -> Result<String, String> {
 fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, String> {
     let text = match credentials {
         Credentials::Anonymous => return Ok(None),
-        Credentials::Password { .. } => format!("Basic {}", basic(credentials)),
+        Credentials::Password { .. } => format!("Basic {}", credentials.basic()),
         Credentials::Token(token) => format!("Bearer {}", token.expose_secret()),
     };
     let mut value = HeaderValue::try_from(text)
         .map_err(|_| "the token has characters that headers cannot have".to_owned())?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-fn basic(credentials: &Credentials) -> String {
-    match credentials {
-        Credentials::Password { user, password } => {
-            STANDARD.encode(format!("{user}:{}", password.expose_secret()))
-        }
-        _ => String::new(),
-    }
-}
-
-fn secrets(credentials: &Credentials) -> Vec<SecretString> {
-    let all = match credentials {
-        Credentials::Anonymous => Vec::new(),
-        Credentials::Password { password, .. } => vec![password.clone(), basic(credentials).into()],
-        Credentials::Token(token) => vec![token.clone()],
-    };
-    all.into_iter().filter(|secret| !secret.expose_secret().is_empty()).collect()
 }
 
 fn rejected(doing: &str, address: &str, reason: String) -> RegistryError {
@@ -288,8 +260,8 @@ impl Registry for HttpRegistry {
             self.listing.as_ref().ok_or_else(|| rejected(doing, at, "no call lists services".to_owned()))?;
         let path = call::fill_path(&listing.path, Subject { service: None, instance: None });
         let path = path.map_err(|reason| rejected(doing, at, reason))?;
-        let response = self.get(at, &path, &[], doing).await?.unwrap_or_default();
-        listing.services(&response).map_err(|reason| invalid(doing, at, reason))
+        let Some(response) = self.get(at, &path, &[], doing).await? else { return Ok(Vec::new()) };
+        listing.services(&response.value(doing, at)?).map_err(|reason| invalid(doing, at, reason))
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {

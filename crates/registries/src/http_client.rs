@@ -1,51 +1,61 @@
 //! HTTP/1.1 to the addresses of a registry: over TLS or not, with limits on time and size.
 
-use std::error::Error;
+mod body;
+mod response;
+
 use std::future::Future;
-use std::io::{self, Read as _};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use flate2::read::GzDecoder;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_ENCODING, HeaderValue, USER_AGENT};
-use hyper::{HeaderMap, Request, StatusCode, Uri};
+use hyper::{Method, Request, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::connection::Connection;
+use crate::detail::{DetailLog, chain, connect_problem};
 use crate::dialer::Dialer;
 use crate::error::{RegistryError, RegistryErrorKind};
+use crate::limits::{LARGE_TIME, LargeRead, LargeReads};
 
-/// In bytes. Ten thousand instances with metadata need about 10 MB.
-const MAX_RESPONSE: usize = 64 << 20;
+use self::body::BodyError;
+
+pub(crate) use self::response::HttpResponse;
+
 /// A server that closes idle connections does so later.
 const IDLE: Duration = Duration::from_secs(20);
 /// Everything but unreserved characters (RFC 3986).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// In bytes.
-const MAX_EXCERPT: usize = 200;
 
 /// A client for all addresses of a registry. Connections are kept for a while.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClient {
     client: Client<HttpsConnector<DialConnector>, Full<Bytes>>,
     timeout: Duration,
+    large: LargeReads,
+    details: Arc<DetailLog>,
 }
 
-/// A response.
-#[derive(Debug)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+/// Whether the body of a successful response is kept, and the right to keep a large one.
+struct Keeping {
+    is_kept: bool,
+    place: Option<LargeRead>,
+}
+
+/// Why there is no response: the kind, a text for the user, and details for the log.
+struct Failure {
+    kind: RegistryErrorKind,
+    reason: String,
+    detail: Option<String>,
 }
 
 impl HttpClient {
@@ -62,103 +72,130 @@ impl HttpClient {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-        Ok(Self { client, timeout: connection.timeout })
+        let details = Arc::new(DetailLog::new(&connection.credentials));
+        Ok(Self { client, timeout: connection.timeout, large: LargeReads::default(), details })
     }
 
     /// Sends a request, and returns the response whatever its status. `doing` is for errors.
     ///
     /// # Errors
     /// [`Unavailable`](RegistryErrorKind::Unavailable) if no connection could be opened,
-    /// [`Unknown`](RegistryErrorKind::Unknown) if the response did not arrive in time or not completely, or is too large.
+    /// [`Unknown`](RegistryErrorKind::Unknown) if the response did not arrive in time or not completely, and if that to a
+    /// change is too large. [`Invalid`](RegistryErrorKind::Invalid) if that to a read is too large.
     pub(crate) async fn send(
         &self,
         request: Request<Full<Bytes>>,
         doing: &str,
     ) -> Result<HttpResponse, RegistryError> {
-        self.send_within(request, doing, self.timeout).await
+        self.send_with(request, doing, None).await
     }
 
-    /// As [`send`](Self::send), with another timeout: for a request that the server answers late.
-    pub(crate) async fn send_within(
+    /// As [`send`](Self::send), for a read of several calls. `place` is from the response to an earlier one.
+    pub(crate) async fn send_with(
         &self,
-        mut request: Request<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
+        doing: &str,
+        place: Option<LargeRead>,
+    ) -> Result<HttpResponse, RegistryError> {
+        let timeout = match &place {
+            Some(place) => self.timeout.min(place.until.saturating_duration_since(Instant::now())),
+            None => self.timeout,
+        };
+        self.exchange(request, doing, timeout, Keeping { is_kept: true, place }).await
+    }
+
+    /// As [`send`](Self::send), with another timeout, for a request that the server answers late. The response is without the
+    /// body if it is successful.
+    pub(crate) async fn watch(
+        &self,
+        request: Request<Full<Bytes>>,
         doing: &str,
         timeout: Duration,
     ) -> Result<HttpResponse, RegistryError> {
-        let address = origin(request.uri());
-        let agent = concat!("podward/", env!("CARGO_PKG_VERSION"));
-        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
-        self.exchange(request, timeout).await.map_err(|(kind, reason)| RegistryError {
-            doing: doing.to_owned(),
-            address,
-            reason,
-            kind,
-        })
+        self.exchange(request, doing, timeout, Keeping { is_kept: false, place: None }).await
+    }
+
+    /// Waits for the right to read much by several calls.
+    ///
+    /// # Errors
+    /// Fails as [`LargeReads::begin_until`].
+    pub(crate) async fn begin_large(&self) -> Result<LargeRead, String> {
+        self.large.begin_until(Instant::now() + self.timeout).await
+    }
+
+    /// Writes what an error hides into the log.
+    pub(crate) fn log(&self, error: &RegistryError, detail: &str) {
+        self.details.write(error, detail);
     }
 
     async fn exchange(
         &self,
-        request: Request<Full<Bytes>>,
+        mut request: Request<Full<Bytes>>,
+        doing: &str,
         timeout: Duration,
-    ) -> Result<HttpResponse, (RegistryErrorKind, String)> {
-        let unknown = |reason: String| (RegistryErrorKind::Unknown, reason);
-        let exchange = async {
-            let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
-                true => (RegistryErrorKind::Unavailable, chain(&error)),
-                false => unknown(chain(&error)),
-            })?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, MAX_RESPONSE).collect().await;
-            let body =
-                body.map_err(|error| unknown(format!("the response is incomplete: {error}")))?.to_bytes();
-            let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
-            let body = if is_packed { unpacked(&body).map_err(unknown)? } else { body };
-            Ok(HttpResponse { status: head.status, headers: head.headers, body })
-        };
-        tokio::time::timeout(timeout, exchange)
-            .await
-            .unwrap_or_else(|_| Err(unknown(format!("no response within {} s", timeout.as_secs_f64()))))
-    }
-}
-
-impl HttpResponse {
-    /// Reads the body as JSON.
-    ///
-    /// # Errors
-    /// [`Invalid`](RegistryErrorKind::Invalid) with the beginning of the body if it is something else.
-    pub(crate) fn json<T: DeserializeOwned>(&self, doing: &str, address: &str) -> Result<T, RegistryError> {
-        serde_json::from_slice(&self.body).map_err(|error| RegistryError {
-            doing: doing.to_owned(),
-            address: address.to_owned(),
-            reason: format!("the response is not as expected: {error}: {:?}", self.excerpt()),
-            kind: RegistryErrorKind::Invalid,
+        keeping: Keeping,
+    ) -> Result<HttpResponse, RegistryError> {
+        let address = origin(request.uri());
+        let agent = concat!("podward/", env!("CARGO_PKG_VERSION"));
+        request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
+        let response = tokio::time::timeout(timeout, self.response(request, keeping)).await;
+        let response = response.unwrap_or_else(|_| {
+            let reason = format!("no response within {} s", timeout.as_secs_f64());
+            Err(Failure { kind: RegistryErrorKind::Unknown, reason, detail: None })
+        });
+        response.map_err(|Failure { kind, reason, detail }| {
+            let error = RegistryError { doing: doing.to_owned(), address, reason, kind };
+            if let Some(detail) = detail {
+                self.details.write(&error, &detail);
+            }
+            error
         })
     }
 
-    /// Returns the error of a status that means a failure: [`Denied`](RegistryErrorKind::Denied) for 401 and 403,
-    /// [`Unavailable`](RegistryErrorKind::Unavailable) for 429 and 5xx, [`Rejected`](RegistryErrorKind::Rejected) for others.
-    pub(crate) fn failure(&self, doing: &str, address: &str) -> RegistryError {
-        let kind = match self.status.as_u16() {
-            401 | 403 => RegistryErrorKind::Denied,
-            429 | 500..=599 => RegistryErrorKind::Unavailable,
-            _ => RegistryErrorKind::Rejected,
+    async fn response(
+        &self,
+        request: Request<Full<Bytes>>,
+        keeping: Keeping,
+    ) -> Result<HttpResponse, Failure> {
+        let is_read = request.method() == Method::GET;
+        let unknown = |reason: &str, detail: String| Failure {
+            kind: RegistryErrorKind::Unknown,
+            reason: format!("{reason}; the log of the bridge has the details"),
+            detail: Some(detail),
         };
-        let advice = match kind {
-            RegistryErrorKind::Denied => "; check the credentials and their permissions",
-            _ => "",
-        };
-        RegistryError {
-            doing: doing.to_owned(),
-            address: address.to_owned(),
-            reason: format!("HTTP status {}: {:?}{advice}", self.status.as_u16(), self.excerpt()),
-            kind,
-        }
-    }
-
-    /// Returns the beginning of the body.
-    fn excerpt(&self) -> String {
-        let start = &self.body[..self.body.len().min(MAX_EXCERPT)];
-        String::from_utf8_lossy(start).trim().to_owned()
+        let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
+            true => Failure {
+                kind: RegistryErrorKind::Unavailable,
+                reason: connect_problem(&error),
+                detail: Some(chain(&error)),
+            },
+            false => unknown("the response is lost, or is not one of HTTP", chain(&error)),
+        })?;
+        let (head, body) = response.into_parts();
+        let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
+        let is_kept = keeping.is_kept || !head.status.is_success();
+        let content = body::read(body, (&self.large, keeping.place), is_packed && is_kept, is_kept).await;
+        let content = content.map_err(|error| match error {
+            BodyError::Exceeded(exceeded) => Failure {
+                kind: if is_read { RegistryErrorKind::Invalid } else { RegistryErrorKind::Unknown },
+                reason: exceeded.to_string(),
+                detail: None,
+            },
+            BodyError::Slow => Failure {
+                kind: RegistryErrorKind::Unknown,
+                reason: format!("a large response did not arrive within {} s", LARGE_TIME.as_secs()),
+                detail: None,
+            },
+            BodyError::NotGzip => unknown("the response is not gzip", String::new()),
+            BodyError::Lost(reason) => unknown("the response is incomplete", reason),
+        })?;
+        Ok(HttpResponse {
+            status: head.status,
+            headers: head.headers,
+            body: content.bytes,
+            details: Arc::clone(&self.details),
+            place: content.place,
+        })
     }
 }
 
@@ -167,34 +204,11 @@ pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
-/// Unpacks gzip.
-fn unpacked(packed: &[u8]) -> Result<Bytes, String> {
-    let mut body = Vec::new();
-    let limit = MAX_RESPONSE as u64;
-    let read = GzDecoder::new(packed).take(limit + 1).read_to_end(&mut body);
-    read.map_err(|error| format!("the response is not gzip: {error}"))?;
-    if body.len() > MAX_RESPONSE {
-        return Err(format!("the response is larger than {MAX_RESPONSE} bytes"));
-    }
-    Ok(Bytes::from(body))
-}
-
 /// Returns scheme, host and port. Paths and queries may contain credentials.
 fn origin(uri: &Uri) -> String {
     let host = uri.host().unwrap_or_default();
     let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{host}{port}", uri.scheme_str().unwrap_or("http"))
-}
-
-/// Returns an error with its causes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }
 
 /// Opens the connections of HTTP clients.

@@ -10,6 +10,7 @@
 
 mod connection;
 mod consul;
+mod detail;
 mod dialer;
 mod error;
 mod etcd;
@@ -17,6 +18,7 @@ mod eureka;
 mod http;
 mod http_client;
 mod instance;
+mod limits;
 mod nacos;
 mod owner;
 mod registry;
@@ -24,7 +26,7 @@ mod zookeeper;
 
 pub use connection::{Connection, Credentials, TlsOptions};
 pub use consul::{Consul, ConsulOptions};
-pub use dialer::{Dialer, DirectDialer};
+pub use dialer::{DialFailure, DialProblem, Dialer, DirectDialer};
 pub use error::{RegistryError, RegistryErrorKind};
 pub use etcd::{Etcd, EtcdOptions, EtcdTemplate};
 pub use eureka::{Eureka, EurekaOptions};

@@ -26,10 +26,11 @@ use crate::connection::Connection;
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::HttpClient;
 use crate::instance::{Instance, ServiceKey};
+use crate::limits::{Exceeded, MAX_INSTANCES, MAX_METADATA};
 use crate::registry::{Capabilities, Change, Registry};
 
 use self::api::{Api, CLUSTER};
-use self::calls::{read_list, read_unlisted, send};
+use self::calls::{Lists, read_unlisted, send};
 use self::found::{Found, cluster, key, key_of, parameters_of, wire_of};
 use self::server::{Call, Server};
 use self::wire::StoredInstance;
@@ -57,6 +58,25 @@ struct Written {
     changed: HashMap<(String, u16, String), Instant>,
     /// The clusters whose health checker was switched off.
     unchecked: BTreeSet<String>,
+}
+
+/// A service before some changes of it.
+struct Before<'a> {
+    server: &'a Server,
+    /// The instances that the changes are about. Others are not kept meanwhile.
+    found: Vec<Found>,
+    is_new: bool,
+}
+
+impl<'a> Before<'a> {
+    fn new((server, mut found): (&'a Server, Vec<Found>), service: &ServiceKey, changes: &[Change]) -> Self {
+        let is_new = found.is_empty();
+        let targets = changes.iter().map(Change::target).filter(|(of, _)| *of == service);
+        let keys: HashSet<_> = targets.map(|(_, instance)| key_of(instance)).collect();
+        found.retain(|found| keys.contains(&key(&found.stored)));
+        found.shrink_to_fit();
+        Self { server, found, is_new }
+    }
 }
 
 fn owned_key(instance: &Instance) -> (String, u16, String) {
@@ -122,7 +142,9 @@ impl Nacos {
         doing: &str,
     ) -> Result<Vec<Found>, RegistryError> {
         let api = server.api(doing).await?;
-        let visible = read_list(server, api, api.visible(), api.name(api.visible(), service), doing).await?;
+        let mut lists = Lists::default();
+        let parameters = api.name(api.visible(), service);
+        let visible = lists.list((server, api), api.visible(), parameters, doing).await?;
         let Some(visible) = visible else {
             server.forget_api();
             let reason = "HTTP status 404: the server has changed; its version will be detected again";
@@ -135,13 +157,21 @@ impl Nacos {
                 clusters.extend(written.unchecked.iter().cloned());
             }
         }
-        let mut found = Vec::new();
+        let (mut found, mut metadata) = (Vec::new(), 0);
         for cluster in clusters {
             let mut parameters = api.name(api.stored(), service);
             parameters.extend(api.page(&cluster));
             // Nacos has no service, or no cluster, without instances.
-            let stored = read_list(server, api, api.stored(), parameters, doing).await?.unwrap_or_default();
+            let stored =
+                lists.list((server, api), api.stored(), parameters, doing).await?.unwrap_or_default();
+            metadata += stored.iter().map(|stored| stored.metadata.0.len()).sum::<usize>();
             found.extend(stored);
+            let exceeded = match (found.len() > MAX_INSTANCES, metadata > MAX_METADATA) {
+                (true, _) => Exceeded::Instances,
+                (_, true) => Exceeded::Metadata,
+                _ => continue,
+            };
+            return Err(exceeded.error(doing, &server.url));
         }
         let visible: HashSet<_> = visible.iter().filter(|instance| instance.healthy).map(key).collect();
         let is_visible = |stored: &StoredInstance| stored.enabled && visible.contains(&key(stored));
@@ -169,11 +199,8 @@ impl Nacos {
         }
     }
 
-    async fn write_one(
-        &self,
-        change: &Change,
-        (server, all): (&Server, &[Found]),
-    ) -> Result<(), RegistryError> {
+    async fn write_one(&self, change: &Change, before: &Before<'_>) -> Result<(), RegistryError> {
+        let Before { server, found: all, is_new } = before;
         let (service, instance) = change.target();
         let doing = change.to_string();
         let conflict = |reason: &str| server.error(RegistryErrorKind::Conflict, &doing, reason.to_owned());
@@ -213,7 +240,7 @@ impl Nacos {
             // Nacos keeps what an update has stored for an address for a while after the instance is gone, and shows it
             // instead of what a registration says: the address may have had an instance of somebody else.
             send(server, call(Method::PUT, parameters), false, &doing).await?;
-            self.switch_off_checks((server, api), service, &stored, all.is_empty(), &doing).await?;
+            self.switch_off_checks((server, api), service, &stored, *is_new, &doing).await?;
         }
         Ok(())
     }
@@ -322,7 +349,11 @@ impl Registry for Nacos {
             _ => format!("read {} instances of service {}", wanted.len(), service.name),
         };
         let server = at_address(&self.servers, address, &doing)?;
-        let listed = self.read(server, service, &doing).await?;
+        let mut listed = self.read(server, service, &doing).await?;
+        // Others are not kept meanwhile.
+        let keys: HashSet<_> = wanted.iter().map(|wanted| key_of(wanted)).collect();
+        listed.retain(|found| keys.contains(&key(&found.stored)));
+        listed.shrink_to_fit();
         let listed: HashMap<_, _> = listed.iter().map(|found| (key(&found.stored), found)).collect();
         let reads: Vec<_> = wanted
             .iter()
@@ -338,12 +369,12 @@ impl Registry for Nacos {
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        let mut services: HashMap<&ServiceKey, Result<(&Server, Vec<Found>), RegistryError>> = HashMap::new();
+        let mut services: HashMap<&ServiceKey, Result<Before<'_>, RegistryError>> = HashMap::new();
         for change in changes {
             let (service, _) = change.target();
             if !services.contains_key(service) {
                 let read = self.read_anywhere(service, &change.to_string()).await;
-                services.insert(service, read);
+                services.insert(service, read.map(|read| Before::new(read, service, changes)));
             }
         }
         let calls: Vec<_> = changes
@@ -352,7 +383,7 @@ impl Registry for Nacos {
                 let read = &services[change.target().0];
                 async move {
                     match read {
-                        Ok((server, found)) => self.write_one(change, (server, found)).await,
+                        Ok(before) => self.write_one(change, before).await,
                         Err(error) => Err(RegistryError { doing: change.to_string(), ..error.clone() }),
                     }
                 }

@@ -12,6 +12,7 @@ mod calls;
 mod codes;
 mod curator;
 mod dubbo_url;
+mod frames;
 mod interfaces;
 mod jute;
 mod packets;
@@ -34,6 +35,7 @@ use tokio_rustls::TlsConnector;
 use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::instance::{Instance, ServiceKey};
+use crate::limits::LargeReads;
 use crate::registry::{Capabilities, Change, Registry};
 
 use self::applications::Applications;
@@ -41,6 +43,7 @@ use self::calls::{CONCURRENCY, Calls};
 use self::interfaces::Interfaces;
 use self::packets::Request;
 use self::server::{Server, ZooKeeperUser};
+use self::session::MAX_SMALL;
 
 const BATCH: usize = 256;
 /// Curator's caches watch. Spring asks each time, and its load balancer keeps the answer
@@ -128,8 +131,9 @@ impl ZooKeeper {
         };
         let tls = connection.tls.as_ref().map(|tls| tls.client_config()).transpose()?;
         let tls = tls.map(|config| TlsConnector::from(Arc::new(config)));
+        let large = LargeReads::default();
         let server = |address: &String| {
-            Server::new(address, Arc::clone(&connection.dialer), tls.clone(), user.clone())
+            Server::new(address, Arc::clone(&connection.dialer), tls.clone(), user.clone(), large.clone())
         };
         Ok(Self {
             servers: connection.addresses.iter().map(server).collect::<Result<_, String>>()?,
@@ -143,7 +147,7 @@ impl ZooKeeper {
 
     fn calls<'a>(&'a self, address: usize, doing: &'a str) -> Result<Calls<'a>, RegistryError> {
         let server = at_address(&self.servers, address, doing)?;
-        Ok(Calls { server, doing, deadline: Instant::now() + self.timeout })
+        Ok(Calls::new(server, doing, Instant::now() + self.timeout))
     }
 
     /// Makes a change at the first address that serves, from the one on that did last.
@@ -183,7 +187,7 @@ impl ZooKeeper {
             base => base.to_owned(),
         };
         let events = calls.server.session().await.map_err(|cause| calls.server.error(doing, cause))?.events();
-        let answer = calls.server.call(Request::Watch { path }, calls.deadline, doing).await?;
+        let answer = calls.server.call(Request::Watch { path }, MAX_SMALL, calls.deadline, doing).await?;
         if codes::is_unimplemented(answer.code) {
             return Ok(None);
         }

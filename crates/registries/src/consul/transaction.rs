@@ -27,6 +27,8 @@ const RESERVED_KEYS: &str = "consul-";
 const STALE: &str = "index is stale";
 /// What Consul says about a check of a service that does not exist.
 const MISSING: &str = "Missing service registration";
+/// What Consul says about a token that lacks a permission.
+const DENIED: &str = "Permission denied";
 
 /// What follows from the refusal of a change.
 enum Refusal {
@@ -69,7 +71,7 @@ impl Consul {
                                 Refusal::Retry(version) => versions[*at] = Some(version),
                             }
                         } else {
-                            let of_node = |at: &usize| Err(self.error(&changes[*at], what.clone()));
+                            let of_node = |at: &usize| Err(self.refused(&changes[*at], &what));
                             open.iter().for_each(|at| results[*at] = Some(of_node(at)));
                         }
                     }
@@ -88,31 +90,49 @@ impl Consul {
     /// Returns what follows when a transaction with a change, conditional on `version`, was refused because of `what`.
     async fn refusal(&self, change: &Change, version: Option<InstanceVersion>, what: String) -> Refusal {
         let (service, instance) = change.target();
-        let error = |kind, reason| Err(RegistryError { kind, ..self.error(change, reason) });
-        if !what.contains(STALE) && !what.contains(MISSING) {
-            return Refusal::Result(error(RegistryErrorKind::Rejected, what));
-        }
+        let conflict = |reason: String| {
+            Err(RegistryError { kind: RegistryErrorKind::Conflict, ..self.error(change, reason) })
+        };
+        let known = [STALE, MISSING].into_iter().find(|known| what.contains(known));
+        let Some(known) = known else { return Refusal::Result(Err(self.refused(change, &what))) };
         let stored = match self.stored(service, instance).await {
             Ok(stored) => stored,
             Err(error) => return Refusal::Result(Err(RegistryError { doing: change.to_string(), ..error })),
         };
         let stored = match (stored, change) {
             (None, Change::Deregister(..)) => return Refusal::Result(Ok(())),
-            (None, _) => return Refusal::Result(error(RegistryErrorKind::Conflict, what)),
+            (None, _) => return Refusal::Result(conflict(known.to_owned())),
             (Some(stored), _) => stored,
         };
-        let owner = Owner::of(&stored.meta);
+        let owner = Owner::of(&stored.meta.0);
         if version.is_none() && owner.is_some() && owner == instance.owner() {
             return Refusal::Retry(InstanceVersion(stored.modify_index));
         }
         let reason = match version {
-            Some(_) => what,
-            None => format!(
-                "node {} has an instance {} of service {} that somebody else has registered",
-                self.options.node, stored.id, stored.service
-            ),
+            Some(_) => known.to_owned(),
+            None => {
+                let is_same = stored.service == service.name;
+                let of =
+                    if is_same { format!("service {}", service.name) } else { "another service".to_owned() };
+                let (node, id) = (&self.options.node, &instance.id);
+                format!("node {node} has an instance {id} of {of} that somebody else has registered")
+            }
         };
-        Refusal::Result(error(RegistryErrorKind::Conflict, reason))
+        Refusal::Result(conflict(reason))
+    }
+
+    /// Returns the error of a change that Consul does not accept because of `what`, which is text of the server.
+    fn refused(&self, change: &Change, what: &str) -> RegistryError {
+        let (kind, reason) = match what.contains(DENIED) {
+            true => (RegistryErrorKind::Denied, "permission denied; check the token and its permissions"),
+            false => (RegistryErrorKind::Rejected, "Consul does not accept the change"),
+        };
+        let error = RegistryError {
+            kind,
+            ..self.error(change, format!("{reason}; the log of the bridge has the details"))
+        };
+        self.http.log(&error, what);
+        error
     }
 
     /// Reads what is stored with the id of an instance on the node: from the leader, by the first address that answers.
@@ -133,7 +153,7 @@ impl Consul {
                 response.json::<NodeServices>(&doing, address)
             };
             match found.await {
-                Ok(found) => return Ok(found.services.into_iter().find(|found| found.id == instance.id)),
+                Ok(found) => return Ok(found.services.0.into_iter().find(|found| found.id == instance.id)),
                 Err(error) => last = Some(error),
             }
         }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::limits::{Bounded, Entry, Form, Names, Texts, each, one_or_many};
+
 /// One operation of a transaction: exactly one field is set.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -114,8 +116,8 @@ pub(super) struct OperationError {
 pub(super) struct HealthEntry {
     pub(super) node: HealthNode,
     pub(super) service: HealthService,
-    #[serde(default, deserialize_with = "null_is_default")]
-    pub(super) checks: Vec<HealthCheck>,
+    #[serde(default)]
+    pub(super) checks: HealthChecks,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,27 +137,80 @@ pub(super) struct HealthService {
     pub(super) address: String,
     #[serde(default)]
     pub(super) port: u16,
-    #[serde(default, deserialize_with = "null_is_default")]
-    pub(super) meta: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) meta: Texts,
     #[serde(default, deserialize_with = "null_is_default")]
     pub(super) weights: Weights,
     #[serde(default)]
     pub(super) modify_index: u64,
 }
 
+impl Entry for HealthEntry {
+    fn texts(&self) -> Vec<&str> {
+        vec![&self.node.node, &self.node.address, &self.service.id, &self.service.address]
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.service.meta.0
+    }
+}
+
+/// The checks of an instance, of which only that is kept which counts.
+#[derive(Debug, Default)]
+pub(super) struct HealthChecks {
+    pub(super) has_critical: bool,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct HealthCheck {
+struct HealthCheck {
     #[serde(default)]
-    pub(super) status: String,
+    status: String,
+}
+
+impl<'de> Deserialize<'de> for HealthChecks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut has_critical = false;
+        each(deserializer, Form::OneOrMany, |check: HealthCheck| {
+            has_critical |= check.status == "critical";
+            Ok(())
+        })?;
+        Ok(Self { has_critical })
+    }
 }
 
 /// The response of `/v1/catalog/node-services/<node>`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct NodeServices {
-    #[serde(default, deserialize_with = "null_is_default")]
-    pub(super) services: Vec<NodeService>,
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub(super) services: Bounded<NodeService>,
+}
+
+impl Entry for NodeService {
+    fn texts(&self) -> Vec<&str> {
+        vec![&self.id, &self.service]
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.meta.0
+    }
+}
+
+/// The same, for the names of the services.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct NodeNames {
+    #[serde(default)]
+    pub(super) services: Names<NodeServiceName>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct NodeServiceName {
+    pub(super) service: String,
+    #[serde(default)]
+    pub(super) namespace: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -165,9 +220,7 @@ pub(super) struct NodeService {
     pub(super) id: String,
     pub(super) service: String,
     #[serde(default)]
-    pub(super) namespace: String,
-    #[serde(default, deserialize_with = "null_is_default")]
-    pub(super) meta: BTreeMap<String, String>,
+    pub(super) meta: Texts,
     #[serde(default)]
     pub(super) modify_index: u64,
 }

@@ -9,7 +9,7 @@ use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::registry::Change;
 
 use super::Etcd;
-use super::calls::{CallKind, EtcdServer};
+use super::calls::{CallKind, EtcdServer, MAX_MESSAGE};
 use super::lease::{Granted, Lease};
 use super::proto::kv_client::KvClient;
 use super::proto::lease_client::LeaseClient;
@@ -60,7 +60,7 @@ impl Etcd {
         }
         let ttl = i64::try_from(lease.time.as_secs()).unwrap_or(i64::MAX);
         let call = |context: Request<()>| {
-            let mut client = LeaseClient::new(server.channel.clone());
+            let mut client = LeaseClient::new(server.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
             async move { client.lease_grant(context.map(|()| LeaseGrantRequest { ttl })).await }
         };
         // A lease whose id is lost ends by itself.
@@ -117,7 +117,7 @@ impl Etcd {
         let mut found = Err(self.no_address(doing));
         for server in &self.servers {
             let call = |context: Request<()>| {
-                let mut client = KvClient::new(server.channel.clone());
+                let mut client = KvClient::new(server.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
                 let request = context.map(|()| request.clone());
                 async move { client.txn(request).await }
             };
@@ -138,7 +138,7 @@ impl Etcd {
     async fn keep_alive(&self, server: &EtcdServer, id: i64) -> Result<bool, RegistryError> {
         let doing = "keep the lease alive";
         let call = |context: Request<()>| {
-            let mut client = LeaseClient::new(server.channel.clone());
+            let mut client = LeaseClient::new(server.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
             let first = tokio_stream::once(LeaseKeepAliveRequest { id });
             async move { client.lease_keep_alive(context.map(|()| first)).await }
         };

@@ -9,7 +9,7 @@ use crate::instance::InstanceVersion;
 use crate::registry::Change;
 
 use super::Etcd;
-use super::calls::CallKind;
+use super::calls::{CallKind, MAX_MESSAGE};
 use super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::kv_client::KvClient;
 use super::proto::request_op::Request as Operation;
@@ -81,7 +81,8 @@ impl Etcd {
             .as_ref()
             .is_some_and(|present| present.owner().is_some() && present.owner() == wanted.owner());
         if wanted.version.is_some() || !is_ours {
-            let key = String::from_utf8_lossy(&stored.key).into_owned();
+            let key = self.format.key(service, wanted).unwrap_or_default();
+            let key = String::from_utf8_lossy(&key).into_owned();
             return Err(conflict(&format!("somebody else has written key {key:?}")));
         }
         let version = present.and_then(|present| present.version);
@@ -191,7 +192,7 @@ impl Etcd {
         let mut last = None;
         for server in &self.servers {
             let call = |context: Request<()>| {
-                let mut client = KvClient::new(server.channel.clone());
+                let mut client = KvClient::new(server.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
                 let request = context.map(|()| request.clone());
                 async move { client.txn(request).await }
             };

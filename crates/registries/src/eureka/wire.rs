@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{Bounded, Entry, Names, Scalar, Texts, one_or_many};
 
 /// Registers an instance.
 #[derive(Debug, Serialize)]
@@ -59,8 +60,15 @@ pub(super) struct AllApplications {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Applications {
-    #[serde(default, deserialize_with = "one_or_many")]
-    pub(super) application: Vec<Application>,
+    /// One that is there once may be without a list.
+    #[serde(default)]
+    pub(super) application: Names<ApplicationName>,
+}
+
+/// An application, without its instances.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub(super) struct ApplicationName {
+    pub(super) name: String,
 }
 
 /// The answer of `apps/<name>`.
@@ -71,9 +79,9 @@ pub(super) struct OneApplication {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Application {
-    pub(super) name: String,
+    /// One that is there once may be without a list.
     #[serde(default, deserialize_with = "one_or_many")]
-    pub(super) instance: Vec<StoredInstance>,
+    pub(super) instance: Bounded<StoredInstance>,
 }
 
 /// The answer of `apps/<name>/<id>`.
@@ -98,44 +106,43 @@ pub(super) struct StoredInstance {
     #[serde(default)]
     pub(super) secure_port: Option<StoredPort>,
     #[serde(default)]
-    pub(super) metadata: BTreeMap<String, Value>,
+    pub(super) metadata: Texts,
+}
+
+impl Entry for StoredInstance {
+    fn texts(&self) -> Vec<&str> {
+        vec![self.instance_id.as_deref().unwrap_or_default(), &self.host_name, &self.ip_addr, &self.status]
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata.0
+    }
 }
 
 /// A number may be a text, and a Boolean value usually is.
 #[derive(Debug, Deserialize)]
 pub(super) struct StoredPort {
     #[serde(rename = "$", default)]
-    number: Value,
+    number: Scalar,
     #[serde(rename = "@enabled", default)]
-    enabled: Value,
+    enabled: Scalar,
 }
 
 impl StoredPort {
     /// Returns the port if it is enabled.
     pub(super) fn get(&self) -> Option<u16> {
-        let is_enabled = self.enabled == true || self.enabled == "true";
+        let is_enabled = match &self.enabled {
+            Scalar::Bool(is_enabled) => *is_enabled,
+            Scalar::Text(text) => text == "true",
+            _ => false,
+        };
         let number = match &self.number {
-            Value::Number(number) => number.as_u64().and_then(|number| u16::try_from(number).ok()),
-            Value::String(text) => text.parse().ok(),
+            Scalar::Number(number) => u16::try_from(*number).ok(),
+            Scalar::Text(text) => text.parse().ok(),
             _ => None,
         };
         number.filter(|_| is_enabled)
     }
-}
-
-/// An element that is there once may be an object instead of an array.
-fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum OneOrMany<T> {
-        Many(Vec<T>),
-        One(Box<T>),
-    }
-    Ok(match Option::<OneOrMany<T>>::deserialize(deserializer)? {
-        None => Vec::new(),
-        Some(OneOrMany::One(one)) => vec![*one],
-        Some(OneOrMany::Many(many)) => many,
-    })
 }
 
 #[cfg(test)]
@@ -152,12 +159,17 @@ mod tests {
         );
         for text in [one, many] {
             let all: AllApplications = serde_json::from_str(&text).unwrap();
-            let found = &all.applications.application[0];
-            let port = found.instance[0].port.as_ref().and_then(StoredPort::get);
-            assert_eq!((found.name.as_str(), port), ("WEB", Some(8080)), "{text}");
+            let names: Vec<_> = all.applications.application.0.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(names, ["WEB"], "{text}");
+        }
+        for instances in [instance.to_owned(), format!("[{instance}]")] {
+            let text = format!(r#"{{"application": {{"name": "WEB", "instance": {instances}}}}}"#);
+            let one: OneApplication = serde_json::from_str(&text).unwrap();
+            let port = one.application.instance.0[0].port.as_ref().and_then(StoredPort::get);
+            assert_eq!(port, Some(8080), "{text}");
         }
         let none: AllApplications = serde_json::from_str(r#"{"applications": {"application": []}}"#).unwrap();
-        assert!(none.applications.application.is_empty());
+        assert!(none.applications.application.0.is_empty());
         let port = |text| serde_json::from_str::<StoredPort>(text).unwrap().get();
         assert_eq!(port(r#"{"$": 8080, "@enabled": true}"#), Some(8080));
         for disabled in [r#"{"$": 443, "@enabled": "false"}"#, r#"{"$": 99999, "@enabled": "true"}"#, "{}"] {

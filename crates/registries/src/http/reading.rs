@@ -8,6 +8,7 @@ use super::call;
 use super::options::{HttpListing, HttpReading};
 use super::template::{Scope, Template};
 use crate::instance::{Instance, ServiceKey};
+use crate::limits::{Exceeded, Instances, MAX_INSTANCES};
 
 /// How the instances of a service are read.
 #[derive(Clone, Debug)]
@@ -87,7 +88,11 @@ impl Reading {
         let read = |(index, entry)| {
             self.instance(entry).map_err(|error| format!("instance {index} of the response: {error}"))
         };
-        entries.iter().enumerate().map(read).collect()
+        let mut instances = Instances::default();
+        for entry in entries.iter().enumerate() {
+            instances.push(read(entry)?).map_err(|exceeded| exceeded.to_string())?;
+        }
+        Ok(instances.into_vec())
     }
 
     fn instance(&self, entry: &Value) -> Result<Instance, String> {
@@ -158,7 +163,11 @@ impl Listing {
             let name = name.map_err(|error| format!("service {index} of the response: {error}"))?;
             Ok(ServiceKey { name, ..ServiceKey::default() })
         };
-        array(response, &self.services)?.iter().enumerate().map(read).collect()
+        let entries = array(response, &self.services)?;
+        if entries.len() > MAX_INSTANCES {
+            return Err(Exceeded::Names.to_string());
+        }
+        entries.iter().enumerate().map(read).collect()
     }
 }
 

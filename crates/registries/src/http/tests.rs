@@ -93,10 +93,6 @@ fn credentials_are_not_shown() {
     for credentials in [password, Credentials::Token("sesame".to_owned().into())] {
         let registry = client("http://r:1", credentials, &own).unwrap();
         assert!(!format!("{registry:?}").contains("sesame"));
-        let sent = registry.authorization.clone().unwrap();
-        let reason = format!("you sent {} and sesame", sent.to_str().unwrap());
-        let error = registry.redacted(rejected("x", "y", reason)).to_string();
-        assert!(!error.contains("sesame") && !error.contains("YWRhOnNlc2FtZQ"), "{error}");
     }
     let error = client("http://r:1", Credentials::Token("se\nsame".to_owned().into()), &own).unwrap_err();
     assert!(!error.contains("same"), "{error}");

@@ -73,6 +73,12 @@ impl HttpRegistry {
                 RegistryErrorKind::Unknown => RegistryError { kind: RegistryErrorKind::Unavailable, ..error },
                 _ => error,
             });
+            // What does not concern the changes is not kept meanwhile.
+            let is_concerned = |stored: &Instance| {
+                let targets = changes.iter().map(Change::target).filter(|(of, _)| *of == service);
+                targets.into_iter().any(|(_, instance)| self.is_same(stored, instance))
+            };
+            let result = result.map(|found| found.into_iter().filter(is_concerned).collect());
             before.insert(service, result);
         }
         before
@@ -148,18 +154,19 @@ impl HttpRegistry {
             request.headers_mut().insert(header, key);
         }
         let Answer { response, address } = self.send(address, request, doing).await?;
-        let error = self.redacted(response.failure(doing, address));
+        let failure = || response.failure(doing, address);
         match call.verdict(response.status) {
             Verdict::Done => Ok(Outcome::Done),
             Verdict::Gone => Ok(Outcome::Gone),
-            Verdict::Retry => Err(RegistryError { kind: RegistryErrorKind::Unavailable, ..error }),
-            Verdict::Unknown => Err(RegistryError { kind: RegistryErrorKind::Unknown, ..error }),
+            Verdict::Retry => Err(RegistryError { kind: RegistryErrorKind::Unavailable, ..failure() }),
+            Verdict::Unknown => Err(RegistryError { kind: RegistryErrorKind::Unknown, ..failure() }),
             Verdict::Failed if matches!(response.status.as_u16(), 404 | 410) => {
                 let advice =
                     "; if this status means that there is no such instance, say so in the call's statuses";
+                let error = failure();
                 Ok(Outcome::NotFound(RegistryError { reason: format!("{}{advice}", error.reason), ..error }))
             }
-            Verdict::Failed => Err(error),
+            Verdict::Failed => Err(failure()),
         }
     }
 

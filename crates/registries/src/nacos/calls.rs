@@ -4,36 +4,55 @@ use hyper::StatusCode;
 
 use crate::error::{RegistryError, RegistryErrorKind};
 use crate::instance::{Instance, ServiceKey};
+use crate::limits::{BytesRead, Exceeded, LargeRead};
 
 use super::api::{Api, Parameters};
 use super::found::{Found, key_of};
 use super::server::{Call, Server};
-use super::wire::{self, StoredInstance};
+use super::wire::{self, Problem, StoredInstance};
 
-/// Reads a list. Returns `None` if there is no such service, cluster or path.
-pub(super) async fn read_list(
-    server: &Server,
-    api: Api,
-    path: &'static str,
-    parameters: Parameters,
-    doing: &str,
-) -> Result<Option<Vec<StoredInstance>>, RegistryError> {
-    let response = server.call(&Call::get(path, parameters), doing).await?;
-    // Nacos 1 answers 500 if there is no such service.
-    let text = String::from_utf8_lossy(&response.body);
-    let is_missing = response.status == StatusCode::NOT_FOUND
-        || response.status == StatusCode::GONE
-        || (api == Api::V1
-            && response.status == StatusCode::INTERNAL_SERVER_ERROR
-            && text.contains("is not found"));
-    if is_missing {
-        return Ok(None);
+/// The lists of one read of a service.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    read: BytesRead,
+    /// What the read has once one of its lists is large, because it keeps parts of them.
+    place: Option<LargeRead>,
+}
+
+impl Lists {
+    /// Reads a list. Returns `None` if there is no such service, cluster or path.
+    pub(super) async fn list(
+        &mut self,
+        (server, api): (&Server, Api),
+        path: &'static str,
+        parameters: Parameters,
+        doing: &str,
+    ) -> Result<Option<Vec<StoredInstance>>, RegistryError> {
+        let call = Call::get(path, parameters);
+        if self.read.are_many() && self.place.is_none() {
+            let place = server.begin_large().await;
+            let busy = |reason| server.error(RegistryErrorKind::Unavailable, doing, reason);
+            self.place = Some(place.map_err(busy)?);
+        }
+        let mut response = server.call_with(&call, doing, self.place.take()).await?;
+        self.place = response.place.take();
+        let exceeded = |exceeded: Exceeded| exceeded.error(doing, &server.url);
+        self.read.add(response.body.len()).map_err(exceeded)?;
+        // Nacos 1 answers 500 if there is no such service.
+        let is_missing = response.status == StatusCode::NOT_FOUND
+            || response.status == StatusCode::GONE
+            || (api == Api::V1
+                && response.status == StatusCode::INTERNAL_SERVER_ERROR
+                && String::from_utf8_lossy(&response.body).contains("is not found"));
+        if is_missing {
+            return Ok(None);
+        }
+        if !response.status.is_success() {
+            return Err(response.failure(doing, &server.url));
+        }
+        let found = wire::instances(&response.body);
+        found.map(Some).map_err(|problem| problem_error(server, RegistryErrorKind::Invalid, doing, problem))
     }
-    if !response.status.is_success() {
-        return Err(response.failure(doing, &server.url));
-    }
-    let found = wire::instances(&response.body);
-    found.map(Some).map_err(|reason| server.error(RegistryErrorKind::Invalid, doing, reason))
 }
 
 /// Reads an instance that the lists lack. Clients do not see it.
@@ -57,7 +76,7 @@ pub(super) async fn read_unlisted(
     let response = server.call(&Call::get(api.instance(), parameters), doing).await?;
     match response.status {
         status if status.is_success() => {
-            let stored: StoredInstance = response.json(doing, &server.url)?;
+            let stored: StoredInstance = response.one(doing, &server.url)?;
             Ok(Some(Found { stored, is_visible: false }))
         }
         // Version 1 has no status of its own for an instance that does not exist, and both lists were read.
@@ -77,7 +96,7 @@ pub(super) async fn send(
     match response.status {
         StatusCode::NOT_FOUND if may_be_missing => Ok(()),
         status if status.is_success() => wire::outcome(&response.body)
-            .map_err(|reason| server.error(RegistryErrorKind::Rejected, doing, reason)),
+            .map_err(|problem| problem_error(server, RegistryErrorKind::Rejected, doing, problem)),
         StatusCode::GONE => {
             server.forget_api();
             Err(response.failure(doing, &server.url))
@@ -89,4 +108,12 @@ pub(super) async fn send(
         }
         _ => Err(response.failure(doing, &server.url)),
     }
+}
+
+fn problem_error(server: &Server, kind: RegistryErrorKind, doing: &str, problem: Problem) -> RegistryError {
+    let error = server.error(kind, doing, problem.reason);
+    if let Some(detail) = problem.detail {
+        server.log(&error, &detail);
+    }
+    error
 }

@@ -1,9 +1,8 @@
 //! Instances of Nacos, and Podward's.
 
-use std::collections::BTreeMap;
-
 use crate::error::{RegistryError, RegistryErrorKind};
 use crate::instance::Instance;
+use crate::limits::Texts;
 
 use super::api::{CLUSTER, Parameters, or_default};
 use super::wire::StoredInstance;
@@ -31,14 +30,13 @@ pub(super) fn key_of(instance: &Instance) -> (&str, u16, &str) {
 
 impl From<Found> for Instance {
     fn from(Found { stored, is_visible }: Found) -> Self {
-        let metadata = stored.metadata.unwrap_or_default().into_iter();
         Self {
             id: format!("{}:{}", stored.ip, stored.port),
             host: stored.ip,
             port: stored.port,
             cluster: if stored.cluster_name == CLUSTER { String::new() } else { stored.cluster_name },
             weight: stored.weight,
-            metadata: metadata.filter_map(|(key, value)| Some((key, value?))).collect(),
+            metadata: stored.metadata.0,
             in_service: is_visible,
             version: None,
         }
@@ -46,7 +44,6 @@ impl From<Found> for Instance {
 }
 
 pub(super) fn wire_of(instance: &Instance) -> StoredInstance {
-    let metadata = instance.metadata.iter();
     StoredInstance {
         ip: instance.host.clone(),
         port: instance.port,
@@ -55,16 +52,13 @@ pub(super) fn wire_of(instance: &Instance) -> StoredInstance {
         healthy: true,
         enabled: instance.in_service,
         ephemeral: false,
-        metadata: Some(metadata.map(|(key, value)| (key.clone(), Some(value.clone()))).collect()),
+        metadata: Texts(instance.metadata.clone()),
     }
 }
 
 /// Returns what a change says of an instance.
 pub(super) fn parameters_of(instance: &StoredInstance) -> Result<Parameters, RegistryError> {
-    let metadata = instance.metadata.iter().flatten();
-    let metadata: BTreeMap<&String, &String> =
-        metadata.filter_map(|(key, value)| Some((key, value.as_ref()?))).collect();
-    let metadata = serde_json::to_string(&metadata).map_err(|error| RegistryError {
+    let metadata = serde_json::to_string(&instance.metadata.0).map_err(|error| RegistryError {
         doing: "write the metadata of an instance".to_owned(),
         address: "no address".to_owned(),
         reason: error.to_string(),

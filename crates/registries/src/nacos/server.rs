@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::connection::Credentials;
 use crate::error::{RegistryError, RegistryErrorKind};
 use crate::http_client::{HttpClient, HttpResponse};
+use crate::limits::LargeRead;
 
 use super::api::{Api, Parameters};
 use super::wire::Login;
@@ -97,22 +98,33 @@ impl Server {
     /// # Errors
     /// Fails if the login fails, or as [`HttpClient::send`].
     pub(super) async fn call(&self, call: &Call, doing: &str) -> Result<HttpResponse, RegistryError> {
+        self.call_with(call, doing, None).await
+    }
+
+    /// As [`call`](Self::call), for a read of several calls. `place` is from the response to an earlier one.
+    pub(super) async fn call_with(
+        &self,
+        call: &Call,
+        doing: &str,
+        place: Option<LargeRead>,
+    ) -> Result<HttpResponse, RegistryError> {
         let token = self.token(doing, MAX_LIFETIME).await?;
-        let response = self.send(call, token.as_ref(), doing).await?;
+        let response = self.send(call, token.as_ref(), (doing, place)).await?;
         let is_denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status);
         if !is_denied || !matches!(self.credentials, Credentials::Password { .. }) {
             return Ok(response);
         }
-        // A denied call changes nothing.
+        // A denied call changes nothing. Its response may be large.
+        drop(response);
         let token = self.token(doing, YOUNG).await?;
-        self.send(call, token.as_ref(), doing).await
+        self.send(call, token.as_ref(), (doing, None)).await
     }
 
     async fn send(
         &self,
         call: &Call,
         token: Option<&SecretString>,
-        doing: &str,
+        (doing, place): (&str, Option<LargeRead>),
     ) -> Result<HttpResponse, RegistryError> {
         let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(&call.parameters).finish();
         let has_body = [Method::POST, Method::PUT].contains(&call.method);
@@ -134,7 +146,7 @@ impl Server {
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        self.http.send(request, doing).await
+        self.http.send_with(request, doing, place).await
     }
 
     /// Returns a token, and logs in if there is none, or if it has reached `max_age`.
@@ -154,7 +166,7 @@ impl Server {
             let parameters =
                 vec![("username", user.clone()), ("password", password.expose_secret().to_owned())];
             let login = Call { method: Method::POST, path, parameters };
-            let response = self.send(&login, None, doing).await?;
+            let response = self.send(&login, None, (doing, None)).await?;
             match response.status {
                 StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE => {}
                 status if status.is_success() => {
@@ -180,5 +192,18 @@ impl Server {
 
     pub(super) fn error(&self, kind: RegistryErrorKind, doing: &str, reason: String) -> RegistryError {
         RegistryError { doing: doing.to_owned(), address: self.url.clone(), reason, kind }
+    }
+
+    /// Waits for the right to read much.
+    ///
+    /// # Errors
+    /// Fails as [`LargeReads::begin_until`](crate::limits::LargeReads::begin_until).
+    pub(super) async fn begin_large(&self) -> Result<LargeRead, String> {
+        self.http.begin_large().await
+    }
+
+    /// Writes what an error hides into the log.
+    pub(super) fn log(&self, error: &RegistryError, detail: &str) {
+        self.http.log(error, detail);
     }
 }

@@ -1,8 +1,14 @@
 //! What Nacos sends.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::detail::excerpt;
+use crate::limits::{Bounded, Entry, Exceeded, Scalar, Texts};
 
 /// An instance, in any of the lists.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -21,7 +27,17 @@ pub(super) struct StoredInstance {
     #[serde(default = "yes")]
     pub(super) ephemeral: bool,
     #[serde(default)]
-    pub(super) metadata: Option<BTreeMap<String, Option<String>>>,
+    pub(super) metadata: Texts,
+}
+
+impl Entry for StoredInstance {
+    fn texts(&self) -> Vec<&str> {
+        vec![&self.ip, &self.cluster_name]
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata.0
+    }
 }
 
 fn one() -> f64 {
@@ -32,32 +48,87 @@ fn yes() -> bool {
     true
 }
 
-/// A list of instances. Version 2 and 3 wrap it.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+/// A list of instances, in any form. Version 2 and 3 wrap it.
+#[derive(Debug)]
 enum List {
-    Instances(Vec<StoredInstance>),
-    /// Lists that clients read, and those of Nacos 3.0.
-    Hosts {
-        hosts: Vec<StoredInstance>,
-    },
-    /// The catalog of version 1.
-    Page {
-        list: Vec<StoredInstance>,
-    },
-    /// The catalog of version 2. An empty one has no instances.
-    Catalog {
-        #[serde(default)]
-        instances: Vec<StoredInstance>,
-        count: usize,
-    },
+    Instances(Bounded<StoredInstance>),
+    Fields(Box<Fields>),
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum ListResponse {
-    Wrapped { code: i64, message: Option<String>, data: Option<List> },
-    Plain(List),
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Fields {
+    /// What wraps a list has these fields.
+    code: Option<i64>,
+    message: Scalar,
+    data: Option<List>,
+    /// Lists that clients read, and those of Nacos 3.0.
+    hosts: Option<Bounded<StoredInstance>>,
+    /// The catalog of version 1.
+    list: Option<Bounded<StoredInstance>>,
+    /// The catalog of version 2. An empty one has no instances.
+    instances: Option<Bounded<StoredInstance>>,
+    count: Option<usize>,
+}
+
+impl<'de> Deserialize<'de> for List {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ListVisitor)
+    }
+}
+
+struct ListVisitor;
+
+impl<'de> Visitor<'de> for ListVisitor {
+    type Value = List;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of instances, or an object that contains it")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<List, A::Error> {
+        Bounded::deserialize(SeqAccessDeserializer::new(list)).map(List::Instances)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<List, A::Error> {
+        Fields::deserialize(MapAccessDeserializer::new(fields)).map(|fields| List::Fields(Box::new(fields)))
+    }
+}
+
+impl List {
+    /// Returns the instances. `None` if it is not a list.
+    fn instances(self) -> Option<Result<Vec<StoredInstance>, Problem>> {
+        let Fields { hosts, list, instances, count, .. } = match self {
+            List::Instances(found) => return Some(Ok(found.0)),
+            List::Fields(fields) => *fields,
+        };
+        if let Some(found) = hosts.or(list) {
+            return Some(Ok(found.0));
+        }
+        let (found, count) = (instances.unwrap_or_default().0, count?);
+        Some(match found.len() == count {
+            true => Ok(found),
+            false => Err(Problem::new(format!("the list has {} instances instead of {count}", found.len()))),
+        })
+    }
+}
+
+/// What is wrong with a response: a text for the user, and one for the log only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) reason: String,
+    pub(super) detail: Option<String>,
+}
+
+impl Problem {
+    fn new(reason: String) -> Self {
+        Self { reason, detail: None }
+    }
+
+    /// `detail` is text of the server.
+    fn hiding(reason: &str, detail: String) -> Self {
+        Self { reason: format!("{reason}; the log of the bridge has the details"), detail: Some(detail) }
+    }
 }
 
 /// A response without content.
@@ -67,7 +138,7 @@ struct Outcome {
     #[serde(default)]
     message: Option<String>,
     #[serde(default)]
-    data: Option<serde_json::Value>,
+    data: Scalar,
 }
 
 /// The response to a login.
@@ -82,39 +153,70 @@ pub(super) struct Login {
 /// Reads a list.
 ///
 /// # Errors
-/// Fails with the reason if the body is something else, or a wrapped error.
-pub(super) fn instances(body: &[u8]) -> Result<Vec<StoredInstance>, String> {
-    let Ok(response) = serde_json::from_slice(body) else {
-        outcome(body)?;
-        return Err("the response is not a list of instances as Nacos sends it".to_owned());
+/// Fails if the body is something else, a wrapped error, or too large a list.
+pub(super) fn instances(body: &[u8]) -> Result<Vec<StoredInstance>, Problem> {
+    let not_a_list = |detail: String| {
+        Problem::hiding("the response is not as expected: not a list of instances as Nacos sends it", detail)
     };
-    let list = match response {
-        ListResponse::Wrapped { code: 0, data: Some(list), .. } | ListResponse::Plain(list) => list,
-        ListResponse::Wrapped { code, message, .. } => return Err(reason(code, message, None)),
-    };
-    match list {
-        List::Instances(found) | List::Hosts { hosts: found } | List::Page { list: found } => Ok(found),
-        List::Catalog { instances, count } if instances.len() == count => Ok(instances),
-        List::Catalog { instances, count } => {
-            Err(format!("the list has {} instances instead of {count}", instances.len()))
+    let list = match serde_json::from_slice(body) {
+        Ok(list) => list,
+        Err(error) => {
+            if let Some(exceeded) = Exceeded::of(&error.to_string()) {
+                return Err(Problem::new(exceeded.to_string()));
+            }
+            outcome(body)?;
+            return Err(not_a_list(format!("{error}: {}", excerpt(body))));
         }
-    }
+    };
+    let found = match list {
+        List::Fields(fields) if fields.code.is_some_and(|code| code != 0) => {
+            let Scalar::Text(message) = fields.message else {
+                return Err(refused(fields.code, String::new()));
+            };
+            return Err(refused(fields.code, message));
+        }
+        List::Fields(fields) if fields.code.is_some() => fields.data.and_then(List::instances),
+        list => list.instances(),
+    };
+    found.unwrap_or_else(|| Err(not_a_list(excerpt(body))))
 }
 
 /// Reads the response to a change: `ok`, or a wrapped result.
 ///
 /// # Errors
-/// Fails with the reason if it is a wrapped error.
-pub(super) fn outcome(body: &[u8]) -> Result<(), String> {
+/// Fails if it is a wrapped error.
+pub(super) fn outcome(body: &[u8]) -> Result<(), Problem> {
     match serde_json::from_slice::<Outcome>(body) {
-        Ok(Outcome { code, message, data }) if code != 0 => Err(reason(code, message, data)),
+        Ok(Outcome { code, message, data }) if code != 0 => {
+            let data = if let Scalar::Text(text) = data { text } else { String::new() };
+            Err(refused(Some(code), format!("{:?} {data:?}", message.unwrap_or_default())))
+        }
         _ => Ok(()),
     }
 }
 
-fn reason(code: i64, message: Option<String>, data: Option<serde_json::Value>) -> String {
-    let detail = data.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
-    format!("Nacos answers with code {code}: {:?} {detail:?}", message.unwrap_or_default())
+/// Returns what follows from a code (`ErrorCode.java` of Nacos). The message is for the log.
+fn refused(code: Option<i64>, message: String) -> Problem {
+    let code = code.unwrap_or_default();
+    let meaning = match code {
+        10_000 | 20_002 => "a parameter is missing or invalid",
+        10_001 => "access is denied; check the credentials and their permissions",
+        20_004 | 21_003 | 21_008 => "there is no such service or instance",
+        20_005 => "somebody else changes it at the same time",
+        21_000 => "the name of the service is invalid",
+        21_001 => "the weight is invalid",
+        21_002 => "the metadata are invalid",
+        21_004 => "the instance is invalid",
+        22_000 | 22_001 => "the namespace is invalid, or does not exist",
+        30_000 => "the server has failed",
+        _ => "it does not accept the call",
+    };
+    // Nobody else's code is shown.
+    let code = match (10_000..60_000).contains(&code) {
+        true => code.to_string(),
+        false => "that is unknown".to_owned(),
+    };
+    Problem::hiding(&format!("Nacos answers with code {code}: {meaning}"), message)
 }
 
 #[cfg(test)]
@@ -160,6 +262,8 @@ mod tests {
         assert_eq!(outcome(b"ok"), Ok(()));
         assert_eq!(outcome(br#"{"code":0,"message":"success","data":"ok"}"#), Ok(()));
         let error = outcome(br#"{"code":22001,"message":"m","data":"weight"}"#);
-        assert_eq!(error, Err(r#"Nacos answers with code 22001: "m" "weight""#.to_owned()));
+        let error = error.unwrap_err();
+        assert!(error.reason.starts_with("Nacos answers with code 22001: the namespace"), "{error:?}");
+        assert_eq!(error.detail.as_deref(), Some(r#""m" "weight""#));
     }
 }

@@ -6,6 +6,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use crate::error::RegistryError;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::limits::Instances;
 use crate::registry::Change;
 
 use super::calls::{CONCURRENCY, Calls, Node};
@@ -46,7 +47,15 @@ impl Applications {
             Ok::<_, RegistryError>(node.and_then(|node| curator::decode(&id, &node.data, &node.stat)))
         });
         let read: Vec<_> = read.collect();
-        stream::iter(read).buffered(CONCURRENCY).try_filter_map(async |found| Ok(found)).try_collect().await
+        let mut read = stream::iter(read).buffered(CONCURRENCY);
+        let mut found = Instances::default();
+        while let Some(instance) = read.try_next().await? {
+            calls.wait_if_large().await?;
+            if let Some(instance) = instance {
+                found.push(instance).map_err(|exceeded| calls.exceeded(exceeded))?;
+            }
+        }
+        Ok(found.into_vec())
     }
 
     pub(super) async fn instance(

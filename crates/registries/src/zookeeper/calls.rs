@@ -1,27 +1,35 @@
 //! The calls of one operation of the registry to one address.
 
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::error::{RegistryError, RegistryErrorKind};
+use crate::limits::{BytesRead, Exceeded, LargeRead, MAX_INSTANCE, MAX_INSTANCES, MAX_READ};
 
 use super::codes::{self, Refusal};
 use super::jute::Malformed;
 use super::packets::{self, Acl, Request, Stat};
 use super::path;
 use super::server::Server;
-use super::session::Answer;
+use super::session::{Answer, MAX_SMALL};
 
 /// The number of requests at the same time. The session sends them without waiting for answers.
 pub(super) const CONCURRENCY: usize = 32;
 
+/// What an answer needs besides its bytes.
+const OVERHEAD: usize = 64;
+
 /// What an operation of the registry calls.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Calls<'a> {
     pub(super) server: &'a Server,
     /// For errors.
     pub(super) doing: &'a str,
     /// All calls end until then.
     pub(super) deadline: Instant,
+    read: BytesRead,
+    /// What it has while it reads much.
+    large: Mutex<Option<LargeRead>>,
 }
 
 /// A node.
@@ -34,15 +42,49 @@ pub(super) struct Node {
 /// The result of a change. An error is not one of the node's state.
 pub(super) type Changed = Result<Result<(), Refusal>, RegistryError>;
 
-impl Calls<'_> {
+impl<'a> Calls<'a> {
+    pub(super) fn new(server: &'a Server, doing: &'a str, deadline: Instant) -> Self {
+        Self { server, doing, deadline, read: BytesRead::default(), large: Mutex::default() }
+    }
+
     /// Returns the names of the nodes below one, or `None` if there is no such node.
     pub(super) async fn children(&self, path: &str) -> Result<Option<Vec<String>>, RegistryError> {
-        self.read(Request::Children { path: path.to_owned() }, packets::children).await
+        let request = Request::Children { path: path.to_owned() };
+        let mut answer = self.server.call(request.clone(), MAX_SMALL, self.deadline, self.doing).await?;
+        if answer.is_cut {
+            // The session must not wait, because others use it too: so it is read again.
+            self.begin_large().await?;
+            answer = self.server.call(request, MAX_READ, self.deadline, self.doing).await?;
+        }
+        self.decoded(answer, Exceeded::Bytes, |body| packets::children(body, MAX_INSTANCES))?
+            .map_or(Ok(None), |names| names.map(Some).ok_or_else(|| self.exceeded(Exceeded::Names)))
+    }
+
+    /// Waits for the right to read on if this operation has read much already.
+    pub(super) async fn wait_if_large(&self) -> Result<(), RegistryError> {
+        if self.read.are_many() { self.begin_large().await } else { Ok(()) }
+    }
+
+    async fn begin_large(&self) -> Result<(), RegistryError> {
+        let mut large = self.large.lock().await;
+        if large.is_none() {
+            let begun = self.server.large.begin_until(self.deadline).await;
+            let failed = |reason| self.server.error(self.doing, (RegistryErrorKind::Unavailable, reason));
+            *large = Some(begun.map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn exceeded(&self, exceeded: Exceeded) -> RegistryError {
+        exceeded.error(self.doing, &self.server.address)
     }
 
     /// Returns a node, or `None` if there is none.
     pub(super) async fn node(&self, path: &str) -> Result<Option<Node>, RegistryError> {
         let found = self.read(Request::Data { path: path.to_owned() }, packets::data).await?;
+        if found.as_ref().is_some_and(|(data, _)| data.len() > MAX_INSTANCE) {
+            return Err(self.exceeded(Exceeded::OneInstance));
+        }
         Ok(found.map(|(data, stat)| Node { data, stat }))
     }
 
@@ -96,7 +138,7 @@ impl Calls<'_> {
     /// Makes a change.
     pub(super) async fn write(&self, request: Request) -> Changed {
         let is_transaction = matches!(request, Request::Multi(_));
-        let mut answer = self.server.call(request, self.deadline, self.doing).await?;
+        let mut answer = self.server.call(request, MAX_SMALL, self.deadline, self.doing).await?;
         if is_transaction && answer.code == 0 {
             answer.code = packets::multi(&answer.body)
                 .map_err(|error| RegistryError { kind: RegistryErrorKind::Unknown, ..self.invalid(error) })?;
@@ -122,7 +164,21 @@ impl Calls<'_> {
         request: Request,
         decode: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<Option<T>, RegistryError> {
-        let Answer { code, body } = self.server.call(request, self.deadline, self.doing).await?;
+        let answer = self.server.call(request, MAX_SMALL, self.deadline, self.doing).await?;
+        self.decoded(answer, Exceeded::OneInstance, decode)
+    }
+
+    fn decoded<T>(
+        &self,
+        answer: Answer,
+        too_long: Exceeded,
+        decode: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<Option<T>, RegistryError> {
+        let Answer { code, body, is_cut } = answer;
+        if is_cut && code == 0 {
+            return Err(self.exceeded(too_long));
+        }
+        self.read.add(body.len() + OVERHEAD).map_err(|exceeded| self.exceeded(exceeded))?;
         match codes::refusal(code) {
             Some(Refusal::NoNode) => Ok(None),
             None if code == 0 => decode(&body).map(Some).map_err(|error| self.invalid(error)),

@@ -8,12 +8,13 @@
 //! `<base>/<interface>/configurators`. Consumers apply it themselves; those of Dubbo 3 do not where there is a group or
 //! version, but then the provider registers its URL again with the parameter, and is out of service from there on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use crate::error::RegistryError;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
+use crate::limits::{Exceeded, MAX_INSTANCE, MAX_METADATA};
 use crate::registry::Change;
 
 use super::calls::{CONCURRENCY, Calls};
@@ -60,16 +61,12 @@ impl Interfaces {
         let providers = self.providers(calls, service, |_| true).await?;
         let overrides =
             if providers.is_empty() { Vec::new() } else { self.overrides(calls, service).await? };
-        let addresses: BTreeSet<(&str, u16)> =
-            providers.iter().map(|provider| (provider.url.host.as_str(), provider.url.port)).collect();
-        let found = addresses.into_iter().filter_map(|address| {
-            let at: Vec<_> = providers
-                .iter()
-                .filter(|provider| (provider.url.host.as_str(), provider.url.port) == address)
-                .collect();
-            merged(&at, &overrides)
-        });
-        Ok(found.collect())
+        let mut addresses: BTreeMap<(&str, u16), Vec<&Provider>> = BTreeMap::new();
+        for provider in &providers {
+            let address = (provider.url.host.as_str(), provider.url.port);
+            addresses.entry(address).or_default().push(provider);
+        }
+        Ok(addresses.values().filter_map(|at| merged(at, &overrides)).collect())
     }
 
     pub(super) async fn instance(
@@ -175,14 +172,12 @@ impl Interfaces {
         check_version(calls, &present, instance.version)?;
         if !instance.in_service {
             let all = self.urls(calls, service, "providers").await?;
-            if let Some(provider) = present.iter().find(|provider| is_last(&provider.url, &all, &overrides)) {
+            if present.iter().any(|provider| is_last(&provider.url, &all, &overrides)) {
                 // Consumers would keep it (`RegistryDirectory.refreshInvoker`).
-                let url = &provider.url;
-                let [group, version] = ["group", "version"].map(|key| url.parameter(key).unwrap_or_default());
-                return Err(calls.conflict(format!(
-                    "it is the last provider in service (group {group:?}, version {version:?}), so consumers would not \
-                     notice; try again when there is another one, or remove it"
-                )));
+                return Err(calls.conflict(
+                    "it is the last provider in service with its group and version, so consumers would not notice; try \
+                     again when there is another one, or remove it",
+                ));
             }
         }
         if steps
@@ -220,9 +215,7 @@ impl Interfaces {
             !(is_ours(provider) && instance_of(provider).is_some_and(|present| is_ours_too(&present)))
         };
         match present.iter().find(of_others) {
-            Some(provider) => {
-                Err(calls.conflict(format!("somebody else has registered {} there", provider.url.path)))
-            }
+            Some(_) => Err(calls.conflict("somebody else has registered a provider there")),
             None => Ok(()),
         }
     }
@@ -272,7 +265,20 @@ impl Interfaces {
         category: &str,
     ) -> Result<Urls, RegistryError> {
         let names = calls.children(&self.category(service, category)).await?.unwrap_or_default();
-        Ok(names.into_iter().filter_map(|name| DubboUrl::decode(&name).map(|url| (name, url))).collect())
+        calls.wait_if_large().await?;
+        let (mut urls, mut parameters) = (Vec::new(), 0);
+        for name in names {
+            if name.len() > MAX_INSTANCE {
+                return Err(calls.exceeded(Exceeded::OneInstance));
+            }
+            let Some(url) = DubboUrl::decode(&name) else { continue };
+            parameters += url.parameters.len();
+            if parameters > MAX_METADATA {
+                return Err(calls.exceeded(Exceeded::Metadata));
+            }
+            urls.push((name, url));
+        }
+        Ok(urls)
     }
 
     fn url(&self, service: &ServiceKey, instance: &Instance) -> DubboUrl {

@@ -84,14 +84,17 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("a text is not UTF-8"))
     }
 
-    /// Reads a list of texts. A missing one is empty.
-    pub(super) fn texts(&mut self) -> Result<Vec<String>, Malformed> {
+    /// Reads a list of texts. A missing one is empty. `None` if there are more than `max`.
+    pub(super) fn texts(&mut self, max: usize) -> Result<Option<Vec<String>>, Malformed> {
+        let count = usize::try_from(self.int()?).unwrap_or_default();
+        if count > max {
+            return Ok(None);
+        }
         let mut texts = Vec::new();
-        // A count that exceeds the packet ends with the first text that is not there.
-        for _ in 0..self.int()?.max(0) {
+        for _ in 0..count {
             texts.push(self.text()?.to_owned());
         }
-        Ok(texts)
+        Ok(Some(texts))
     }
 
     /// Drops bytes.
@@ -125,7 +128,7 @@ mod tests {
         let mut decoder = Decoder::new(decoder.bytes().unwrap());
         assert_eq!((decoder.int(), decoder.long(), decoder.bool()), (Ok(-7), Ok(1 << 40), Ok(true)));
         assert_eq!((decoder.text(), decoder.bytes()), (Ok("ü"), Ok(&[1, 2][..])));
-        assert_eq!(decoder.texts(), Ok(vec!["a".to_owned(), String::new()]));
+        assert_eq!(decoder.texts(2), Ok(Some(vec!["a".to_owned(), String::new()])));
         assert_eq!(decoder.int(), Err(Malformed("it is too short")));
     }
 
@@ -135,7 +138,7 @@ mod tests {
         packet.int(-1).int(-1);
         let frame = packet.frame();
         let mut decoder = Decoder::new(&frame[4..]);
-        assert_eq!((decoder.text(), decoder.texts()), (Ok(""), Ok(Vec::new())));
+        assert_eq!((decoder.text(), decoder.texts(0)), (Ok(""), Ok(Some(Vec::new()))));
     }
 
     #[test]
@@ -147,8 +150,9 @@ mod tests {
             assert!(Decoder::new(&frame[4..]).bytes().is_err(), "{length}");
         }
         let mut packet = Encoder::default();
-        packet.int(i32::MAX).text("a");
-        assert!(Decoder::new(&packet.frame()[4..]).texts().is_err());
+        packet.int(3).text("a");
+        assert!(Decoder::new(&packet.frame()[4..]).texts(3).is_err());
+        assert_eq!(Decoder::new(&packet.frame()[4..]).texts(2), Ok(None));
     }
 
     #[test]

@@ -234,8 +234,9 @@ pub(super) fn reply(packet: &[u8]) -> Result<Reply<'_>, Malformed> {
     Ok(Reply { number, code, body: decoder.rest() })
 }
 
-pub(super) fn children(body: &[u8]) -> Result<Vec<String>, Malformed> {
-    Decoder::new(body).texts()
+/// Returns the names in an answer. `None` if there are more than `max`.
+pub(super) fn children(body: &[u8], max: usize) -> Result<Option<Vec<String>>, Malformed> {
+    Decoder::new(body).texts(max)
 }
 
 pub(super) fn data(body: &[u8]) -> Result<(Vec<u8>, Stat), Malformed> {

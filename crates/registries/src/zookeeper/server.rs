@@ -9,8 +9,11 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
+use crate::connection::Credentials;
+use crate::detail::{DetailLog, chain, connect_problem};
 use crate::dialer::Dialer;
 use crate::error::{RegistryError, RegistryErrorKind};
+use crate::limits::LargeReads;
 
 use super::codes;
 use super::packets::{self, Request};
@@ -31,6 +34,8 @@ pub(super) struct Server {
     dialer: Arc<dyn Dialer>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     user: Option<ZooKeeperUser>,
+    details: DetailLog,
+    pub(super) large: LargeReads,
     state: Mutex<State>,
     /// The number of attempts to connect so far.
     attempts: AtomicU64,
@@ -60,7 +65,12 @@ impl Server {
         dialer: Arc<dyn Dialer>,
         tls: Option<TlsConnector>,
         user: Option<ZooKeeperUser>,
+        large: LargeReads,
     ) -> Result<Self, String> {
+        let credentials = user.as_ref().map_or(Credentials::Anonymous, |user| Credentials::Password {
+            user: user.name.clone(),
+            password: user.password.clone(),
+        });
         let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         let (host, port) = parts
             .filter(|(host, _)| !host.is_empty() && !host.contains('/'))
@@ -76,6 +86,8 @@ impl Server {
             port,
             dialer,
             tls: tls.transpose()?,
+            details: DetailLog::new(&credentials),
+            large,
             user,
             state: Mutex::default(),
             attempts: AtomicU64::new(0),
@@ -87,10 +99,12 @@ impl Server {
         self.user.is_some()
     }
 
-    /// Sends a request until `deadline`, and returns the answer, whatever its code. `doing` is for errors.
+    /// Sends a request until `deadline`, and returns the answer, whatever its code. `doing` is for errors. Of an answer of more
+    /// than `max` bytes the body is left out.
     pub(super) async fn call(
         &self,
         request: Request,
+        max: usize,
         deadline: Instant,
         doing: &str,
     ) -> Result<Answer, RegistryError> {
@@ -104,7 +118,7 @@ impl Server {
             for _ in 0..2 {
                 let session = self.session().await?;
                 *used.lock() = Some(session.clone());
-                result = session.call(request.clone()).await;
+                result = session.call(request.clone(), max).await;
                 if !matches!(result, Err(Failure::NotSent(_))) {
                     break;
                 }
@@ -154,8 +168,12 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<Session, Cause> {
-        let unavailable =
-            |error: std::io::Error| (RegistryErrorKind::Unavailable, format!("could not connect: {error}"));
+        let unavailable = |error: std::io::Error| {
+            let (reason, detail) = (connect_problem(&error), chain(&error));
+            self.details
+                .write(&self.error("connect", (RegistryErrorKind::Unavailable, reason.clone())), &detail);
+            (RegistryErrorKind::Unavailable, reason)
+        };
         let stream = self.dialer.dial(&self.host, self.port).await.map_err(unavailable)?;
         let transport: Box<dyn Transport> = match &self.tls {
             None => Box::new(stream),

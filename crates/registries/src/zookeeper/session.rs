@@ -7,16 +7,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::limits::SMALL;
+
+use super::frames::{Frame, Frames};
 use super::packets::{self, EVENT, PING, Reply, Request};
 
-/// In bytes. The names of ten thousand nodes have about 5 MB.
-const MAX_FRAME: usize = 64 << 20;
-/// The number of bytes that are read at once.
-const CHUNK: usize = 64 << 10;
+/// In bytes: the longest packet that is not the answer to a call that wants a longer one.
+pub(super) const MAX_SMALL: usize = SMALL + (1 << 10);
 /// The session timeout that is asked for. The server may set another one.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// A session without calls ends after this time, unless it watches.
@@ -43,10 +44,22 @@ pub(super) enum Failure {
 pub(super) struct Answer {
     pub(super) code: i32,
     pub(super) body: Vec<u8>,
+    /// True if the body was too long and is left out.
+    pub(super) is_cut: bool,
 }
 
 struct Call {
     request: Request,
+    /// In bytes: the longest packet with the answer.
+    max: usize,
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+/// A call without an answer.
+#[derive(Debug)]
+struct Sent {
+    number: i32,
+    max: usize,
     answer: oneshot::Sender<Result<Answer, Failure>>,
 }
 
@@ -80,7 +93,7 @@ impl Session {
         let asked = i32::try_from(TIMEOUT.as_millis()).unwrap_or(i32::MAX);
         writer.write_all(&packets::connect(asked)).await?;
         writer.flush().await?;
-        let connected = packets::connected(&frames.next().await?).map_err(io::Error::other)?;
+        let connected = packets::connected(&frames.next(MAX_SMALL).await?.bytes).map_err(io::Error::other)?;
         let timeout = u64::try_from(connected.timeout).unwrap_or_default();
         if timeout == 0 {
             return Err(io::Error::other("the server gave no session"));
@@ -88,8 +101,8 @@ impl Session {
         if let Some(credentials) = credentials {
             writer.write_all(&credentials).await?;
             writer.flush().await?;
-            let frame = frames.next().await?;
-            let reply = packets::reply(&frame).map_err(io::Error::other)?;
+            let frame = frames.next(MAX_SMALL).await?;
+            let reply = packets::reply(&frame.bytes).map_err(io::Error::other)?;
             if reply.code != 0 {
                 return Ok(Err(reply.code));
             }
@@ -99,7 +112,8 @@ impl Session {
         let connection = Connection {
             frames,
             writer,
-            timeout: Duration::from_millis(timeout),
+            // A server may set a longer one, and then be silent.
+            timeout: Duration::from_millis(timeout).min(TIMEOUT),
             idle,
             sent: VecDeque::new(),
             number: 0,
@@ -125,22 +139,24 @@ impl Session {
     }
 
     /// Sends a request and waits for the answer.
-    pub(super) async fn call(&self, request: Request) -> Result<Answer, Failure> {
+    ///
+    /// Of a packet of more than `max` bytes the answer is cut.
+    pub(super) async fn call(&self, request: Request, max: usize) -> Result<Answer, Failure> {
         let (answer, answered) = oneshot::channel();
         let ended = || "the session has ended".to_owned();
-        self.calls.send(Call { request, answer }).await.map_err(|_| Failure::NotSent(ended()))?;
+        self.calls.send(Call { request, max, answer }).await.map_err(|_| Failure::NotSent(ended()))?;
         answered.await.unwrap_or_else(|_| Err(Failure::Lost(ended())))
     }
 }
 
 /// What the task of a session owns.
 struct Connection {
-    frames: Frames,
+    frames: Frames<ReadHalf<Box<dyn Transport>>>,
     writer: WriteHalf<Box<dyn Transport>>,
     timeout: Duration,
     idle: Duration,
     /// The calls without an answer, in the order in which they were sent.
-    sent: VecDeque<(i32, oneshot::Sender<Result<Answer, Failure>>)>,
+    sent: VecDeque<Sent>,
     number: i32,
     count: watch::Sender<u64>,
     is_watching: bool,
@@ -153,7 +169,7 @@ impl Connection {
             Err(error) => format!("the connection is lost: {error}"),
         };
         queue.close();
-        for (_, answer) in self.sent.drain(..) {
+        for Sent { answer, .. } in self.sent.drain(..) {
             // Whoever does not wait any more needs no answer.
             answer.send(Err(Failure::Lost(reason.clone()))).ok();
         }
@@ -166,6 +182,7 @@ impl Connection {
     async fn serve(&mut self, queue: &mut mpsc::Receiver<Call>) -> io::Result<()> {
         let (mut used, mut heard, mut pinged) = (Instant::now(), Instant::now(), Instant::now());
         loop {
+            let max = self.sent.front().map_or(MAX_SMALL, |sent| sent.max);
             let next = (pinged + self.timeout / 3).min(heard + self.timeout * 2 / 3);
             tokio::select! {
                 call = queue.recv() => {
@@ -173,9 +190,9 @@ impl Connection {
                     used = Instant::now();
                     self.send(call).await?;
                 }
-                frame = self.frames.next() => {
+                frame = self.frames.next(max) => {
                     heard = Instant::now();
-                    self.receive(&frame?)?;
+                    self.receive(frame?)?;
                 }
                 () = tokio::time::sleep_until(next) => {
                     if heard.elapsed() >= self.timeout * 2 / 3 {
@@ -191,7 +208,7 @@ impl Connection {
         }
     }
 
-    async fn send(&mut self, Call { request, answer }: Call) -> io::Result<()> {
+    async fn send(&mut self, Call { request, max, answer }: Call) -> io::Result<()> {
         // Nobody waits any more.
         if answer.is_closed() {
             return Ok(());
@@ -199,7 +216,7 @@ impl Connection {
         self.number = self.number.checked_add(1).unwrap_or(1);
         self.is_watching |= matches!(request, Request::Watch { .. });
         // Before it is written: a part of it may arrive.
-        self.sent.push_back((self.number, answer));
+        self.sent.push_back(Sent { number: self.number, max, answer });
         self.write(&request.frame(self.number)).await
     }
 
@@ -213,8 +230,9 @@ impl Connection {
             .unwrap_or_else(|_| Err(io::Error::other("the server does not read")))
     }
 
-    fn receive(&mut self, frame: &[u8]) -> io::Result<()> {
-        let Reply { number, code, body } = packets::reply(frame).map_err(io::Error::other)?;
+    fn receive(&mut self, Frame { mut bytes, is_cut }: Frame) -> io::Result<()> {
+        let Reply { number, code, body } = packets::reply(&bytes).map_err(io::Error::other)?;
+        let start = bytes.len() - body.len();
         match number {
             PING => return Ok(()),
             EVENT => {
@@ -224,8 +242,9 @@ impl Connection {
             _ => {}
         }
         match self.sent.pop_front() {
-            Some((expected, answer)) if expected == number => {
-                answer.send(Ok(Answer { code, body: body.to_vec() })).ok();
+            Some(Sent { number: expected, answer, .. }) if expected == number => {
+                bytes.drain(..start);
+                answer.send(Ok(Answer { code, body: bytes, is_cut })).ok();
                 Ok(())
             }
             other => {
@@ -240,41 +259,6 @@ impl Connection {
         self.write(&packets::close(self.number.checked_add(1).unwrap_or(1))).await?;
         self.writer.shutdown().await
     }
-}
-
-/// Packets as they arrive.
-struct Frames {
-    reader: ReadHalf<Box<dyn Transport>>,
-    buffer: Vec<u8>,
-}
-
-impl Frames {
-    fn new(reader: ReadHalf<Box<dyn Transport>>) -> Self {
-        Self { reader, buffer: Vec::new() }
-    }
-
-    /// Returns the next packet, without its length. Dropping the future loses nothing.
-    async fn next(&mut self) -> io::Result<Vec<u8>> {
-        loop {
-            if let Some(frame) = take_frame(&mut self.buffer)? {
-                return Ok(frame);
-            }
-            self.buffer.reserve(CHUNK);
-            if self.reader.read_buf(&mut self.buffer).await? == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed it"));
-            }
-        }
-    }
-}
-
-/// Takes the first packet out of `buffer`, if it is complete.
-fn take_frame(buffer: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let Some((length, rest)) = buffer.split_first_chunk() else { return Ok(None) };
-    let length = usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| *length <= MAX_FRAME);
-    let length = length.ok_or_else(|| io::Error::other("the length of a packet is invalid"))?;
-    let Some(frame) = rest.get(..length).map(<[u8]>::to_vec) else { return Ok(None) };
-    buffer.drain(..length + 4);
-    Ok(Some(frame))
 }
 
 #[cfg(test)]

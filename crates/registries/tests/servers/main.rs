@@ -4,6 +4,7 @@ mod common;
 mod consul;
 mod etcd;
 mod eureka;
+mod hostile;
 mod http;
 mod nacos;
 mod own_http;

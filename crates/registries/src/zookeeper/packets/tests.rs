@@ -73,7 +73,14 @@ fn no_bytes_make_a_decoder_fail_otherwise() {
             }
         }
         // Results of any kind: only a panic is wrong.
-        drop((reply(&bytes), children(&bytes), data(&bytes), stat(&bytes), multi(&bytes), connected(&bytes)));
+        drop((
+            reply(&bytes),
+            children(&bytes, 100),
+            data(&bytes),
+            stat(&bytes),
+            multi(&bytes),
+            connected(&bytes),
+        ));
     }
     for length in 0..valid.len() {
         assert!(multi(&valid[..length]).is_err(), "{length}");

@@ -1,21 +1,6 @@
+use tokio::io::AsyncReadExt as _;
+
 use super::*;
-
-#[test]
-fn packets_are_taken_when_they_are_complete() {
-    let mut buffer = vec![0, 0, 0, 2, 7];
-    assert_eq!(take_frame(&mut buffer).unwrap(), None);
-    buffer.extend([8, 0, 0, 0, 0, 0]);
-    assert_eq!(take_frame(&mut buffer).unwrap(), Some(vec![7, 8]));
-    assert_eq!(take_frame(&mut buffer).unwrap(), Some(Vec::new()));
-    assert_eq!((take_frame(&mut buffer).unwrap(), buffer), (None, vec![0]));
-}
-
-#[test]
-fn the_length_of_a_packet_is_limited() {
-    for length in [i32::MIN, -1, i32::MAX, i32::try_from(MAX_FRAME + 1).unwrap()] {
-        assert!(take_frame(&mut length.to_be_bytes().to_vec()).is_err(), "{length}");
-    }
-}
 
 /// Reads a packet of the client.
 async fn read(server: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
@@ -59,7 +44,8 @@ async fn several_requests_are_under_way_at_the_same_time() {
         reply(&mut server, 1, -101).await;
         reply(&mut server, 2, 0).await;
     };
-    let (one, two, ()) = tokio::join!(session.call(request()), session.call(request()), serve);
+    let (one, two, ()) =
+        tokio::join!(session.call(request(), MAX_SMALL), session.call(request(), MAX_SMALL), serve);
     assert_eq!((one.unwrap().code, two.unwrap().code), (-101, 0));
     assert_eq!(*session.events().borrow(), 1);
     // The end of the session is told to the server.
@@ -74,18 +60,18 @@ async fn a_wrong_answer_ends_the_session_and_leaves_the_result_open() {
         read(&mut server).await;
         reply(&mut server, 7, 0).await;
     };
-    let (result, ()) = tokio::join!(session.call(request()), serve);
+    let (result, ()) = tokio::join!(session.call(request(), MAX_SMALL), serve);
     assert!(matches!(result, Err(Failure::Lost(_))), "{result:?}");
     let mut events = session.events();
     while events.changed().await.is_ok() {}
-    assert!(matches!(session.call(request()).await, Err(Failure::NotSent(_))));
+    assert!(matches!(session.call(request(), MAX_SMALL).await, Err(Failure::NotSent(_))));
 }
 
 #[tokio::test]
 async fn a_silent_server_is_pinged_and_then_given_up() {
     let (session, mut server) = opened(IDLE).await;
     let started = Instant::now();
-    let result = session.call(request()).await;
+    let result = session.call(request(), MAX_SMALL).await;
     assert_eq!(result.unwrap_err(), Failure::Lost("the connection is lost: the server is silent".to_owned()));
     assert!(started.elapsed() >= Duration::from_millis(600), "{:?}", started.elapsed());
     read(&mut server).await;

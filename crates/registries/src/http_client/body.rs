@@ -1,0 +1,105 @@
+//! Reads the body of a response within limits.
+
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Bytes};
+
+use crate::limits::{Exceeded, LargeRead, LargeReads, MAX_READ, SMALL};
+
+/// In bytes. More of a packed body is unpacked in parts of this size.
+const PART: usize = 64 << 10;
+
+/// A body, and the right to keep it while it is large.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub(super) bytes: Bytes,
+    pub(super) place: Option<LargeRead>,
+}
+
+/// Why a body is not complete.
+#[derive(Debug)]
+pub(super) enum BodyError {
+    Exceeded(Exceeded),
+    /// A large one did not arrive in [`LARGE_TIME`].
+    Slow,
+    NotGzip,
+    /// The connection has ended. The text is for the log.
+    Lost(String),
+}
+
+/// Bytes that grow.
+#[derive(Debug)]
+struct Growing<'a> {
+    large: &'a LargeReads,
+    bytes: Vec<u8>,
+    place: Option<LargeRead>,
+}
+
+impl Growing<'_> {
+    /// Adds bytes, and waits for the right to do so when they become many.
+    async fn add(&mut self, more: &[u8]) -> Result<(), BodyError> {
+        let length = self.bytes.len() + more.len();
+        if length > MAX_READ {
+            return Err(BodyError::Exceeded(Exceeded::Bytes));
+        }
+        if length > SMALL && self.place.is_none() {
+            self.place = Some(self.large.begin().await);
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(())
+    }
+}
+
+/// Reads a body, and unpacks it if `is_packed`. Without `is_kept` it is read and forgotten. `place` is the right that the read
+/// has already.
+pub(super) async fn read<B>(
+    mut body: B,
+    (large, place): (&LargeReads, Option<LargeRead>),
+    is_packed: bool,
+    is_kept: bool,
+) -> Result<Content, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let mut found = Growing { large, bytes: Vec::new(), place };
+    let mut length = 0;
+    loop {
+        let next = body.frame();
+        let frame = match &found.place {
+            Some(place) => tokio::time::timeout_at(place.until, next).await.map_err(|_| BodyError::Slow)?,
+            None => next.await,
+        };
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| BodyError::Lost(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        match is_kept {
+            true => found.add(&data).await?,
+            false => length += data.len(),
+        }
+        if length > MAX_READ {
+            return Err(BodyError::Exceeded(Exceeded::Bytes));
+        }
+    }
+    if is_packed {
+        found = unpacked(found).await?;
+    }
+    Ok(Content { bytes: Bytes::from(found.bytes), place: found.place })
+}
+
+/// Unpacks gzip.
+async fn unpacked(packed: Growing<'_>) -> Result<Growing<'_>, BodyError> {
+    let Growing { large, bytes, place } = packed;
+    let mut found = Growing { large, bytes: Vec::new(), place };
+    let mut decoder = GzDecoder::new(bytes.as_slice());
+    let mut part = vec![0; PART];
+    loop {
+        match decoder.read(&mut part) {
+            Ok(0) => return Ok(found),
+            Ok(length) => found.add(&part[..length]).await?,
+            Err(_) => return Err(BodyError::NotGzip),
+        }
+    }
+}
