@@ -176,11 +176,11 @@ impl Index {
         self.state.lock().bindings.keys().cloned().collect()
     }
 
-    /// Returns the number of bindings that select a pod.
-    pub(crate) fn count_bindings_of(&self, pod: &BoundPod) -> usize {
+    /// Returns the bindings that select a pod.
+    pub(crate) fn bindings_of(&self, pod: &BoundPod) -> Vec<Arc<Binding>> {
         let state = self.state.lock();
         let valid = state.bindings.values().filter_map(|entry| entry.valid.as_ref());
-        valid.filter(|binding| binding.selects(pod)).count()
+        valid.filter(|binding| binding.selects(pod)).cloned().collect()
     }
 
     /// Returns a binding.

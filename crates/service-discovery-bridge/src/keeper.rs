@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::members::Members;
 use crate::model::{BindingKey, keeper_of};
@@ -51,7 +52,9 @@ pub(crate) async fn keep(shared: Shared, mut members: watch::Receiver<Members>, 
         for key in wanted {
             if running.get(&key).is_none_or(|running| running.task.is_finished()) {
                 let stop = CancellationToken::new();
-                let task = BindingTask::new(shared.clone(), key.clone()).run(stop.clone());
+                // What the clients of registries log belongs to the binding, too.
+                let span = tracing::info_span!("binding", binding = %key);
+                let task = BindingTask::new(shared.clone(), key.clone()).run(stop.clone()).instrument(span);
                 running.insert(key, Running { stop, task: tokio::spawn(task) });
             }
         }

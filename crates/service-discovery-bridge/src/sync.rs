@@ -5,6 +5,7 @@ mod call_log;
 mod limiter;
 mod listing;
 mod managed;
+mod place;
 mod settle;
 mod stale_lists;
 mod task;
@@ -16,5 +17,6 @@ pub(crate) use listing::read_services;
 pub(crate) use managed::ManagedRegistry;
 #[cfg(test)]
 pub(crate) use managed::tests;
+pub(crate) use place::Place;
 pub(crate) use settle::settle;
 pub(crate) use task::{Outcome, Task};

@@ -153,6 +153,11 @@ pub(crate) fn answer(
         Ok(service) => &service.name,
         Err(problem) => return pending(problem.clone()),
     };
+    if phase != HookPhase::Complete && tracked.moved.is_some() {
+        let reason =
+            "the registry is searched for an instance that the pod has left for another service or address";
+        return pending(reason.to_owned());
+    }
     let (at, checked) = match &tracked.state {
         SyncState::Shown { at, checked, .. } => (at, *checked),
         SyncState::Open { problem, .. } => {

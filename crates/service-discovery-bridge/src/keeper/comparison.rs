@@ -8,15 +8,17 @@ use podward_registries::{Instance, ServiceKey};
 
 use super::tracked::{SyncState, TrackedPod};
 use crate::model::{Binding, Decision, Desired, Orphan, Presence, decide, marked_uid};
-use crate::sync::{RegistryAccess, read_services};
+use crate::sync::{Place, RegistryAccess, read_services};
 
 /// What a comparison has found.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     /// The addresses that could not be read, with the reason.
     pub(crate) unreachable: Vec<String>,
-    /// Instances of this binding that belong to none of its pods, of all addresses.
+    /// Instances of this binding that belong to none of its pods, or that their pods have left for others, of all addresses.
     pub(crate) orphans: Vec<Orphan>,
+    /// The UIDs of pods that have moved, and of which no address shows an instance that they have left.
+    pub(crate) settled: Vec<String>,
     /// The number of instances of this binding in each service.
     pub(crate) totals: HashMap<ServiceKey, usize>,
 }
@@ -33,16 +35,18 @@ pub(crate) async fn compare(
 ) -> Comparison {
     let mut comparison = Comparison::default();
     let mut of_services: HashMap<ServiceKey, Vec<&String>> = HashMap::new();
+    let without_pods = binding.service_without_pods().map(|service| access.registry.canonical(service));
+    let mut current: HashSet<ServiceKey> = without_pods.into_iter().collect();
     for (uid, tracked) in &*pods {
         if let Ok(service) = &tracked.service {
-            of_services.entry(access.registry.canonical(service.clone())).or_default().push(uid);
+            let service = access.registry.canonical(service.clone());
+            of_services.entry(access.places.service(&service)).or_default().push(uid);
+            current.insert(service);
         }
     }
-    let without_pods = binding.service_without_pods().map(|service| access.registry.canonical(service));
-    let current: HashSet<ServiceKey> = of_services.keys().cloned().chain(without_pods).collect();
     services.extend(current.iter().cloned());
     let view = PodsView { access, binding, pods, of_services, now };
-    let (mut changed, mut in_service) = (HashSet::new(), HashSet::new());
+    let (mut changed, mut in_service, mut marked) = (HashSet::new(), HashSet::new(), HashSet::new());
     for (address, name) in access.addresses().iter().enumerate() {
         let mut shown = Shown::default();
         let visit = |service: ServiceKey, instances: Vec<Instance>| view.look(service, instances, &mut shown);
@@ -60,11 +64,12 @@ pub(crate) async fn compare(
             changed.insert(uid);
         }
         in_service.extend(shown.in_service);
+        marked.extend(shown.marked);
         for (service, total) in shown.totals {
             let most = comparison.totals.entry(service).or_default();
             *most = total.max(*most);
         }
-        add_new(&mut comparison.orphans, shown.orphans);
+        add_new(access, &mut comparison.orphans, shown.orphans);
     }
     for uid in in_service {
         pods.entry(uid).and_modify(|tracked| tracked.is_in_service = true);
@@ -72,10 +77,21 @@ pub(crate) async fn compare(
     for uid in changed {
         pods.entry(uid).and_modify(TrackedPod::reopen);
     }
+    for orphan in &comparison.orphans {
+        if let Some(tracked) = pods.get_mut(&orphan.uid) {
+            tracked.moved.get_or_insert(now);
+        }
+    }
     if comparison.unreachable.is_empty() {
-        let has_orphans: HashSet<&ServiceKey> =
-            comparison.orphans.iter().map(|orphan| &orphan.service).collect();
-        services.retain(|service| current.contains(service) || has_orphans.contains(service));
+        let shown: HashSet<&String> = comparison.orphans.iter().map(|orphan| &orphan.uid).collect();
+        let moved = pods.iter().filter_map(|(uid, tracked)| Some((uid, tracked.moved?)));
+        let (settled, open): (Vec<_>, Vec<_>) =
+            moved.partition(|(uid, from)| *from <= now && !shown.contains(*uid));
+        // A list may be older than a move: its service is read again.
+        if open.is_empty() {
+            services.retain(|service| current.contains(service) || marked.contains(service));
+        }
+        comparison.settled = settled.into_iter().map(|(uid, _)| uid.clone()).collect();
     }
     comparison
 }
@@ -85,7 +101,7 @@ struct PodsView<'a> {
     access: &'a RegistryAccess,
     binding: &'a Binding,
     pods: &'a HashMap<String, TrackedPod>,
-    /// The UIDs of the pods, by service.
+    /// The UIDs of the pods, by service. Names of the same service have one key.
     of_services: HashMap<ServiceKey, Vec<&'a String>>,
     now: Duration,
 }
@@ -98,32 +114,24 @@ struct Shown {
     /// The UIDs of pods that it shows in service, of which that was not known.
     in_service: Vec<String>,
     totals: HashMap<ServiceKey, usize>,
+    /// The services with instances of this binding.
+    marked: Vec<ServiceKey>,
     orphans: Vec<Orphan>,
-}
-
-/// What an instance is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Identity<'i> {
-    Id(&'i str),
-    Address(&'i str, u16),
-}
-
-fn identity<'i>(access: &RegistryAccess, instance: &'i Instance) -> Identity<'i> {
-    match access.capabilities.by_address {
-        true => Identity::Address(&instance.host, instance.port),
-        false => Identity::Id(&instance.id),
-    }
 }
 
 impl PodsView<'_> {
     /// Looks at all instances of a service.
     fn look(&self, service: ServiceKey, instances: Vec<Instance>, shown: &mut Shown) {
-        let by_identity: HashMap<Identity<'_>, &Instance> =
-            instances.iter().map(|instance| (identity(self.access, instance), instance)).collect();
-        for uid in self.of_services.get(&service).into_iter().flatten() {
+        let places = &self.access.places;
+        let by_place: HashMap<Place<'_>, &Instance> =
+            instances.iter().map(|instance| (places.place(instance), instance)).collect();
+        // Where the pods should be, and are.
+        let mut wanted: HashMap<&str, Place<'_>> = HashMap::new();
+        for uid in self.of_services.get(&places.service(&service)).into_iter().flatten() {
             let Some(tracked) = self.pods.get(*uid) else { continue };
             let Some(desired) = tracked.desired(self.binding, self.access) else { continue };
-            let found = by_identity.get(&identity(self.access, &desired.instance)).copied();
+            let found = by_place.get(&places.place(&desired.instance)).copied();
+            wanted.extend(found.map(|found| (uid.as_str(), places.place(found))));
             let is_in_service =
                 found.is_some_and(|found| found.in_service && desired.owner.is_in(&found.metadata));
             if is_in_service && !tracked.is_in_service {
@@ -133,14 +141,21 @@ impl PodsView<'_> {
                 shown.changed.push((*uid).clone());
             }
         }
-        let mut total = 0;
-        for instance in instances {
-            let Some(uid) = marked_uid(&self.access.cluster, &self.binding.key, &instance) else { continue };
+        let (mut total, mut is_marked) = (0, false);
+        for instance in &instances {
+            let Some(uid) = marked_uid(&self.access.cluster, &self.binding.key, instance) else { continue };
+            is_marked = true;
             total += usize::from(instance.in_service);
-            if !self.pods.contains_key(uid) {
-                let uid = uid.to_owned();
-                shown.orphans.push(Orphan { service: service.clone(), instance, uid });
+            let belongs = self.pods.get(uid).is_some_and(|tracked| {
+                // If the pod cannot have an instance, it keeps the one that it has.
+                tracked.service.is_err() || wanted.get(uid) == Some(&places.place(instance))
+            });
+            if !belongs {
+                shown.orphans.push(Orphan::new(service.clone(), instance.clone(), uid.to_owned()));
             }
+        }
+        if is_marked {
+            shown.marked.push(service.clone());
         }
         if total > 0 {
             shown.totals.insert(service, total);
@@ -165,11 +180,13 @@ impl PodsView<'_> {
     }
 }
 
-/// Adds the instances whose pod and service are not among `known` yet.
-fn add_new(known: &mut Vec<Orphan>, found: Vec<Orphan>) {
-    let seen: HashSet<(ServiceKey, String)> =
-        known.iter().map(|orphan| (orphan.service.clone(), orphan.uid.clone())).collect();
-    known.extend(
-        found.into_iter().filter(|orphan| !seen.contains(&(orphan.service.clone(), orphan.uid.clone()))),
-    );
+/// Adds the instances that are not among `known` yet.
+fn add_new(access: &RegistryAccess, known: &mut Vec<Orphan>, found: Vec<Orphan>) {
+    let new: Vec<Orphan> = {
+        let key = |orphan: &'_ Orphan| (orphan.service.clone(), orphan.uid.clone());
+        let seen: HashSet<_> = known.iter().map(|it| (key(it), access.places.place(&it.instance))).collect();
+        let is_new = |it: &&Orphan| !seen.contains(&(key(it), access.places.place(&it.instance)));
+        found.iter().filter(is_new).cloned().collect()
+    };
+    known.extend(new);
 }

@@ -125,7 +125,7 @@ impl RegistryConnector {
         let limiter = shared.limiters.of(&limited_name(binding), connection.limits);
         let log = shared.spans.are_wanted().then(Arc::<CallLog>::default);
         let registry = Arc::new(ManagedRegistry::new(registry, limiter, log.clone()));
-        let access = RegistryAccess::new(registry, connection.kind, Arc::clone(&shared.cluster), log);
+        let access = RegistryAccess::new(registry, connection, Arc::clone(&shared.cluster), log);
         let made = Made { connection: connection.clone(), secrets: read, access: access.clone(), at };
         self.made = Some(made);
         Ok(access)

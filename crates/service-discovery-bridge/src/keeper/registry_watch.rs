@@ -6,6 +6,7 @@ use std::time::Duration;
 use podward_registries::{Registry, ServiceKey};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 /// The shortest pause between two comparisons because the registry has changed.
 const MIN_COMPARISON_PAUSE: Duration = Duration::from_secs(1);
@@ -33,7 +34,7 @@ impl RegistryWatch {
         changed: &Arc<Notify>,
     ) -> Self {
         let (watched, client, changed) = (services.clone(), Arc::clone(registry), Arc::clone(changed));
-        let task = tokio::spawn(async move {
+        let watch = async move {
             loop {
                 let pause = match client.changed(0, &watched).await {
                     Ok(()) => {
@@ -44,7 +45,8 @@ impl RegistryWatch {
                 };
                 tokio::time::sleep(pause).await;
             }
-        });
+        };
+        let task = tokio::spawn(watch.in_current_span());
         Self { registry: Arc::clone(registry), services, task }
     }
 

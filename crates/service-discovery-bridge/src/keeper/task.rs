@@ -1,25 +1,28 @@
 //! The work for one binding.
 
 mod answers;
+mod comparing;
+mod ending;
 mod events;
 mod kruise;
 mod pods;
 mod removals;
 mod report;
 mod spans;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podward_api::discovery_binding::{BindingMode, BindingStatus, HeldRemovals};
+use podward_api::discovery_binding::{BindingStatus, HeldRemovals};
 use podward_registries::ServiceKey;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::OpenCall;
-use super::comparison::compare;
 use super::connection::RegistryConnector;
 use super::hook::{self, HookCall, HookState};
 use super::kruise_answers::KruiseAnswers;
@@ -28,7 +31,6 @@ use super::registry_watch::RegistryWatch;
 use super::renewal;
 use super::reported::Reported;
 use super::shared::Shared;
-use super::status;
 use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
@@ -62,13 +64,16 @@ pub(crate) struct BindingTask {
     connector: RegistryConnector,
     pod_changes: Arc<PodChanges>,
     tracked: HashMap<String, TrackedPod>,
-    /// Pods of `tracked` that do not exist any more.
+    /// Pods of `tracked` that do not exist any more, or that the binding does not select any more.
     gone: HashSet<String>,
     calls: Vec<OpenCall>,
     limit: RemovalLimit,
-    /// Instances of this binding without a pod, as of the last comparison.
+    /// Instances of this binding that no pod should have: those of the last comparison, or, if the registry cannot be read,
+    /// those that pods have left.
     orphans: Vec<Orphan>,
-    /// Pods that the hook was asked to remove, and that are not tracked: since when comparisons find no instance of them.
+    /// When the removal of orphans is tried again.
+    removal_due: Duration,
+    /// Pods that the hook was asked to remove, and that the binding does not select: since when comparisons find no instance of them.
     released: HashMap<String, Option<Duration>>,
     /// Services that pods of this binding have or had.
     services: HashSet<ServiceKey>,
@@ -76,6 +81,8 @@ pub(crate) struct BindingTask {
     /// The numbers of instances in service, as of the last comparison.
     totals: HashMap<ServiceKey, usize>,
     held: Option<HeldRemovals>,
+    /// Why orphans could not be removed.
+    removal_problem: Option<String>,
     unreachable: Option<String>,
     /// True if an address did not answer in the last comparison.
     was_unreachable: bool,
@@ -83,8 +90,10 @@ pub(crate) struct BindingTask {
     /// When the last comparison that read every address began.
     compared: Option<Duration>,
     comparison_due: Duration,
-    /// The generation of the binding that the pods were compared with, and whether it was being deleted.
-    known: Option<(Option<i64>, bool)>,
+    /// From when a comparison shows whether a binding that is being deleted has instances: lists may be older than a change.
+    finish_from: Duration,
+    /// The binding that the pods were compared with.
+    known: Option<Arc<Binding>>,
     renewal_due: Duration,
     status_due: Duration,
     /// The status as it was written last.
@@ -108,16 +117,19 @@ impl BindingTask {
             calls: Vec::new(),
             limit: RemovalLimit::default(),
             orphans: Vec::new(),
+            removal_due: Duration::ZERO,
             released: HashMap::new(),
             services: HashSet::new(),
             kruise: KruiseAnswers::default(),
             totals: HashMap::new(),
             held: None,
+            removal_problem: None,
             unreachable: None,
             was_unreachable: false,
             rejected: None,
             compared: None,
             comparison_due: Duration::ZERO,
+            finish_from: Duration::ZERO,
             known: None,
             renewal_due: Duration::ZERO,
             status_due: Duration::ZERO,
@@ -227,17 +239,7 @@ impl BindingTask {
             self.renew(&binding, &access).await;
             return UNCONFIRMED_RETRY;
         }
-        if self.shared.index.now() >= self.comparison_due {
-            self.compare(&binding, &access).await;
-        }
-        self.answer(&binding, &access);
-        let step = self.step(&binding, &access).await;
-        self.remove_orphans(&binding, &access).await;
-        self.renew(&binding, &access).await;
-        self.answer(&binding, &access);
-        self.answer_kruise(&binding, &access).await;
-        self.forget_the_gone();
-        self.watch_registry(&access);
+        let step = self.work(&binding, &access).await;
         if binding.deleting {
             self.finish(entry, &binding).await;
         } else if let Err(error) = self.guard(entry, &binding).await {
@@ -245,6 +247,22 @@ impl BindingTask {
         }
         self.report(entry, Some(&binding), hook).await;
         step.unwrap_or_else(|| self.pause(&access))
+    }
+
+    /// Compares the registry, changes it, and answers questions. Returns a pause if there is more to do.
+    async fn work(&mut self, binding: &Binding, access: &RegistryAccess) -> Option<Duration> {
+        if self.shared.index.now() >= self.comparison_due {
+            self.compare(binding, access).await;
+        }
+        self.answer(binding, access);
+        let step = self.step(binding, access).await;
+        self.remove_orphans(binding, access).await;
+        self.renew(binding, access).await;
+        self.answer(binding, access);
+        self.answer_kruise(binding, access).await;
+        self.forget_the_gone(access);
+        self.watch_registry(access);
+        step
     }
 
     /// Brings the pods into their wanted state whose next attempt is due. Returns a pause if there are more.
@@ -322,36 +340,6 @@ impl BindingTask {
         (due.into_iter().map(|(_, _, uid)| uid.clone()).collect(), more)
     }
 
-    async fn compare(&mut self, binding: &Binding, access: &RegistryAccess) {
-        let begin = self.shared.index.now();
-        if !access.registry.can_read() {
-            self.compared = Some(begin);
-            self.comparison_due = begin + binding.interval;
-            return;
-        }
-        let shown = self.shown_in_service();
-        let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
-        self.report_missing(shown.saturating_sub(self.shown_in_service()), shown);
-        let took = self.shared.index.now().saturating_sub(begin);
-        self.shared.metrics.compared(took);
-        self.unreachable = comparison.unreachable.first().cloned();
-        if comparison.unreachable.is_empty() {
-            if self.was_unreachable {
-                self.tracked.values_mut().for_each(TrackedPod::retry_now);
-            }
-            self.was_unreachable = false;
-            self.compared = Some(begin);
-            self.comparison_due = begin + binding.interval;
-        } else {
-            self.was_unreachable = true;
-            // The registry is compared soon after it answers again.
-            self.comparison_due = self.shared.index.now() + UNREACHABLE_RETRY.min(binding.interval);
-        }
-        self.orphans = comparison.orphans;
-        self.totals = comparison.totals;
-        tracing::debug!(binding = %self.key, took = ?took, orphans = self.orphans.len(), "compared");
-    }
-
     async fn renew(&mut self, binding: &Binding, access: &RegistryAccess) {
         let now = self.shared.index.now();
         let Some(interval) = access.capabilities.renewal.filter(|_| now >= self.renewal_due) else { return };
@@ -360,30 +348,6 @@ impl BindingTask {
         let count = |number: usize| u64::try_from(number).unwrap_or_default();
         self.shared.metrics.renewed("sent", count(sent));
         self.shared.metrics.renewed("failed", count(failed));
-    }
-
-    /// Ends the work for a binding that is being deleted: when no instance is left, its hook and its finalizer go.
-    async fn finish(&mut self, entry: &BindingEntry, binding: &Binding) {
-        let is_empty = self.compared.is_some() && self.unreachable.is_none() && self.orphans.is_empty();
-        if binding.mode == BindingMode::Own && !is_empty {
-            return;
-        }
-        let ended = async {
-            hook::deregister(&self.shared, &self.key).await.map_err(anyhow::Error::from)?;
-            status::set_finalizer(&self.shared.client, &entry.object, false).await?;
-            anyhow::Ok(())
-        };
-        if let Err(error) = ended.await {
-            tracing::warn!(binding = %self.key, %error, "could not end the work for a deleted binding; trying again");
-        }
-    }
-
-    /// Adds the finalizer before anything is registered.
-    async fn guard(&self, entry: &BindingEntry, binding: &Binding) -> kube::Result<()> {
-        match binding.mode {
-            BindingMode::Own => status::set_finalizer(&self.shared.client, &entry.object, true).await,
-            BindingMode::Steer => Ok(()),
-        }
     }
 
     /// Returns the time until something is due.

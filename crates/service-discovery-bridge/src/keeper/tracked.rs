@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use podward_api::discovery_binding::BindingMode;
 use podward_registries::ServiceKey;
 
 use crate::model::{Binding, BoundPod, Demand, Desired, Presence, ShownAt, StaleList, presence};
@@ -29,6 +30,9 @@ pub(crate) struct TrackedPod {
     /// The [fingerprint](Desired::fingerprint) of its instance.
     fingerprint: u64,
     pub(crate) state: SyncState,
+    /// Set while the registry may have another instance of the pod: one that it has left for another service, id or address.
+    /// A comparison that begins at this time or later finds it.
+    pub(crate) moved: Option<Duration>,
     /// True if the registry has shown the instance in service since it last showed it out of service.
     pub(crate) is_in_service: bool,
     /// When the registration was renewed last.
@@ -46,6 +50,17 @@ pub(crate) enum SyncState {
     Shown { at: ShownAt, checked: Duration, drifted: bool, recheck: bool },
 }
 
+/// What is to become of an instance that its pod has left for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It stays until the pod has the other one.
+    Stays,
+    /// It is removed.
+    Goes,
+    /// It is removed within the removal limit: the pod should have none, and nobody has asked for that.
+    Limited,
+}
+
 impl SyncState {
     pub(crate) const NEW: SyncState = SyncState::Open { due: Duration::ZERO, failures: 0, problem: None };
 }
@@ -60,16 +75,24 @@ impl TrackedPod {
             service: Err(String::new()),
             fingerprint: 0,
             state: SyncState::NEW,
+            moved: None,
             is_in_service: false,
             renewed: None,
             reported_calls: 0,
         };
-        tracked.update(None, binding, access);
+        tracked.update(None, binding, binding, access);
         tracked
     }
 
-    /// Computes what the registry should show again. `pod` is the pod if it has changed.
-    pub(crate) fn update(&mut self, pod: Option<Arc<BoundPod>>, binding: &Binding, access: &RegistryAccess) {
+    /// Computes what the registry should show again. `pod` is the pod if it has changed, and `before` the binding as it was at
+    /// the last call. Returns the instance that the pod had if it leaves it: for another one, or because it cannot have one.
+    pub(crate) fn update(
+        &mut self,
+        pod: Option<Arc<BoundPod>>,
+        before: &Binding,
+        binding: &Binding,
+        access: &RegistryAccess,
+    ) -> Option<Desired> {
         if let Some(pod) = pod {
             self.pod = pod;
         }
@@ -78,6 +101,7 @@ impl TrackedPod {
         }
         let stores = access.registry.can_take_out_of_service();
         let wanted = presence(binding, &self.pod, self.asked, stores);
+        let described = Arc::clone(&self.described);
         let desired = match binding.desired(&self.pod, &access.cluster) {
             Err(_) if wanted != Presence::InService && self.service.is_ok() => {
                 binding.desired(&self.described, &access.cluster)
@@ -88,11 +112,18 @@ impl TrackedPod {
             }
         };
         let fingerprint = desired.as_ref().map_or(0, Desired::fingerprint);
+        let is_other =
+            fingerprint != self.fingerprint && self.service.is_ok() && binding.mode == BindingMode::Own;
+        let had = is_other.then(|| before.desired(&described, &access.cluster).ok()).flatten();
+        let left =
+            had.filter(|had| !desired.as_ref().is_ok_and(|now| access.is_same(had.target(), now.target())));
         let service = desired.map(|desired| desired.service);
         if (wanted, fingerprint, &service) != (self.presence, self.fingerprint, &self.service) {
             (self.presence, self.fingerprint, self.service) = (wanted, fingerprint, service);
             self.state = SyncState::NEW;
         }
+        self.is_in_service &= left.is_none();
+        left
     }
 
     /// Returns the instance while it is in service. `None` if [`service`](Self::service) says why there is none. It is not
@@ -180,6 +211,27 @@ impl TrackedPod {
         }
     }
 
+    /// Returns what is to become of an instance that the pod has left.
+    pub(crate) fn fate(&self) -> Fate {
+        match (self.presence, self.pod.demand) {
+            (_, Demand::Gone) => Fate::Goes,
+            _ if self.service.is_err() => Fate::Stays,
+            (Presence::Unchanged, _) => Fate::Stays,
+            (Presence::InService, _) if matches!(self.state, SyncState::Shown { .. }) => Fate::Goes,
+            (Presence::InService, _) => Fate::Stays,
+            (_, Demand::NotReady | Demand::Lost | Demand::Left) => Fate::Limited,
+            _ => Fate::Goes,
+        }
+    }
+
+    /// Records at `now` that the registry has no instance of the pod but the one that it should have.
+    pub(crate) fn settle(&mut self, now: Duration) {
+        self.moved = None;
+        if let SyncState::Shown { at, .. } = &mut self.state {
+            at.since = at.since.max(now);
+        }
+    }
+
     /// Has the registry read again.
     pub(crate) fn recheck(&mut self) {
         if let SyncState::Shown { recheck, .. } = &mut self.state {
@@ -210,7 +262,7 @@ impl TrackedPod {
 
 #[cfg(test)]
 mod tests {
-    use podward_api::registry_connection::RegistryKind;
+    use podward_api::registry_connection::{RegistryConnection, RegistryKind};
     use serde_json::json;
 
     use super::*;
@@ -222,7 +274,8 @@ mod tests {
     }
 
     fn access() -> RegistryAccess {
-        RegistryAccess::new(Arc::new(recorded("").0), RegistryKind::Nacos, Arc::from("c"), None)
+        let connection = RegistryConnection { kind: RegistryKind::Nacos, ..Default::default() };
+        RegistryAccess::new(Arc::new(recorded("").0), &connection, Arc::from("c"), None)
     }
 
     #[test]
@@ -248,7 +301,7 @@ mod tests {
         let mut tracked = TrackedPod::new(Arc::new(pod("u")), &binding, &access);
         let before = tracked.desired(&binding, &access);
         let ended = BoundPod { ip: String::new(), demand: Demand::Gone, ..pod("u") };
-        tracked.update(Some(Arc::new(ended)), &binding, &access);
+        assert_eq!(tracked.update(Some(Arc::new(ended)), &binding, &binding, &access), None);
         assert_eq!(tracked.presence, Presence::Released);
         assert!(before.is_some() && tracked.desired(&binding, &access) == before);
 

@@ -66,6 +66,11 @@ pub(crate) struct Desired {
 }
 
 impl Desired {
+    /// Returns the service and the instance.
+    pub(crate) fn target(&self) -> (&ServiceKey, &Instance) {
+        (&self.service, &self.instance)
+    }
+
     /// Returns a number that differs for other values, but for an accident of 1 in 2^64.
     pub(crate) fn fingerprint(&self) -> u64 {
         let Self { service, instance, owner } = self;
@@ -130,7 +135,12 @@ impl Binding {
 
     /// Returns whether the binding selects the pod.
     pub(crate) fn selects(&self, pod: &BoundPod) -> bool {
-        !self.deleting && pod.namespace == self.key.namespace && self.selector.matches(&pod.labels)
+        !self.deleting && self.is_about(pod)
+    }
+
+    /// Returns whether the binding selects the pod, or did until it was deleted.
+    pub(crate) fn is_about(&self, pod: &BoundPod) -> bool {
+        pod.namespace == self.key.namespace && self.selector.matches(&pod.labels)
     }
 
     /// Returns the instance that the registry should show for a pod while it is in service. `cluster` is the id of the

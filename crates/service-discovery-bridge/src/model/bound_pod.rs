@@ -78,6 +78,8 @@ pub(crate) enum Demand {
     Gone,
     /// Its node is lost.
     Lost,
+    /// The binding does not select it any more, and deregisters its instance.
+    Left,
     /// An operation after which it continues to exist takes it out of service.
     OutForUpdate,
     /// An operation that ends in its deletion takes it out of service.

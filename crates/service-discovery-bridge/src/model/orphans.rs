@@ -1,16 +1,53 @@
-//! Instances of a binding that belong to no pod any more.
+//! Instances of a binding that no pod should have any more.
+
+use std::collections::HashSet;
 
 use podward_registries::{Instance, Owner, ServiceKey};
 
 use super::binding::BindingKey;
 
-/// An instance of a binding that belongs to no pod that the binding selects.
+/// An instance of a binding that belongs to no pod that the binding selects, or that its pod has left for another one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Orphan {
     pub(crate) service: ServiceKey,
     pub(crate) instance: Instance,
     /// The UID of the pod in the mark.
     pub(crate) uid: String,
+    pub(crate) state: OrphanState,
+}
+
+/// How far the removal of an orphan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanState {
+    Found,
+    /// There is a reason for it, or the removal limit allows it and has counted it.
+    Allowed,
+    /// The registry has accepted it, or has another state. It is read back.
+    Removed,
+}
+
+impl Orphan {
+    pub(crate) fn new(service: ServiceKey, instance: Instance, uid: String) -> Self {
+        Self { service, instance, uid, state: OrphanState::Found }
+    }
+
+    /// Returns what it is known by.
+    fn key(&self) -> (&ServiceKey, &str, (&str, &str, u16)) {
+        let Instance { id, host, port, .. } = &self.instance;
+        (&self.service, &self.uid, (id, host, *port))
+    }
+}
+
+/// Returns the orphans `found` by a comparison. Removals of those `before` that were allowed stay so.
+pub(crate) fn found_again(before: &[Orphan], mut found: Vec<Orphan>) -> Vec<Orphan> {
+    let allowed = before.iter().filter(|orphan| orphan.state != OrphanState::Found);
+    let allowed: HashSet<_> = allowed.map(Orphan::key).collect();
+    for orphan in &mut found {
+        if allowed.contains(&orphan.key()) {
+            orphan.state = OrphanState::Allowed;
+        }
+    }
+    found
 }
 
 /// Returns the UID of the pod that an instance is marked for, if it is marked for this binding of this cluster. Instances

@@ -37,9 +37,11 @@ pub(crate) fn presence(
         (_, Demand::InService) if may_enter => Presence::InService,
         (_, Demand::InService) => Presence::Unchanged,
         // An application of its own deregisters itself, and knows whether it is ready.
-        (BindingMode::Steer, Demand::Gone | Demand::Lost | Demand::NotReady) => Presence::Unchanged,
+        (BindingMode::Steer, Demand::Gone | Demand::Lost | Demand::Left | Demand::NotReady) => {
+            Presence::Unchanged
+        }
         (BindingMode::Steer, Demand::OutForUpdate | Demand::OutForDelete) => Presence::OutOfService,
-        (BindingMode::Own, Demand::Gone | Demand::Lost) => Presence::Released,
+        (BindingMode::Own, Demand::Gone | Demand::Lost | Demand::Left) => Presence::Released,
         (BindingMode::Own, Demand::NotReady) => Presence::OutOfService,
         (BindingMode::Own, Demand::OutForUpdate) => of_removal(binding.phases.before_update),
         (BindingMode::Own, Demand::OutForDelete) => of_removal(binding.phases.before_delete),
@@ -90,6 +92,7 @@ mod tests {
         assert_eq!(at(&own, Demand::NotReady, true), Presence::OutOfService);
         assert_eq!(at(&own, Demand::Gone, true), Presence::Released);
         assert_eq!(at(&own, Demand::Lost, true), Presence::Released);
+        assert_eq!(at(&own, Demand::Left, true), Presence::Released);
         assert_eq!(at(&own, Demand::Unchanged, true), Presence::Unchanged);
         assert_eq!(at(&steer, Demand::OutForDelete, true), Presence::OutOfService);
         for demand in [Demand::Gone, Demand::Lost, Demand::NotReady, Demand::Unchanged] {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use podward_api::registry_connection::RegistryKind;
-use podward_registries::{Capabilities, Registry, RegistryError, RegistryErrorKind};
+use podward_api::registry_connection::{RegistryConnection, RegistryKind};
+use podward_registries::{Capabilities, Instance, Registry, RegistryError, RegistryErrorKind, ServiceKey};
 
 use super::call_log::CallLog;
+use super::place::PlaceFields;
 use crate::model::{Binding, CacheWaits};
 
 /// A client of a registry, and what it can do. Clones share the client.
@@ -20,6 +21,8 @@ pub(crate) struct RegistryAccess {
     /// Whether the registry has refused the credentials.
     denied: Arc<AtomicBool>,
     pub(crate) kind: RegistryKind,
+    /// By what it tells services and instances apart.
+    pub(crate) places: Arc<PlaceFields>,
     /// The latest calls, if they are recorded.
     pub(crate) calls: Option<Arc<CallLog>>,
 }
@@ -27,12 +30,14 @@ pub(crate) struct RegistryAccess {
 impl RegistryAccess {
     pub(crate) fn new(
         registry: Arc<dyn Registry>,
-        kind: RegistryKind,
+        connection: &RegistryConnection,
         cluster: Arc<str>,
         calls: Option<Arc<CallLog>>,
     ) -> Self {
         let capabilities = registry.capabilities();
-        Self { registry, capabilities, cluster, denied: Arc::default(), kind, calls }
+        let places = Arc::new(PlaceFields::new(connection, &capabilities));
+        let kind = connection.kind;
+        Self { registry, capabilities, cluster, denied: Arc::default(), kind, places, calls }
     }
 
     /// Notes an error of the registry.
@@ -55,6 +60,12 @@ impl RegistryAccess {
     /// Returns the addresses of the registry.
     pub(crate) fn addresses(&self) -> &[String] {
         self.registry.addresses()
+    }
+
+    /// Returns whether two instances are one for the registry: there is never one beside the other.
+    pub(crate) fn is_same(&self, one: (&ServiceKey, &Instance), other: (&ServiceKey, &Instance)) -> bool {
+        let service = |service: &ServiceKey| self.places.service(&self.registry.canonical(service.clone()));
+        self.places.place(one.1) == self.places.place(other.1) && service(one.0) == service(other.0)
     }
 
     /// Returns the waits after a removal.

@@ -23,7 +23,10 @@ pub(crate) fn tests() -> Vec<Test> {
             a_user_who_may_only_patch_pods_deletes_none,
         ),
         Test::node("a_user_forges_no_deletion_request", a_user_forges_no_deletion_request),
-        Test::alone("a_user_hides_no_author_while_podward_is_down", a_user_hides_no_author_while_podward_is_down),
+        Test::alone(
+            "a_user_hides_no_author_while_podward_is_down",
+            a_user_hides_no_author_while_podward_is_down,
+        ),
     ]
 }
 
@@ -101,7 +104,8 @@ async fn a_user_hides_no_author_while_podward_is_down(fixture: Arc<Fixture>) -> 
     let mut services = podward.webhooks();
     services.extend(podward.services(ServiceKind::LifecycleController));
     try_join_all(services.iter().map(ServiceInstance::stop)).await?;
-    let author = json!({"user": USER, "groups": ["system:authenticated"]}).to_string();
+    // In the order of the policy.
+    let author = format!(r#"{{"user":{},"groups":["system:authenticated"]}}"#, json!(USER));
     let patch = async |labels: Value, annotations: Value| {
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}}).to_string();
         fixture.kubectl(&["patch", "pod", "web", "--type=merge", "--as", USER, "-p", &patch]).await

@@ -8,7 +8,7 @@ use podward_proto::v1;
 
 use super::super::calls::{Answer, OpenCall, answer};
 use super::BindingTask;
-use crate::model::{Binding, CacheWaits};
+use crate::model::{Binding, CacheWaits, Demand, Orphan};
 use crate::sync::RegistryAccess;
 
 impl BindingTask {
@@ -19,6 +19,10 @@ impl BindingTask {
         let mut open = Vec::new();
         for mut call in std::mem::take(&mut self.calls) {
             let uid = call.pod.uid.clone();
+            let is_leaving = self.tracked.get(&uid).is_some_and(|it| it.pod.demand == Demand::Left);
+            if is_leaving && call.phase != HookPhase::Complete {
+                self.released.entry(uid.clone()).or_default();
+            }
             let found = match self.tracked.get_mut(&uid) {
                 _ if call.phase != HookPhase::Complete && never_had_address(&call.pod) => Answer::Done {
                     level: if call.pod.node_name.is_empty() {
@@ -31,12 +35,13 @@ impl BindingTask {
                 Some(tracked) => {
                     if call.phase == HookPhase::Complete && !tracked.asked {
                         tracked.asked = true;
-                        tracked.update(None, binding, access);
+                        tracked.update(None, binding, binding, access);
                     }
                     answer(call.phase, tracked, access, waits, binding, now)
                 }
-                None => self.answer_untracked(&call, binding, waits, now),
+                None => self.answer_untracked(&call, binding, access, waits, now),
             };
+            let found = if call.phase == HookPhase::Complete { found } else { self.with_orphan(&uid, found) };
             match found {
                 Answer::Pending { .. } if now < call.until => open.push(call),
                 found => {
@@ -51,12 +56,33 @@ impl BindingTask {
         self.calls.extend(open);
     }
 
+    /// Returns the answer to a question about a removal. If it is not done, it names an instance that is still there.
+    fn with_orphan(&self, uid: &str, found: Answer) -> Answer {
+        match (self.orphans.iter().find(|orphan| orphan.uid == uid), found) {
+            (Some(orphan), Answer::Pending { wake, .. }) => {
+                let Orphan { service, instance, .. } = orphan;
+                let why =
+                    self.removal_problem.iter().map(|problem| format!("; the last error was: {problem}"));
+                let reason = format!(
+                    "service {} still has {}:{}, which is to be deregistered{}",
+                    service.name,
+                    instance.host,
+                    instance.port,
+                    why.collect::<String>()
+                );
+                Answer::Pending { reason, wake }
+            }
+            (_, found) => found,
+        }
+    }
+
     /// Answers a question about a pod that the binding does not select, or that has ended. Only a comparison that began
     /// after the question shows that no instance is left, and only one after the wait for clients ends a removal.
     fn answer_untracked(
         &mut self,
         call: &OpenCall,
         binding: &Binding,
+        access: &RegistryAccess,
         waits: CacheWaits,
         now: Duration,
     ) -> Answer {
@@ -88,6 +114,11 @@ impl BindingTask {
         if let Some(at) = compared
             && at >= wanted
         {
+            if !access.registry.can_read() {
+                let detail =
+                    "the binding does not select the pod, and the registry cannot be read".to_owned();
+                return Answer::Done { level: EvidenceLevel::Assumed, detail };
+            }
             let detail = "no address of the registry shows an instance of the pod".to_owned();
             return match wait.is_zero() {
                 true => Answer::Done { level: EvidenceLevel::Proven, detail },

@@ -83,7 +83,11 @@ impl BindingTask {
             return;
         }
         let uid = &call.pod.uid;
-        let problem = self.tracked.get(uid).and_then(|tracked| tracked.problem());
+        let of_orphan = || {
+            let is_orphan = self.orphans.iter().any(|orphan| orphan.uid == *uid);
+            self.removal_problem.as_deref().filter(|_| is_orphan)
+        };
+        let problem = self.tracked.get(uid).and_then(|tracked| tracked.problem()).or_else(of_orphan);
         let (reason, problem) = match (&self.rejected, &self.unreachable, problem) {
             (Some(problem), ..) => ("RegistryNotUsable", problem.as_str()),
             (_, Some(problem), _) => ("RegistryUnreachable", problem.as_str()),

@@ -50,7 +50,7 @@ impl BindingTask {
             }
             let operations = kruise.answer(&lifecycle, uid, &pod.labels).and_then(|operations| {
                 // Each would answer for its own registry only.
-                match operations.is_empty() || self.shared.index.count_bindings_of(&pod) == 1 {
+                match operations.is_empty() || self.shared.index.bindings_of(&pod).len() == 1 {
                     true => Ok(operations),
                     false => Err("several DiscoveryBindings select the pod; keep one of them".to_owned()),
                 }

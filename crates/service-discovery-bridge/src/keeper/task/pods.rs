@@ -4,51 +4,146 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podward_registries::ServiceKey;
+use podward_api::discovery_binding::BindingMode;
+use podward_registries::{Instance, ServiceKey};
 
 use super::super::registry_watch::RegistryWatch;
 use super::super::tracked::{SyncState, TrackedPod};
 use super::BindingTask;
-use crate::model::{Binding, BoundPod, Demand, Presence};
+use crate::model::{Binding, BoundPod, Demand, Desired, Orphan, Presence};
 use crate::sync::RegistryAccess;
+
+/// The pause before the registry is searched for instances that pods have left: many pods move together.
+const MOVE_PAUSE: Duration = Duration::from_millis(200);
 
 impl BindingTask {
     /// Takes the pods that have changed, or all of them if the binding has.
-    pub(super) fn observe(&mut self, binding: &Binding, access: &RegistryAccess) {
+    pub(super) fn observe(&mut self, binding: &Arc<Binding>, access: &RegistryAccess) {
         let mut changed = self.pod_changes.take();
-        let respecified = self.spec_changed(binding);
+        let known = self.known.replace(Arc::clone(binding));
+        let as_before = |known: &Arc<Binding>| {
+            (known.generation, known.deleting) == (binding.generation, binding.deleting)
+        };
+        let respecified = !known.as_ref().is_some_and(as_before);
+        let before = known.unwrap_or_else(|| Arc::clone(binding));
         if respecified {
             changed.extend(self.shared.index.pod_uids(&self.key.namespace));
             changed.extend(self.tracked.keys().cloned());
         }
+        if respecified && binding.deleting {
+            // Instances that are not renewed are forgotten.
+            let lag = access.capabilities.renewal.map_or(access.capabilities.list_lag, |_| Duration::ZERO);
+            self.finish_from = self.shared.index.now() + lag;
+            self.search();
+        }
         self.services_due |= !changed.is_empty();
         for uid in changed {
             let pod = self.shared.index.pod(&self.key.namespace, &uid);
-            match (pod, self.tracked.get_mut(&uid)) {
+            let next = match (pod, self.tracked.get(&uid)) {
                 (Some(pod), tracked) if binding.selects(&pod) => {
                     self.gone.remove(&uid);
-                    match tracked {
-                        Some(tracked) if !respecified && Arc::ptr_eq(&tracked.pod, &pod) => {}
-                        Some(tracked) => tracked.update(Some(pod), binding, access),
-                        None => drop(self.tracked.insert(uid, TrackedPod::new(pod, binding, access))),
+                    if !respecified && tracked.is_some_and(|tracked| Arc::ptr_eq(&tracked.pod, &pod)) {
+                        continue;
                     }
+                    pod
                 }
-                (Some(_), Some(_)) => {
-                    // It is not selected any more. Its instance is an orphan now.
+                (Some(pod), tracked) if !access.registry.can_read() => {
+                    // Nobody could find its instance later, so it is deregistered. Another replica may have registered it.
+                    let had = tracked.filter(|tracked| tracked.service.is_ok()).map(|it| Arc::clone(&it.pod));
+                    let may_have = tracked.is_none() && binding.deleting && binding.is_about(&pod);
+                    let Some(had) = had.or_else(|| may_have.then(|| Arc::clone(&pod))) else {
+                        self.tracked.remove(&uid);
+                        continue;
+                    };
+                    self.gone.insert(uid.clone());
+                    let is_gone = [&had, &pod].iter().any(|pod| pod.demand == Demand::Gone);
+                    with_demand(&had, if is_gone { Demand::Gone } else { Demand::Left })
+                }
+                (Some(_), Some(tracked)) => {
+                    // It is not selected any more. Its instance is an orphan now, and found in its service.
+                    self.services
+                        .extend(tracked.service.clone().ok().map(|it| access.registry.canonical(it)));
                     self.tracked.remove(&uid);
-                    self.comparison_due = Duration::ZERO;
+                    self.search();
+                    continue;
+                }
+                (Some(pod), None) if binding.deleting && binding.is_about(&pod) => {
+                    // Another replica may have registered it.
+                    let service = binding.desired(&pod, &access.cluster).ok().map(|desired| desired.service);
+                    self.services.extend(service.map(|service| access.registry.canonical(service)));
+                    continue;
                 }
                 (None, Some(tracked)) => {
-                    self.gone.insert(uid);
-                    let is_known = tracked.pod.demand == Demand::Gone;
-                    let pod = BoundPod { demand: Demand::Gone, ..(*tracked.pod).clone() };
-                    if respecified || !is_known {
-                        tracked.update(Some(Arc::new(pod)), binding, access);
-                    }
+                    let next = with_demand(&tracked.pod, Demand::Gone);
+                    self.gone.insert(uid.clone());
+                    next
                 }
-                (_, None) => {}
+                (_, None) => continue,
+            };
+            let Some(tracked) = self.tracked.get_mut(&uid) else {
+                let mut tracked = TrackedPod::new(next, binding, access);
+                // Another replica may have registered it somewhere else.
+                let is_unknown = self.compared.is_none() && binding.mode == BindingMode::Own;
+                let now = self.shared.index.now();
+                tracked.moved = (is_unknown && access.registry.can_read()).then_some(now);
+                self.tracked.insert(uid, tracked);
+                continue;
+            };
+            if (respecified || *tracked.pod != *next)
+                && let Some(left) = tracked.update(Some(next), &before, binding, access)
+            {
+                self.leave(uid, left, access);
             }
         }
+        if !access.registry.can_read() {
+            self.leave_to_others(binding, access);
+        }
+    }
+
+    /// Notes that a pod has left an instance, which is removed when it has the other one.
+    fn leave(&mut self, uid: String, left: Desired, access: &RegistryAccess) {
+        let now = self.shared.index.now();
+        let mut from = now;
+        if access.registry.can_read() {
+            from += access.capabilities.list_lag;
+            self.services.insert(access.registry.canonical(left.service));
+            self.comparison_due = self.comparison_due.min(from + MOVE_PAUSE);
+        } else {
+            self.orphans.push(Orphan::new(left.service, left.instance, uid.clone()));
+        }
+        self.tracked.entry(uid).and_modify(|tracked| tracked.moved = Some(from));
+    }
+
+    /// Forgets the instances that are to be deregistered, and that another binding registers: a registry that cannot be read
+    /// does not show whose they are.
+    fn leave_to_others(&mut self, binding: &Binding, access: &RegistryAccess) {
+        let (index, namespace) = (&self.shared.index, &self.key.namespace);
+        let is_of_other = |uid: &str, target: (&ServiceKey, &Instance)| {
+            let Some(pod) = index.pod(namespace, uid) else { return false };
+            index.bindings_of(&pod).into_iter().any(|other| {
+                (other.key != binding.key && other.mode == BindingMode::Own)
+                    && other.spec.registry == binding.spec.registry
+                    && other
+                        .desired(&pod, &access.cluster)
+                        .is_ok_and(|there| access.is_same(there.target(), target))
+            })
+        };
+        self.orphans.retain(|orphan| !is_of_other(&orphan.uid, (&orphan.service, &orphan.instance)));
+        let tracked = &mut self.tracked;
+        self.gone.retain(|uid| {
+            let desired = tracked.get(uid).and_then(|tracked| tracked.desired(binding, access));
+            let is_left = desired.is_some_and(|desired| is_of_other(uid, desired.target()));
+            if is_left {
+                tracked.remove(uid);
+            }
+            !is_left
+        });
+    }
+
+    /// Has the registry searched for instances of this binding: earlier comparisons do not count any more.
+    fn search(&mut self) {
+        self.compared = None;
+        self.comparison_due = Duration::ZERO;
     }
 
     /// Has changes of the services reported by registries that can.
@@ -69,30 +164,29 @@ impl BindingTask {
         }
     }
 
-    /// Forgets the pods that were deleted and that the registry does not have any more.
-    pub(super) fn forget_the_gone(&mut self) {
+    /// Forgets the pods that were deleted, or that the binding does not select, and that the registry does not have any more.
+    pub(super) fn forget_the_gone(&mut self, access: &RegistryAccess) {
+        let mut is_unknown = false;
         self.gone.retain(|uid| {
             let Some(tracked) = self.tracked.get(uid) else { return false };
-            let is_clean = tracked.presence == Presence::Unchanged
-                || tracked.service.is_err()
-                || matches!(tracked.state, SyncState::Shown { .. });
+            let is_clean = tracked.moved.is_none()
+                && (tracked.presence == Presence::Unchanged
+                    || tracked.service.is_err()
+                    || matches!(tracked.state, SyncState::Shown { .. }));
             if is_clean {
+                // It may have one nevertheless, which its mark shows.
+                is_unknown |= tracked.service.is_err();
                 self.tracked.remove(uid);
             }
             !is_clean
         });
+        if is_unknown && access.registry.can_read() {
+            self.search();
+        }
         let (index, namespace) = (&self.shared.index, &self.key.namespace);
         self.released.retain(|uid, _| {
             index.pod(namespace, uid).is_some() || self.orphans.iter().any(|orphan| orphan.uid == *uid)
         });
-    }
-
-    /// Returns whether the binding has changed since the last call.
-    fn spec_changed(&mut self, binding: &Binding) -> bool {
-        let known = Some((binding.generation, binding.deleting));
-        let changed = self.known != known;
-        self.known = known;
-        changed
     }
 
     /// Checks that the ClusterRegistry of the binding allows the service of a pod.
@@ -108,4 +202,8 @@ impl BindingTask {
         }
         registry.check_use(&self.key.namespace, &service.name).map_err(|error| error.to_string())
     }
+}
+
+fn with_demand(pod: &BoundPod, demand: Demand) -> Arc<BoundPod> {
+    Arc::new(BoundPod { demand, ..pod.clone() })
 }

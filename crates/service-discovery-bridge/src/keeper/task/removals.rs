@@ -4,127 +4,212 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use podward_api::discovery_binding::{BindingMode, HeldRemovals};
-use podward_registries::{Change, ServiceKey};
+use podward_registries::{Change, RegistryErrorKind, ServiceKey};
 use sha2::{Digest, Sha256};
 
-use super::BindingTask;
-use crate::model::{Binding, Demand, Orphan, Presence};
+use super::super::tracked::{Fate, TrackedPod};
+use super::{BindingTask, UNREACHABLE_RETRY};
+use crate::model::{Binding, Demand, Orphan, OrphanState, Presence};
 use crate::sync::RegistryAccess;
 
+/// Why instances are removed for which there is no reason on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    /// Their pods are not ready, or their nodes are lost.
+    NotReady,
+    /// They belong to no pod that the binding selects.
+    NoPod,
+}
+
 impl BindingTask {
-    /// Returns the UIDs of the pods whose removal the limit holds: they are not ready, or their nodes are lost, and nobody
-    /// operates on them.
+    /// Returns the UIDs of the pods whose removal the limit holds: they are not ready, their nodes are lost, or the binding does
+    /// not select them any more, and nobody operates on them.
     pub(super) fn hold_removals(&mut self, binding: &Binding, now: Duration) -> HashSet<String> {
-        let mut wanted: BTreeMap<ServiceKey, Vec<String>> = BTreeMap::new();
+        let mut wanted: BTreeMap<(ServiceKey, Why), Vec<String>> = BTreeMap::new();
         for (uid, tracked) in &self.tracked {
             let is_removal =
                 matches!(tracked.presence, Presence::OutOfService | Presence::Absent | Presence::Released);
+            let why = match tracked.pod.demand {
+                Demand::NotReady | Demand::Lost => Why::NotReady,
+                Demand::Left if !self.is_excused(binding, uid) => Why::NoPod,
+                _ => continue,
+            };
             if let Ok(service) = &tracked.service
                 && is_removal
-                && matches!(tracked.pod.demand, Demand::NotReady | Demand::Lost)
                 && tracked.is_in_service
                 && tracked.is_due(now)
                 && !tracked.was_tried()
             {
-                wanted.entry(service.clone()).or_default().push(uid.clone());
+                wanted.entry((service.clone(), why)).or_default().push(uid.clone());
             }
         }
+        self.held = None;
         let mut held = HashSet::new();
-        let mut reasons = Vec::new();
-        for (service, uids) in wanted {
-            let total = self.total(&service);
-            let id = removal_id(uids.iter());
-            if binding.released.as_ref() == Some(&id)
-                || self.limit.allow(&service, total, binding.removal_limit, uids.len(), now)
-            {
-                continue;
+        for ((service, why), uids) in wanted {
+            if !self.allow(binding, &service, why, &uids, now) {
+                held.extend(uids);
             }
-            reasons.push((id, uids.len(), format!(
-                "{} of {total} instances of service {} are not ready at once, more than {} % within a minute; they stay in \
-                 service until they are ready or somebody releases their removal",
-                uids.len(), service.name, binding.removal_limit
-            )));
-            held.extend(uids);
         }
-        self.held = reasons.into_iter().next().map(held_removals);
         held
     }
 
-    /// Removes instances of this binding that belong to none of its pods.
+    /// Returns whether there is a reason on record for the removal of an instance of a pod that is not selected any more.
+    fn is_excused(&self, binding: &Binding, uid: &str) -> bool {
+        binding.deleting || self.released.contains_key(uid)
+    }
+
+    /// Returns whether the limit allows removals without a reason on record. Otherwise notes that they are held.
+    fn allow(
+        &mut self,
+        binding: &Binding,
+        service: &ServiceKey,
+        why: Why,
+        uids: &[String],
+        now: Duration,
+    ) -> bool {
+        let (total, id, limit) = (self.total(service), removal_id(uids.iter()), binding.removal_limit);
+        if binding.released.as_ref() == Some(&id) || self.limit.allow(service, total, limit, uids.len(), now)
+        {
+            return true;
+        }
+        self.held.get_or_insert_with(|| {
+            let (count, name) = (uids.len(), &service.name);
+            let reason = match why {
+                Why::NotReady => format!(
+                    "{count} of {total} instances of service {name} are not ready at once, more than {limit} % within a minute; \
+                     they stay in service until they are ready or somebody releases their removal"
+                ),
+                Why::NoPod => format!(
+                    "{count} of {total} instances of service {name} belong to no pod that the binding selects, more than \
+                     {limit} %; nobody saw these pods end, so the instances stay until somebody releases their removal"
+                ),
+            };
+            HeldRemovals { id, count: u32::try_from(count).unwrap_or(u32::MAX), reason, since: None }
+        });
+        false
+    }
+
+    /// Removes instances of this binding that no pod should have.
     pub(super) async fn remove_orphans(&mut self, binding: &Binding, access: &RegistryAccess) {
-        if binding.mode == BindingMode::Steer || self.orphans.is_empty() {
+        if binding.mode == BindingMode::Steer {
             return;
         }
-        // What the index knows may be newer than the comparison.
-        let (index, namespace) = (&self.shared.index, &self.key.namespace);
-        self.orphans.retain(|orphan| {
-            let pod = index.pod(namespace, &orphan.uid);
-            pod.is_none_or(|pod| !binding.selects(&pod))
-        });
-        let now = index.now();
-        let mut by_service: BTreeMap<ServiceKey, Vec<Orphan>> = BTreeMap::new();
-        for orphan in self.orphans.drain(..) {
-            by_service.entry(orphan.service.clone()).or_default().push(orphan);
-        }
-        let mut removed = Vec::new();
+        self.recheck_orphans(binding, access);
+        let now = self.shared.index.now();
         let mut kept = Vec::new();
-        for (service, orphans) in by_service {
-            let excused = |orphan: &Orphan| binding.deleting || self.released.contains_key(&orphan.uid);
-            let (mut allowed, rest): (Vec<Orphan>, Vec<Orphan>) = orphans.into_iter().partition(excused);
-            if !rest.is_empty() {
-                let total = self.total(&service);
-                let id = removal_id(rest.iter().map(|orphan| &orphan.uid));
-                if binding.released.as_ref() == Some(&id)
-                    || self.limit.allow(&service, total, binding.removal_limit, rest.len(), now)
+        let mut removed = Vec::new();
+        let mut limited: BTreeMap<(ServiceKey, Why), Vec<Orphan>> = BTreeMap::new();
+        for orphan in self.orphans.drain(..).collect::<Vec<_>>() {
+            let tracked = self.tracked.get(&orphan.uid);
+            let why =
+                tracked.filter(|it| it.pod.demand != Demand::Left).map_or(Why::NoPod, |_| Why::NotReady);
+            match (orphan.state, tracked.map_or(Fate::Limited, TrackedPod::fate)) {
+                (OrphanState::Removed, _) | (_, Fate::Stays) => kept.push(orphan),
+                (OrphanState::Found, Fate::Limited)
+                    if why == Why::NotReady || !self.is_excused(binding, &orphan.uid) =>
                 {
-                    allowed.extend(rest);
-                } else {
-                    let count = rest.len();
-                    let reason = || {
-                        format!(
-                            "{count} of {total} instances of service {} belong to no pod that the binding selects, more than \
-                             {} %; nobody saw these pods end, so the instances stay until somebody releases their removal",
-                            service.name, binding.removal_limit
-                        )
-                    };
-                    self.held.get_or_insert_with(|| held_removals((id, count, reason())));
-                    kept.extend(rest);
+                    limited.entry((orphan.service.clone(), why)).or_default().push(orphan);
                 }
+                _ => removed.push(orphan),
             }
-            removed.extend(allowed);
+        }
+        for ((service, why), orphans) in limited {
+            let uids: Vec<String> = orphans.iter().map(|orphan| orphan.uid.clone()).collect();
+            match self.allow(binding, &service, why, &uids, now) {
+                true => removed.extend(orphans),
+                false => kept.extend(orphans),
+            }
         }
         self.orphans = kept;
-        if removed.is_empty() {
-            return;
+        if now < self.removal_due {
+            let allowed = |orphan| Orphan { state: OrphanState::Allowed, ..orphan };
+            self.orphans.extend(removed.into_iter().map(allowed));
+        } else if !removed.is_empty() {
+            self.deregister(removed, access).await;
         }
-        let mut deregistered = 0;
+        if !access.registry.can_read() {
+            self.settle_unread();
+        }
+    }
+
+    /// Drops orphans that are none any more: what the index knows may be newer than the comparison.
+    fn recheck_orphans(&mut self, binding: &Binding, access: &RegistryAccess) {
+        let (index, namespace) = (&self.shared.index, &self.key.namespace);
+        self.orphans.retain(|orphan| match self.tracked.get(&orphan.uid) {
+            Some(tracked) => tracked
+                .desired(binding, access)
+                .is_none_or(|desired| !access.is_same(desired.target(), (&orphan.service, &orphan.instance))),
+            None => index.pod(namespace, &orphan.uid).is_none_or(|pod| !binding.selects(&pod)),
+        });
+        if self.orphans.is_empty() {
+            self.removal_problem = None;
+        }
+    }
+
+    /// Deregisters orphans. They are kept until a comparison does not find them; if the registry cannot be read, until it has
+    /// accepted the change.
+    async fn deregister(&mut self, removed: Vec<Orphan>, access: &RegistryAccess) {
+        let (mut deregistered, mut problem) = (0, None);
         for chunk in removed.chunks(access.capabilities.batch.max(1)) {
             let changes: Vec<Change> = chunk
                 .iter()
                 .map(|orphan| Change::Deregister(orphan.service.clone(), orphan.instance.clone()))
                 .collect();
             for (orphan, result) in chunk.iter().zip(access.registry.write(&changes).await) {
-                match result {
+                let state = match result {
                     Ok(()) => {
-                        deregistered += 1;
+                        deregistered += usize::from(!self.tracked.contains_key(&orphan.uid));
                         tracing::info!(
                             binding = %self.key,
                             instance = orphan.instance.id,
                             service = orphan.service.name,
-                            "deregistered an instance that belongs to no pod of the binding"
+                            "deregistered an instance that no pod of the binding should have"
                         );
+                        OrphanState::Removed
+                    }
+                    // It has changed, for example because the other instance of its pod has replaced it.
+                    Err(error)
+                        if (error.kind, orphan.state)
+                            == (RegistryErrorKind::Conflict, OrphanState::Found)
+                            && access.registry.can_read() =>
+                    {
+                        OrphanState::Removed
                     }
                     Err(error) => {
-                        tracing::warn!(binding = %self.key, %error, "could not deregister an instance")
+                        access.note(&error);
+                        tracing::warn!(binding = %self.key, %error, "could not deregister an instance; trying again");
+                        problem.get_or_insert_with(|| error.to_string());
+                        OrphanState::Allowed
                     }
+                };
+                if state != OrphanState::Removed || access.registry.can_read() {
+                    self.orphans.push(Orphan { state, ..orphan.clone() });
                 }
             }
         }
         if let Some(events) = &mut self.reported.binding {
             events.removed(deregistered);
         }
-        // Read back.
-        self.comparison_due = now + Duration::from_millis(200) + access.capabilities.list_lag;
+        let now = self.shared.index.now();
+        // Read back, or try again.
+        let due = match &problem {
+            Some(_) => now + UNREACHABLE_RETRY,
+            None => now + Duration::from_millis(200) + access.capabilities.list_lag,
+        };
+        self.removal_due = if problem.is_some() { due } else { now };
+        self.comparison_due = self.comparison_due.min(due);
+        self.removal_problem = problem;
+    }
+
+    /// Ends the moves of pods whose earlier instances were deregistered from a registry that cannot be read.
+    fn settle_unread(&mut self) {
+        let now = self.shared.index.now();
+        let open: HashSet<&String> = self.orphans.iter().map(|orphan| &orphan.uid).collect();
+        for (uid, tracked) in &mut self.tracked {
+            if tracked.moved.is_some() && !open.contains(uid) {
+                tracked.settle(now);
+            }
+        }
     }
 
     /// Returns the number of instances of a service that are in service.
@@ -146,8 +231,4 @@ fn removal_id<'u>(uids: impl Iterator<Item = &'u String>) -> String {
         digest.update([0]);
     }
     digest.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn held_removals((id, count, reason): (String, usize, String)) -> HeldRemovals {
-    HeldRemovals { id, count: u32::try_from(count).unwrap_or(u32::MAX), reason, since: None }
 }

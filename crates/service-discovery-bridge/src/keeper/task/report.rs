@@ -8,7 +8,7 @@ use super::super::tracked::{SyncState, TrackedPod};
 use super::{BindingTask, STATUS_INTERVAL};
 use crate::index::BindingEntry;
 use crate::metrics::BindingNumbers;
-use crate::model::{Binding, Presence};
+use crate::model::{Binding, Orphan, OrphanState, Presence};
 
 impl BindingTask {
     /// Returns the number of pods that the registry shows in service, as it should.
@@ -27,7 +27,10 @@ impl BindingTask {
             SyncState::Shown { drifted, .. } if in_service(tracked.presence) => Some(*drifted),
             _ => None,
         });
-        let (mut present, mut drifted) = (0, self.orphans.len());
+        let is_open = |orphan: &Orphan| orphan.state != OrphanState::Removed;
+        let foreign =
+            self.orphans.iter().filter(|orphan| is_open(orphan) && !self.tracked.contains_key(&orphan.uid));
+        let (mut present, mut drifted) = (0, foreign.count());
         for is_drifted in shown {
             present += 1;
             drifted += usize::from(is_drifted);
@@ -39,6 +42,7 @@ impl BindingTask {
         });
         // The first by name, so that the message does not change without a reason.
         let problem = problem.min().map(|(pod, problem)| format!("pod {pod}: {problem}"));
+        let problem = problem.or_else(|| self.remainder(binding?));
         let held = self.held.clone();
         self.shared.metrics.set(
             &self.key,

@@ -1,0 +1,48 @@
+//! The comparison of a registry with the pods.
+
+use super::super::comparison::compare;
+use super::super::tracked::TrackedPod;
+use super::{BindingTask, UNREACHABLE_RETRY};
+use crate::model::{Binding, found_again};
+use crate::sync::RegistryAccess;
+
+impl BindingTask {
+    /// Compares the registry with the pods.
+    pub(super) async fn compare(&mut self, binding: &Binding, access: &RegistryAccess) {
+        let begin = self.shared.index.now();
+        if !access.registry.can_read() {
+            self.compared = Some(begin);
+            self.comparison_due = begin + binding.interval;
+            return;
+        }
+        let shown = self.shown_in_service();
+        let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
+        self.report_missing(shown.saturating_sub(self.shown_in_service()), shown);
+        let took = self.shared.index.now().saturating_sub(begin);
+        self.shared.metrics.compared(took);
+        self.unreachable = comparison.unreachable.first().cloned();
+        if comparison.unreachable.is_empty() {
+            if self.was_unreachable {
+                self.tracked.values_mut().for_each(TrackedPod::retry_now);
+            }
+            self.was_unreachable = false;
+            self.compared = Some(begin);
+            self.comparison_due = begin + binding.interval;
+        } else {
+            self.was_unreachable = true;
+            // The registry is compared soon after it answers again.
+            self.comparison_due = self.shared.index.now() + UNREACHABLE_RETRY.min(binding.interval);
+        }
+        let end = self.shared.index.now();
+        for uid in comparison.settled {
+            self.tracked.entry(uid).and_modify(|tracked| tracked.settle(end));
+        }
+        let moved = self.tracked.values().filter_map(|tracked| tracked.moved);
+        if let Some(from) = moved.chain([self.finish_from]).filter(|from| *from > begin).min() {
+            self.comparison_due = self.comparison_due.min(from);
+        }
+        self.orphans = found_again(&self.orphans, comparison.orphans);
+        self.totals = comparison.totals;
+        tracing::debug!(binding = %self.key, took = ?took, orphans = self.orphans.len(), "compared");
+    }
+}

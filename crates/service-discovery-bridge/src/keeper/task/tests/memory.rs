@@ -1,0 +1,164 @@
+//! A registry in memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use podward_registries::{
+    Capabilities, Change, Instance, Registry, RegistryError, RegistryErrorKind, ServiceKey,
+};
+
+/// A registry in memory. Its fields are what it can do.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) reads: bool,
+    pub(super) lists: bool,
+    pub(super) by_address: bool,
+    /// True if it knows services by their names alone.
+    pub(super) ignores_groups: bool,
+    /// True if an instance is in one service only.
+    pub(super) one_service: bool,
+    pub(super) list_lag: Duration,
+    pub(super) addresses: Vec<String>,
+    pub(super) state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    services: BTreeMap<ServiceKey, Vec<Instance>>,
+    /// What a change contains that is refused.
+    refused: Option<&'static str>,
+    written: Vec<String>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            reads: true,
+            lists: false,
+            by_address: false,
+            ignores_groups: false,
+            one_service: false,
+            list_lag: Duration::ZERO,
+            addresses: vec!["http://a".to_owned()],
+            state: Mutex::default(),
+        }
+    }
+}
+
+impl Memory {
+    /// Refuses the changes whose text contains `words`.
+    pub(super) fn refuse(&self, words: Option<&'static str>) {
+        self.state.lock().refused = words;
+    }
+
+    /// Returns `host:port` of the instances of a service that are in service.
+    pub(super) fn shown(&self, service: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let found = state.services.iter().filter(|(key, _)| key.name == service).flat_map(|(_, found)| found);
+        let in_service = found.filter(|instance| instance.in_service);
+        in_service.map(|instance| format!("{}:{}", instance.host, instance.port)).collect()
+    }
+
+    /// Returns the changes since the last call.
+    pub(super) fn written(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().written)
+    }
+
+    fn stored(&self, service: &ServiceKey) -> ServiceKey {
+        match self.ignores_groups {
+            true => ServiceKey { name: service.name.clone(), ..ServiceKey::default() },
+            false => service.clone(),
+        }
+    }
+
+    fn is_same(&self, one: &Instance, other: &Instance) -> bool {
+        match self.by_address {
+            true => (&one.host, one.port) == (&other.host, other.port),
+            false => one.id == other.id,
+        }
+    }
+}
+
+#[async_trait]
+impl Registry for Memory {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            own: true,
+            steer: true,
+            by_address: self.by_address,
+            weights: false,
+            renewal: None,
+            batch: 10,
+            list_lag: self.list_lag,
+            cache: Duration::ZERO,
+        }
+    }
+
+    fn can_read(&self) -> bool {
+        self.reads
+    }
+
+    fn can_list(&self) -> bool {
+        self.lists
+    }
+
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn services(&self, _: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
+        Ok(self.state.lock().services.keys().cloned().collect())
+    }
+
+    async fn instances(&self, _: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        assert!(self.reads, "the registry cannot be read");
+        Ok(self.state.lock().services.get(&self.stored(service)).cloned().unwrap_or_default())
+    }
+
+    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        let mut state = self.state.lock();
+        let write = |change: &Change| {
+            let doing = change.to_string();
+            if state.refused.is_some_and(|words| doing.contains(words)) {
+                let (address, reason) = ("http://a".to_owned(), "it is read-only".to_owned());
+                return Err(RegistryError { doing, address, reason, kind: RegistryErrorKind::Rejected });
+            }
+            let (service, instance) = change.target();
+            if self.one_service {
+                let is_here = |key: &ServiceKey| *key == self.stored(service);
+                let other = |found: &Instance| self.is_same(found, instance);
+                let mut others = state.services.iter_mut().filter(|(key, _)| !is_here(key));
+                let replaced = others.find(|(_, instances)| instances.iter().any(other));
+                match (replaced, change) {
+                    (Some((_, instances)), Change::Register(..)) => instances.retain(|found| !other(found)),
+                    (Some(_), Change::Deregister(..)) => {
+                        let (address, reason) = ("http://a".to_owned(), "index is stale".to_owned());
+                        return Err(RegistryError {
+                            doing,
+                            address,
+                            reason,
+                            kind: RegistryErrorKind::Conflict,
+                        });
+                    }
+                    _ => {}
+                }
+            }
+            let service = state.services.entry(self.stored(service)).or_default();
+            match change {
+                Change::SetInService(..) => {
+                    let found = service.iter_mut().find(|found| self.is_same(found, instance));
+                    found.into_iter().for_each(|found| found.in_service = instance.in_service);
+                }
+                Change::Register(..) | Change::Deregister(..) => {
+                    service.retain(|found| !self.is_same(found, instance));
+                    service.extend(matches!(change, Change::Register(..)).then(|| instance.clone()));
+                }
+            }
+            state.written.push(doing);
+            Ok(())
+        };
+        changes.iter().map(write).collect()
+    }
+}
