@@ -60,3 +60,39 @@ impl Test {
         Ok(ExitCode::FAILURE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use podward_images::workspace_dir;
+
+    fn has_tests(folder: &Path) -> bool {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).any(|path| {
+            if path.is_dir() {
+                return has_tests(&path);
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            text.lines().any(|line| matches!(line.trim(), "#[test]" | "#[tokio::test]"))
+        })
+    }
+
+    #[test]
+    fn no_crate_switches_its_unit_tests_off() {
+        let mut skipped = Vec::new();
+        for folder in ["crates", "tests"] {
+            for package in fs::read_dir(workspace_dir().join(folder)).unwrap() {
+                let package = package.unwrap().path();
+                let Ok(manifest) = fs::read_to_string(package.join("Cargo.toml")) else { continue };
+                let library = manifest.split("\n[").find(|part| part.starts_with("lib]"));
+                if library.is_some_and(|part| part.contains("\ntest = false"))
+                    && has_tests(&package.join("src"))
+                {
+                    skipped.push(package);
+                }
+            }
+        }
+        assert_eq!(skipped, [""; 0].map(std::path::PathBuf::from));
+    }
+}
