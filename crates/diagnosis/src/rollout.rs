@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentCondition, ReplicaSet, StatefulSet, StatefulSetSpec, StatefulSetStatus,
+};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -96,23 +98,62 @@ pub fn of_deployment(deployment: &Deployment, sets: &[ReplicaSet]) -> Vec<Cause>
 /// Returns what keeps a StatefulSet from its rollout, without the causes of its pods.
 #[must_use]
 pub fn of_stateful_set(set: &StatefulSet) -> Vec<Cause> {
+    let (Some(spec), Some(status)) = (&set.spec, &set.status) else { return Vec::new() };
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    let Some(status) = &set.status else { return Vec::new() };
+    let object = format!("statefulset {namespace}/{name}");
+    let wanted = spec.replicas.unwrap_or(1);
     let ready = status.ready_replicas.unwrap_or(0);
-    let is_updated = status.current_revision == status.update_revision;
-    if ready >= wanted && is_updated && status.replicas == wanted {
+    let updated = status.updated_replicas.unwrap_or(0);
+    let all = status.replicas;
+    let is_running = ready >= wanted && all == wanted;
+    let strategy = spec.update_strategy.as_ref();
+    if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete") {
+        let waits = (!is_running).then(|| {
+            let what =
+                format!("the StatefulSet waits for its pods ({ready} of {wanted} Ready, {all} in all)");
+            let next = format!("kubectl -n {namespace} describe statefulset {name}");
+            Cause::new(Case::Rollout, object.clone(), what).next(next)
+        });
+        return waits.into_iter().chain(old_pods(spec, status, namespace, object)).collect();
+    }
+    // The current revision stays behind the pods if there is a partition, and is ahead of them after a rollback.
+    let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+    let partition = rolling.and_then(|rolling| rolling.partition).unwrap_or(0);
+    let expected = wanted.saturating_sub(partition).max(0);
+    if is_running && updated >= expected {
         return Vec::new();
     }
-    let updated = status.updated_replicas.unwrap_or(0);
+    // Without a rollout, the pods below the partition are updated too.
+    let of = expected.max(updated);
     let what = format!(
-        "the rollout waits for its pods ({updated} of {wanted} pods updated, {ready} Ready, {} in all), one at a time in \
-         the order of their numbers",
-        status.replicas
+        "the rollout waits for its pods ({updated} of {of} pods updated, {ready} Ready, {all} in all), one at a time in the \
+         order of their numbers"
     );
     let next = format!("kubectl -n {namespace} rollout status statefulset/{name}");
-    vec![Cause::new(Case::Rollout, format!("statefulset {namespace}/{name}"), what).next(next)]
+    vec![Cause::new(Case::Rollout, object, what).next(next)]
+}
+
+/// Returns the pods that the strategy OnDelete leaves as they are until somebody deletes them.
+fn old_pods(
+    spec: &StatefulSetSpec,
+    status: &StatefulSetStatus,
+    namespace: &str,
+    object: String,
+) -> Option<Cause> {
+    let old = status.replicas - status.updated_replicas.unwrap_or(0);
+    if old <= 0 {
+        return None;
+    }
+    let what = format!(
+        "{old} of {} pods have an old template, and stay until they are deleted (updateStrategy OnDelete)",
+        status.replicas
+    );
+    let labels = spec.selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let revision = status.update_revision.as_deref().unwrap_or_default();
+    let labels: Vec<_> = labels.chain([format!("controller-revision-hash!={revision}")]).collect();
+    let next = format!("kubectl -n {namespace} get pods -l '{}'; delete these pods", labels.join(","));
+    Some(Cause::new(Case::Rollout, object, what).next(next))
 }
 
 /// Returns why a Job does not go on.

@@ -87,6 +87,30 @@ fn errors_of_registries_are_told_apart() {
 }
 
 #[test]
+fn names_of_images_are_not_errors() {
+    for image in [
+        "r.example.com/web:20260429",
+        "r.example.com/web:20260401",
+        "r.example.com/web:20260403",
+        "r.example.com/web:429",
+        "r.example.com/denied:timeout",
+        "denied.example.com/web@sha256:429",
+        "shop/geofence:1",
+        "geofence:1",
+        "forbidden:1",
+    ] {
+        let error = format!(
+            "Failed to pull image \"{image}\": rpc error: code = NotFound desc = failed to pull and unpack image \"{image}\": \
+             failed to resolve reference \"{image}\": {image}: not found"
+        );
+        let waiting =
+            json!({"image": image, "state": {"waiting": {"reason": "ErrImagePull", "message": error}}});
+        let (found, line, _) = first(json!({"pod": with_container(waiting), "node": ready_node()}));
+        assert_eq!(found, Case::ImageNotFound, "{line}");
+    }
+}
+
+#[test]
 fn a_pull_that_backs_off_is_explained_by_its_event() {
     let waiting =
         json!({"state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}});
@@ -271,6 +295,44 @@ fn gates_of_load_balancers_have_owners() {
         "{line}"
     );
     assert_eq!(evidence, ["nobody has written the condition"]);
+}
+
+#[test]
+fn gates_of_clone_sets_are_written_by_one_of_two_controllers() {
+    let told = |gate: &str, manager: Option<&str>| {
+        let mut pod = json!({
+            "metadata": {},
+            "spec": {"nodeName": "n1", "containers": [], "readinessGates": [{"conditionType": gate}]},
+            "status": {"phase": "Running", "conditions": [{"type": "ContainersReady", "status": "True"}]},
+        });
+        if let Some(manager) = manager {
+            let mut fields = json!({"f:status": {"f:conditions": {}}});
+            fields["f:status"]["f:conditions"][format!("k:{{\"type\":\"{gate}\"}}")] =
+                json!({"f:status": {}});
+            pod["metadata"] = json!({"managedFields": [{"manager": manager, "fieldsV1": fields}]});
+            let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+            conditions.push(json!({"type": gate, "status": "False"}));
+        }
+        first(json!({"pod": pod, "node": ready_node()})).1
+    };
+    let kruise = "kubectl -n kruise-system logs deployment/kruise-controller-manager";
+    let podward = "kubectl -n podward-system logs -l app.kubernetes.io/name=cloneset-controller --tail=-1";
+    for gate in ["InPlaceUpdateReady", "KruisePodReady"] {
+        for (manager, owner, next) in [
+            ("podward-cloneset-controller", "Podward's cloneset-controller", podward),
+            ("kruise-manager", "OpenKruise", kruise),
+            ("other", "other", "kubectl -n shop get pod web -o yaml --show-managed-fields"),
+        ] {
+            let line = format!("its readiness gate {gate} is False, which {owner} sets; next: {next}");
+            assert_eq!(told(gate, Some(manager)), line);
+        }
+        let line = told(gate, None);
+        let words = "was never written, which OpenKruise or Podward's cloneset-controller does";
+        assert!(line.contains(words) && !line.contains("kruise-system"), "{line}");
+    }
+    // A gate with the domain of its owner has no other owner.
+    let line = told("target-health.elbv2.k8s.aws/web", Some("controller"));
+    assert!(line.contains("is False, which the AWS Load Balancer Controller sets"), "{line}");
 }
 
 fn ready(labels: &Value) -> Value {

@@ -128,6 +128,62 @@ fn stateful_sets_and_jobs_say_what_they_wait_for() {
     assert_eq!(job(json!({"template": {}}), json!([])), []);
 }
 
+/// A StatefulSet of 3 pods that are Ready, and of which `updated` have the present revision.
+fn stateful_set(strategy: &Value, updated: i32) -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": "db"},
+        "spec": {
+            "replicas": 3, "selector": {"matchLabels": {"app": "db"}}, "serviceName": "db", "template": {},
+            "updateStrategy": strategy,
+        },
+        "status": {
+            "replicas": 3, "readyReplicas": 3, "updatedReplicas": updated, "currentRevision": "db-a",
+            "updateRevision": "db-b",
+        },
+    })
+}
+
+fn lines_of_stateful_set(set: Value) -> Vec<String> {
+    let causes = of_stateful_set(&serde_json::from_value(set).unwrap());
+    causes.into_iter().map(|cause| format!("{}; next: {}", cause.what, cause.next)).collect()
+}
+
+#[test]
+fn a_stateful_set_with_a_partition_is_complete_without_the_pods_below_it() {
+    let told = |partition: i32, updated: i32| {
+        let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
+        lines_of_stateful_set(stateful_set(&strategy, updated))
+    };
+    for (partition, updated) in [(2, 1), (1, 2), (3, 0), (5, 0), (0, 3)] {
+        assert_eq!(told(partition, updated), [""; 0], "{partition} {updated}");
+    }
+    assert!(told(1, 1)[0].starts_with("the rollout waits for its pods (1 of 2 pods updated, 3 Ready"));
+    assert!(told(0, 2)[0].starts_with("the rollout waits for its pods (2 of 3 pods updated, 3 Ready"));
+    // Without a rollout, the pods below the partition count too.
+    let mut starting = stateful_set(&json!({"rollingUpdate": {"partition": 1}}), 3);
+    starting["status"]["readyReplicas"] = json!(2);
+    assert!(lines_of_stateful_set(starting)[0].contains("(3 of 3 pods updated, 2 Ready, 3 in all)"));
+    // A rollback makes the revision current again before its pods have it.
+    let mut back = stateful_set(&json!({"type": "RollingUpdate"}), 2);
+    back["status"]["updateRevision"] = json!("db-a");
+    assert!(
+        lines_of_stateful_set(back)[0].starts_with("the rollout waits for its pods (2 of 3 pods updated")
+    );
+}
+
+#[test]
+fn a_stateful_set_with_on_delete_waits_for_people() {
+    let strategy = json!({"type": "OnDelete"});
+    assert_eq!(lines_of_stateful_set(stateful_set(&strategy, 3)), [""; 0]);
+    let old = "2 of 3 pods have an old template, and stay until they are deleted (updateStrategy OnDelete); next: kubectl -n \
+               shop get pods -l 'app=db,controller-revision-hash!=db-b'; delete these pods";
+    assert_eq!(lines_of_stateful_set(stateful_set(&strategy, 1)), [old]);
+    let mut starting = stateful_set(&strategy, 1);
+    starting["status"]["readyReplicas"] = json!(2);
+    let waits = "the StatefulSet waits for its pods (2 of 3 Ready, 3 in all); next: kubectl -n shop describe statefulset db";
+    assert_eq!(lines_of_stateful_set(starting), [waits, old]);
+}
+
 #[test]
 fn pods_with_the_same_cause_are_one_group_under_the_oldest() {
     let pod = |name: &str| -> Pod { serde_json::from_value(json!({"metadata": {"name": name}})).unwrap() };

@@ -1,6 +1,7 @@
 //! Readiness gates.
 
 use jiff::Timestamp;
+use podward_core::cloneset::keys::{POD_READY, UPDATE_READY};
 use podward_core::keys::SERVICE_READY_GATE;
 
 use crate::cause::{Case, Cause};
@@ -10,7 +11,7 @@ use crate::words::{age, shortened};
 
 use crate::pod_view::condition;
 
-/// The start of gates, and who writes their conditions. From the documentation of each project.
+/// The start of gates, who writes their conditions, and the next command. From the documentation of each project.
 const OWNERS: [(&str, &str, &str); 6] = [
     (SERVICE_READY_GATE, "Podward's lifecycle-controller", "kubectl podward doctor"),
     (
@@ -24,12 +25,22 @@ const OWNERS: [(&str, &str, &str); 6] = [
         "kubectl -n kube-system logs deployment/alb-ingress-controller",
     ),
     ("cloud.google.com/load-balancer-neg-ready", "the NEG controller of GKE", "kubectl get svcneg -A"),
+    (UPDATE_READY, EITHER, FIND_EITHER),
+    (POD_READY, EITHER, FIND_EITHER),
+];
+
+/// The gates of CloneSets have no domain: OpenKruise and Podward's cloneset-controller write them.
+const EITHER: &str = "OpenKruise or Podward's cloneset-controller";
+const FIND_EITHER: &str = "kubectl get pods -A | grep -E 'kruise-controller-manager|cloneset-controller'";
+
+/// The field managers of these two, which are the first parts of their user agents, and the commands for their logs.
+const MANAGERS: [(&str, &str, &str); 2] = [
     (
-        "InPlaceUpdateReady",
-        "OpenKruise",
-        "kubectl -n kruise-system logs deployment/kruise-controller-manager",
+        "podward-cloneset-controller",
+        "Podward's cloneset-controller",
+        "kubectl -n podward-system logs -l app.kubernetes.io/name=cloneset-controller --tail=-1",
     ),
-    ("KruisePodReady", "OpenKruise", "kubectl -n kruise-system logs deployment/kruise-controller-manager"),
+    ("kruise-manager", "OpenKruise", "kubectl -n kruise-system logs deployment/kruise-controller-manager"),
 ];
 
 /// `is_explained` if the gate of Podward has a cause already.
@@ -47,14 +58,11 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, is_explained: bo
         if is_explained && kind == SERVICE_READY_GATE {
             continue;
         }
-        let known = OWNERS.iter().find(|(start, ..)| kind.starts_with(start));
         let writer = writer(snapshot, kind);
-        let owner =
-            known.map(|(_, owner, _)| (*owner).to_owned()).or_else(|| writer.clone().map(|(who, _)| who));
-        let owner = owner.unwrap_or_else(|| "an unknown controller".to_owned());
+        let (owner, next) = owner(kind, writer.as_ref().map(|(who, _)| who.as_str()));
         let commands = Commands(pod);
         let look = commands.kubectl(&format!("get pod {} -o yaml --show-managed-fields", commands.name()));
-        let next = known.map_or(look, |(_, _, next)| (*next).to_owned());
+        let next = next.map_or(look, str::to_owned);
         let activity = match &writer {
             Some((who, Some(at))) => format!("last write by {who} {} ago", age(*at, snapshot.now)),
             Some((who, None)) => format!("written by {who}"),
@@ -81,6 +89,19 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, is_explained: bo
             }
         };
         causes.push(cause.next(next).evidence([activity]));
+    }
+}
+
+/// Returns who sets a gate, and the next command if there is one. The writer decides, unless the gate has the domain of
+/// its owner.
+fn owner<'w>(kind: &str, writer: Option<&'w str>) -> (&'w str, Option<&'static str>) {
+    let known = OWNERS.iter().find(|(start, ..)| kind.starts_with(start));
+    let manager = MANAGERS.iter().find(|(name, ..)| writer == Some(*name));
+    match (manager, known, writer) {
+        (Some((_, owner, next)), ..) => (owner, Some(next)),
+        (None, Some((_, owner, next)), _) if *owner != EITHER || writer.is_none() => (owner, Some(next)),
+        (None, _, Some(writer)) => (writer, None),
+        (None, _, None) => ("an unknown controller", None),
     }
 }
 

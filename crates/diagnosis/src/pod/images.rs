@@ -1,5 +1,7 @@
 //! Images that cannot be pulled.
 
+mod errors;
+
 use crate::cause::{Case, Cause};
 use crate::command::Commands;
 use crate::events::{first_seen, message, shown};
@@ -8,40 +10,15 @@ use crate::words::{between, shortened};
 
 use crate::pod_view::ContainerView;
 
-/// Parts of the errors of registries and runtimes, in lower case. The first kind with a part that occurs decides.
-const ERRORS: [(&[&str], Case); 4] = [
-    (&["toomanyrequests", "429", "rate limit"], Case::ImageRateLimit),
-    (
-        &["unauthorized", "401", "403", "denied", "forbidden", "authorization failed", "no basic auth"],
-        Case::ImageUnauthorized,
-    ),
-    (
-        &[
-            "no such host",
-            "timeout",
-            "connection refused",
-            "deadline exceeded",
-            "x509",
-            "tls:",
-            "unreachable",
-            "eof",
-        ],
-        Case::ImageRegistryUnreachable,
-    ),
-    (&["not found", "manifest unknown", "notfound"], Case::ImageNotFound),
-];
-
 pub(super) fn cause(snapshot: &Snapshot, container: &ContainerView<'_>, reason: &str, text: &str) -> Cause {
     let commands = Commands(&snapshot.pod);
     let image = container.status.image.as_str();
     // The reason of a container that backs off may lack the error, which is in the event of the last attempt.
     let failed = snapshot.events.of_container("Failed", "Failed to pull image", container.name());
     let error = failed.map(message).filter(|_| !text.contains("rpc error")).unwrap_or(text);
-    let lower = error.to_lowercase();
-    let kind = ERRORS.iter().find(|(parts, _)| parts.iter().any(|part| lower.contains(part)));
     let case = match reason {
         "InvalidImageName" | "ErrImageNeverPull" | "SignatureValidationFailed" => Case::ImagePull,
-        _ => kind.map_or(Case::ImagePull, |(_, case)| *case),
+        _ => errors::kind(error, image).unwrap_or(Case::ImagePull),
     };
     let secret = snapshot.events.newest(&["FailedToRetrieveImagePullSecret"]);
     let secret = secret.and_then(|event| between(message(event), "secrets (", ")"));

@@ -26,9 +26,13 @@ pub(super) fn causes(set: &CloneSet, pods: &[DynamicObject]) -> Vec<Cause> {
     let since = |condition: &CloneSetCondition| condition.last_transition_time.as_ref().map(|Time(at)| *at);
     let mut causes = Vec::new();
     if let Some(failed) = found(CloneSetCondition::FAILED_SCALE, "True") {
-        causes.push(
-            creation::refused(&failed.message, &namespace, &format!("cloneset/{name}")).since(since(failed)),
-        );
+        // It holds failed deletes too.
+        let cause = match failed.message.strip_prefix("could not delete ") {
+            Some(rest) => Cause::new(Case::Other, object.clone(), format!("cannot delete {rest}"))
+                .next(describe.clone()),
+            None => creation::refused(&failed.message, &namespace, &format!("cloneset/{name}")),
+        };
+        causes.push(cause.since(since(failed)));
     }
     if let Some(failed) = found(CloneSetCondition::FAILED_UPDATE, "True") {
         let what = format!("the update fails: {}", failed.message);
@@ -181,5 +185,19 @@ mod tests {
              "pods \"web-x\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"},
         ]});
         assert_eq!(found(&set(&json!({}), &refused), &[])[0].0, Case::Quota);
+    }
+
+    #[test]
+    fn a_delete_that_fails_is_not_told_as_a_refused_creation() {
+        let refused = |message: &str| {
+            let failed = json!({"type": "FailedScale", "status": "True", "message": message});
+            found(&set(&json!({}), &json!({"replicas": 4, "conditions": [failed]})), &[])
+        };
+        let denied = "could not delete pod shop/web-x: admission webhook \"policy.example.com\" denied the request: no";
+        let expected =
+            "cannot delete pod shop/web-x: admission webhook \"policy.example.com\" denied the request: no";
+        assert_eq!(refused(denied), [(Case::Other, expected.to_owned())]);
+        let created = refused("could not create pod shop/web-x: something else");
+        assert_eq!(created[0].0, Case::CreationFailed);
     }
 }
