@@ -64,7 +64,8 @@ impl ProxyReading {
     ) -> Result<Self, String> {
         let node_clock = date
             .and_then(|date| jiff::fmt::rfc2822::parse(date).ok())
-            .and_then(|date| i64::try_from(date.timestamp().as_nanosecond()).ok());
+            .and_then(|date| i64::try_from(date.timestamp().as_nanosecond()).ok())
+            .filter(|at| *at >= 0);
         let mut reading = Self {
             asked,
             answered,
@@ -104,7 +105,7 @@ impl ProxyReading {
         };
         let (name, labels) = name.split_once('{').unwrap_or((name, ""));
         if matches!(name, "endpoint_changes_pending" | "service_changes_pending") {
-            self.pending += whole(value);
+            self.pending = self.pending.saturating_add(whole(value));
             return true;
         }
         let Some(family) = label(labels, "ip_family")
@@ -130,7 +131,8 @@ impl ProxyReading {
                     let bound = label(labels, "le").and_then(number).unwrap_or_default();
                     *bucket = HighestBucket {
                         count: whole(value),
-                        bound: Duration::try_from_secs_f64(bound).unwrap_or(UNBOUNDED),
+                        bound: Duration::try_from_secs_f64(bound)
+                            .map_or(UNBOUNDED, |bound| bound.min(UNBOUNDED)),
                     };
                 }
             }
@@ -193,16 +195,18 @@ fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-/// Converts seconds to nanoseconds.
+/// Converts seconds to nanoseconds. Whoever answers instead of kube-proxy can send any number, so it is limited: the sum and
+/// the difference of two of them are numbers, too.
 fn to_nanos(seconds: f64) -> i64 {
     // The cast saturates, and converts NaN to 0.
     #[allow(clippy::cast_possible_truncation)]
     let nanos = (seconds * 1e9) as i64;
-    nanos
+    nanos.clamp(0, i64::MAX / 4)
 }
 
+/// Returns a number without its fraction, limited as in [`to_nanos`].
 fn whole(value: f64) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let whole = value as u64;
-    whole
+    whole.min(u64::MAX / 4)
 }

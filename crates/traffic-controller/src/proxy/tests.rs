@@ -279,6 +279,64 @@ fn metrics_of_kube_proxy_are_parsed() {
 const METRICS_TEXT: &str =
     "(kubeproxy_sync_proxy_rules_[a-z_]{0,30}(\\{[^\n]{0,40}\\})? [^\n]{0,20}\n|[^\n]{0,40}\n){0,20}";
 
+/// Returns a page with these numbers.
+fn page(numbers: &[&str]) -> String {
+    const NAMES: [&str; 7] = [
+        "endpoint_changes_pending",
+        "service_changes_pending",
+        "last_timestamp_seconds",
+        "last_queued_timestamp_seconds",
+        "duration_seconds_count",
+        "duration_seconds_sum",
+        "nftables_sync_failures_total",
+    ];
+    let line = |(name, number): (&str, &&str)| {
+        format!("kubeproxy_sync_proxy_rules_{name}{{ip_family=\"IPv4\"}} {number}\n")
+    };
+    let bucket = |number: &&str| {
+        let labels = format!("ip_family=\"IPv4\",le=\"{number}\"");
+        format!("kubeproxy_sync_proxy_rules_duration_seconds_bucket{{{labels}}} 1\n")
+    };
+    let lines = NAMES.into_iter().zip(numbers).map(line);
+    lines.chain(numbers.last().map(bucket)).collect()
+}
+
+/// Not only kube-proxy can answer at its address.
+const NUMBERS: [&str; 12] = [
+    "0",
+    "1",
+    "-1",
+    "0.5",
+    "60",
+    "1700000000",
+    "9.2e9",
+    "1.8446744073709549e19",
+    "1e300",
+    "-1e300",
+    "+Inf",
+    "NaN",
+];
+
+proptest! {
+    #[test]
+    fn no_numbers_stop_the_process(
+        numbers in prop::collection::vec(prop::collection::vec(prop::sample::select(&NUMBERS[..]), 8), 1..5),
+        date in prop::sample::select(&["Sat, 21 Nov 2026 14:01:34 GMT", "Wed, 30 Nov 1700 00:00:00 GMT", ""][..]),
+        settings in prop::sample::select(&[r#"{"minSyncPeriod":"1h"}"#, r#"{"minSyncPeriod":"2562047788015215h"}"#][..]),
+    ) {
+        let mut proxy = KubeProxyState::default();
+        for (time, numbers) in (0..).zip(numbers) {
+            if let Ok(reading) = ProxyReading::parse(&page(&numbers), Some(date), at(time * 1000), at(time * 1000 + 1)) {
+                proxy.add_reading(reading);
+            }
+            if let Ok(settings) = ProxySettings::parse(settings) {
+                proxy.set_settings(settings);
+            }
+            let _ = proxy.rules_state(&changed(500));
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_parsed_without_a_panic(text in METRICS_TEXT, date in ".{0,40}") {
