@@ -134,10 +134,15 @@ fn create(draft: &mut Draft<'_>, missing: i64) {
     };
     draft.plan.creations_held = missing - allowed;
     // Those with the revision of the template come first: the others would have to be updated.
+    draft.plan.create.update = allowed.min(creatable_updates(draft));
+    draft.plan.create.current = allowed - draft.plan.create.update;
+}
+
+/// Returns how many pods may be created with the revision of the template.
+pub(super) fn creatable_updates(draft: &Draft<'_>) -> u32 {
     let updated = draft.staying().filter(|(_, pod)| counts_as_updated(pod)).count();
     let wanted = draft.set.replicas - draft.set.partition();
-    draft.plan.create.update = allowed.min(wanted.saturating_sub(u32::try_from(updated).unwrap_or(u32::MAX)));
-    draft.plan.create.current = allowed - draft.plan.create.update;
+    wanted.saturating_sub(u32::try_from(updated).unwrap_or(u32::MAX))
 }
 
 /// Plans the next step of pods that are deleted.

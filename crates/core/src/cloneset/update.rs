@@ -5,6 +5,7 @@ use super::hook::{Hook, holds};
 use super::need::{is_unconfirmed, missing, recreates};
 use super::pod::{Operation, SetPod};
 use super::removal::remove;
+use super::scale::creatable_updates;
 use super::scatter::scatter;
 use super::state::State;
 use super::step::{OperationStep, PodStep};
@@ -56,8 +57,16 @@ fn choose<'a>(draft: &mut Draft<'a>) -> Vec<(usize, &'a SetPod)> {
     let first = others.iter().filter(|(_, pod)| is_begun(pod)).count();
     let rest = others.split_off(first);
     others.extend(scatter(rest, &set.scatter));
-    others.truncate(usize::try_from(missing(set, updated)).unwrap_or(0));
+    let missing = missing(set, updated) - created(draft);
+    others.truncate(usize::try_from(missing).unwrap_or(0));
     others
+}
+
+/// Returns the number of pods that are created with the revision of the template: in this plan, and when the pods are gone
+/// that are being deleted.
+fn created(draft: &Draft<'_>) -> i64 {
+    let replaced = i64::from(draft.set.replicas) - length(draft.staying().count());
+    replaced.min(i64::from(creatable_updates(draft))).max(i64::from(draft.plan.create.update))
 }
 
 /// Returns true if the pod is not available because of an update.
@@ -72,7 +81,9 @@ fn is_begun(pod: &SetPod) -> bool {
 /// Plans the next step of a pod that is changed in place.
 fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
     let hook = draft.set.hooks().in_place_update.as_ref();
-    let begin = (pod.operation == Operation::None).then_some(OperationStep::Begin);
+    // One that is finished may never end, because the pod does not get Ready: it is begun again.
+    let begins = matches!(pod.operation, Operation::None | Operation::Finished);
+    let begin = begins.then_some(OperationStep::Begin);
     let may_change = matches!(pod.operation, Operation::NotNeeded | Operation::Granted);
     match pod.state {
         Some(State::PreparingDelete) => {}

@@ -133,7 +133,8 @@ impl Model {
         self.change(index, |stored| {
             stored.pod.operation = match stored.pod.operation {
                 Operation::Begun => Operation::Granted,
-                Operation::Finished => Operation::None,
+                // The pod is put back into service when it is Ready.
+                Operation::Finished if stored.pod.ready => Operation::None,
                 other => other,
             };
             stored.pod.awaits_service &= !stored.pod.ready;
@@ -213,7 +214,8 @@ impl Model {
                 self.write(before, &part, &leaving);
             }
         }
-        let counts = [(found.create.current, false), (found.create.update, true)];
+        // The model has no old revision that it could create without an old pod.
+        let counts = [(found.create.update, true), (found.create.current, false)];
         for (count, updated) in counts {
             for _ in 0..count {
                 if left == 0 {
@@ -221,6 +223,9 @@ impl Model {
                 }
                 left -= 1;
                 self.create(updated);
+                if updated {
+                    self.check_partition(&leaving);
+                }
             }
         }
     }
@@ -300,7 +305,7 @@ impl Model {
                     !holds(&hooks.in_place_update),
                     "{before:?} is changed, and its hook has not released it"
                 );
-                assert!(stored.pod.operation != Operation::Begun && stored.pod.operation != Operation::None);
+                assert!(matches!(stored.pod.operation, Operation::NotNeeded | Operation::Granted));
             }
             let updated = StoredPod { version: stored.version + 1, ..applied(stored, step, &self.seen_set) };
             if let Some(state) = step.state {
@@ -318,15 +323,24 @@ impl Model {
                 "{available} of {least} available after {step:?} of {before:?}"
             );
         }
-        if step.update && !before.is_updated() && !self.blind {
-            let leaves = |pod: &SetPod| {
-                pod.is_preparing_delete() || pod.specified_delete || leaving.contains(&*pod.name)
-            };
-            let is_new = |it: &&StoredPod| it.template == self.seen_set.template && !leaves(&it.pod);
-            let new = self.pods.values().filter(is_new).count();
-            let most = spec.replicas - spec.partition() + spec.max_surge();
-            assert!(new <= most as usize, "{new} pods have the new revision, {most} may");
+        if step.update && !before.is_updated() {
+            self.check_partition(leaving);
         }
+    }
+
+    /// No more pods have the new revision than the partition leaves, those that were created included.
+    fn check_partition(&self, leaving: &BTreeSet<&str>) {
+        let spec = &self.seen_set.spec;
+        // The controller may not have seen yet that a deletion was requested, or cancelled.
+        let is_specified = |pod: &SetPod| {
+            pod.specified_delete || self.seen.get(&pod.name).is_some_and(|it| it.pod.specified_delete)
+        };
+        let leaves =
+            |pod: &SetPod| pod.is_preparing_delete() || is_specified(pod) || leaving.contains(&*pod.name);
+        let is_new = |it: &&StoredPod| it.template == self.seen_set.template && !leaves(&it.pod);
+        let new = self.pods.values().filter(is_new).count();
+        let most = spec.replicas - spec.partition();
+        assert!(self.blind || new <= most as usize, "{new} pods have the new revision, {most} may");
     }
 }
 

@@ -9,6 +9,7 @@ use super::super::{OperationStep, Previous, State, UpdateProgress};
 use super::*;
 
 mod options;
+mod partition;
 
 fn set(replicas: u32) -> SetSpec {
     SetSpec {
@@ -347,4 +348,18 @@ fn an_opted_in_pod_is_updated_with_an_operation() {
     assert_eq!(plan(&set, std::slice::from_ref(&finished)), Plan::default(), "it is not in service yet");
     let ended = SetPod { operation: Operation::None, ..finished };
     assert_eq!(only(plan(&set, &[ended])).state, Some(State::Normal));
+}
+
+#[test]
+fn an_operation_that_is_not_completed_begins_again() {
+    // The last release does not get Ready, so Podward cannot complete the operation.
+    let bad = SetPod { operation: Operation::Finished, ready: false, ..old("a") };
+    for state in [State::Updated, State::PreparingUpdate] {
+        let step = only(plan(&set(1), &[in_state(state, bad.clone())]));
+        assert_eq!((step.operation, step.update), (Some(OperationStep::Begin), false), "{state}");
+    }
+    let step = only(plan(&with_hooks(1), &[in_state(State::Updated, bad.clone())]));
+    assert_eq!((step.operation, step.rearm), (Some(OperationStep::Begin), true));
+    let kept = SetSpec { partition: Amount::Count(1), ..set(1) };
+    assert_eq!(plan(&kept, &[in_state(State::Updated, bad)]), Plan::default(), "it is not updated");
 }

@@ -1,0 +1,78 @@
+//! Pods that are created, or replaced, count for the partition.
+
+use super::*;
+
+fn canary() -> SetSpec {
+    SetSpec { partition: Amount::Count(9), ..set(10) }
+}
+
+fn old_pods(count: usize) -> Vec<SetPod> {
+    (0..count).map(|index| old(&index.to_string())).collect()
+}
+
+/// A pod that cannot be changed in place.
+fn recreated(pod: SetPod) -> SetPod {
+    SetPod { revision: PodRevision::Other { in_place: false }, ..pod }
+}
+
+#[test]
+fn a_lost_pod_is_replaced_and_no_other_is_updated() {
+    let expected = Plan { create: Creations { current: 0, update: 1 }, ..Plan::default() };
+    assert_eq!(plan(&canary(), &old_pods(9)), expected);
+    // Its creation waits.
+    let held = SetSpec { scale_max_unavailable: Some(Amount::Count(0)), ..canary() };
+    assert_eq!(plan(&held, &old_pods(9)), Plan { creations_held: 1, ..Plan::default() });
+    // Two pods may be updated, one of them is created.
+    let two = SetSpec { partition: Amount::Count(8), ..canary() };
+    let found = plan(&two, &old_pods(9));
+    assert_eq!((found.create.update, found.steps.len()), (1, 1));
+}
+
+#[test]
+fn a_pod_that_is_being_replaced_is_the_only_one() {
+    let mut pods: Vec<SetPod> = old_pods(9).into_iter().map(recreated).collect();
+    pods.push(recreated(SetPod { specified_delete: true, ..in_state(State::PreparingDelete, old("x")) }));
+    let set = SetSpec { lifecycle: with_hooks(10).lifecycle, ..canary() };
+    assert_eq!(plan(&set, &pods), Plan::default(), "its hook holds it");
+    // The replacement does not wait for the hook.
+    let excluded = SetSpec { exclude_preparing_delete: true, ..set.clone() };
+    let expected = Plan { create: Creations { current: 0, update: 1 }, ..Plan::default() };
+    assert_eq!(plan(&excluded, &pods), expected);
+    // Without a hook, it is deleted, and nothing else.
+    assert!(only(plan(&canary(), &pods)).delete);
+    // It is replaced with an old pod if the new revision has enough.
+    pods.push(pod("y"));
+    pods.swap_remove(0);
+    assert_eq!(plan(&set, &pods), Plan::default());
+}
+
+#[test]
+fn a_surge_is_the_updated_pod() {
+    let limits = (Amount::Count(1), Amount::Count(1));
+    let set = SetSpec { max_surge: limits.0, max_unavailable: limits.1, ..canary() };
+    let pods: Vec<SetPod> = old_pods(10).into_iter().map(recreated).collect();
+    let expected = Plan { create: Creations { current: 0, update: 1 }, ..Plan::default() };
+    assert_eq!(plan(&set, &pods), expected);
+    let pods: Vec<SetPod> = pods.into_iter().chain([pod("y")]).collect();
+    let step = only(plan(&set, &pods));
+    assert!(step.delete && step.pod < 10, "{step:?}");
+}
+
+#[test]
+fn a_pod_that_waits_for_its_update_goes_on_when_another_is_lost() {
+    let mut pods = old_pods(9);
+    pods[0].state = Some(State::PreparingUpdate);
+    let found = plan(&canary(), &pods);
+    assert_eq!(found.create, Creations { current: 1, update: 0 });
+    assert!(found.steps.len() == 1 && found.steps[0].update, "{found:?}");
+}
+
+#[test]
+fn without_a_partition_all_old_pods_are_updated() {
+    let set = SetSpec { max_unavailable: Amount::Count(10), ..set(10) };
+    let found = plan(&set, &old_pods(8));
+    assert_eq!((found.create.update, found.steps.len()), (2, 8));
+    let mut pods = old_pods(10);
+    pods[0].specified_delete = true;
+    assert_eq!(plan(&set, &pods).steps.len(), 10);
+}
