@@ -23,7 +23,7 @@ pub(super) fn cause(snapshot: &Snapshot, container: &ContainerView<'_>, reason: 
     let secret = snapshot.events.newest(&["FailedToRetrieveImagePullSecret"]);
     let secret = secret.and_then(|event| between(message(event), "secrets (", ")"));
     let words = container.words();
-    let registry = registry(image);
+    let registry = errors::registry(image);
     let (case, what, next) = match (case, secret) {
         (Case::ImageUnauthorized | Case::ImageNotFound, Some(secret)) => (
             Case::MissingPullSecret,
@@ -70,12 +70,4 @@ pub(super) fn cause(snapshot: &Snapshot, container: &ContainerView<'_>, reason: 
     let evidence =
         [format!("container state {reason}"), failed.map(shown).unwrap_or_else(|| shortened(text, 400))];
     Cause::new(case, format!("image {image}"), what).since(first).next(next).evidence(evidence)
-}
-
-/// Returns the registry of an image. Without a dot, a colon or `localhost`, the first part is a folder of Docker Hub.
-fn registry(image: &str) -> &str {
-    match image.split_once('/') {
-        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => first,
-        _ => "docker.io",
-    }
 }

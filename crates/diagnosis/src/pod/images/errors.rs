@@ -2,8 +2,6 @@
 
 use crate::cause::Case;
 
-use super::registry;
-
 /// Parts of errors in lower case, and words that are not to be found in other words. The first kind that occurs decides.
 const ERRORS: [(&[&str], &[&str], Case); 4] = [
     (&["toomanyrequests", "too many requests", "rate limit"], &["429"], Case::ImageRateLimit),
@@ -29,6 +27,14 @@ pub(super) fn kind(error: &str, image: &str) -> Option<Case> {
             || codes.iter().any(|code| words.iter().any(|it| it == code))
     };
     ERRORS.iter().find(holds).map(|(.., case)| *case)
+}
+
+/// Returns the registry of an image. Without a dot, a colon or `localhost`, the first part is a folder of Docker Hub.
+pub(super) fn registry(image: &str) -> &str {
+    match image.split_once('/') {
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => first,
+        _ => "docker.io",
+    }
 }
 
 /// Returns the words of an error without those that name the image, its parts, or an address.
