@@ -83,11 +83,45 @@ impl Exceeded {
     }
 }
 
+/// Counts the instances of a service while they are read.
+#[derive(Debug, Default)]
+struct InstanceCount {
+    instances: usize,
+    metadata: usize,
+}
+
+impl InstanceCount {
+    /// Adds an instance with these texts and `metadata`.
+    ///
+    /// # Errors
+    /// Fails if it is too large, or there are too many.
+    fn add<'t>(
+        &mut self,
+        texts: impl IntoIterator<Item = &'t str>,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<(), Exceeded> {
+        let of_metadata = metadata.iter().map(|(key, value)| key.len() + value.len());
+        let bytes: usize = texts.into_iter().map(str::len).chain(of_metadata).sum();
+        self.metadata += metadata.len();
+        if bytes > MAX_INSTANCE {
+            return Err(Exceeded::OneInstance);
+        }
+        if self.instances >= MAX_INSTANCES {
+            return Err(Exceeded::Instances);
+        }
+        if self.metadata > MAX_METADATA {
+            return Err(Exceeded::Metadata);
+        }
+        self.instances += 1;
+        Ok(())
+    }
+}
+
 /// The instances of a service that were read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Instances {
     found: Vec<Instance>,
-    metadata: usize,
+    count: InstanceCount,
 }
 
 impl Instances {
@@ -96,18 +130,8 @@ impl Instances {
     /// # Errors
     /// Fails if there are too many.
     pub(crate) fn push(&mut self, instance: Instance) -> Result<(), Exceeded> {
-        self.metadata += instance.metadata.len();
-        let texts = [&instance.id, &instance.host, &instance.cluster];
-        let bytes = texts.iter().map(|text| text.len()).sum::<usize>() + bytes_of(&instance.metadata);
-        if bytes > MAX_INSTANCE {
-            return Err(Exceeded::OneInstance);
-        }
-        if self.found.len() >= MAX_INSTANCES {
-            return Err(Exceeded::Instances);
-        }
-        if self.metadata > MAX_METADATA {
-            return Err(Exceeded::Metadata);
-        }
+        let texts = [&*instance.id, &instance.host, &instance.cluster];
+        self.count.add(texts, &instance.metadata)?;
         self.found.push(instance);
         Ok(())
     }
@@ -115,11 +139,6 @@ impl Instances {
     pub(crate) fn into_vec(self) -> Vec<Instance> {
         self.found
     }
-}
-
-/// Returns the number of bytes in metadata.
-fn bytes_of(metadata: &BTreeMap<String, String>) -> usize {
-    metadata.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
 /// Counts the bytes of the answers of one read.

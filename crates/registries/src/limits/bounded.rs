@@ -8,7 +8,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Exceeded, MAX_INSTANCE, MAX_INSTANCES, MAX_METADATA, MAX_METADATA_OF_ONE, bytes_of};
+use super::{Exceeded, InstanceCount, MAX_INSTANCES, MAX_METADATA_OF_ONE};
 
 /// An entry of a list of instances.
 pub(crate) trait Entry {
@@ -47,19 +47,9 @@ where
     D: Deserializer<'de>,
     T: Entry + Deserialize<'de>,
 {
-    let (mut found, mut metadata) = (Vec::new(), 0_usize);
+    let (mut found, mut count) = (Vec::new(), InstanceCount::default());
     each(deserializer, form, |entry: T| {
-        metadata += entry.metadata().len();
-        let texts: usize = entry.texts().into_iter().map(str::len).sum();
-        if texts + bytes_of(entry.metadata()) > MAX_INSTANCE {
-            return Err(Exceeded::OneInstance);
-        }
-        if found.len() >= MAX_INSTANCES {
-            return Err(Exceeded::Instances);
-        }
-        if metadata > MAX_METADATA {
-            return Err(Exceeded::Metadata);
-        }
+        count.add(entry.texts(), entry.metadata())?;
         found.push(entry);
         Ok(())
     })?;
