@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, length};
 use super::hook::holds;
-use super::need::missing_updates;
+use super::need::{missing, missing_updates};
 use super::pod::SetPod;
 use super::removal::remove;
 use super::set::SetSpec;
@@ -141,8 +141,7 @@ fn create(draft: &mut Draft<'_>, missing: i64) {
 /// Returns how many pods may be created with the revision of the template.
 pub(super) fn creatable_updates(draft: &Draft<'_>) -> u32 {
     let updated = draft.staying().filter(|(_, pod)| counts_as_updated(pod)).count();
-    let wanted = draft.set.replicas - draft.set.partition();
-    wanted.saturating_sub(u32::try_from(updated).unwrap_or(u32::MAX))
+    u32::try_from(missing(draft.set, updated)).unwrap_or(0)
 }
 
 /// Plans the next step of pods that are deleted.
