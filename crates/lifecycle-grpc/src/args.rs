@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use podward_runtime::args::{CertificateArgs, LimitArgs, PeerArgs};
+use podward_runtime::args::{CertificateArgs, LimitArgs, PeerArgs, seconds};
 use podward_runtime::tls::{AuthoritySource, CertificateSecret};
+
+use super::revocation::RECHECK_INTERVAL;
 
 /// The flags of the gRPC port.
 #[derive(Clone, Debug, Args)]
@@ -13,6 +16,9 @@ pub struct GrpcArgs {
     /// Address that the gRPC port listens on
     #[arg(long, env = "PODWARD_GRPC_BIND", default_value = "0.0.0.0:9444")]
     pub grpc_bind: SocketAddr,
+    /// Seconds that requests in flight get to finish after the gRPC port is closed
+    #[arg(long, env = "PODWARD_DRAIN_TIMEOUT", default_value = "10", value_parser = seconds)]
+    pub drain_timeout: Duration,
     /// The serving certificate.
     #[command(flatten)]
     pub certificate: CertificateArgs,
@@ -44,6 +50,9 @@ pub struct GrpcArgs {
     /// Audience of callers' tokens that is accepted in addition to the audience of the API server
     #[arg(long, env = "PODWARD_TOKEN_AUDIENCE", default_value = "podward")]
     pub token_audience: String,
+    /// The time after which the right of a stream's caller is checked again. It is not a flag.
+    #[arg(skip = RECHECK_INTERVAL)]
+    pub recheck_interval: Duration,
 }
 
 impl GrpcArgs {
@@ -70,7 +79,24 @@ fn bracketed(address: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::bracketed;
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::{GrpcArgs, bracketed};
+
+    #[derive(Parser)]
+    struct All {
+        #[command(flatten)]
+        grpc: GrpcArgs,
+    }
+
+    #[test]
+    fn the_port_is_drained_as_long_as_the_flag_says() {
+        let drain = |args: &[&str]| All::parse_from([&["x"], args].concat()).grpc.drain_timeout;
+        assert_eq!(drain(&[]), Duration::from_secs(10));
+        assert_eq!(drain(&["--drain-timeout", "25"]), Duration::from_secs(25));
+    }
 
     #[test]
     fn ipv6_addresses_get_brackets() {

@@ -8,14 +8,15 @@ use podward_api::HookName;
 use podward_hooks::Attachment;
 use podward_proto::v1;
 use podward_proto::v1::attach_request::Message;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::{Request, Status, Streaming};
 
 use super::callers::Callers;
 use super::hub::{AttachHub, AttachResponses};
 use super::relay::Relay;
+use super::revocation::until_revoked;
 use super::status::hook_name;
-use super::stream_limit::StreamLimit;
+use super::stream_limit::{CountedStream, StreamLimit};
 use super::waiting_streams::WaitingStreams;
 
 /// The maximum time until the first message of a client.
@@ -26,9 +27,12 @@ pub(super) struct Attacher {
     /// `Some` while this replica leads.
     pub(super) hub: watch::Receiver<Option<Arc<dyn AttachHub>>>,
     pub(super) relay: Relay,
+    /// All streams, and those of the hooks of a namespace.
     pub(super) limit: StreamLimit,
     /// The streams whose caller is not authorized yet, because it has not named its hook.
     pub(super) waiting: WaitingStreams,
+    /// The time after which the right of a caller is checked again.
+    pub(super) recheck_interval: Duration,
 }
 
 impl Attacher {
@@ -52,28 +56,39 @@ impl Attacher {
             }
         };
         // Not before: a caller without rights must not use up the streams of others.
-        let permit = self.limit.acquire()?;
+        let counted = self.limit.acquire(name.namespace())?;
         let hub = self.hub.borrow().clone();
-        match (hub, &relayed_user) {
+        let responses = match (hub, &relayed_user) {
             (Some(hub), _) => {
                 let name = name.object_name();
                 let attachment = hub.attach(&name)?;
                 let user = relayed_user.as_deref().unwrap_or(&caller.user);
                 tracing::info!(hook = name, user, "a hook system is attached");
-                Ok(serve(attachment, requests, permit))
+                serve(attachment, requests, counted)
             }
             // A second relay could form a loop.
-            (None, Some(_)) => Err(Status::unavailable("this replica does not lead any more; attach again")),
+            (None, Some(_)) => {
+                return Err(Status::unavailable("this replica does not lead any more; attach again"));
+            }
             (None, None) => {
                 let responses = self.relay.attach(hello, requests, &caller.user).await?;
-                Ok(responses
-                    .map(move |response| {
-                        let _ = &permit;
-                        response
-                    })
-                    .boxed())
+                let counted = responses.map(move |response| {
+                    let _ = &counted;
+                    response
+                });
+                counted.boxed()
             }
+        };
+        if relayed_user.is_some() {
+            // The other replica checks the user of the stream, and ends it.
+            return Ok(responses);
         }
+        let callers = callers.clone();
+        let check = move || {
+            let (callers, caller, name) = (callers.clone(), Arc::clone(&caller), name.clone());
+            async move { callers.check_hook(&caller, "update", &name).await }
+        };
+        Ok(until_revoked(responses, self.recheck_interval, check))
     }
 }
 
@@ -101,7 +116,7 @@ async fn receive_hello(
 fn serve(
     attachment: Attachment,
     requests: Streaming<v1::AttachRequest>,
-    permit: OwnedSemaphorePermit,
+    counted: CountedStream,
 ) -> AttachResponses {
     let Attachment { calls, answers } = attachment;
     let (error_sender, error) = oneshot::channel();
@@ -113,7 +128,7 @@ fn serve(
         // No more answers arrive. Without `answers` the hub ends the attachment, and with it `calls`.
         drop(answers);
     });
-    let responses = AttachedCalls { calls, request_error: Some(error), _permit: permit };
+    let responses = AttachedCalls { calls, request_error: Some(error), _counted: counted };
     stream::unfold(Some(responses), |responses| async move {
         let mut responses = responses?;
         match responses.next().await {
@@ -154,7 +169,7 @@ struct AttachedCalls {
     calls: mpsc::Receiver<v1::AttachResponse>,
     /// The error of the request stream. `None` after that stream has ended without one.
     request_error: Option<oneshot::Receiver<Status>>,
-    _permit: OwnedSemaphorePermit,
+    _counted: CountedStream,
 }
 
 impl AttachedCalls {

@@ -1,14 +1,13 @@
 //! The leader's side of `HookRegistry.Attach`.
 
-use std::pin::Pin;
-
-use futures::Stream;
 use podward_hooks::{AttachError, Attachment, HookCalls};
 use podward_proto::v1;
 use tonic::Status;
 
+use super::revocation::Responses;
+
 /// The responses of one attached stream.
-pub(super) type AttachResponses = Pin<Box<dyn Stream<Item = Result<v1::AttachResponse, Status>> + Send>>;
+pub(super) type AttachResponses = Responses<v1::AttachResponse>;
 
 /// Accepts the streams of attached hook systems. Only the leader has one.
 pub trait AttachHub: Send + Sync + 'static {

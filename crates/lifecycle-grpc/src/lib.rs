@@ -10,7 +10,8 @@
 //! ```
 //!
 //! # Guarantees
-//! - Every caller is authenticated by its Kubernetes token and authorized by RBAC before anything else happens.
+//! - Every caller is authenticated by its Kubernetes token and authorized by RBAC before anything else happens. The right
+//!   to a stream is checked again while the stream lasts.
 //! - Every write has a precondition on the UID and the resource version of the object that it was decided on. After a
 //!   conflict, the call decides again. Nothing is written if nothing would change, so every call can be repeated.
 //! - Every replica serves all calls. Only `Attach` needs a leader.
@@ -33,6 +34,7 @@ mod pod_target;
 mod pods;
 mod registry;
 mod relay;
+mod revocation;
 mod serve;
 mod status;
 mod stream_limit;

@@ -1,6 +1,7 @@
 //! The service `Lifecycle`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use podward_core::UnixNanos;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
@@ -17,6 +18,7 @@ use super::describe::describe;
 use super::operations::{begin, cancel, check_operation, finish};
 use super::pod_target::PodTarget;
 use super::pods::Pods;
+use super::revocation::until_revoked;
 use super::stream_limit::StreamLimit;
 use super::watch::{WatchResponses, watch};
 
@@ -25,7 +27,10 @@ pub(super) struct LifecycleService {
     pub(super) callers: Callers,
     pub(super) pods: Pods,
     pub(super) deletions: Arc<dyn DeletionRecorder>,
+    /// All watches, and those of a user.
     pub(super) watches: StreamLimit,
+    /// The time after which the right of the caller of a watch is checked again.
+    pub(super) recheck_interval: Duration,
 }
 
 /// A request of a caller who may make it.
@@ -97,8 +102,17 @@ impl Lifecycle for LifecycleService {
     type WatchStream = WatchResponses;
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<WatchResponses>, Status> {
-        let Authorized { target, .. } = self.authorize(request, "get", |watch| watch.pod.take()).await?;
-        Ok(Response::new(watch(&self.pods, target, self.watches.acquire()?)))
+        let Authorized { caller, target, .. } =
+            self.authorize(request, "get", |watch| watch.pod.take()).await?;
+        let counted = self.watches.acquire(Some(&caller.user))?;
+        let (callers, PodKey { namespace, name }) = (self.callers.clone(), target.key.clone());
+        let check = move || {
+            let (callers, caller) = (callers.clone(), Arc::clone(&caller));
+            let (namespace, name) = (namespace.clone(), name.clone());
+            async move { callers.check_pod(&caller, "get", &namespace, &name).await }
+        };
+        let responses = watch(&self.pods, target, counted);
+        Ok(Response::new(until_revoked(responses, self.recheck_interval, check)))
     }
 
     async fn request_deletion(

@@ -30,8 +30,13 @@ use super::waiting_streams::WaitingStreams;
 pub const MAX_REQUEST_BYTES: usize = 256 << 10;
 /// The maximum number of watches of a replica. Each of them is also a watch at the API server.
 const MAX_WATCHES: usize = 512;
+/// The maximum number of watches of one user at a replica.
+const MAX_WATCHES_OF_USER: usize = 128;
 /// The maximum number of attached streams of a replica, relayed ones included.
 const MAX_ATTACHED: usize = 512;
+/// The maximum number of attached streams of the hooks of one namespace at a replica. Hooks that are not limited to a
+/// namespace need rights in the cluster, and have no maximum of their own.
+const MAX_ATTACHED_OF_NAMESPACE: usize = 128;
 
 /// The metrics of the gRPC port.
 pub struct GrpcPortMetrics {
@@ -61,7 +66,11 @@ pub async fn listen(
 ) -> anyhow::Result<GrpcServer> {
     let GrpcPortMetrics { tls, grpc, budget } = metrics;
     let certificate = args.peers.serving_certificate(args.certificate.source(secret), tls)?;
-    let server = ServerLimits { connections: args.limits.max_connections, ..ServerLimits::default() };
+    let server = ServerLimits {
+        connections: args.limits.max_connections,
+        drain: args.drain_timeout,
+        ..ServerLimits::default()
+    };
     let limits = GrpcLimits { server, ..GrpcLimits::default() };
     let server = GrpcServer::bind(args.grpc_bind, Arc::new(certificate), limits, grpc).await;
     Ok(server.context("could not open the gRPC port (--grpc-bind)")?.within(budget))
@@ -94,8 +103,9 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
     let attacher = Attacher {
         hub,
         relay: Relay::new(leader, args, &secret),
-        limit: StreamLimit::new("attached hook systems", MAX_ATTACHED),
+        limit: StreamLimit::new("attached streams", MAX_ATTACHED, MAX_ATTACHED_OF_NAMESPACE),
         waiting: WaitingStreams::default(),
+        recheck_interval: args.recheck_interval,
     };
     let registry = HookRegistryService {
         store: HookStore::new(client.clone()),
@@ -105,8 +115,10 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
         probe,
     };
     let authenticator = callers.authenticator();
-    let watches = StreamLimit::new("watches", MAX_WATCHES);
-    let lifecycle = LifecycleService { callers, pods: Pods::new(client), deletions, watches };
+    let watches = StreamLimit::new("watches", MAX_WATCHES, MAX_WATCHES_OF_USER);
+    let recheck_interval = args.recheck_interval;
+    let lifecycle =
+        LifecycleService { callers, pods: Pods::new(client), deletions, watches, recheck_interval };
     let services = Services::new(podward_proto::FILE_DESCRIPTOR_SET)?
         .authenticate(authenticator)
         .add(HookRegistryServer::new(registry).max_decoding_message_size(MAX_REQUEST_BYTES))

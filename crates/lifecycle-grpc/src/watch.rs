@@ -6,21 +6,22 @@ use futures::{Stream, StreamExt, stream};
 use kube::runtime::{WatchStreamExt, watcher};
 use podward_kube_util::CachedPod;
 use podward_proto::v1;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
 use super::describe::describe;
 use super::pod_target::PodTarget;
 use super::pods::Pods;
+use super::revocation::Responses;
+use super::stream_limit::CountedStream;
 
 /// The responses of one watch.
-pub(super) type WatchResponses = Pin<Box<dyn Stream<Item = Result<v1::WatchResponse, Status>> + Send>>;
+pub(super) type WatchResponses = Responses<v1::WatchResponse>;
 
 /// Returns the state of the pod now and after every change, until the pod is gone.
-pub(super) fn watch(pods: &Pods, target: PodTarget, permit: OwnedSemaphorePermit) -> WatchResponses {
+pub(super) fn watch(pods: &Pods, target: PodTarget, counted: CountedStream) -> WatchResponses {
     let only = watcher::Config::default().fields(&format!("metadata.name={}", target.key.name));
     let events = watcher(pods.api(&target.key), only).default_backoff().boxed();
-    let state = PodWatch { events, target, sent: None, listed: false, _permit: permit };
+    let state = PodWatch { events, target, sent: None, listed: false, _counted: counted };
     stream::unfold(Some(state), |state| async move {
         let mut state = state?;
         match state.next().await {
@@ -39,7 +40,7 @@ struct PodWatch {
     sent: Option<v1::PodLifecycle>,
     /// True if the current initial list contains the pod.
     listed: bool,
-    _permit: OwnedSemaphorePermit,
+    _counted: CountedStream,
 }
 
 impl PodWatch {

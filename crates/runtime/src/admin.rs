@@ -32,6 +32,7 @@ const IDLE: IdleLimits = IdleLimits {
     proven: Duration::from_secs(10),
     unproven: Duration::from_secs(10),
     unproven_requests: u32::MAX,
+    unread: Duration::from_secs(10),
 };
 /// The maximum size of a request's head.
 const HEAD_BYTES: usize = 16 << 10;

@@ -5,6 +5,7 @@
 //! part of the places, time out soon, and are replaced by new ones, the oldest first. So a new connection never waits for
 //! a place, and clients that prove themselves at once keep theirs.
 
+mod answer;
 mod limits;
 mod metrics;
 mod open;
@@ -14,6 +15,7 @@ mod shared;
 mod table;
 mod turns;
 
+pub(crate) use answer::SentAnswer;
 pub(crate) use limits::{ConnectionLimits, IdleLimits};
 pub(crate) use metrics::{ClosedBy, ConnectionMetrics, HandshakeOutcome};
 pub use open::ConnectionProof;

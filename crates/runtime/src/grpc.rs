@@ -35,8 +35,10 @@
 //!   everyone, with messages of at most [`MAX_OPEN_MESSAGE_BYTES`].
 //! - The messages in flight share a [`ByteBudget`](crate::budget::ByteBudget). A message that finds no room is refused
 //!   with RESOURCE_EXHAUSTED, one that arrives too slowly with DEADLINE_EXCEEDED.
-//! - A request ends at its deadline (`grpc-timeout`), also while it streams. It also ends if its first message takes
-//!   longer than [`GrpcLimits::first_message_timeout`]. Its handler is dropped then, as when the client cancels.
+//! - A request ends at its deadline (`grpc-timeout`), also while it streams, and also if its client does not read the
+//!   answer: its stream is reset then. It also ends if its first message takes longer than
+//!   [`GrpcLimits::first_message_timeout`], or if its client reads nothing for
+//!   [`ServerLimits::unread`](crate::tls::ServerLimits::unread). Its handler is dropped then, as when the client cancels.
 //! - When the server stops, requests in flight are finished. A stream that has no message to send at that moment ends
 //!   with UNAVAILABLE, so that its client connects to another replica at once.
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
-use super::fixture::{Fixture, refusal, within};
+use super::fixture::{Authorized, Fixture, refusal, within};
 
 struct Attached {
     up: mpsc::Sender<v1::AttachRequest>,
@@ -20,6 +20,11 @@ struct Attached {
 
 fn hello(name: &str) -> Message {
     Message::Hello(v1::AttachHello { hook_name: name.to_owned(), namespace: String::new() })
+}
+
+fn hello_in(namespace: &str) -> Message {
+    let (hook_name, namespace) = ("attached".to_owned(), namespace.to_owned());
+    Message::Hello(v1::AttachHello { hook_name, namespace })
 }
 
 fn answer(call_id: u64) -> Message {
@@ -33,7 +38,16 @@ async fn attach(
     first: Message,
     on_behalf_of: Option<&'static str>,
 ) -> Result<Attached, Status> {
-    let mut client = HookRegistryClient::new(fixture.channel(to, fixture.token("shop", account, &[]).await));
+    let channel = fixture.channel(to, fixture.token("shop", account, &[]).await);
+    attach_on(channel, first, on_behalf_of).await
+}
+
+async fn attach_on(
+    channel: Authorized,
+    first: Message,
+    on_behalf_of: Option<&'static str>,
+) -> Result<Attached, Status> {
+    let mut client = HookRegistryClient::new(channel);
     let (up, requests) = mpsc::channel(4);
     up.send(v1::AttachRequest { message: Some(first) }).await.unwrap();
     let mut request = Request::new(ReceiverStream::new(requests));
@@ -90,16 +104,10 @@ pub(crate) async fn a_replica_that_does_not_lead_relays(fixture: &Fixture) {
         let outsider = refusal(refused(attach(fixture, to, "outsider", hello("attached"), None).await));
         assert_eq!(outsider.0, Code::PermissionDenied);
         // A team attaches as the hooks of its namespace.
-        let of_team = |namespace: &str| {
-            Message::Hello(v1::AttachHello {
-                hook_name: "attached".to_owned(),
-                namespace: namespace.to_owned(),
-            })
-        };
-        drop(attach(fixture, to, "team", of_team("shop"), None).await.unwrap());
+        drop(attach(fixture, to, "team", hello_in("shop"), None).await.unwrap());
         within(fixture.hub.ended.notified()).await;
         for namespace in ["", "bank"] {
-            let team = refusal(refused(attach(fixture, to, "team", of_team(namespace), None).await));
+            let team = refusal(refused(attach(fixture, to, "team", hello_in(namespace), None).await));
             assert_eq!(team.0, Code::PermissionDenied, "{team:?}");
         }
         // The attack: to answer in the name of a hook that belongs to somebody else.
@@ -138,4 +146,80 @@ pub(crate) async fn silent_streams_of_a_user_without_rights(fixture: &Fixture) {
     while let Some(refused) = within(streams.next()).await {
         assert_eq!(refused.unwrap().code(), Code::DeadlineExceeded);
     }
+}
+
+/// A user who loses the right to attach must not answer in the name of the hook any longer.
+pub(crate) async fn a_revoked_right_ends_an_attached_stream(fixture: &Fixture) {
+    let bound = fixture.bind_in_shop("Role", "team", "leaver").await;
+    let mut streams = Vec::new();
+    for to in [fixture.leader, fixture.other] {
+        let mut attached = loop {
+            // The API server needs some time to know the binding.
+            match attach(fixture, to, "leaver", hello_in("shop"), None).await {
+                Ok(attached) => break attached,
+                Err(refused) => assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}"),
+            }
+        };
+        assert_eq!(attached.next().await.unwrap(), v1::attach_response::Message::Attached(v1::Attached {}));
+        streams.push(attached);
+    }
+    let mut stays = attach(fixture, fixture.other, "team", hello_in("shop"), None).await.unwrap();
+    fixture.unbind(&bound).await;
+    for mut attached in streams {
+        let (code, words) = loop {
+            match attached.next().await {
+                Ok(v1::attach_response::Message::Call(_)) => {}
+                ended => break refusal(ended),
+            }
+        };
+        assert_eq!(code, Code::PermissionDenied);
+        assert!(words.contains("was revoked") && words.contains("may not update"), "{words}");
+    }
+    // The stream of another user of the hook continues.
+    assert_eq!(stays.next().await.unwrap(), v1::attach_response::Message::Attached(v1::Attached {}));
+    stays.send(answer(7)).await;
+    within(async {
+        while fixture.hub.answers.lock().pop().is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(stays);
+    fixture.until_all_detached().await;
+}
+
+/// The attack: a team with a Role in its namespace takes the streams of others.
+pub(crate) async fn streams_of_the_hooks_of_one_namespace_are_limited(fixture: &Fixture) {
+    const COUNT: usize = 128;
+    for to in [fixture.leader, fixture.other] {
+        let channel = fixture.channel(to, fixture.token("shop", "team", &[]).await);
+        let mut streams = Vec::new();
+        for _ in 0..COUNT {
+            streams.push(attach_on(channel.clone(), hello_in("shop"), None).await.unwrap());
+        }
+        let (code, words) = refusal(attach_on(channel.clone(), hello_in("shop"), None).await.map(|_| ()));
+        assert!(code == Code::ResourceExhausted && words.contains("128 attached streams of shop"), "{words}");
+        // A hook that is not limited to the namespace has places.
+        let other = attach(fixture, to, "author", hello("attached"), None).await.unwrap();
+        drop((streams, other));
+        fixture.until_all_detached().await;
+    }
+}
+
+/// One connection to the leader has 250 streams at most.
+pub(crate) async fn a_replica_relays_more_streams_than_one_connection_has(fixture: &Fixture) {
+    let token = fixture.token("shop", "author", &[]).await;
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        // A client, too, has 250 streams on a connection.
+        let channel = fixture.channel(fixture.other, token.clone());
+        for _ in 0..140 {
+            let mut attached = attach_on(channel.clone(), hello("attached"), None).await.unwrap();
+            let first = attached.next().await.unwrap();
+            assert_eq!(first, v1::attach_response::Message::Attached(v1::Attached {}));
+            streams.push(attached);
+        }
+    }
+    drop(streams);
+    fixture.until_all_detached().await;
 }

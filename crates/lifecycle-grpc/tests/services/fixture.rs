@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::Parser;
@@ -15,14 +16,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Client, Config, ResourceExt};
 use parking_lot::Mutex;
-use podward_core::deletion::request::DeletionRequest;
-use podward_hooks::Attachment;
 use podward_hooks::{HookArgs, HookProbe};
-use podward_kube_util::{CachedPod, PodKey};
-use podward_lifecycle_grpc::{AttachHub, DeletionRecorder, GrpcArgs, ServiceDependencies, services};
-use podward_proto::v1;
+use podward_lifecycle_grpc::{AttachHub, GrpcArgs, ServiceDependencies, services};
 use podward_proto::v1::hook_registry_client::HookRegistryClient;
 use podward_proto::v1::lifecycle_client::LifecycleClient;
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
@@ -31,16 +28,19 @@ use podward_runtime::grpc_client::{BearerToken, Connect, Trust};
 use podward_runtime::tls::{CertificateSecret, CertificateSource, ServingCertificate, TlsMetrics};
 use podward_testbed::{Shape, TestCluster};
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, mpsc, watch};
+use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::authority::Authority;
+use super::stand_ins::{TestHub, TestRecorder};
 
 const CONTROLLER: &str = "system:serviceaccount:podward-system:lifecycle-controller";
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The right of a stream's caller is checked so often. Decisions of the API server are remembered for 10 s all the same.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 static SHARED: OnceCell<Option<Fixture>> = OnceCell::const_new();
 
@@ -142,7 +142,7 @@ impl Fixture {
         let token = self.token("podward-system", "lifecycle-controller", &[]).await;
         let file = |path: &PathBuf| path.display().to_string();
         let args = ["x", "--relay-ca", &file(&self.ca()), "--token-file", &file(&token)];
-        let args = All::parse_from(args).grpc;
+        let args = GrpcArgs { recheck_interval: RECHECK_INTERVAL, ..All::parse_from(args).grpc };
         let (cert, key) = self.server_certificate();
         let certificates =
             ServingCertificate::load(CertificateSource::files(cert, key), TlsMetrics::default()).unwrap();
@@ -171,7 +171,7 @@ impl Fixture {
         }
         self.service_account("podward-system", "lifecycle-controller").await;
         self.service_account("podward-system", "validating-webhook").await;
-        for name in ["operator", "author", "creator", "team", "outsider", "deleter"] {
+        for name in ["operator", "author", "creator", "team", "outsider", "deleter", "leaver"] {
             self.service_account("shop", name).await;
         }
         let rule = |group: &str, resource: &str, verbs: &[&str]| {
@@ -202,14 +202,24 @@ impl Fixture {
         let role =
             json!({"metadata": {"name": "team"}, "rules": [hooks(&["create", "update", "delete", "list"])]});
         self.create::<Role>(Some("shop"), role).await;
-        let mut bound = binding("team", "shop", "team");
-        bound["roleRef"]["kind"] = "Role".into();
-        self.create::<RoleBinding>(Some("shop"), bound).await;
+        self.bind_in_shop("Role", "team", "team").await;
         self.bind("grpc", "podward-system", "lifecycle-controller").await;
         for name in ["operator", "deleter"] {
-            let binding = binding(name, "shop", name);
-            self.create::<RoleBinding>(Some("shop"), binding).await;
+            self.bind_in_shop("ClusterRole", name, name).await;
         }
+    }
+
+    /// Binds a role to the service account `name`, for the namespace shop.
+    pub(crate) async fn bind_in_shop(&self, kind: &str, role: &str, name: &str) -> RoleBinding {
+        let mut bound = binding(role, "shop", name);
+        bound["roleRef"]["kind"] = kind.into();
+        self.create::<RoleBinding>(Some("shop"), bound).await
+    }
+
+    /// Removes what [`bind_in_shop`](Self::bind_in_shop) has returned.
+    pub(crate) async fn unbind(&self, bound: &RoleBinding) {
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client.clone(), "shop");
+        bindings.delete(&bound.name_any(), &Default::default()).await.unwrap();
     }
 
     async fn service_account(&self, namespace: &str, name: &str) {
@@ -312,6 +322,18 @@ impl Fixture {
         self.create(Some("shop"), object).await
     }
 
+    /// Waits until the hub has no stream, and forgets that streams have ended.
+    pub(crate) async fn until_all_detached(&self) {
+        within(async {
+            while self.hub.open.load(Ordering::SeqCst) > 0 {
+                self.hub.ended.notified().await;
+            }
+        })
+        .await;
+        // The end of several streams may be noted once more.
+        let _ = self.hub.ended.notified().now_or_never();
+    }
+
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), "shop")
     }
@@ -338,54 +360,4 @@ fn with_kind<K: kube::Resource<DynamicType = ()>>(mut object: Value) -> Value {
     object["apiVersion"] = K::api_version(&()).into_owned().into();
     object["kind"] = K::kind(&()).into_owned().into();
     object
-}
-
-/// A hub that sends one call on each stream and keeps the answers.
-#[derive(Default)]
-pub(crate) struct TestHub {
-    pub(crate) answers: Arc<Mutex<Vec<v1::AttachAnswer>>>,
-    pub(crate) ended: Arc<tokio::sync::Notify>,
-}
-
-impl AttachHub for TestHub {
-    fn attach(&self, hook: &str) -> Result<Attachment, Status> {
-        if hook != "attached" && hook != "shop.attached" {
-            return Err(Status::not_found(format!("hook {hook:?} is not registered")));
-        }
-        let (calls, calls_out) = mpsc::channel(4);
-        let (answers, mut answers_out) = mpsc::channel(4);
-        let message = |message| v1::AttachResponse { message: Some(message) };
-        calls.try_send(message(v1::attach_response::Message::Attached(v1::Attached {}))).unwrap();
-        let call = v1::AttachCall { call_id: 7, ..v1::AttachCall::default() };
-        calls.try_send(message(v1::attach_response::Message::Call(call))).unwrap();
-        let (kept, ended) = (Arc::clone(&self.answers), Arc::clone(&self.ended));
-        tokio::spawn(async move {
-            while let Some(answer) = answers_out.recv().await {
-                kept.lock().push(answer);
-            }
-            drop(calls);
-            ended.notify_one();
-        });
-        Ok(Attachment { calls: calls_out, answers })
-    }
-}
-
-/// Keeps the deletion requests instead of writing them.
-pub(crate) struct TestRecorder {
-    client: Client,
-    pub(crate) recorded: Mutex<Vec<DeletionRequest>>,
-}
-
-#[tonic::async_trait]
-impl DeletionRecorder for TestRecorder {
-    async fn record(
-        &self,
-        pod: &PodKey,
-        _: Option<&str>,
-        request: &DeletionRequest,
-    ) -> Result<Arc<CachedPod>, Status> {
-        self.recorded.lock().push(request.clone());
-        let pods: Api<CachedPod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        Ok(Arc::new(pods.get(&pod.name).await.map_err(|error| Status::not_found(error.to_string()))?))
-    }
 }

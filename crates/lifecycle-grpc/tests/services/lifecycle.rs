@@ -256,3 +256,27 @@ pub(crate) async fn deletion_requests_name_the_real_user(fixture: &Fixture) {
         assert_eq!(refusal(webhook.request_deletion(request).await).0, Code::InvalidArgument);
     }
 }
+
+pub(crate) async fn a_revoked_right_ends_a_watch(fixture: &Fixture) {
+    fixture.pod("watched").await;
+    let bound = fixture.bind_in_shop("ClusterRole", "operator", "leaver").await;
+    let mut leaver = fixture.lifecycle("shop", "leaver").await;
+    let request = v1::WatchRequest { pod: pod("watched") };
+    let mut watch = loop {
+        // The API server needs some time to know the binding.
+        match within(leaver.watch(request.clone())).await {
+            Ok(watch) => break watch.into_inner(),
+            Err(refused) => assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}"),
+        }
+    };
+    within(watch.message()).await.unwrap().unwrap();
+    fixture.unbind(&bound).await;
+    let (code, words) = loop {
+        match within(watch.message()).await {
+            Ok(changed) => assert!(changed.is_some()),
+            ended => break refusal(ended),
+        }
+    };
+    assert_eq!(code, Code::PermissionDenied);
+    assert!(words.contains("was revoked") && words.contains("may not get pods"), "{words}");
+}

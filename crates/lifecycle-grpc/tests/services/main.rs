@@ -12,6 +12,7 @@ mod fixture;
 mod hook_attacks;
 mod hooks;
 mod lifecycle;
+mod stand_ins;
 
 use std::process::ExitCode;
 use std::sync::LazyLock;
@@ -47,6 +48,10 @@ fn main() -> ExitCode {
         lifecycle::a_pod_reports_that_it_is_busy,
         lifecycle::deletion_requests_name_the_real_user,
         attaching::a_replica_that_does_not_lead_relays,
+        lifecycle::a_revoked_right_ends_a_watch,
+        attaching::a_revoked_right_ends_an_attached_stream,
+        attaching::streams_of_the_hooks_of_one_namespace_are_limited,
+        attaching::a_replica_relays_more_streams_than_one_connection_has,
         attaching::silent_streams_of_a_user_without_rights,
         hooks::a_thousand_hooks,
     ];

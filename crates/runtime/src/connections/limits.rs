@@ -27,7 +27,7 @@ impl ConnectionLimits {
     }
 }
 
-/// How long a connection may be without a request in flight, and how many requests it gets.
+/// How long a connection may be without a request in flight, how many requests it gets, and how long answers wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdleLimits {
     /// The time of a proven connection.
@@ -36,6 +36,9 @@ pub(crate) struct IdleLimits {
     pub(crate) unproven: Duration,
     /// The requests of an unproven connection.
     pub(crate) unproven_requests: u32,
+    /// The time that an answer waits for its client to read on. On an unproven connection it is not longer than
+    /// [`unproven`](Self::unproven).
+    pub(crate) unread: Duration,
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub(crate) enum ClosedBy {
     Idle,
     /// It sent too many requests without proving itself.
     Requests,
+    /// Its client did not read an answer for too long.
+    Unread,
 }
 
 /// The end of a TLS handshake.
@@ -27,7 +29,8 @@ pub(crate) enum HandshakeOutcome {
 }
 
 impl ClosedBy {
-    const ALL: [ClosedBy; 4] = [ClosedBy::Replaced, ClosedBy::Refused, ClosedBy::Idle, ClosedBy::Requests];
+    const ALL: [ClosedBy; 5] =
+        [ClosedBy::Replaced, ClosedBy::Refused, ClosedBy::Idle, ClosedBy::Requests, ClosedBy::Unread];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -35,6 +38,7 @@ impl ClosedBy {
             ClosedBy::Refused => "refused",
             ClosedBy::Idle => "idle",
             ClosedBy::Requests => "requests",
+            ClosedBy::Unread => "unread",
         }
     }
 }

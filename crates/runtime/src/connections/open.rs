@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -27,7 +28,11 @@ pub(crate) struct OpenConnection(Arc<ConnectionState>);
 
 /// A request in flight on a connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct RequestOnConnection(Arc<ConnectionState>);
+pub(crate) struct RequestOnConnection {
+    connection: Arc<ConnectionState>,
+    /// True once it counts as one of the requests that an unproven connection gets.
+    is_counted: bool,
+}
 
 /// Whether a connection has been idle for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +58,10 @@ struct ConnectionState {
 struct Activity {
     in_flight: usize,
     proven: bool,
-    /// Requests that have ended while the connection was not proven.
+    /// Requests that were answered or cancelled while the connection was not proven.
     unproven_requests: u32,
+    /// Why the connection is closed, unless it is proven after all.
+    exhausted_by: Option<ClosedBy>,
     idle_since: Instant,
 }
 
@@ -88,8 +95,13 @@ impl OpenConnection {
         replaced: CancellationToken,
         limits: IdleLimits,
     ) -> Self {
-        let activity =
-            Activity { in_flight: 0, proven: false, unproven_requests: 0, idle_since: Instant::now() };
+        let activity = Activity {
+            in_flight: 0,
+            proven: false,
+            unproven_requests: 0,
+            exhausted_by: None,
+            idle_since: Instant::now(),
+        };
         let exhausted = CancellationToken::new();
         let activity = Mutex::new(activity);
         Self(Arc::new(ConnectionState { connections, number, peer, replaced, exhausted, limits, activity }))
@@ -108,9 +120,18 @@ impl OpenConnection {
         self.0.replaced.cancelled().await;
     }
 
-    /// Waits until it has had all requests that an unproven connection gets.
-    pub(crate) async fn exhausted(&self) {
+    /// Waits until it has had all requests or all time that an unproven connection gets, and returns which. Never
+    /// returns if it is proven.
+    pub(crate) async fn exhausted(&self) -> ClosedBy {
         self.0.exhausted.cancelled().await;
+        let reason = {
+            let activity = self.0.activity.lock();
+            activity.exhausted_by.filter(|_| !activity.proven)
+        };
+        match reason {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
     }
 
     pub(crate) fn check_idle(&self) -> IdleCheck {
@@ -166,29 +187,67 @@ impl ConnectionProof {
         if activity.proven && activity.in_flight == 1 {
             self.0.note_use(&activity);
         }
-        RequestOnConnection(Arc::clone(&self.0))
+        RequestOnConnection { connection: Arc::clone(&self.0), is_counted: false }
+    }
+
+    /// Returns the time that an answer may wait for its client to read on.
+    pub(super) fn unread_limit(&self) -> Duration {
+        let IdleLimits { unproven, unread, .. } = self.0.limits;
+        if self.is_proven() { unread } else { unread.min(unproven) }
+    }
+
+    /// An answer has waited too long for its client: an unproven connection is closed.
+    pub(super) fn not_read(&self) {
+        self.0.exhaust(&mut self.0.activity.lock(), ClosedBy::Unread);
+    }
+}
+
+impl RequestOnConnection {
+    /// The answer is known, and is sent as fast as the client reads. From now on the request counts, because an unproven
+    /// client must not delay that by not reading. It does not count before, because a client with valid credentials may
+    /// send many requests before they are checked.
+    pub(crate) fn answered(&mut self) {
+        self.connection.count_request(&mut self.connection.activity.lock());
+        self.is_counted = true;
     }
 }
 
 impl Drop for RequestOnConnection {
     fn drop(&mut self) {
-        let mut activity = self.0.activity.lock();
+        let mut activity = self.connection.activity.lock();
         activity.in_flight -= 1;
         if activity.in_flight == 0 {
             activity.idle_since = Instant::now();
         }
-        if !activity.proven {
-            activity.unproven_requests += 1;
-            if activity.unproven_requests >= self.0.limits.unproven_requests {
-                self.0.exhausted.cancel();
-            }
-        } else if activity.in_flight == 0 {
-            self.0.note_use(&activity);
+        if !self.is_counted {
+            self.connection.count_request(&mut activity);
+        }
+        if activity.proven && activity.in_flight == 0 {
+            self.connection.note_use(&activity);
         }
     }
 }
 
 impl ConnectionState {
+    /// Counts a request, unless the connection is proven.
+    fn count_request(&self, activity: &mut Activity) {
+        if activity.proven {
+            return;
+        }
+        activity.unproven_requests += 1;
+        if activity.unproven_requests >= self.limits.unproven_requests {
+            self.exhaust(activity, ClosedBy::Requests);
+        }
+    }
+
+    /// Has an unproven connection closed for `reason`. The first reason counts.
+    fn exhaust(&self, activity: &mut Activity, reason: ClosedBy) {
+        if !activity.proven {
+            activity.exhausted_by.get_or_insert(reason);
+            self.exhausted.cancel();
+        }
+    }
+
     /// Takes the activity of a proven connection over into the table.
     fn note_use(&self, activity: &Activity) {
         self.connections.change(|table| table.prove(self.number, activity.in_flight > 0));

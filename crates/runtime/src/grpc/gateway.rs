@@ -24,7 +24,7 @@ use super::metrics::GrpcMetrics;
 use super::tracked::{HeldByRequest, RequestInFlight, TrackedBody};
 use crate::authn::CertificateUser;
 use crate::budget::ByteBudget;
-use crate::connections::ConnectionProof;
+use crate::connections::{ConnectionProof, SentAnswer};
 use crate::tls::TlsPeer;
 
 /// The state that the requests of all connections share.
@@ -98,6 +98,9 @@ impl Gateway {
                 ));
             }
         };
+        if let (Some(deadline), Some(answer)) = (deadline, SentAnswer::current()) {
+            answer.end_at(deadline);
+        }
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             return refuse(Status::resource_exhausted(
                 "too many requests are in flight at this replica; try again with back-off",

@@ -52,8 +52,11 @@ impl Drop for RequestInFlight {
     }
 }
 
-/// Forwards the response. While it waits for the next message, the request's deadline or the stop of the server can end
-/// it. The default is the empty body of a rejected request.
+/// Forwards the response. The request's deadline ends it, and the stop of the server while it waits for the next message.
+/// The default is the empty body of a rejected request.
+///
+/// It is not polled while the client does not read. [`SentAnswer`](crate::connections::SentAnswer) then ends the request
+/// at its deadline.
 #[derive(Default)]
 pub(super) struct TrackedBody {
     inner: Option<tonic::body::Body>,
@@ -80,19 +83,28 @@ impl TrackedBody {
         }
     }
 
+    /// Returns true if the request's deadline has passed.
+    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
+    }
+
     /// Returns the status with which a response without a message to send ends.
     fn ends(&mut self, context: &mut Context<'_>) -> Poll<Status> {
-        if let Some(deadline) = &mut self.deadline
-            && deadline.as_mut().poll(context).is_ready()
-        {
-            return Poll::Ready(Status::deadline_exceeded("the request's deadline has passed"));
-        }
         let stop = &self.stop;
         let stopped = self.stopped.get_or_insert_with(|| Box::pin(stop.clone().cancelled_owned()));
         stopped
             .as_mut()
             .poll(context)
             .map(|()| Status::unavailable("this replica is being stopped; connect to another one"))
+    }
+
+    /// Ends the response with `status`, whose trailers it returns.
+    fn end(&mut self, status: &Status) -> Result<Frame<Bytes>, Status> {
+        self.inner = None;
+        let mut trailers = HeaderMap::new();
+        status.add_header(&mut trailers)?;
+        self.observe(&trailers);
+        Ok(Frame::trailers(trailers))
     }
 }
 
@@ -105,6 +117,10 @@ impl Body for TrackedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
+        if this.inner.is_some() && this.is_late(context) {
+            let late = Status::deadline_exceeded("the request's deadline has passed");
+            return Poll::Ready(Some(this.end(&late)));
+        }
         let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
         match Pin::new(inner).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
@@ -113,16 +129,7 @@ impl Body for TrackedBody {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Pending => this
-                .ends(context)
-                .map(|status| {
-                    this.inner = None;
-                    let mut trailers = HeaderMap::new();
-                    status.add_header(&mut trailers)?;
-                    this.observe(&trailers);
-                    Ok(Frame::trailers(trailers))
-                })
-                .map(Some),
+            Poll::Pending => this.ends(context).map(|status| Some(this.end(&status))),
             ended => ended,
         }
     }

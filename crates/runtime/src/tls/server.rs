@@ -2,6 +2,7 @@
 
 mod connection;
 mod counted;
+mod executor;
 mod limits;
 mod peer;
 
@@ -140,6 +141,7 @@ impl TlsServer {
             proven: self.limits.idle,
             unproven: self.limits.unproven_idle,
             unproven_requests: self.limits.unproven_requests,
+            unread: self.limits.unread,
         };
         let limits = ConnectionLimits::of(self.limits.connections);
         Connections::new(limits, idle, self.certificate.connection_metrics())

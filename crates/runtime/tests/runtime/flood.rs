@@ -4,13 +4,17 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::client::conn::http2::SendRequest;
 use hyper::service::Service;
 use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use podward_runtime::tls::{
     CertificateSource, ConnectionProof, ServerLimits, ServingCertificate, TlsMetrics, TlsServer,
 };
@@ -18,6 +22,7 @@ use prometheus_client::registry::Registry;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
@@ -28,22 +33,46 @@ const SHORT: Duration = Duration::from_millis(100);
 /// Never passes in a test.
 const LONG: Duration = Duration::from_secs(3600);
 const SECRET_PATH: &str = "/secret";
+const ENDLESS_PATH: &str = "/endless";
 
-/// Knows one path. A request to it proves the connection.
-#[derive(Clone)]
-struct SecretPath;
+/// Knows two paths. A request to one of them proves the connection. The answer of the second never ends.
+#[derive(Clone, Default)]
+struct SecretPath {
+    /// The number of answers that have not ended.
+    endless: Arc<AtomicUsize>,
+}
+
+/// Counts an answer until its drop.
+struct Endless(Arc<AtomicUsize>);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl Service<Request<Incoming>> for SecretPath {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<BoxBody<Bytes, Infallible>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let known = request.uri().path() == SECRET_PATH;
+        let known = [SECRET_PATH, ENDLESS_PATH].contains(&request.uri().path());
         if known {
             request.extensions().get::<ConnectionProof>().unwrap().prove();
         }
-        let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
+        let body = if request.uri().path() == ENDLESS_PATH {
+            self.endless.fetch_add(1, Ordering::SeqCst);
+            let endless = Endless(self.endless.clone());
+            let parts = futures::stream::repeat_with(move || {
+                let _ = &endless;
+                Ok(Frame::data(Bytes::from(vec![0; 16 << 10])))
+            });
+            BodyExt::boxed(StreamBody::new(parts))
+        } else {
+            Full::from("ok").boxed()
+        };
+        let mut response = Response::new(body);
         *response.status_mut() = if known { StatusCode::OK } else { StatusCode::NOT_FOUND };
         ready(Ok(response))
     }
@@ -53,6 +82,7 @@ struct Running {
     address: SocketAddr,
     cert: CertificateDer<'static>,
     metrics: Registry,
+    endless: Arc<AtomicUsize>,
     _stop: tokio_util::sync::DropGuard,
     _secret: Secret,
 }
@@ -66,8 +96,10 @@ async fn serve(limits: ServerLimits) -> Running {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = TlsServer::bind(any, certificate, limits).await.unwrap();
     let (address, stop) = (server.address(), CancellationToken::new());
-    tokio::spawn(server.serve(SecretPath, stop.clone()));
-    Running { address, cert, metrics: registry, _stop: stop.drop_guard(), _secret: secret }
+    let service = SecretPath::default();
+    let endless = service.endless.clone();
+    tokio::spawn(server.serve(service, stop.clone()));
+    Running { address, cert, metrics: registry, endless, _stop: stop.drop_guard(), _secret: secret }
 }
 
 impl Running {
@@ -90,6 +122,18 @@ impl Running {
             text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name} in {text}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
+}
+
+/// A client that has no room for any byte of an answer's body, and its connection, which ends when the server closes it.
+async fn http2_without_window(stream: TlsStream<TcpStream>) -> (SendRequest<Full<Bytes>>, JoinHandle<()>) {
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let (sender, connection) =
+        builder.initial_stream_window_size(0).handshake(TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(async move {
+        // The server may close it with an error.
+        let _ = connection.await;
+    });
+    (sender, connection)
 }
 
 /// Reads until the server closes the connection.
@@ -240,4 +284,61 @@ async fn a_client_that_only_guesses_paths_gets_few_requests_on_a_connection() {
         within(SOON, sender.ready()).await.unwrap();
         text(within(SOON, sender.send_request(post(SECRET_PATH, ""))).await.unwrap()).await;
     }
+}
+
+#[tokio::test]
+async fn answers_that_are_not_read_count_as_requests() {
+    let running = serve(ServerLimits { unproven_requests: 3, unread: LONG, ..patient(16) }).await;
+    let (mut sender, connection) = http2_without_window(running.connect("h2").await).await;
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        // The connection may end meanwhile.
+        if sender.ready().await.is_ok() {
+            unread.push(tokio::spawn(sender.send_request(post("/guessed", ""))));
+        }
+    }
+    within(SOON, connection).await.unwrap();
+    assert_eq!(running.metric("tls_connections_closed_total{reason=\"requests\"}"), 1);
+    until(|| running.metric("tls_connections{state=\"unproven\"}") == 0).await;
+}
+
+#[tokio::test]
+async fn an_unproven_connection_ends_if_its_answer_is_not_read() {
+    let limits = ServerLimits { unread: SHORT, ..patient(16) };
+    // The request must arrive before its connection is idle for too long.
+    for limits in [limits, ServerLimits { unproven_idle: SHORT * 10, unread: LONG, ..limits }] {
+        let running = serve(limits).await;
+        let (mut sender, connection) = http2_without_window(running.connect("h2").await).await;
+        let unread = within(SOON, sender.send_request(post("/guessed", ""))).await.unwrap();
+        assert_eq!(unread.status(), StatusCode::NOT_FOUND);
+        within(SOON, connection).await.unwrap();
+        assert_eq!(running.metric("tls_connections_closed_total{reason=\"unread\"}"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_answer_is_not_read_ends_and_others_of_its_connection_continue() {
+    // Long enough for a client that reads, on a machine with much to do.
+    let running = serve(ServerLimits { unread: SHORT * 10, ..patient(16) }).await;
+    let mut sender = http2(running.connect("h2").await).await;
+    let unread = within(SOON, sender.send_request(post(ENDLESS_PATH, ""))).await.unwrap();
+    let mut read = within(SOON, sender.send_request(post(ENDLESS_PATH, ""))).await.unwrap();
+    let reads = tokio::spawn(async move { while read.frame().await.unwrap().is_ok() {} });
+    assert_eq!(running.endless.load(Ordering::SeqCst), 2);
+    until(|| running.endless.load(Ordering::SeqCst) == 1).await;
+    assert!(!reads.is_finished(), "a client that reads is left alone");
+    // What is in the window of the stream is followed by a reset.
+    assert!(within(SOON, unread.into_body().collect()).await.is_err());
+    let answer = within(SOON, sender.send_request(post(SECRET_PATH, ""))).await.unwrap();
+    assert_eq!(text(answer).await, "ok");
+    reads.abort();
+}
+
+#[tokio::test]
+async fn an_http1_connection_ends_if_its_answer_is_not_read() {
+    let running = serve(ServerLimits { unread: SHORT, ..patient(16) }).await;
+    let mut silent = running.connect("http/1.1").await;
+    silent.write_all(b"POST /endless HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    until(|| running.metric("tls_connections_closed_total{reason=\"unread\"}") == 1).await;
+    until(|| running.metric("tls_connections{state=\"proven\"}") == 0).await;
 }

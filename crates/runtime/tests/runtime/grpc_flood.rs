@@ -12,7 +12,7 @@ use futures::channel::mpsc;
 use futures::future::join_all;
 use futures::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
-use hyper::body::{Bytes, Frame};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -34,6 +34,7 @@ const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(100);
 const READ: &str = "/test.Reader/Read";
 const HEALTH: &str = "/grpc.health.v1.Health/Watch";
+const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 /// Reads the whole body and returns OK. Fails unless the caller is Jane.
 #[derive(Clone, Default)]
@@ -99,8 +100,14 @@ struct Client(SendRequest<BoxBody<Bytes, Infallible>>);
 
 impl Running {
     async fn client(&self, last: u8) -> Client {
+        self.client_with_window(last, 65_535).await
+    }
+
+    /// Returns a client with room for so many bytes of an answer.
+    async fn client_with_window(&self, last: u8, bytes: u32) -> Client {
         let stream = connect_from([127, 0, 0, last].into(), self.address, &self.cert, "h2").await.unwrap();
-        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let handshake = builder.initial_stream_window_size(bytes).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.unwrap();
         tokio::spawn(connection);
         Client(sender)
@@ -110,15 +117,8 @@ impl Running {
 impl Client {
     /// Begins a request. Its future is the code that it ends with.
     fn begin(&mut self, path: &str, token: Option<&str>) -> (OpenBody, impl Future<Output = Code> + use<>) {
-        let (sender, receiver) = mpsc::channel::<Bytes>(16);
-        let body = StreamBody::new(receiver.map(|data| Ok::<_, Infallible>(Frame::data(data))));
-        let mut request = Request::post(format!("https://localhost{path}"))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers");
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let response = self.0.send_request(request.body(BodyExt::boxed(body)).unwrap());
+        let authorization = token.map(|token| ("authorization", format!("Bearer {token}")));
+        let (sender, response) = self.open(path, authorization);
         let code = async move {
             let response = response.await.unwrap();
             let code =
@@ -130,6 +130,23 @@ impl Client {
             body.trailers().and_then(code).unwrap()
         };
         (sender, code)
+    }
+
+    /// Begins a request with one more header. Its future is the response, whose body is not read.
+    fn open(
+        &mut self,
+        path: &str,
+        header: Option<(&str, String)>,
+    ) -> (OpenBody, impl Future<Output = hyper::Result<Response<Incoming>>> + use<>) {
+        let (sender, receiver) = mpsc::channel::<Bytes>(16);
+        let body = StreamBody::new(receiver.map(|data| Ok::<_, Infallible>(Frame::data(data))));
+        let mut request = Request::post(format!("https://localhost{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        (sender, self.0.send_request(request.body(BodyExt::boxed(body)).unwrap()))
     }
 
     /// Sends a whole message of `length` bytes, and returns the code.
@@ -260,6 +277,31 @@ async fn open_services_do_not_take_the_places_of_callers() {
     // A stream to an open service ends.
     for (_, code) in open {
         assert_eq!(within(SOON, code).await, Code::DeadlineExceeded);
+    }
+}
+
+#[tokio::test]
+async fn streams_that_are_not_read_end_at_their_deadline() {
+    // The head of the answer comes before the deadline.
+    let of_server = GrpcLimits { open_timeout: SHORT * 10, ..GrpcLimits::default() };
+    let of_client = Some(("grpc-timeout", "1S".to_owned()));
+    for (limits, deadline) in [(of_server, None), (GrpcLimits::default(), of_client)] {
+        let running = serve(GrpcLimits { open_requests: 4, ..limits }, 10_000).await;
+        let mut unread = Vec::new();
+        // Two addresses have all places.
+        for last in [1, 1, 2, 2] {
+            let mut client = running.client_with_window(last, 0).await;
+            let (mut body, response) = client.open(HEALTH, deadline.clone());
+            body.send(message(0, 0)).await.unwrap();
+            drop(body);
+            unread.push((client, within(SOON, response).await.unwrap()));
+        }
+        for (_client, response) in unread {
+            // There is no room for a message, so this waits until the server resets the stream.
+            assert!(within(SOON, response.into_body().collect()).await.is_err());
+        }
+        let mut other = running.client(3).await;
+        assert_eq!(other.send(CHECK, None, 0).await, Code::Ok);
     }
 }
 

@@ -12,7 +12,7 @@ use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use rustls::server::Acceptor;
 use tokio::net::TcpStream;
@@ -22,10 +22,11 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::counted::CountedService;
+use super::executor::RequestExecutor;
 use super::limits::ServerLimits;
 use super::peer::{BoxError, TlsPeer};
 use crate::connections::{
-    ClosedBy, ConnectionMetrics, FairTurns, HandshakeOutcome, IdleCheck, OpenConnection, Peer,
+    ClosedBy, ConnectionMetrics, FairTurns, HandshakeOutcome, IdleCheck, OpenConnection, Peer, SentAnswer,
 };
 use crate::tls::ServingCertificate;
 
@@ -91,12 +92,12 @@ impl<M> ServerConnection<M> {
             proof.prove();
         }
         let service = (self.make)(TlsPeer { address: self.address, certificate });
-        let service = CountedService { service, proof };
+        let service = CountedService { service, proof: proof.clone() };
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         let stream = TokioIo::new(stream);
         // The protocol is that of ALPN, so the first bytes need not be inspected.
         let result = if is_h2 {
-            let connection = http2::Builder::new(TokioExecutor::new())
+            let connection = http2::Builder::new(RequestExecutor { proof })
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(self.limits.streams)
                 .initial_stream_window_size(H2_STREAM_WINDOW)
@@ -117,13 +118,18 @@ impl<M> ServerConnection<M> {
                     Ok::<_, Infallible>(response)
                 }
             });
+            // Not with `pipeline_flush`: then the buffer of answers grows without a limit while the client does not read.
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(self.limits.idle)
                 .max_buf_size(H1_BUFFER)
-                .pipeline_flush(true)
                 .serve_connection(stream, service);
-            drive(connection, &self.open, &self.metrics, &self.stop).await
+            let served = drive(connection, &self.open, &self.metrics, &self.stop);
+            let Some(result) = SentAnswer::new(proof).within_limits(served).await else {
+                self.metrics.closed(ClosedBy::Unread);
+                return tracing::debug!("a connection was closed, because its client did not read an answer");
+            };
+            result
         };
         if let Err(error) = result {
             tracing::debug!("a connection ended: {error}");
@@ -174,8 +180,8 @@ async fn drive<C: GracefulConnection>(
                     timer.as_mut().reset(Instant::now() + CLOSE_GRACE);
                 }
             }
-            () = open.exhausted(), if !is_closing => {
-                metrics.closed(ClosedBy::Requests);
+            reason = open.exhausted(), if !is_closing => {
+                metrics.closed(reason);
                 is_closing = true;
                 connection.as_mut().graceful_shutdown();
                 timer.as_mut().reset(Instant::now() + CLOSE_GRACE);

@@ -4,11 +4,11 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Buf, Frame, Incoming, SizeHint};
 use hyper::service::Service;
 use hyper::{Request, Response};
 
-use crate::connections::{ConnectionProof, RequestOnConnection};
+use crate::connections::{ConnectionProof, RequestOnConnection, SentAnswer};
 
 /// A service whose requests count as requests in flight of one connection, until their answers are sent or dropped.
 pub(super) struct CountedService<S> {
@@ -26,12 +26,17 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let in_flight = self.proof.begin();
+        let mut in_flight = self.proof.begin();
         request.extensions_mut().insert(self.proof.clone());
         let answer = self.service.call(request);
         Box::pin(async move {
+            let sending = SentAnswer::current();
+            if let Some(sending) = &sending {
+                sending.begin();
+            }
             let response = answer.await?;
-            Ok(response.map(|body| CountedBody { body, _in_flight: in_flight }))
+            in_flight.answered();
+            Ok(response.map(|body| CountedBody { body, sending, _in_flight: in_flight }))
         })
     }
 }
@@ -39,6 +44,7 @@ where
 /// The body of an answer, whose request is in flight as long as it exists.
 pub(super) struct CountedBody<B> {
     body: B,
+    sending: Option<SentAnswer>,
     _in_flight: RequestOnConnection,
 }
 
@@ -50,7 +56,18 @@ impl<B: Body + Unpin> Body for CountedBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let Self { body, sending, .. } = &mut *self;
+        if let Some(sending) = sending {
+            sending.part_sent();
+        }
+        let polled = Pin::new(body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && frame.data_ref().is_some_and(Buf::has_remaining)
+            && let Some(sending) = sending
+        {
+            sending.part_taken();
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -59,5 +76,13 @@ impl<B: Body + Unpin> Body for CountedBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl<B> Drop for CountedBody<B> {
+    fn drop(&mut self) {
+        if let Some(sending) = &self.sending {
+            sending.part_sent();
+        }
     }
 }

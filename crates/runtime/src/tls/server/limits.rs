@@ -21,6 +21,9 @@ pub struct ServerLimits {
     pub unproven_idle: Duration,
     /// Requests that an unproven connection gets before it is closed.
     pub unproven_requests: u32,
+    /// Time that an answer waits for its client to read on. Then its request ends; over HTTP/1.1, its connection. On an
+    /// unproven connection the time is that of `unproven_idle`, if that is shorter, and the connection ends.
+    pub unread: Duration,
     /// Requests at the same time on one HTTP/2 connection.
     pub streams: u32,
     /// Timeout for requests in flight when the server stops.
@@ -38,6 +41,7 @@ impl Default for ServerLimits {
             idle: Duration::from_secs(120),
             unproven_idle: Duration::from_secs(10),
             unproven_requests: 32,
+            unread: Duration::from_secs(60),
             streams: 250,
             drain: Duration::from_secs(10),
         }
