@@ -177,6 +177,23 @@ fn advance_one_pod(bencher: Bencher<'_, '_>, name: &str) {
     bencher.bench(|| advance(Some(&black_box(&old).view()), &black_box(&new).view(), NOW));
 }
 
+/// A pod with this many operations that have lost their type, and as many permissions, all but one of which are claimed
+/// by others. The cost must grow with the number of labels, not with its square.
+#[divan::bench(args = [300, 3_000])]
+fn advance_operations_of_lost_types(bencher: Bencher<'_, '_>, many: usize) {
+    let mut pod = idle();
+    for number in 0..many {
+        pod.labels.insert(Stage::Operating.key(&format!("x{number}")), NOW.to_string());
+        pod.labels.insert(Stage::PreChecked.key(&format!("x{number}")), NOW.to_string());
+        pod.labels.insert(keys::permission_key(&format!("t{number}")), NOW.to_string());
+        if number > 0 {
+            pod.labels.insert(Stage::OperationType.key(&format!("z{number}")), format!("t{number}"));
+        }
+    }
+    assert!(advance(None, &pod.view(), NOW).set.contains_key(&Stage::Preparing.key("x0")));
+    bencher.bench(|| advance(None, &black_box(&pod).view(), NOW));
+}
+
 /// With the JSON patch made of it.
 #[divan::bench(args = WRITES)]
 fn mutating_patch(bencher: Bencher<'_, '_>, name: &str) {

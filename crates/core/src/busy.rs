@@ -28,7 +28,7 @@ use crate::model::view::PodView;
 use crate::protocol::checks::{CheckResult, Checks};
 use crate::protocol::objection::Objection;
 
-pub use cost::{DeletionCost, HIGHEST_COST, IdleCost, is_chosen_by_cost, keep_cost};
+pub use cost::{DeletionCost, HIGHEST_COST, IdleCost, is_chosen_by_cost, keep_cost, restore_cost};
 pub use limits::BusyLimits;
 
 /// The length limit of a reason in bytes. Conditions and answers contain no more of it.

@@ -212,16 +212,27 @@ fn stored(text: Option<&str>) -> Vec<OperationRecord> {
 /// Returns the text of the annotation [`HISTORY`](crate::keys::HISTORY), without the oldest operations if they are too
 /// many.
 #[must_use]
-pub fn text(mut records: Vec<OperationRecord>) -> String {
-    loop {
-        let text = serde_json::to_string(&records).unwrap_or_default();
-        if records.len() <= 1 || (records.len() <= MAX_RECORDS && text.len() <= MAX_BYTES) {
-            return text;
+pub fn text(records: Vec<OperationRecord>) -> String {
+    let entries: Vec<String> =
+        records.iter().map(|record| serde_json::to_string(record).unwrap_or_default()).collect();
+    let mut kept = vec![true; entries.len()];
+    let mut count = entries.len();
+    // Brackets, and a comma between two entries.
+    let mut bytes = entries.iter().map(|entry| entry.len() + 1).sum::<usize>() + 1;
+    // Operations that are not over are kept as long as possible: their times are nowhere else.
+    let is_over = |place: &usize| records[*place].outcome.is_some();
+    let (over, active): (Vec<usize>, Vec<usize>) = (0..entries.len()).partition(is_over);
+    for place in over.into_iter().chain(active) {
+        if count <= 1 || (count <= MAX_RECORDS && bytes <= MAX_BYTES) {
+            break;
         }
-        // Operations that are not over are kept: their times are nowhere else.
-        let oldest = records.iter().position(|record| record.outcome.is_some()).unwrap_or_default();
-        records.remove(oldest);
+        kept[place] = false;
+        count -= 1;
+        bytes -= entries[place].len() + 1;
     }
+    let kept: Vec<String> =
+        entries.into_iter().zip(kept).filter(|(_, is_kept)| *is_kept).map(|(entry, _)| entry).collect();
+    format!("[{}]", kept.join(","))
 }
 
 impl OperationRecord {

@@ -40,7 +40,8 @@
 //! - `service-available` is set only with the gate on, the pod Ready and every expected finalizer present.
 //! - A refused result is not accepted until the operation is begun again or cancelled, or no check refuses the result
 //!   ([`refusals`]).
-//! - Nothing of an operation is left when it has finished or was undone. Other labels never change.
+//! - Nothing of an operation is left when it has finished or was undone, also not `preparing-to-delete`. Other labels
+//!   never change.
 //! - Every change of this crate passes [`review`].
 //!
 //! # Example

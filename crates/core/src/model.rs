@@ -6,6 +6,7 @@ pub(crate) mod hook_keys;
 pub(crate) mod incomplete;
 pub mod keys;
 pub(crate) mod label_changes;
+pub(crate) mod lost_type;
 pub(crate) mod operations;
 pub(crate) mod phase;
 pub(crate) mod pod;

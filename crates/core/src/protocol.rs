@@ -5,4 +5,5 @@ pub(crate) mod checks;
 pub(crate) mod gate;
 pub(crate) mod objection;
 pub(crate) mod plan_labels;
+pub(crate) mod preparing_to_delete;
 pub mod refusals;

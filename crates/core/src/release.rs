@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::busy::{DeletionCost, restore_cost};
 use crate::deletion::request::{DeletionIntent, DeletionMarks, cancel, intent};
 use crate::model::deletion_request::DeletionRequest;
 use crate::model::expected_finalizers::with_consumers;
 use crate::model::hook_keys::is_hook_finalizer;
 use crate::model::keys::{
     AVAILABLE_CONDITIONS, BUSY_LIMITS, DELETE_OPERATION, DELETE_TIMESTAMP, DELETION_REQUEST, EVIDENCE,
-    HOOK_REQUESTS, Key, POD_DELETION_COST, RESULT_REFUSED, Stage,
+    HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, Key, POD_DELETION_COST, RESULT_REFUSED, Stage,
 };
 use crate::model::operations::Operations;
 use crate::model::view::{ConditionStatus, PodView};
@@ -121,15 +122,27 @@ pub fn release(subject: &ReleasePod<'_>, third_parties: OtherFinalizers) -> Rele
             release.third_parties.push(finalizer.to_owned());
         }
     }
-    let records = [HOOK_REQUESTS, EVIDENCE, RESULT_REFUSED, BUSY_LIMITS]
+    let records = [HOOK_REQUESTS, EVIDENCE, RESULT_REFUSED, BUSY_LIMITS, HISTORY]
         .into_iter()
         .filter(|key| subject.annotations.contains_key(*key));
     release.annotations.extend(records.map(|key| (key, None)));
+    release.annotations.extend(restored_cost(subject));
     // An annotation that cannot be read stays: it blocks nothing without Podward.
     if let Ok(Some(text)) = with_consumers(pod.available_conditions, []) {
         release.annotations.insert(AVAILABLE_CONDITIONS, text);
     }
     release
+}
+
+/// Returns the annotations that restore the deletion cost which Podward has changed: nothing would do it later.
+fn restored_cost(subject: &ReleasePod<'_>) -> Vec<(&'static str, Option<String>)> {
+    let annotation = |key: &str| subject.annotations.get(key).map(String::as_str);
+    let request = annotation(DELETION_REQUEST).and_then(DeletionRequest::parse);
+    restore_cost(&DeletionCost {
+        present: annotation(POD_DELETION_COST),
+        idle: annotation(IDLE_DELETION_COST),
+        request: request.as_ref(),
+    })
 }
 
 /// Drops a request that Podward has recorded, with its operation. A label that requests a deletion and is not recorded

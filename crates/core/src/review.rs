@@ -1,148 +1,20 @@
 //! Admission: the patches of the mutating webhook, and the reviews of both webhooks.
 
 mod cancels;
+mod patches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use json_patch::{Patch, PatchOperation};
-use serde_json::json;
-
-use crate::busy::{BusyClaim, DeletionCost, is_chosen_by_cost, keep_cost, reason_fault};
-use crate::model::expected_finalizers::with_consumers;
-use crate::model::hook_keys::is_hook_finalizer;
+use crate::busy::{BusyClaim, reason_fault};
 use crate::model::incomplete::incomplete_text;
-use crate::model::keys::{
-    AVAILABLE_CONDITIONS, CONTROL_LABEL, CONTROL_VALUE, Key, SERVICE_READY_GATE, Stage,
-};
-use crate::model::label_changes::{LabelChanges, add, remove, set_annotation};
+use crate::model::keys::{CONTROL_LABEL, Key, Stage};
 use crate::model::operations::Operations;
 use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
-use crate::model::view::PodView;
-use crate::protocol::advance::{advance, settle};
+use crate::protocol::advance::advance;
+
 use cancels::wrong_cancels;
-
-/// Returns the patch for a new pod. It adds the readiness gate, the hooks `consumers` (names, see
-/// [`Hook::is_consumer`](crate::hooks::Hook::is_consumer)) among the expected finalizers and, with `inject`, the opt-in
-/// label. It removes labels and finalizers that only Podward may write: a new pod may be a copy of another pod's
-/// manifest.
-///
-/// An annotation of expected finalizers that cannot be read does not change. The review denies it.
-///
-/// A pod that has not opted in and is not to be injected gets an empty patch. A pod with `kusionstack.io/control:
-/// "false"` stays out even with `inject`.
-///
-/// ```
-/// use podward_core::{Pod, UnixNanos, on_create};
-/// use serde_json::json;
-///
-/// let document = json!({"metadata": {"name": "web-0"}, "spec": {"containers": []}});
-/// let pod: Pod = serde_json::from_value(document.clone()).unwrap();
-/// let mut patched = document;
-/// json_patch::patch(&mut patched, &on_create(&pod, true, &["mesh"], UnixNanos(0))).unwrap();
-/// assert_eq!(patched["metadata"]["labels"]["kusionstack.io/control"], "true");
-/// let expected = patched["metadata"]["annotations"]["pod.kusionstack.io/available-conditions"].as_str().unwrap();
-/// assert!(expected.contains("LifecycleHook//mesh"));
-/// assert_eq!(patched["spec"]["readinessGates"][0]["conditionType"], "pod.kusionstack.io/service-ready");
-/// ```
-#[must_use]
-pub fn on_create(pod: &Pod, inject: bool, consumers: &[&str], now: UnixNanos) -> Patch {
-    let labels = pod.metadata.labels.clone().unwrap_or_default();
-    let opts_in = inject && !labels.contains_key(CONTROL_LABEL);
-    if !opts_in && !pod.view().is_controlled() {
-        return Patch(Vec::new());
-    }
-    let mut changes = clean_start(pod, now);
-    if opts_in {
-        changes.set.insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
-    }
-    let mut operations = changes.to_json_patch(pod.metadata.labels.is_some());
-    operations.extend(gate_patch(pod));
-    operations.extend(expected_patch(pod, consumers));
-    operations.extend(finalizers_patch(pod));
-    Patch(operations)
-}
-
-fn expected_patch(pod: &Pod, consumers: &[&str]) -> Vec<PatchOperation> {
-    let annotations = &pod.metadata.annotations;
-    let mut operations = Vec::new();
-    match with_consumers(annotations.available_conditions.as_deref(), consumers.iter().copied()) {
-        Ok(Some(Some(text))) => {
-            set_annotation(&mut operations, annotations.present, AVAILABLE_CONDITIONS, text);
-        }
-        Ok(Some(None)) => operations.push(remove(&["metadata", "annotations", AVAILABLE_CONDITIONS])),
-        Ok(None) | Err(_) => {}
-    }
-    operations
-}
-
-/// Removes finalizers of hooks from the last to the first, so that the indexes stay right.
-fn finalizers_patch(pod: &Pod) -> impl Iterator<Item = PatchOperation> {
-    let finalizers = pod.metadata.finalizers.iter().flatten().enumerate();
-    let ours: Vec<usize> =
-        finalizers.filter(|(_, name)| is_hook_finalizer(name)).map(|(place, _)| place).collect();
-    ours.into_iter().rev().map(|place| remove(&["metadata", "finalizers", &place.to_string()]))
-}
-
-fn clean_start(pod: &Pod, now: UnixNanos) -> LabelChanges {
-    let view = pod.view();
-    let before = Operations::parse(view.labels);
-    let mut operations = before.clone();
-    for operation in operations.by_id.values_mut() {
-        operation.take(&Stage::OURS);
-    }
-    operations.permissions.clear();
-    operations.service_available = false;
-    settle(&mut operations, &Operations::default(), &view);
-    before.changes_to(&operations, now)
-}
-
-fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
-    let gate = json!({"conditionType": SERVICE_READY_GATE});
-    match &pod.spec.readiness_gates {
-        _ if pod.has_gate() => None,
-        Some(_) => Some(add(&["spec", "readinessGates", "-"], gate)),
-        None => Some(add(&["spec", "readinessGates"], json!([gate]))),
-    }
-}
-
-/// Returns the patch for a write to a pod or its status: the changes of [`advance`] and of the deletion cost
-/// ([`crate::busy::keep_cost`]), within the caller's write. A write that removes the opt-in also removes the finalizers
-/// of hooks, because nothing would remove them later.
-#[must_use]
-pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
-    let stored = old.map(Pod::view);
-    if stored.as_ref().is_some_and(PodView::is_controlled) && !new.view().is_controlled() {
-        return Patch(finalizers_patch(new).collect());
-    }
-    let mut operations =
-        advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some());
-    operations.extend(cost_patch(new, now));
-    Patch(operations)
-}
-
-/// Updates the deletion cost of a busy pod within any write.
-fn cost_patch(pod: &Pod, now: UnixNanos) -> Vec<PatchOperation> {
-    let view = pod.view();
-    if !view.is_controlled() || view.terminating {
-        return Vec::new();
-    }
-    let annotations = &pod.metadata.annotations;
-    let request = pod.deletion_request();
-    let cost = DeletionCost {
-        present: annotations.deletion_cost.as_deref(),
-        idle: annotations.idle_deletion_cost.as_deref(),
-        request: request.as_ref(),
-    };
-    let is_busy = pod.controller().is_some_and(|owner| is_chosen_by_cost(&owner.kind))
-        && BusyClaim::of(&view).at(now).is_some();
-    let changes = keep_cost(is_busy, &cost, now).into_iter();
-    let patched = changes.map(|(key, text)| {
-        let path = ["metadata", "annotations", key];
-        text.map_or_else(|| remove(&path), |text| add(&path, text.into()))
-    });
-    patched.collect()
-}
+pub use patches::{on_create, on_update};
 
 /// The user that makes a write.
 #[derive(Clone, Copy, Debug)]
@@ -240,7 +112,7 @@ pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Review
     }
     // A write that opts a pod in is reviewed as the creation of an opted-in pod.
     let reviewed = old.filter(|old| old.view().is_controlled());
-    let before: Vec<String> = reviewed.map(violations).unwrap_or_default();
+    let before: BTreeSet<String> = reviewed.map(violations).into_iter().flatten().collect();
     let fresh = violations(new).into_iter().filter(|violation| !before.contains(violation));
     review
         .denials

@@ -44,10 +44,9 @@ mod report;
 mod request;
 mod rule_set;
 mod settle;
+mod skipped_rules;
 
-pub use evaluate::{
-    NoWebhookAnswers, RuleDecision, RulePod, RuleRefusal, WebhookAnswer, WebhookAnswers, skipped_rules,
-};
+pub use evaluate::{NoWebhookAnswers, RuleDecision, RulePod, RuleRefusal, WebhookAnswer, WebhookAnswers};
 pub use grants::{GRANTS_LIMIT, Grant, Grants};
 pub use index::RuleIndex;
 pub use json_room::JsonRoom;
@@ -56,5 +55,6 @@ pub use refusal_cause::RefusalCause;
 pub use report::{RuleDetail, RuleReport, rule_reports};
 pub use request::{CheckRequest, CheckStage, check_requests};
 pub use settle::{BudgetRoom, OtherChecks, RuleBudget, RuleMember, RuleSettlement, RuleVerdict, settle};
+pub use skipped_rules::{SkippedRules, skipped_rules};
 
 pub use rule_set::{Rule, RuleCheck, RuleSet};

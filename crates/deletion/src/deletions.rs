@@ -1,7 +1,5 @@
 //! The decisions of the leader about the deletion of a pod.
 
-use std::time::Duration;
-
 use futures::Stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::runtime::reflector::ObjectRef;
@@ -13,19 +11,17 @@ use podward_core::deletion::{LabelAuthor, RENEW_AFTER, Ruling};
 use podward_core::keys::{DELETE_OPERATION, Stage, TO_DELETE, TO_DELETE_BY};
 use podward_core::{Operations, UnixNanos};
 use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now};
-use podward_runtime::retry::{ExponentialBuilder, delay_after, jittered, spread};
+use podward_runtime::retry::spread;
 
 use crate::budgets::{BudgetRoom, Budgets};
 use crate::dry_runs::DryRuns;
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
 use crate::owners::{ReplicaCounts, Rollouts};
+use crate::postponement;
 use crate::requesters::{BY_LABEL, REQUESTER_RETRY_DELAY, RequesterCheck, Requesters};
 use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 use crate::watches::WaitingPods;
-
-/// The time by which a deletion that cannot be executed is postponed: about 30 s at first, about 10 min at most.
-const POSTPONEMENT: ExponentialBuilder = jittered(Duration::from_secs(40), Duration::from_secs(800));
 
 /// Decides about deletions and executes them. Used by the leader only.
 pub struct Deletions {
@@ -263,8 +259,7 @@ impl Deletions {
         is_busy: bool,
     ) -> Result<DeletionStep, ApiError> {
         let now = now();
-        let left = until.since(now);
-        if !left.is_zero() {
+        if let Some(left) = postponement::left(until, now) {
             return Ok(DeletionStep { wake: Some(left), ..DeletionStep::default() });
         }
         let mut request = DeletionRequest { not_before: None, ..request.clone() };
@@ -324,7 +319,7 @@ impl Deletions {
 
     /// Undoes the operation because of `why`, and keeps the request for later.
     pub(crate) fn postpone(&self, pod: &CachedPod, request: &DeletionRequest, why: &str) -> DeletionStep {
-        let wait = delay_after(POSTPONEMENT, request.times_postponed.saturating_add(1));
+        let wait = postponement::next(request.times_postponed);
         let until = UnixNanos(now().0.saturating_add(i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX)));
         let note = format!(
             "{} requested by {} is postponed until {}, and the pod goes back into service: {why}",

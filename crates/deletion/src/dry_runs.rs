@@ -28,8 +28,7 @@ const MASTERS: &str = "system:masters";
 /// Tries deletions as dry runs in the name of their requesters.
 pub(crate) struct DryRuns {
     client: Client,
-    /// By pod: when its dry run was made, and the text of the denial.
-    results: Mutex<HashMap<PodKey, (Instant, Option<String>)>>,
+    results: Mutex<RecentResults>,
 }
 
 impl DryRuns {
@@ -45,12 +44,12 @@ impl DryRuns {
         request: &DeletionRequest,
     ) -> Result<Option<String>, ApiError> {
         let key = pod.key();
-        let known = self.results.lock().get(&key).filter(|(at, _)| at.elapsed() < RESULT_VALID_FOR).cloned();
-        if let Some((_, denial)) = known {
+        let known = self.results.lock().get(&key, request, Instant::now());
+        if let Some(denial) = known {
             return Ok(denial);
         }
         let denial = self.denial(pod, request).await?;
-        self.results.lock().insert(key, (Instant::now(), denial.clone()));
+        self.results.lock().put(key, request, Instant::now(), denial.clone());
         Ok(denial)
     }
 
@@ -83,7 +82,41 @@ impl DryRuns {
 
     /// Discards the result for `pod`, which is gone.
     pub(crate) fn forget(&self, pod: &PodKey) {
-        self.results.lock().remove(pod);
+        self.results.lock().0.remove(pod);
+    }
+}
+
+/// The results of dry runs by pod, for a short time.
+#[derive(Default)]
+struct RecentResults(HashMap<PodKey, RecentResult>);
+
+struct RecentResult {
+    at: Instant,
+    requester: Requester,
+    /// The text of the denial; `None` if the deletion is allowed.
+    denial: Option<String>,
+}
+
+/// The user, the groups and the kind of a request. The result of a dry run is only about a request with the same.
+#[derive(PartialEq)]
+struct Requester(String, Vec<String>, DeletionKind);
+
+impl Requester {
+    fn of(request: &DeletionRequest) -> Self {
+        Requester(request.requested_by.clone(), request.requester_groups.clone(), request.kind)
+    }
+}
+
+impl RecentResults {
+    /// Returns the result for `request` of the pod; `None` if there is none from the time before `now`.
+    fn get(&self, pod: &PodKey, request: &DeletionRequest, now: Instant) -> Option<Option<String>> {
+        let known = self.0.get(pod)?;
+        let is_recent = now.saturating_duration_since(known.at) < RESULT_VALID_FOR;
+        (is_recent && known.requester == Requester::of(request)).then(|| known.denial.clone())
+    }
+
+    fn put(&mut self, pod: PodKey, request: &DeletionRequest, at: Instant, denial: Option<String>) {
+        self.0.insert(pod, RecentResult { at, requester: Requester::of(request), denial });
     }
 }
 
@@ -163,6 +196,29 @@ mod tests {
         );
         assert_eq!(headers("admin", &["system:masters"]), None);
         assert_eq!(headers("system:node:n1", &["system:nodes"]), None);
+    }
+
+    #[test]
+    fn a_result_is_for_its_requester_only() {
+        let pod = PodKey { namespace: "shop".to_owned(), name: "web-0".to_owned() };
+        let request = |kind, user, group: &str| {
+            DeletionRequest::new(kind, user, UnixNanos(1)).with_groups(&[group.to_owned()])
+        };
+        let jane = request(DeletionKind::Delete, "jane", "devs");
+        let (mut results, now) = (RecentResults::default(), Instant::now());
+        assert_eq!(results.get(&pod, &jane, now), None);
+        results.put(pod.clone(), &jane, now, Some("denied".to_owned()));
+        assert_eq!(results.get(&pod, &jane, now), Some(Some("denied".to_owned())));
+        assert_eq!(results.get(&pod, &jane, now + RESULT_VALID_FOR), None, "it is old");
+        for other in [
+            request(DeletionKind::Delete, "joe", "devs"),
+            request(DeletionKind::Delete, "jane", "admins"),
+            request(DeletionKind::Evict, "jane", "devs"),
+        ] {
+            assert_eq!(results.get(&pod, &other, now), None, "{other:?}");
+        }
+        results.put(pod.clone(), &request(DeletionKind::Delete, "joe", "devs"), now, None);
+        assert_eq!(results.get(&pod, &request(DeletionKind::Delete, "joe", "devs"), now), Some(None));
     }
 
     #[test]

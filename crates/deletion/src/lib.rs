@@ -42,6 +42,7 @@ mod joint_deletions;
 mod lost_nodes;
 mod metrics;
 mod owners;
+mod postponement;
 mod read_time;
 mod recording;
 mod requesters;

@@ -19,7 +19,7 @@ use podward_core::keys::{
     AVAILABLE_CONDITIONS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP, DELETION_REQUEST, EVIDENCE,
     HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, POD_DELETION_COST, RESULT_REFUSED, SKIP_RULES,
 };
-use podward_core::rules::RulePod;
+use podward_core::rules::{RulePod, SkippedRules};
 use podward_core::{Explanation, LabelChanges, PodFacts, PodView, UnixNanos};
 use serde::Deserialize;
 
@@ -132,6 +132,9 @@ impl CachedPod {
             busy_until: self.annotation(BUSY_UNTIL),
             busy_reason: self.annotation(BUSY_REASON),
             busy_limits: self.annotation(BUSY_LIMITS),
+            deletion_cost: self.annotation(POD_DELETION_COST),
+            idle_deletion_cost: self.annotation(IDLE_DELETION_COST),
+            deletion_request: self.annotation(DELETION_REQUEST),
             created_at: nanos(self.created_at()),
             gate_since: nanos(conditions.gate_since),
             ready_since: nanos(conditions.ready_since),
@@ -175,21 +178,21 @@ impl CachedPod {
         all.filter(move |(key, _)| key.starts_with(prefix)).map(|(key, text)| (key.as_str(), text.as_str()))
     }
 
-    /// Returns the value of the annotation [`SKIP_RULES`].
+    /// Parses the annotation [`SKIP_RULES`]. Call it once for each version of the pod.
     #[must_use]
-    pub fn skipped_rules(&self) -> Option<&str> {
-        self.annotation(SKIP_RULES)
+    pub fn skipped_rules(&self) -> SkippedRules {
+        self.annotation(SKIP_RULES).map(SkippedRules::parse).unwrap_or_default()
     }
 
-    /// Returns the pod as PodTransitionRules read it.
+    /// Returns the pod as PodTransitionRules read it. `skip` is the result of [`CachedPod::skipped_rules`].
     #[must_use]
-    pub fn subject(&self) -> RulePod<'_> {
+    pub fn subject<'a>(&'a self, skip: &'a SkippedRules) -> RulePod<'a> {
         RulePod {
             namespace: self.namespace(),
             name: self.metadata.name.as_deref().unwrap_or_default(),
             uid: self.uid(),
             labels: self.labels(),
-            skip: self.skipped_rules(),
+            skip: Some(skip),
         }
     }
 
@@ -339,12 +342,17 @@ impl CachedPod {
     /// `Ready` is in doubt if it was set before the last change of the gate. After a very short operation the kubelet
     /// may still report that the pod was not Ready. After 2 s without a report, the kubelet has missed the change or
     /// its clock is behind.
+    ///
+    /// A change of the gate that is further in the future is from a leader whose clock was ahead. It says nothing about
+    /// `Ready`, and must not keep the pod out of service until that time.
     #[must_use]
     pub fn ready_is_in_doubt_for(&self, now: Timestamp) -> Option<SignedDuration> {
         let Conditions { gate_since, ready_since, ready, .. } = self.status.conditions;
         let (gate_since, ready_since) = (gate_since?, ready_since?);
-        let left = DOUBT - now.duration_since(gate_since);
-        (ready && ready_since < gate_since && left.is_positive()).then_some(left)
+        let passed = now.duration_since(gate_since);
+        let left = DOUBT - passed;
+        let is_recent = left.is_positive() && passed >= -DOUBT;
+        (ready && ready_since < gate_since && is_recent).then_some(left)
     }
 
     /// Returns true if the lifecycle condition already says `explanation`.

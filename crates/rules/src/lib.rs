@@ -22,7 +22,8 @@
 //! - The status of a PodTransitionRule is written at most once a second, only when it changes, and stays below 256 KiB.
 //! - The state of a namespace is dropped when its last PodTransitionRule is gone.
 //! - Nothing polls: decisions follow events, and failed requests are retried with growing delays. The exception are owners
-//!   with missing replicas beyond the 200 that are watched: the decisions that depend on them are made again every 30 s.
+//!   with missing replicas beyond the 200 that are watched, and owners whose last pod has just gone: the decisions that
+//!   depend on them are made again after 30 s.
 #![forbid(unsafe_code)]
 
 mod context;

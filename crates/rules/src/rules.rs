@@ -109,7 +109,9 @@ impl Rules {
         let view = pod.view();
         let requests = if view.terminating { Vec::new() } else { check_requests(view.labels) };
         let unknown = rules_are_known(&self.context, pod, &requests).err();
-        PodRules::of(&self.context.cache.lock(), pod, requests, unknown)
+        // Before the cache is locked.
+        let skipped = pod.skipped_rules();
+        PodRules::of(&self.context.cache.lock(), pod, &skipped, requests, unknown)
     }
 
     /// Stores the results of all checks of `pod` other than rules: the hooks that `plan` waits for, and `outside`.

@@ -1,6 +1,7 @@
 //! The state of rules and pods, and the results for pods. It has no I/O.
 
 mod changed_sets;
+mod gone_owners;
 mod namespace_rules;
 mod observed_pod;
 mod other_checks;
@@ -12,12 +13,15 @@ mod rule_record;
 mod rule_status;
 mod webhook_states;
 
+#[cfg(test)]
+pub(crate) use gone_owners::GoneOwners;
+pub(crate) use gone_owners::{GoneOwner, OWNER_RECHECK_DELAY};
 pub(crate) use namespace_rules::{KnownAnswer, KnownAnswers, NamespaceRules};
 pub(crate) use observed_pod::ObservedPod;
 pub(crate) use other_checks::other_checks;
 pub use pod_rules::PodRules;
 pub(crate) use refusal_text::refusal_text;
-pub(crate) use request_report::{RefusalFingerprint, RequestReport};
+pub(crate) use request_report::{RefusalFingerprint, RequestReport, RequestReports};
 pub(crate) use rule_cache::RuleCache;
 pub(crate) use rule_record::RuleRecord;
 pub(crate) use rule_status::compose_status;

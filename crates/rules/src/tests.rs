@@ -2,6 +2,7 @@
 
 mod api_server;
 mod leader;
+mod many_requests;
 mod namespaces;
 mod owners;
 mod reports;

@@ -89,6 +89,22 @@ pub fn keep_cost(busy: bool, cost: &DeletionCost<'_>, now: UnixNanos) -> Vec<(&'
     }
 }
 
+/// Returns the annotations to write so that the pod has the cost that it had before Podward changed it, because the pod
+/// is busy or because its deletion was requested. A cost that another writer has set since then stays.
+#[must_use]
+pub fn restore_cost(cost: &DeletionCost<'_>) -> Vec<(&'static str, Option<String>)> {
+    let request = cost.request.filter(|_| cost.present == Some(LOWEST_COST));
+    let before = request.and_then(|request| request.cost_before.as_deref());
+    // The pod may have been busy when the request set the cost.
+    let present = before.map_or(cost.present, |before| Some(before).filter(|before| !before.is_empty()));
+    let idle = DeletionCost { present, idle: cost.idle, request: None };
+    let mut changes = keep_cost(false, &idle, UnixNanos::default());
+    if present != cost.present && !changes.iter().any(|(key, _)| *key == POD_DELETION_COST) {
+        changes.push((POD_DELETION_COST, present.map(ToOwned::to_owned)));
+    }
+    changes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +149,24 @@ mod tests {
             request: None,
         };
         assert_eq!(keep_cost(false, &cost, UnixNanos(8))[0], (POD_DELETION_COST, Some("5".to_owned())));
+    }
+
+    #[test]
+    fn the_cost_is_restored_through_both_changes() {
+        let idle = Some(r#"{"cost":"5","since":7}"#);
+        let restored = |present, idle, cost_before| {
+            let request = request(cost_before);
+            restore_cost(&DeletionCost { present, idle, request: Some(&request) })
+        };
+        let five = (POD_DELETION_COST, Some("5".to_owned()));
+        let unmarked = (IDLE_DELETION_COST, None);
+        assert_eq!(restored(Some(LOWEST_COST), None, Some("5")), std::slice::from_ref(&five));
+        assert_eq!(restored(Some(LOWEST_COST), None, Some("")), [(POD_DELETION_COST, None)]);
+        assert_eq!(restored(Some(LOWEST_COST), idle, Some(HIGHEST_COST)), [five.clone(), unmarked.clone()]);
+        assert_eq!(restored(Some(HIGHEST_COST), idle, None), [five, unmarked]);
+        assert_eq!(restored(Some(LOWEST_COST), None, None), [], "it is the application's own");
+        assert_eq!(restored(Some("3"), None, Some("5")), [], "somebody has set it since");
+        assert_eq!(restored(None, None, Some("5")), []);
     }
 
     #[test]

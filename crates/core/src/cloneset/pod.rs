@@ -147,6 +147,11 @@ impl SetPod {
         self.revision == PodRevision::Update
     }
 
+    /// Returns true if an update of it in place has begun, and has not ended. It gets the next revision before other pods.
+    pub(super) fn is_update_begun(&self) -> bool {
+        matches!(self.state, Some(State::PreparingUpdate | State::Updating | State::Updated))
+    }
+
     /// Returns true if its deletion was begun.
     #[must_use]
     pub fn is_preparing_delete(&self) -> bool {

@@ -65,9 +65,7 @@ fn surge(draft: &Draft<'_>, counted: i64, replaced: i64) -> i64 {
     if most == 0 {
         return 0;
     }
-    let is_begun =
-        |pod: &SetPod| matches!(pod.state, Some(State::PreparingUpdate | State::Updating | State::Updated));
-    let begun = length(draft.pods.iter().filter(|pod| is_begun(pod)).count());
+    let begun = length(draft.pods.iter().filter(|pod| pod.is_update_begun()).count());
     let updates = match set.updates() {
         true => missing_updates(set, draft.pods),
         false => 0,
@@ -105,7 +103,7 @@ fn choose(set: &SetSpec, pods: &[SetPod], mut from: Vec<usize>, count: i64) -> V
 
 /// Returns true if the pod has the revision of the template, or gets it next.
 fn counts_as_updated(pod: &SetPod) -> bool {
-    pod.is_updated() || pod.state == Some(State::PreparingUpdate)
+    pod.is_updated() || pod.is_update_begun()
 }
 
 fn cancel(draft: &mut Draft<'_>, index: usize) {

@@ -16,9 +16,11 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     let chosen = if set.updates() { choose(draft) } else { Vec::new() };
     let mut started = length(draft.staying().filter(|(_, pod)| is_in_update(pod)).count());
     let bound = i64::from(set.max_unavailable()) + length(draft.pods.len()) - i64::from(set.replicas);
+    // No pod is missing for ever because the pods that exist do not get Ready.
+    let bound = bound.max(1);
     for (index, pod) in &chosen {
         let in_place = set.in_place() && pod.revision.is_in_place();
-        let begun = is_begun(pod);
+        let begun = pod.is_update_begun();
         // Pods that are not available cost nothing, but there may be many, and the new revision may be bad.
         if !begun && !pod.is_available() && started >= bound {
             continue;
@@ -54,7 +56,7 @@ fn choose<'a>(draft: &mut Draft<'a>) -> Vec<(usize, &'a SetPod)> {
         others.retain(|(_, pod)| !is_impossible(pod));
     }
     others.sort_by_cached_key(|(_, pod)| pod.update_order());
-    let first = others.iter().filter(|(_, pod)| is_begun(pod)).count();
+    let first = others.iter().filter(|(_, pod)| pod.is_update_begun()).count();
     let rest = others.split_off(first);
     others.extend(scatter(rest, &set.scatter));
     let missing = missing(set, updated) - created(draft);
@@ -71,11 +73,7 @@ fn created(draft: &Draft<'_>) -> i64 {
 
 /// Returns true if the pod is not available because of an update.
 fn is_in_update(pod: &SetPod) -> bool {
-    !pod.is_available() && (pod.is_updated() || is_begun(pod))
-}
-
-fn is_begun(pod: &SetPod) -> bool {
-    matches!(pod.state, Some(State::PreparingUpdate | State::Updating | State::Updated))
+    !pod.is_available() && (pod.is_updated() || pod.is_update_begun())
 }
 
 /// Plans the next step of a pod that is changed in place.

@@ -23,7 +23,8 @@ impl Workload {
         matches!(self, Workload::Job { counts_restarts: true, .. })
     }
 
-    /// Returns when `uid`, which may be deleted, is deleted.
+    /// Returns when `uid`, which may be deleted, is deleted. It may be deleted before its drain has ended if its node is
+    /// lost, so it never waits for itself.
     #[must_use]
     pub fn joint_deletion(&self, members: &[WorkloadPod], uid: &str) -> JointDeletion {
         let ends = |member: &&WorkloadPod| {
@@ -33,14 +34,14 @@ impl Workload {
         if !self.ends_together() || !ending.iter().any(|member| member.uid == uid) {
             return JointDeletion::Now(Vec::new());
         }
+        let others: Vec<&WorkloadPod> = ending.into_iter().filter(|member| member.uid != uid).collect();
         let is_held = |member: &&&WorkloadPod| {
             member.request.is_some_and(|request| request.progress > DeletionProgress::Granted)
         };
-        let held: Vec<String> = ending.iter().filter(is_held).map(|member| member.name.clone()).collect();
+        let held: Vec<String> = others.iter().filter(is_held).map(|member| member.name.clone()).collect();
         if !held.is_empty() {
             return JointDeletion::With(held);
         }
-        let others = ending.iter().filter(|member| member.uid != uid);
-        JointDeletion::Now(others.map(|member| member.name.clone()).collect())
+        JointDeletion::Now(others.iter().map(|member| member.name.clone()).collect())
     }
 }

@@ -1,5 +1,7 @@
 //! The explanation of what a pod waits for.
 
+use std::cell::OnceCell;
+
 use crate::busy::BusyClaim;
 use crate::hooks::HookPhase;
 use crate::hooks::OpenHookQuestion;
@@ -18,6 +20,9 @@ use super::hooks::{self, holders};
 const IN_SERVICE: &str = "InService";
 /// The message of a pod in service of which there is nothing else to say.
 const IN_SERVICE_TEXT: &str = "the pod is in service";
+
+/// The number of other operations that a sentence names.
+const MAX_NAMED: usize = 16;
 
 /// The content of the condition `podward.io/lifecycle`. Equal states have equal texts, so that the condition is written
 /// only when something has changed.
@@ -87,7 +92,15 @@ pub fn explain(pod: &PodView<'_>, checks: &dyn Checks, open: &[OpenHookQuestion]
         sentences.extend(open.iter().filter_map(hooks::sentence));
         return conclude(ConditionStatus::False, "Terminating", sentences);
     }
-    let around = PodContext { pod, operations: &operations, checks, open };
+    let around = PodContext {
+        pod,
+        operations: &operations,
+        checks,
+        open,
+        holders: OnceCell::new(),
+        missing: OnceCell::new(),
+        refusals: OnceCell::new(),
+    };
     let mut sentences = Vec::new();
     let mut foremost: Option<OperationPhase> = None;
     for (id, operation) in operations.iter() {
@@ -208,15 +221,23 @@ fn conclude(status: ConditionStatus, reason: &'static str, sentences: Vec<String
     Explanation { status, reason, message: sentences.join(". ") }
 }
 
-/// The context of the sentence about one operation.
+/// The context of the sentences about operations.
 struct PodContext<'a> {
     pod: &'a PodView<'a>,
     operations: &'a Operations<'a>,
     checks: &'a dyn Checks,
     open: &'a [OpenHookQuestion],
+    // Computed once for all operations.
+    holders: OnceCell<String>,
+    missing: OnceCell<Vec<String>>,
+    refusals: OnceCell<ResultRefusals>,
 }
 
 impl PodContext<'_> {
+    fn holders(&self) -> &str {
+        self.holders.get_or_init(|| holders(self.pod))
+    }
+
     fn sentence(&self, id: &str, operation: &Operation<'_>, phase: OperationPhase) -> String {
         let known_type = self.operations.type_of(id);
         let operation_type = known_type.as_deref().unwrap_or(UNKNOWN_TYPE);
@@ -269,7 +290,7 @@ impl PodContext<'_> {
 
     /// Returns the text about a refused result. The reasons follow with the checks and hooks.
     fn refused(&self, id: &str, operation_type: &str) -> String {
-        let refusals = ResultRefusals::of(self.pod);
+        let refusals = self.refusals.get_or_init(|| ResultRefusals::of(self.pod));
         let by: Vec<&str> = refusals.of_operation(id).map(|refusal| refusal.by).collect();
         let by = if by.is_empty() { String::new() } else { format!(" by {}", by.join(" and ")) };
         let why = match self.checks.post_check(id, operation_type) {
@@ -283,7 +304,7 @@ impl PodContext<'_> {
     }
 
     fn preparing(&self) -> String {
-        let holders = holders(self.pod);
+        let holders = self.holders();
         match (gate_is_off(self.pod), holders.is_empty()) {
             (false, _) if let Some(hooks) = hooks::open_requests(self.open, HookPhase::Prepare, None) => {
                 format!("waits for {hooks} to release the pod; {SERVICE_READY_GATE} turns False after that")
@@ -308,7 +329,7 @@ impl PodContext<'_> {
         if may_operate(self.pod) {
             return String::new();
         }
-        let holders = holders(self.pod);
+        let holders = self.holders();
         if holders.is_empty() {
             format!("; but {SERVICE_READY_GATE} is not False: the pod may get traffic")
         } else {
@@ -321,7 +342,7 @@ impl PodContext<'_> {
         if !unfinished.is_empty() {
             return self.waits_for(&unfinished);
         }
-        let missing = missing_consumers(self.pod);
+        let missing = self.missing.get_or_init(|| missing_consumers(self.pod));
         if missing.is_empty() {
             return match self.pod.has_expected_finalizers() {
                 true => "its labels go next".to_owned(),
@@ -361,9 +382,15 @@ impl PodContext<'_> {
     }
 }
 
+/// Names operations: the first ones, and the number of the others.
 fn named(ids: &[&str]) -> String {
     let noun = if ids.len() == 1 { "operation" } else { "operations" };
-    format!("{noun} {}", ids.join(", "))
+    match ids.split_at_checked(MAX_NAMED) {
+        Some((first, others)) if !others.is_empty() => {
+            format!("{noun} {} and {} others", first.join(", "), others.len())
+        }
+        _ => format!("{noun} {}", ids.join(", ")),
+    }
 }
 
 fn missing_consumers(pod: &PodView<'_>) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::keys::{self, Key, Stage};
 use super::label_changes::LabelChanges;
+use super::lost_type::LostType;
 use super::time::UnixNanos;
 
 /// The type of an operation whose type label is lost.
@@ -89,6 +90,11 @@ impl<'a> Operation<'a> {
         !self.is_incomplete() && (self.has(Stage::Operating) || self.has_ours())
     }
 
+    /// Returns whether the operation has a permission whose type its own labels do not contain.
+    pub(crate) fn has_lost_type(&self) -> bool {
+        self.known_type().is_none() && self.has_any(&[Stage::PreChecked, Stage::Preparing, Stage::Operate])
+    }
+
     pub(crate) fn has_ours(&self) -> bool {
         self.stages.0 & Stages::OURS.0 != 0
     }
@@ -132,6 +138,9 @@ pub struct Operations<'a> {
     pub(crate) by_id: BTreeMap<&'a str, Operation<'a>>,
     pub(crate) permissions: BTreeSet<Cow<'a, str>>,
     pub(crate) service_available: bool,
+    /// The type of the operations whose type label is lost, according to the labels that were read. Code that changes
+    /// the operations computes it again with [`Operations::lost_type`].
+    parsed_lost_type: Option<Cow<'a, str>>,
 }
 
 impl<'a> Operations<'a> {
@@ -173,6 +182,9 @@ impl<'a> Operations<'a> {
                 Key::ServiceAvailable => parsed.service_available = true,
                 Key::Malformed | Key::Other => {}
             }
+        }
+        if parsed.by_id.values().any(Operation::has_lost_type) {
+            parsed.parsed_lost_type = parsed.lost_type().get().cloned();
         }
         parsed
     }
@@ -220,18 +232,12 @@ impl<'a> Operations<'a> {
         if let Some(known) = operation.known_type() {
             return Some(Cow::Owned(known.to_owned()));
         }
-        if !operation.has_any(&[Stage::PreChecked, Stage::Preparing, Stage::Operate]) {
-            return None;
-        }
-        let claimed = |permission: &str| {
-            self.by_id.iter().any(|(other, op)| *other != id && op.known_type() == Some(permission))
-        };
-        let mut unclaimed = self.permissions.iter().filter(|permission| !claimed(permission));
-        match (unclaimed.next(), unclaimed.next(), self.permissions.len()) {
-            (Some(only), None, _) => Some(only.clone()),
-            (None, None, 1) => self.permissions.first().cloned(),
-            _ => None,
-        }
+        if operation.has_lost_type() { self.parsed_lost_type.clone() } else { None }
+    }
+
+    /// Computes the type of the operations whose type label is lost. Do it once for all of them.
+    pub(crate) fn lost_type(&self) -> LostType<'a> {
+        LostType::new(&self.permissions, self.by_id.values().filter_map(Operation::known_type))
     }
 
     /// Returns the type of `id` as in [`type_of`](Self::type_of), or [`UNKNOWN_TYPE`].

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer};
 use super::deletion_request::DeletionRequest;
 use super::keys::{
     AVAILABLE_CONDITIONS, BREAK_GLASS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETION_REQUEST, EVIDENCE,
-    HISTORY, IDLE_DELETION_COST, LIFECYCLE_CONDITION, MIRROR_POD, POD_DELETION_COST, SERVICE_READY_GATE,
-    TO_DELETE_BY,
+    HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, LIFECYCLE_CONDITION, MIRROR_POD, POD_DELETION_COST,
+    RESULT_REFUSED, SERVICE_READY_GATE, TO_DELETE_BY,
 };
 use super::time::UnixNanos;
 use super::view::{ConditionStatus, PodFacts, PodView};
@@ -111,6 +111,10 @@ pub struct PodAnnotations {
     pub evidence: Option<String>,
     /// [`HISTORY`].
     pub history: Option<String>,
+    /// True if [`HOOK_REQUESTS`] is present.
+    pub has_hook_requests: bool,
+    /// True if [`RESULT_REFUSED`] is present.
+    pub has_result_refused: bool,
     /// True if [`MIRROR_POD`] is present.
     pub is_mirror: bool,
     /// [`DELETE_HOLD`](crate::cloneset::keys::DELETE_HOLD).
@@ -173,9 +177,10 @@ impl Pod {
     #[must_use]
     pub fn view(&self) -> PodView<'_> {
         static NO_LABELS: BTreeMap<String, String> = BTreeMap::new();
+        let annotations = &self.metadata.annotations;
         PodView {
             labels: self.metadata.labels.as_ref().unwrap_or(&NO_LABELS),
-            available_conditions: self.metadata.annotations.available_conditions.as_deref(),
+            available_conditions: annotations.available_conditions.as_deref(),
             finalizers: self.metadata.finalizers.as_deref().unwrap_or_default(),
             has_gate: self.has_gate(),
             gate: self.condition(SERVICE_READY_GATE),
@@ -183,9 +188,12 @@ impl Pod {
             terminating: self.metadata.deletion_timestamp.is_some(),
             facts: PodFacts {
                 finished: self.is_terminal(),
-                busy_until: self.metadata.annotations.busy_until.as_deref(),
-                busy_reason: self.metadata.annotations.busy_reason.as_deref(),
-                busy_limits: self.metadata.annotations.busy_limits.as_deref(),
+                busy_until: annotations.busy_until.as_deref(),
+                busy_reason: annotations.busy_reason.as_deref(),
+                busy_limits: annotations.busy_limits.as_deref(),
+                deletion_cost: annotations.deletion_cost.as_deref(),
+                idle_deletion_cost: annotations.idle_deletion_cost.as_deref(),
+                deletion_request: annotations.deletion_request.as_deref(),
                 gate_since: self.gate_since(),
                 ready_since: self.since("Ready"),
                 ..PodFacts::default()
@@ -288,6 +296,8 @@ impl<'de> Deserialize<'de> for PodAnnotations {
                         DELETE_HOLD => annotations.delete_hold = Some(map.next_value()?),
                         other => {
                             annotations.is_mirror |= other == MIRROR_POD;
+                            annotations.has_hook_requests |= other == HOOK_REQUESTS;
+                            annotations.has_result_refused |= other == RESULT_REFUSED;
                             map.next_value::<IgnoredAny>()?;
                         }
                     }

@@ -82,6 +82,12 @@ pub struct PodFacts<'a> {
     pub busy_reason: Option<&'a str>,
     /// The text of the annotation [`BUSY_LIMITS`](crate::keys::BUSY_LIMITS).
     pub busy_limits: Option<&'a str>,
+    /// The text of the annotation [`POD_DELETION_COST`](crate::keys::POD_DELETION_COST).
+    pub deletion_cost: Option<&'a str>,
+    /// The text of the annotation [`IDLE_DELETION_COST`](crate::keys::IDLE_DELETION_COST).
+    pub idle_deletion_cost: Option<&'a str>,
+    /// The text of the annotation [`DELETION_REQUEST`](crate::keys::DELETION_REQUEST).
+    pub deletion_request: Option<&'a str>,
     /// `metadata.creationTimestamp`.
     pub created_at: Option<UnixNanos>,
     /// The time of the last change of the gate's condition.

@@ -1,14 +1,17 @@
 //! The steps of the label protocol that follow from the state of a pod.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use super::gate::{available, may_operate, ready_follows_gate};
+use super::preparing_to_delete::{any_announced, is_left_over};
 use crate::model::hook_keys::has_hook_finalizer;
-use crate::model::keys::{COMPLETING, CREATING, Stage};
+use crate::model::keys::{COMPLETING, CREATING, PREPARING_TO_DELETE, Stage};
 use crate::model::label_changes::LabelChanges;
+use crate::model::lost_type::LostType;
 use crate::model::operations::{Operation, Operations, UNKNOWN_TYPE};
 use crate::model::time::UnixNanos;
-use crate::model::view::PodView;
+use crate::model::view::{PodFacts, PodView};
 
 /// The labels of a finished operation. A new run must not have them.
 const AFTER_OPERATE: [Stage; 5] =
@@ -22,7 +25,8 @@ const GRANTS: [Stage; 3] = [Stage::PreChecked, Stage::Preparing, Stage::Operate]
 /// The mutating webhook calls it within the caller's write, with the stored pod as `old`. The controller calls it on
 /// the observed pod, without `old`. `old` only shows which labels the operator removed in this write, and whether the
 /// write adds the last expected finalizer. Only such a write makes the pod available: any other write can be that of a
-/// kubelet, which may not change labels. The controller does it otherwise, also while Ready is older than the gate.
+/// kubelet, which may not change labels. The controller does it otherwise, also while Ready is older than the gate. Only
+/// the controller ends the operations of a pod that has finished without its consumers, too.
 ///
 /// # Guarantees
 /// - Deterministic. A pod that has not opted in does not change.
@@ -69,14 +73,25 @@ pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> 
     let before = Operations::parse(new.labels);
     let mut operations = before.clone();
     let stored = old.map(|old| Operations::parse(old.labels)).unwrap_or_default();
-    settle(&mut operations, &stored, new);
+    // The write in which a kubelet says that the pod has finished must not change labels, either.
+    let facts = PodFacts { finished: new.facts.finished && old.is_none(), ..new.facts };
+    settle(&mut operations, &stored, &PodView { facts, ..*new });
     let becomes_available = || {
         available(new, &operations)
             && old.is_some_and(|old| adds_the_last_finalizer(old, new))
             && ready_follows_gate(new)
     };
     operations.service_available = operations.service_available || becomes_available();
-    changes_to(&before, &operations, new, now)
+    let mut changes = changes_to(&before, &operations, new, now);
+    // The caller may also have removed all labels of the operation.
+    if any_announced(&stored) && is_left_over(new.labels, &operations) {
+        changes.remove.insert(PREPARING_TO_DELETE.to_owned());
+    }
+    if old.is_some_and(|old| old.labels.get(PREPARING_TO_DELETE) != new.labels.get(PREPARING_TO_DELETE)) {
+        // It is for an operation that is announced with the next write.
+        changes.remove.remove(PREPARING_TO_DELETE);
+    }
+    changes
 }
 
 /// Returns whether `new` has all expected finalizers, of which `old` lacks some. False for a pod with hooks: their
@@ -89,7 +104,7 @@ fn adds_the_last_finalizer(old: &PodView<'_>, new: &PodView<'_>) -> bool {
 }
 
 /// Returns the changes of the labels of `pod` from `before` to `after`. When the pod becomes available, it is neither
-/// being created nor completing any more.
+/// being created nor completing any more. When its last operation ends, it is not being prepared for its deletion.
 pub(crate) fn changes_to(
     before: &Operations<'_>,
     after: &Operations<'_>,
@@ -100,6 +115,9 @@ pub(crate) fn changes_to(
     if after.service_available && !before.service_available {
         let done = [CREATING, COMPLETING].into_iter().filter(|key| pod.labels.contains_key(*key));
         changes.remove.extend(done.map(ToOwned::to_owned));
+    }
+    if any_announced(before) && is_left_over(pod.labels, after) {
+        changes.remove.insert(PREPARING_TO_DELETE.to_owned());
     }
     changes
 }
@@ -262,27 +280,34 @@ fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
         })
         .map(|(id, _)| *id)
         .collect();
+    if finished.is_empty() {
+        return;
+    }
+    let mut lost = operations.lost_type();
     for id in finished {
+        let Some(operation) = operations.by_id.get_mut(id) else { continue };
+        let lost_type = || lost.get().filter(|_| operation.has_lost_type()).cloned();
         let stored_type =
             || stored.get(id).and_then(Operation::known_type).map(|known| Cow::Owned(known.to_owned()));
-        let known = operations.type_of(id).or_else(stored_type).unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
-        if let Some(operation) = operations.by_id.get_mut(id) {
-            operation.take(&GRANTS);
-            operation.take(&[Stage::PreCheck, Stage::OperationType]);
-            operation.put(Stage::Operated);
-            operation.put_done_type(known);
-            operation.put(Stage::PostCheck);
-        }
+        let own_type = operation.known_type().map(|known| Cow::Owned(known.to_owned()));
+        let known = own_type.or_else(lost_type).or_else(stored_type).unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
+        lost.claim(&known);
+        operation.take(&GRANTS);
+        operation.take(&[Stage::PreCheck, Stage::OperationType]);
+        operation.put(Stage::Operated);
+        operation.put_done_type(known);
+        operation.put(Stage::PostCheck);
     }
 }
 
-/// Removes all labels of the operations when every operation is completing and every expected consumer uses the pod.
+/// Removes all labels of the operations when every operation is completing and every expected consumer uses the pod. No
+/// consumer will use a pod that has finished, so its operations do not wait for them.
 fn complete_all(operations: &mut Operations<'_>, pod: &PodView<'_>) {
     let is_completing = |operation: &Operation<'_>| operation.has(Stage::Completing);
     let mut live = operations.by_id.values().filter(|operation| operation.is_live());
     if operations.by_id.values().any(is_completing)
         && live.all(is_completing)
-        && pod.has_expected_finalizers()
+        && (pod.facts.finished || pod.has_expected_finalizers())
     {
         operations.by_id.retain(|_, operation| !is_completing(operation));
     }
@@ -296,11 +321,12 @@ fn drop_unused_permissions(operations: &mut Operations<'_>) {
         return;
     }
     let is_granted = |operation: &Operation<'_>| operation.has_any(&[Stage::PreChecked, Stage::Operate]);
-    let granted: Vec<&str> =
-        operations.by_id.iter().filter(|(_, operation)| is_granted(operation)).map(|(id, _)| *id).collect();
-    let types: Option<Vec<_>> = granted.into_iter().map(|id| operations.type_of(id)).collect();
+    let granted = || operations.by_id.values().filter(|operation| is_granted(operation));
+    let lost = granted().any(Operation::has_lost_type).then(|| operations.lost_type());
+    let lost = lost.as_ref().and_then(LostType::get).map(|found| &**found);
+    let types: Option<BTreeSet<&str>> = granted().map(|operation| operation.known_type().or(lost)).collect();
     // If a type is unknown, any permission may be the one that is needed.
     if let Some(types) = types {
-        operations.permissions.retain(|permission| types.contains(permission));
+        operations.permissions.retain(|permission| types.contains(permission.as_ref()));
     }
 }

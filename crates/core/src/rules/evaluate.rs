@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::refusal_cause::RefusalCause;
 use super::request::{CheckRequest, CheckStage};
 use super::rule_set::{Rule, RuleCheck, RuleSet};
+use super::skipped_rules::SkippedRules;
 use crate::model::keys::SERVICE_AVAILABLE;
 use crate::protocol::objection::{Objection, PostCheckRejection};
 
@@ -25,8 +26,8 @@ pub struct RulePod<'a> {
     pub uid: &'a str,
     /// `metadata.labels`.
     pub labels: &'a BTreeMap<String, String>,
-    /// The text of the annotation [`SKIP_RULES`](crate::keys::SKIP_RULES).
-    pub skip: Option<&'a str>,
+    /// The rules that the annotation [`SKIP_RULES`](crate::keys::SKIP_RULES) skips.
+    pub skip: Option<&'a SkippedRules>,
 }
 
 impl RulePod<'_> {
@@ -140,18 +141,6 @@ pub struct RuleDecision {
     pub objections: Vec<Objection>,
 }
 
-/// Returns the rules that the annotation [`SKIP_RULES`](crate::keys::SKIP_RULES) skips in all rule sets. A text that
-/// cannot be read skips none.
-#[must_use]
-pub fn skipped_rules(text: &str) -> Vec<String> {
-    #[derive(Deserialize)]
-    struct Skip {
-        #[serde(default, rename = "skipRules")]
-        rules: Option<Vec<String>>,
-    }
-    serde_json::from_str::<Skip>(text).ok().and_then(|skip| skip.rules).unwrap_or_default()
-}
-
 impl RuleSet {
     /// Returns whether the rule set selects a pod with these labels. The caller compares the namespace.
     #[must_use]
@@ -168,10 +157,9 @@ impl RuleSet {
         answers: &dyn WebhookAnswers,
     ) -> RuleDecision {
         let mut judgement = RuleDecision::default();
-        let skipped = pod.skip.map(skipped_rules).unwrap_or_default();
+        let is_skipped = |rule: &Rule| pod.skip.is_some_and(|skipped| skipped.contains(&rule.name));
         for (place, rule) in self.rules.iter().enumerate() {
-            if !rule.takes_part_in(check_request.stage) || skipped.contains(&rule.name) || !rule.concerns(pod)
-            {
+            if !rule.takes_part_in(check_request.stage) || is_skipped(rule) || !rule.concerns(pod) {
                 continue;
             }
             if rule.check == RuleCheck::Webhook {

@@ -1,19 +1,18 @@
 //! Busy pods: no operation gets its permission before they are done or the maximum has passed, and none waits for ever.
 
+mod costs;
 mod interleavings;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, BusyClaim, BusyLimits, HIGHEST_COST, REASON_LIMIT};
+use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, BusyClaim, BusyLimits, REASON_LIMIT};
 use podward_core::deletion::hold::{RecordOutcome, answer};
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
-use podward_core::keys::{
-    BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, POD_DELETION_COST, Stage,
-};
+use podward_core::keys::{BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, Stage};
 use podward_core::{
     CheckResult, Checks, ConditionStatus, NoRules, Objection, Pod, PodFacts, PodHooks, PodPlan, PodView,
-    ReviewPolicy, UnixNanos, Writer, explain, on_update, plan, review,
+    ReviewPolicy, UnixNanos, Writer, explain, plan, review,
 };
 use serde_json::{Value, json};
 
@@ -263,29 +262,6 @@ fn unreadable_values_are_refused_at_admission() {
         denials(&pod(wrong.clone()), wrong).is_empty(),
         "what was there before is not held against a write"
     );
-}
-
-#[test]
-fn the_webhook_keeps_the_cost_in_step_within_the_application_s_write() {
-    let patched = |owner: &str, annotations: Value| {
-        let mut document = json!({"metadata": {
-            "name": "web-0", "labels": {CONTROL_LABEL: "true"}, "annotations": annotations,
-            "ownerReferences": [{"kind": owner, "name": "web", "uid": "1", "controller": true}],
-        }});
-        let pod: Pod = serde_json::from_value(document.clone()).unwrap();
-        json_patch::patch(&mut document, &on_update(Some(&pod), &pod, at(0))).unwrap();
-        document["metadata"]["annotations"].take()
-    };
-    let busy = json!({BUSY_UNTIL: at(30).to_rfc3339(), POD_DELETION_COST: "5"});
-    let marked = patched("ReplicaSet", busy.clone());
-    assert_eq!(marked[POD_DELETION_COST], HIGHEST_COST);
-    assert_eq!(patched("ReplicaSet", marked.clone()), marked, "once");
-    let mut idle = marked;
-    idle.as_object_mut().unwrap().remove(BUSY_UNTIL);
-    assert_eq!(patched("ReplicaSet", idle), json!({POD_DELETION_COST: "5"}));
-    assert_eq!(patched("StatefulSet", busy.clone()), busy, "which doesn't choose by cost");
-    let past = json!({BUSY_UNTIL: at(-1).to_rfc3339()});
-    assert_eq!(patched("ReplicaSet", past.clone()), past);
 }
 
 #[test]

@@ -127,9 +127,11 @@ fn extras_of_begin_and_finish_stay_the_operators() {
             &in_service().labelled(deleting, "1").labelled("collaset.kusionstack.io/instance-id", "7"),
         ));
     assert!(UPDATE.allow_ops(&pod));
+    assert_eq!(pod.labels[deleting], "1", "while the operation runs");
     let pod = settled(UPDATE.undo(&pod));
-    assert_eq!(pod.labels[deleting], "1");
     assert_eq!(pod.labels["collaset.kusionstack.io/instance-id"], "7");
+    // It says what the operation ends with. The clients set it again when they begin another one.
+    assert!(!pod.labels.contains_key(deleting));
 }
 
 #[test]

@@ -2,9 +2,12 @@
 //! several writes.
 
 use podward_core::hooks::hook_finalizer;
+use podward_core::keys::Stage;
+use podward_core::{NoRules, Pod, on_update, plan_labels};
+use serde_json::json;
 
 use crate::tables::check;
-use crate::words::{BEGUN, COMPLETING, Fixture, OPERATED, OPERATING, PREPARING, off, on};
+use crate::words::{BEGUN, COMPLETING, Fixture, NOW, OPERATED, OPERATING, PREPARING, off, on};
 
 const BOTH: &str = "operating/x operation-type/x=T pre-checked/x operate/x permission/T \
                     operating/y operation-type/y=U pre-checked/y operate/y permission/U";
@@ -91,6 +94,22 @@ fn the_last_consumer_makes_the_pod_available_within_its_own_write() {
         ("no consumer is expected: the write may be that of a kubelet", on("").ready(false), "ready", ""),
         ("the consumer was there before", on("").expecting().held().ready(false), "ready", ""),
     ]);
+}
+
+/// A kubelet may not change labels, and a webhook that extends its write would make it fail.
+#[test]
+fn the_write_of_a_kubelet_does_not_end_the_operations_of_a_finished_pod() {
+    let mut finished = on(COMPLETING).expecting().ready(false).json();
+    finished["status"]["phase"] = json!("Running");
+    let running: Pod = serde_json::from_value(finished.clone()).unwrap();
+    finished["status"]["phase"] = json!("Succeeded");
+    let finished: Pod = serde_json::from_value(finished).unwrap();
+    for stored in [&running, &finished] {
+        assert!(on_update(Some(stored), &finished, NOW).0.is_empty());
+    }
+    assert!(plan_labels(&running.view(), &NoRules, NOW).is_empty(), "it waits for its consumer");
+    let changes = plan_labels(&finished.view(), &NoRules, NOW);
+    assert!(changes.set.is_empty() && changes.remove.contains(&Stage::Completing.key("x")), "{changes:?}");
 }
 
 #[test]

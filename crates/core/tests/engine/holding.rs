@@ -8,7 +8,7 @@ use podward_core::deletion::hold::{
 };
 use podward_core::deletion::request::{DeletionKind, DeletionRequest, JointState};
 use podward_core::keys::{self, Stage};
-use podward_core::{Pod, UnixNanos};
+use podward_core::{NoRules, Pod, UnixNanos, on_update, plan_labels};
 use serde_json::{Value, json};
 
 const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
@@ -139,6 +139,87 @@ fn a_granted_deletion_request_allows_the_delete() {
     // The operator is gone: the permission is being withdrawn.
     let finished = with(|pod| label(pod, &Stage::Operate.key("pod-delete"), "1"));
     assert_eq!(hold(&finished, &delete(), &facts()), HoldVerdict::Hold);
+}
+
+fn apply(pod: &mut Value, change: impl FnOnce(&mut Value)) {
+    let read = |pod: &Value| serde_json::from_value::<Pod>(pod.clone()).unwrap();
+    let old = read(pod);
+    change(pod);
+    let patch = on_update(Some(&old), &read(pod), NOW);
+    json_patch::patch(pod, &patch).unwrap();
+}
+
+/// A scale-in announces that it ends with the deletion of the pod. It ends without, and an update begins.
+#[test]
+fn the_permission_of_an_operation_does_not_allow_the_delete_that_an_earlier_one_announced() {
+    let begin = |pod: &mut Value, id: &str, operation_type: &str| {
+        label(pod, &Stage::Operating.key(id), "1");
+        label(pod, &Stage::OperationType.key(id), operation_type);
+    };
+    let granted = |pod: &mut Value, id: &str, operation_type: &str| {
+        begin(pod, id, operation_type);
+        label(pod, &Stage::PreChecked.key(id), "1");
+        label(pod, &Stage::Operate.key(id), "1");
+        label(pod, &keys::permission_key(operation_type), "1");
+        pod["status"]["conditions"] = json!([{"type": keys::SERVICE_READY_GATE, "status": "False"}]);
+    };
+    let verdict =
+        |pod: &Value| hold(&serde_json::from_value(pod.clone()).unwrap(), &delete(), &facts()).reason();
+    type Change = fn(&mut Value);
+    let ends: [(&str, Change); 3] = [
+        ("undone", |pod| label(pod, &Stage::UndoOperationType.key("set"), "scale-in")),
+        ("given up", |pod| {
+            pod["metadata"]["labels"] = json!({keys::CONTROL_LABEL: "true", keys::PREPARING_TO_DELETE: "1"})
+        }),
+        ("accepted", |pod| {
+            pod["metadata"]["labels"].as_object_mut().unwrap().remove(&Stage::Operating.key("set"));
+            label(pod, &Stage::PostChecked.key("set"), "1");
+        }),
+    ];
+    for (what, end) in ends {
+        let mut stored = pod();
+        granted(&mut stored, "set", "scale-in");
+        label(&mut stored, keys::PREPARING_TO_DELETE, "1");
+        assert_eq!(verdict(&stored), Some(AllowReason::Granted), "{what}");
+        apply(&mut stored, end);
+        assert!(stored["metadata"]["labels"].get(Stage::Operating.key("set")).is_none(), "{what}");
+        granted(&mut stored, "upgrade", "update");
+        assert_eq!(verdict(&stored), None, "{what}: {stored}");
+    }
+
+    // Without the webhook, the controller does it.
+    let mut stored = pod();
+    granted(&mut stored, "set", "scale-in");
+    label(&mut stored, keys::PREPARING_TO_DELETE, "1");
+    label(&mut stored, &Stage::UndoOperationType.key("set"), "scale-in");
+    let read: Pod = serde_json::from_value(stored.clone()).unwrap();
+    let planned = plan_labels(&read.view(), &NoRules, NOW);
+    assert!(planned.remove.contains(keys::PREPARING_TO_DELETE), "{planned:?}");
+}
+
+#[test]
+fn the_announcement_of_a_delete_stays_with_its_operation() {
+    let left = |change: &dyn Fn(&mut Value), end: &dyn Fn(&mut Value)| {
+        let mut stored = pod();
+        label(&mut stored, &Stage::Operating.key("set"), "1");
+        label(&mut stored, &Stage::OperationType.key("set"), "scale-in");
+        label(&mut stored, keys::PREPARING_TO_DELETE, "1");
+        change(&mut stored);
+        apply(&mut stored, end);
+        stored["metadata"]["labels"].get(keys::PREPARING_TO_DELETE).cloned()
+    };
+    let undo = |pod: &mut Value| label(pod, &Stage::UndoOperationType.key("set"), "scale-in");
+    assert_eq!(left(&|_| {}, &undo), None);
+    assert_eq!(left(&|_| {}, &|_| {}), Some(json!("1")), "nothing ends");
+    let requested = |pod: &mut Value| label(pod, keys::TO_DELETE, "1");
+    assert_eq!(left(&requested, &undo), Some(json!("1")), "the request is not withdrawn");
+    let other = |pod: &mut Value| label(pod, &Stage::Operating.key("other"), "1");
+    assert_eq!(left(&other, &undo), Some(json!("1")), "it may belong to the other one");
+    let renewed = |pod: &mut Value| {
+        undo(pod);
+        label(pod, keys::PREPARING_TO_DELETE, "2");
+    };
+    assert_eq!(left(&|_| {}, &renewed), Some(json!("2")), "it is for the next one");
 }
 
 /// The Job controller must delete all pods of such a Job at once.

@@ -18,6 +18,7 @@ mod hook_model;
 mod hook_tables;
 mod interleavings;
 mod malformed_annotations;
+mod many_labels;
 mod model;
 mod patches;
 mod refusals;

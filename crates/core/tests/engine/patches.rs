@@ -168,6 +168,33 @@ fn create_removes_labels_that_only_podward_sets() {
     );
 }
 
+#[test]
+fn create_removes_the_records_of_another_pod() {
+    let records = [
+        (keys::HOOK_REQUESTS, r#"{"mesh":{"phase":"COMPLETE","since":1}}"#),
+        (keys::EVIDENCE, r#"{"mesh":{"level":"PROVEN","detail":"seen"}}"#),
+        (keys::RESULT_REFUSED, r#"{"x":{"rule a/b":{"reason":"no","since":1}}}"#),
+        (keys::BUSY_LIMITS, r#"{"x":"2026-01-01T10:00:00Z"}"#),
+    ];
+    let with = |labels: Value, records: &[(&str, &str)]| {
+        let mut pod = full_pod(labels);
+        for (key, text) in records {
+            pod["metadata"]["annotations"][*key] = json!(text);
+        }
+        pod
+    };
+    let opted_in = json!({keys::CONTROL_LABEL: "true"});
+    let clean = created(&full_pod(opted_in.clone()), false);
+    assert_eq!(created(&with(opted_in.clone(), &records), false), clean);
+    for record in records {
+        assert_eq!(created(&with(opted_in.clone(), &[record]), false), clean, "{}", record.0);
+    }
+    let injected = created(&with(json!({"app": "web"}), &records), true);
+    assert_eq!(injected, created(&full_pod(json!({"app": "web"})), true), "also with inject");
+    let out = with(json!({"app": "web"}), &records);
+    assert!(on_create(&read(&out), false, &[], NOW).0.is_empty(), "not opted in");
+}
+
 /// The document without the labels of the protocol.
 fn rest_of(document: &Value) -> Value {
     let mut rest = document.clone();

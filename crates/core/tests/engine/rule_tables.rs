@@ -8,8 +8,8 @@ use podward_core::hooks::Selector;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, SERVICE_AVAILABLE, Stage};
 use podward_core::rules::{
     Amount, AvailablePolicy, CheckRequest, CheckStage, ExpFunc, Grants, Limit, NoWebhookAnswers, OtherChecks,
-    Rule, RuleBudget, RuleCheck, RuleMember, RulePod, RuleRefusal, RuleSet, RuleSettlement, WebhookAnswer,
-    WebhookAnswers, check_requests, settle,
+    Rule, RuleBudget, RuleCheck, RuleMember, RulePod, RuleRefusal, RuleSet, RuleSettlement, SkippedRules,
+    WebhookAnswer, WebhookAnswers, check_requests, settle,
 };
 use podward_core::{
     CheckResult, Checks, ConditionStatus, Objection, PodFacts, PodHooks, PodView, PostCheckRejection,
@@ -164,7 +164,8 @@ fn filters_conditions_and_skips() {
     let conditional = Rule { conditional: true, ..rule("conditional", refuses.clone()) };
     let set = set("web", vec![filtered, conditional, rule("plain", refuses)]);
     let refused = |labels: &Labels, skip: Option<&str>| {
-        let pod = RulePod { skip, ..pod("web-0", labels) };
+        let skipped = skip.map(SkippedRules::parse);
+        let pod = RulePod { skip: skipped.as_ref(), ..pod("web-0", labels) };
         let refusals = set.evaluate(&pod, &check_request("1"), &NoWebhookAnswers).refusals;
         refusals.into_iter().map(|refusal| refusal.rule_name).collect::<Vec<_>>().join(" ")
     };
@@ -175,6 +176,45 @@ fn filters_conditions_and_skips() {
     for text in ["no JSON", "[]", r#"{"skipRules":null}"#, r#"{"skipRules":"plain"}"#] {
         assert_eq!(refused(&none, Some(text)), "plain", "{text}");
     }
+}
+
+#[test]
+fn a_long_text_skips_no_rule() {
+    let text = |bytes: usize| {
+        let begins = r#"{"skipRules":["plain",""#;
+        format!("{begins}{}\"]}}", "x".repeat(bytes - begins.len() - 3))
+    };
+    let longest = SkippedRules::parse(&text(16 * 1024));
+    assert!(longest.contains("plain") && !longest.contains("other") && longest.ignored_because().is_none());
+    let too_long = SkippedRules::parse(&text(16 * 1024 + 1));
+    assert!(!too_long.contains("plain"));
+    assert!(too_long.ignored_because().unwrap().contains("skip-rule-conditions is ignored"));
+}
+
+/// The text is parsed once: not for each request of the pod, and not for each rule set. Otherwise this takes minutes.
+#[test]
+fn a_pod_with_many_requests_and_a_long_skip_text() {
+    let skipped = SkippedRules::parse(&format!(r#"{{"skipRules":[{}"plain"]}}"#, r#""x","#.repeat(50_000)));
+    let on = labels(&[(SERVICE_AVAILABLE, "1")]);
+    let check_requests: Vec<CheckRequest> = (0..3000)
+        .map(|id| CheckRequest { operation: format!("a{id:04}"), ..check_request(&id.to_string()) })
+        .collect();
+    let sets: Vec<RuleSet> = (0..20)
+        .map(|number| {
+            set(&format!("web-{number}"), vec![rule("plain", RuleCheck::Unreadable("no".to_owned()))])
+        })
+        .collect();
+    let none = Grants::default();
+    let budgets: Vec<RuleBudget<'_>> = sets
+        .iter()
+        .map(|set| RuleBudget { set, stored_grants: &none, missing: 0, is_current: true })
+        .collect();
+    let places: Vec<usize> = (0..sets.len()).collect();
+    let pod = RulePod { skip: Some(&skipped), ..pod("web-0", &on) };
+    let member = RuleMember { pod, check_requests: &check_requests, sets: &places };
+    let settlement = settle("me", &budgets, &[member], &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
+    assert_eq!(settlement.verdicts.len(), check_requests.len() * sets.len());
+    assert!(settlement.verdicts.iter().all(|verdict| verdict.refusals.len() == 1), "the text is ignored");
 }
 
 /// Pods (name, labels, time of check_request) under `sets`, all of which select them.

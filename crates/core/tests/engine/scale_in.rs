@@ -400,6 +400,10 @@ fn the_pods_of_a_job_that_restarted_too_often_are_deleted_together() {
     let drained = [member("a", ends(1, Granted)), member("b", ends(2, Granted)), member("c", None)];
     let others = JointDeletion::Now(vec!["b".to_owned()]);
     assert_eq!(job.joint_deletion(&drained, "a"), others);
+    // A pod on a lost node may be deleted although its drain has not ended. It does not wait for itself.
+    assert_eq!(job.joint_deletion(&draining, "b"), JointDeletion::Now(vec!["a".to_owned()]));
+    let both = [member("a", ends(1, Passed)), member("b", ends(2, Passed)), member("c", None)];
+    assert_eq!(job.joint_deletion(&both, "b"), JointDeletion::With(vec!["a".to_owned()]));
 
     let alone = JointDeletion::Now(Vec::new());
     let other_request = [member("a", requested(1, true, Granted)), member("b", ends(2, Passed))];

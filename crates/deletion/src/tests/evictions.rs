@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use kube::api::{WatchEvent, WatchParams};
+use podward_kube_util::now;
 
 use super::*;
 
@@ -11,7 +12,8 @@ pub(super) async fn a_delete_begins_a_postponed_eviction_again(fixture: Fixture)
     fixture.until_in_service().await;
     let (pod, evict) = (fixture.key("web-0"), deletion_request(DeletionKind::Evict, "drain"));
     let recorded = fixture.writer.request(&pod, None, &evict).await.unwrap().deletion_request().unwrap();
-    let until = i64::MAX;
+    // Less than the longest postponement.
+    let until = now().0 + 600_000_000_000;
     let postponed = DeletionRequest { not_before: Some(until), times_postponed: 9, ..recorded };
     let operation = [Stage::Operating, Stage::OperationType].map(|stage| stage.key("pod-delete"));
     let labels = json!({&operation[0]: null, &operation[1]: null, PREPARING_TO_DELETE: null});

@@ -58,6 +58,11 @@ fn a_ready_from_before_the_gate_is_doubted_for_a_while() {
     let left = early.ready_is_in_doubt_for(at("2026-01-01T10:00:11Z"));
     assert_eq!(left, Some(SignedDuration::from_secs(1)));
     assert_eq!(early.ready_is_in_doubt_for(at("2026-01-01T10:00:12Z")), None, "not for ever");
+    let left = early.ready_is_in_doubt_for(at("2026-01-01T10:00:08Z"));
+    assert_eq!(left, Some(SignedDuration::from_secs(4)), "the clock of the last leader was a little ahead");
+    let left = early.ready_is_in_doubt_for(at("2026-01-01T10:00:07Z"));
+    assert_eq!(left, None, "the clock of the last leader was far ahead");
+    assert_eq!(early.ready_is_in_doubt_for(at("2026-01-01T04:00:00Z")), None);
     let same = pod("2026-01-01T10:00:10Z", "2026-01-01T10:00:10Z");
     assert_eq!(same.ready_is_in_doubt_for(at("2026-01-01T10:00:10Z")), None);
 }

@@ -8,8 +8,9 @@ use tokio::sync::Notify;
 
 use super::super::webhook::WebhookFingerprint;
 use super::changed_sets::ChangedSets;
+use super::gone_owners::GoneOwners;
 use super::observed_pod::ObservedPod;
-use super::request_report::RequestReport;
+use super::request_report::{RequestReport, RequestReports};
 use super::rule_record::RuleRecord;
 
 /// Identifies an answer of a webhook: rule set, rule, pod UID and check request.
@@ -63,10 +64,11 @@ pub(crate) struct NamespaceRules {
     /// By UID.
     pub(crate) pods: HashMap<String, ObservedPod>,
     /// By pod UID: the results of other checks than rules.
-    pub(crate) others: HashMap<String, Vec<(CheckRequest, OtherChecks)>>,
+    pub(crate) others: HashMap<String, HashMap<CheckRequest, OtherChecks>>,
     /// By pod UID: the last results.
-    pub(crate) reports: HashMap<String, Vec<(CheckRequest, RequestReport)>>,
+    pub(crate) reports: HashMap<String, RequestReports>,
     pub(crate) answers: HashMap<AnswerKey, KnownAnswer>,
+    pub(crate) gone_owners: GoneOwners,
     /// Why the last decision could not be made or stored; `None` if it was.
     pub(crate) error: Option<String>,
     /// Notified when a decision may have changed.
@@ -138,20 +140,22 @@ impl NamespaceRules {
 
     /// Removes a pod.
     pub(crate) fn remove_pod(&mut self, uid: &str) {
-        let sets = self.pods.remove(uid).map(|observed| observed.sets).unwrap_or_default();
-        self.mark_changed(&sets);
+        if let Some(observed) = self.pods.remove(uid) {
+            self.gone_owners.add(&observed);
+            self.mark_changed(&observed.sets);
+        }
         self.others.remove(uid);
         self.reports.remove(uid);
     }
 
     /// Returns the last result for `request` of a pod; `None` if there is none.
     pub(crate) fn report(&self, uid: &str, request: &CheckRequest) -> Option<&RequestReport> {
-        self.reports.get(uid)?.iter().find(|(known, _)| known == request).map(|(_, report)| report)
+        self.reports.get(uid)?.get(request)
     }
 
     /// Returns the results of other checks than rules.
     pub(crate) fn others(&self, uid: &str, request: &CheckRequest) -> OtherChecks {
-        let found = self.others.get(uid).and_then(|all| all.iter().find(|(known, _)| known == request));
-        found.map_or(OtherChecks::Unknown, |(_, others)| *others)
+        let found = self.others.get(uid).and_then(|all| all.get(request));
+        found.copied().unwrap_or(OtherChecks::Unknown)
     }
 }

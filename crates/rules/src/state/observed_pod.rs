@@ -3,23 +3,38 @@
 use std::sync::Arc;
 
 use podward_core::keys::SERVICE_AVAILABLE;
-use podward_core::rules::CheckRequest;
+use podward_core::rules::{CheckRequest, RulePod, SkippedRules};
 use podward_kube_util::CachedPod;
 
 /// A pod, and what rules need to know of it.
 #[derive(Clone, Debug)]
 pub(crate) struct ObservedPod {
     pub(crate) pod: Arc<CachedPod>,
+    /// Sorted.
     pub(crate) requests: Vec<CheckRequest>,
+    /// Parsed once for this version of the pod.
+    pub(crate) skipped: Arc<SkippedRules>,
     /// The names of the rule sets that select the pod, sorted.
     pub(crate) sets: Vec<String>,
 }
 
 impl ObservedPod {
+    /// Returns the pod in the form of the core.
+    pub(crate) fn subject(&self) -> RulePod<'_> {
+        self.pod.subject(&self.skipped)
+    }
+
     /// True if the pod counts for budgets: it has opted in, is not terminating and has not ended.
     pub(crate) fn is_active(&self) -> bool {
         let view = self.pod.view();
         !view.terminating && !self.pod.is_terminal() && view.is_controlled()
+    }
+
+    /// True if the pod has opted in and is being deleted. While it is, and until its replacement exists, its owner may
+    /// have a pod less than it wants.
+    pub(crate) fn is_terminating(&self) -> bool {
+        let view = self.pod.view();
+        view.terminating && view.is_controlled()
     }
 
     /// True if replacing this version of the pod with `after` may change a decision.
@@ -31,8 +46,10 @@ impl ObservedPod {
             && (self.requests != after.requests
                 || self.sets != after.sets
                 || self.is_active() != after.is_active()
+                || self.is_terminating() != after.is_terminating()
+                || self.pod.is_terminal() != after.pod.is_terminal()
                 || is_available(self) != is_available(after)
                 || (has_requests && self.pod.labels() != after.pod.labels())
-                || (has_requests && self.pod.skipped_rules() != after.pod.skipped_rules()))
+                || (has_requests && self.skipped != after.skipped))
     }
 }

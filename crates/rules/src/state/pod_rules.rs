@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use podward_core::keys::RULE_DETAIL_PREFIX;
 use podward_core::refusals::ResultRefusals;
-use podward_core::rules::{CheckRequest, CheckStage, RuleDecision, RuleDetail, RuleRefusal, RuleSet};
+use podward_core::rules::{
+    CheckRequest, CheckStage, RuleDecision, RuleDetail, RulePod, RuleRefusal, RuleSet, SkippedRules,
+};
 use podward_core::{CheckResult, Checks, LabelChanges, Objection, UnixNanos};
 use podward_kube_util::CachedPod;
 
@@ -19,6 +21,7 @@ const DETAILS_LIMIT: usize = 64 * 1024;
 /// The results of the rules' checks of a pod.
 #[derive(Debug, Default)]
 pub struct PodRules {
+    /// Sorted.
     requests: Vec<CheckRequest>,
     /// Why the cache may lack a rule; `None` if all rules are known.
     unknown: Option<String>,
@@ -28,6 +31,8 @@ pub struct PodRules {
     renew: Vec<CheckRequest>,
     /// The refused results that are stored on the pod.
     refused: ResultRefusals,
+    /// Why the rules that the pod skips are checked all the same; `None` if they are not.
+    skips_ignored: Option<String>,
 }
 
 /// The result of one rule set for one check request.
@@ -39,11 +44,12 @@ struct RuleSetResult {
 }
 
 impl PodRules {
-    /// Returns the results for `requests` of `pod`, with the grants that are stored. `unknown` is the reason why
-    /// `cache` may lack a rule.
+    /// Returns the results for `requests` of `pod`, which skips the rules `skipped`, with the grants that are stored.
+    /// `unknown` is the reason why `cache` may lack a rule.
     pub(crate) fn of(
         cache: &RuleCache,
         pod: &CachedPod,
+        skipped: &SkippedRules,
         requests: Vec<CheckRequest>,
         unknown: Option<String>,
     ) -> Self {
@@ -52,10 +58,12 @@ impl PodRules {
         if !requests.is_empty() {
             let sets = cache.index.selecting(pod.namespace(), view.labels);
             let rules = cache.namespaces.get(pod.namespace());
+            found.skips_ignored = skipped.ignored_because();
+            let subject = pod.subject(skipped);
             for request in &requests {
                 let results = sets
                     .iter()
-                    .filter_map(|set| Some((set.name.clone(), result_of(rules?, set, pod, request)?)));
+                    .filter_map(|set| Some((set.name.clone(), result_of(rules?, set, &subject, request)?)));
                 found.results.push(results.collect());
                 let report = rules.and_then(|rules| rules.report(pod.uid(), request));
                 if report.is_some_and(|report| report.renew) {
@@ -84,7 +92,7 @@ impl PodRules {
         if let Some(why) = &self.unknown {
             return Err(why);
         }
-        let place = self.requests.iter().position(|known| known == request);
+        let place = self.requests.binary_search(request).ok();
         let results = place.and_then(|place| self.results.get(place)).into_iter().flatten();
         let of_set = |(set, result)| {
             let (set, RuleSetResult { refusals, .. }): (&String, &RuleSetResult) = (set, result);
@@ -102,19 +110,29 @@ impl PodRules {
         if let Some(why) = &self.unknown {
             return CheckResult::Wait(why.clone());
         }
-        let is_it = |request: &CheckRequest| request.stage == stage && request.operation == operation;
         // A result belongs to the time of a request, so the request has to be stored on the pod first.
-        let Some(place) = self.requests.iter().position(is_it) else {
+        let Some(place) = self.place(stage, operation) else {
             return CheckResult::Wait("rules are asked next".to_owned());
         };
-        let refused: Vec<String> = self.results[place]
+        let mut refused: Vec<String> = self.results[place]
             .iter()
             .flat_map(|(set, result)| {
                 let refusals = result.refusals.iter();
                 refusals.map(move |refusal| format!("rule {set}/{}: {}", refusal.rule_name, refusal.reason))
             })
             .collect();
-        if refused.is_empty() { CheckResult::Pass } else { CheckResult::Wait(refused.join("; ")) }
+        if refused.is_empty() {
+            return CheckResult::Pass;
+        }
+        refused.extend(self.skips_ignored.clone());
+        CheckResult::Wait(refused.join("; "))
+    }
+
+    /// Returns the index of the request of `operation` in `stage`.
+    fn place(&self, stage: CheckStage, operation: &str) -> Option<usize> {
+        let key =
+            |request: &CheckRequest| (request.stage, request.operation.as_str()).cmp(&(stage, operation));
+        self.requests.binary_search_by(key).ok()
     }
 
     /// Adds to `changes` the requests to make again, with the time `now`. That frees the grants of the earlier
@@ -170,9 +188,7 @@ impl Checks for PodRules {
     }
 
     fn objections(&self, id: &str, _: &str) -> Vec<Objection> {
-        let is_it =
-            |request: &CheckRequest| request.stage == CheckStage::PostCheck && request.operation == id;
-        match self.requests.iter().position(is_it).filter(|_| self.unknown.is_none()) {
+        match self.place(CheckStage::PostCheck, id).filter(|_| self.unknown.is_none()) {
             Some(place) => {
                 let results = self.results[place].values();
                 results.flat_map(|result| &result.objections).cloned().collect()
@@ -187,17 +203,17 @@ impl Checks for PodRules {
 fn result_of(
     rules: &NamespaceRules,
     set: &RuleSet,
-    pod: &CachedPod,
+    pod: &RulePod<'_>,
     request: &CheckRequest,
 ) -> Option<RuleSetResult> {
     let record = rules.records.get(&set.name)?;
-    let decision = set.evaluate(&pod.subject(), request, &KnownAnswers(&rules.answers));
+    let decision = set.evaluate(pod, request, &KnownAnswers(&rules.answers));
     let RuleDecision { passed, refusals, objections, budgets, .. } = decision;
     let mut result = RuleSetResult { passed, refusals, objections };
-    let last = rules.report(pod.uid(), request).and_then(|report| report.refusals.get(&set.name));
+    let last = rules.report(pod.uid, request).and_then(|report| report.refusals.get(&set.name));
     for place in budgets {
         let name = &set.rules[place].name;
-        if record.grants.has(pod.uid(), request) {
+        if record.grants.has(pod.uid, request) {
             result.passed.push(name.clone());
             continue;
         }

@@ -1,10 +1,13 @@
 //! The last result for a check request.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use podward_core::rules::{RefusalCause, RuleRefusal};
+use podward_core::rules::{CheckRequest, RefusalCause, RuleRefusal};
 
 use super::super::webhook::WebhookFingerprint;
+
+/// The results for the check requests of a pod that were last decided.
+pub(crate) type RequestReports = HashMap<CheckRequest, RequestReport>;
 
 /// The result for a check request that was last decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

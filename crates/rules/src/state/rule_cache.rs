@@ -95,6 +95,7 @@ impl RuleCache {
         let selecting = self.index.selecting(pod.namespace(), pod.labels());
         ObservedPod {
             requests: check_requests(pod.labels()),
+            skipped: Arc::new(pod.skipped_rules()),
             sets: selecting.into_iter().map(|set| set.name.clone()).collect(),
             pod: pod.clone(),
         }
@@ -131,12 +132,12 @@ impl RuleCache {
             None if !is_watched => return,
             None => !after.sets.is_empty(),
         };
-        let is_requested = |request: &CheckRequest| after.requests.contains(request);
+        let is_requested = |request: &CheckRequest| after.requests.binary_search(request).is_ok();
         if let Some(others) = rules.others.get_mut(pod.uid()) {
-            others.retain(|(request, _)| is_requested(request));
+            others.retain(|request, _| is_requested(request));
         }
         if let Some(reports) = rules.reports.get_mut(pod.uid()) {
-            reports.retain(|(request, _)| is_requested(request));
+            reports.retain(|request, _| is_requested(request));
         }
         if is_news {
             rules.mark_changed(&after.sets);
@@ -177,7 +178,10 @@ impl RuleCache {
                     // This controller has written the pod since.
                     Some(listed) if before.pod.is_newer_than(&listed.pod) => *listed = before,
                     Some(_) => {}
-                    None => rules.remove_pod(&uid),
+                    None => {
+                        rules.gone_owners.add(&before);
+                        rules.remove_pod(&uid);
+                    }
                 }
             }
             rules.mark_all_changed();
@@ -189,7 +193,7 @@ impl RuleCache {
         &mut self,
         pod: &PodKey,
         uid: &str,
-        results: Vec<(CheckRequest, OtherChecks)>,
+        results: HashMap<CheckRequest, OtherChecks>,
     ) {
         let Some(rules) = self.namespaces.get_mut(&pod.namespace) else { return };
         if results.is_empty() {

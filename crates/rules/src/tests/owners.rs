@@ -1,18 +1,35 @@
-//! Which owners are watched, and what happens to operations that wait for another one.
+//! Which owners are watched, which pods are missing, and what happens to operations that wait for them.
 
-use serde_json::json;
+use std::sync::Arc;
+use std::time::Instant;
 
+use podward_core::keys::{SERVICE_AVAILABLE, SERVICE_READY_GATE};
+use serde_json::{Value, json};
+
+use super::super::state::{GoneOwners, OWNER_RECHECK_DELAY, ObservedPod};
 use super::api_server::{ApiServer, Kind};
 use super::leader::{Leader, pod};
 use super::{budget, is_out};
 
-/// Creates the pod `name`, which its own ReplicaSet `owner` and the rule set `owner` with a budget of 1 select.
-fn pod_of_owner(server: &ApiServer, name: &str, owner: &str) {
+/// Returns the pod `name` of the ReplicaSet `owner`.
+fn of_owner(name: &str, owner: &str) -> Value {
     let mut object = pod(name);
     object["metadata"]["labels"]["part"] = json!(owner);
     (object["metadata"]["ownerReferences"][0]["name"], object["metadata"]["ownerReferences"][0]["uid"]) =
         (json!(owner), json!(owner));
-    server.store(Kind::Pods, object, None).unwrap();
+    object
+}
+
+/// Returns `object` while it is being deleted, out of service.
+fn terminating(mut object: Value) -> Value {
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    object["metadata"]["labels"].as_object_mut().unwrap().remove(SERVICE_AVAILABLE);
+    object
+}
+
+/// Creates the pod `name`, which its own ReplicaSet `owner` and the rule set `owner` with a budget of 1 select.
+fn pod_of_owner(server: &ApiServer, name: &str, owner: &str) {
+    server.store(Kind::Pods, of_owner(name, owner), None).unwrap();
     let mut spec = budget(json!(1));
     spec["selector"]["matchLabels"] = json!({"part": owner});
     server.rule(owner, spec);
@@ -65,13 +82,131 @@ async fn an_operation_that_waits_for_an_owner_that_is_not_watched_is_tried_again
     let mut quiet = 0;
     leader
         .until("nothing is left to decide", |leader| {
-            let cache = leader.rules.context.cache.lock();
-            let is_quiet = cache.namespaces["shop"].changed_sets == Default::default();
-            quiet = if is_quiet { quiet + 1 } else { 0 };
+            quiet = if is_quiet(leader) { quiet + 1 } else { 0 };
             quiet == 20
         })
         .await;
     server.scale(4);
     leader.until("it isn't missing any more", |leader| is_out(&leader.server, "web-0")).await;
     leader.end().await;
+}
+
+/// Creates the pods web-0, which is being deleted, and web-1, which begins an operation. A rule set with a budget of 1
+/// selects both, and each is the only pod of its owner.
+async fn begin_beside(server: &ApiServer, other: Value) -> Leader {
+    server.store(Kind::Pods, other, None).unwrap();
+    server.store(Kind::Pods, of_owner("web-1", "b"), None).unwrap();
+    server.scale_owner("a", 1);
+    server.scale_owner("b", 1);
+    server.rule("web", budget(json!(1)));
+    let mut leader = Leader::start(server, "one");
+    server.begin("web-1");
+    leader.until("a pod is missing", waits_for_missing).await;
+    leader
+}
+
+/// True if nothing is left to decide.
+fn is_quiet(leader: &Leader) -> bool {
+    leader.rules.context.cache.lock().namespaces["shop"].changed_sets == Default::default()
+}
+
+fn waits_for_missing(leader: &mut Leader) -> bool {
+    assert!(!is_out(&leader.server, "web-1"));
+    leader.reconcile("web-1").contains("[missing replicas]=1")
+}
+
+/// Each shard of a database is a StatefulSet with one pod. Only one shard may be out of service.
+#[tokio::test]
+async fn the_only_pod_of_an_owner_counts_until_its_replacement_is_in_service() {
+    let server = ApiServer::new();
+    let mut leader = begin_beside(&server, terminating(of_owner("web-0", "a"))).await;
+    // The kubelet reports that the containers have ended before the pod is gone.
+    let mut ended = terminating(of_owner("web-0", "a"));
+    ended["metadata"]["uid"] = server.get(Kind::Pods, "web-0").unwrap()["metadata"]["uid"].clone();
+    ended["status"]["phase"] = json!("Succeeded");
+    server.store(Kind::Pods, ended, None).unwrap();
+    leader.follow();
+    let mut quiet = 0;
+    leader
+        .until("that is decided about", |leader| {
+            assert!(waits_for_missing(leader));
+            quiet = if is_quiet(leader) { quiet + 1 } else { 0 };
+            quiet == 20
+        })
+        .await;
+    server.delete(Kind::Pods, "web-0");
+    let mut replacement = of_owner("web-0", "a");
+    replacement["metadata"]["labels"].as_object_mut().unwrap().remove(SERVICE_AVAILABLE);
+    replacement["status"]["conditions"] = json!([
+        {"type": SERVICE_READY_GATE, "status": "True"}, {"type": "Ready", "status": "False"},
+        {"type": "ContainersReady", "status": "False"},
+    ]);
+    server.store(Kind::Pods, replacement, None).unwrap();
+    leader
+        .until("the replacement counts", |leader| {
+            assert!(!is_out(&leader.server, "web-1"));
+            let message = leader.reconcile("web-1");
+            message.contains("[current unavailable]=1/2") && !message.contains("missing")
+        })
+        .await;
+    server.finish("web-0");
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-1")).await;
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn the_last_pod_of_an_owner_that_wants_none_does_not_count() {
+    let server = ApiServer::new();
+    let mut leader = begin_beside(&server, terminating(of_owner("web-0", "a"))).await;
+    server.scale_owner("a", 0);
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-1")).await;
+    leader.end().await;
+}
+
+/// Its next pod may not be opted in. An operation must not wait for it for ever.
+#[tokio::test]
+async fn an_owner_without_pods_is_forgotten() {
+    let server = ApiServer::new();
+    let mut leader = begin_beside(&server, terminating(of_owner("web-0", "a"))).await;
+    server.delete(Kind::Pods, "web-0");
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-1")).await;
+    leader.until("no owner counts", |leader| leader.rules.context.owners.watched().is_empty()).await;
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn a_pod_without_an_owner_counts_until_it_is_gone() {
+    let server = ApiServer::new();
+    let mut alone = terminating(of_owner("web-0", "a"));
+    alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    let mut leader = begin_beside(&server, alone).await;
+    server.delete(Kind::Pods, "web-0");
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-1")).await;
+    leader.end().await;
+}
+
+#[test]
+fn an_owner_counts_for_a_while_after_the_first_decision_without_its_pod() {
+    let observed = |object: Value, sets: &[&str]| ObservedPod {
+        pod: Arc::new(serde_json::from_value(object).unwrap()),
+        requests: Vec::new(),
+        skipped: Arc::default(),
+        sets: sets.iter().map(|set| (*set).to_owned()).collect(),
+    };
+    let mut finished = of_owner("web-2", "c");
+    finished["status"]["phase"] = json!("Succeeded");
+    let mut owners = GoneOwners::default();
+    owners.add(&observed(terminating(of_owner("web-0", "a")), &["web"]));
+    owners.add(&observed(of_owner("web-1", "b"), &[]));
+    owners.add(&observed(finished, &["web"]));
+    let mut counting = |now| {
+        let counting = owners.counting(now);
+        counting.map(|gone| (gone.owner.uid.clone(), gone.sets.clone())).collect::<Vec<_>>()
+    };
+    let begin = Instant::now();
+    let only = [("a".to_owned(), ["web".to_owned()].into())];
+    assert_eq!(counting(begin), only);
+    assert_eq!(counting(begin + OWNER_RECHECK_DELAY / 2), only, "also in another decision");
+    assert_eq!(counting(begin + OWNER_RECHECK_DELAY), [], "and not for ever");
+    assert_eq!(counting(begin), []);
 }

@@ -21,7 +21,7 @@ pub(super) fn consult_webhooks(
         for request in &observed.requests {
             for set in sets {
                 let rules = &snapshot.records[*set].set;
-                for rule in rules.evaluate(&observed.pod.subject(), request, &NoWebhookAnswers).webhooks {
+                for rule in rules.evaluate(&observed.subject(), request, &NoWebhookAnswers).webhooks {
                     waiting.entry((*set, rule)).or_default().push((observed, request));
                 }
             }

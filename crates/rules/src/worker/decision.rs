@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::StreamExt;
 use podward_core::rules::{CheckRequest, OtherChecks, RuleBudget, RulePod, rule_reports, settle};
@@ -35,7 +36,8 @@ pub(super) struct NamespaceDecision {
     pub(super) outcome: DecisionOutcome,
     /// True if an object was written.
     pub(super) wrote: bool,
-    /// True if the decision depends on an owner that is not watched. It must be made again after a while.
+    /// True if the decision depends on an owner that is not watched, or on one whose pods have gone. It must be made again
+    /// after a while.
     pub(super) expires: bool,
 }
 
@@ -45,11 +47,12 @@ impl From<DecisionOutcome> for NamespaceDecision {
     }
 }
 
-/// Decides about `sets` of `namespace`, stores the decision, and publishes it once it is stored.
+/// Decides about `sets` of `namespace` at the time `now`, stores the decision, and publishes it once it is stored.
 pub(super) async fn decide(
     context: &RuleContext,
     namespace: &str,
     sets: &BTreeSet<String>,
+    now: Instant,
 ) -> NamespaceDecision {
     let mut catch_up_error = None;
     // The grants must be known before the pods are read.
@@ -60,7 +63,7 @@ pub(super) async fn decide(
             Err(error) => catch_up_error = Some(error),
         }
     }
-    let Some(snapshot) = snapshot(context, namespace, sets) else { return DecisionOutcome::Done.into() };
+    let Some(snapshot) = snapshot(context, namespace, sets, now) else { return DecisionOutcome::Done.into() };
     let states = consult_webhooks(context, namespace, &snapshot);
     let missing = match missing_replicas(context, namespace, &snapshot).await {
         Ok(missing) => missing,
@@ -113,7 +116,7 @@ pub(super) async fn decide(
     let writes: Vec<StatusWrite> =
         futures::stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await;
     let (outcome, wrote) = observe_writes(context, namespace, writes).await;
-    let decision = NamespaceDecision { outcome, wrote, expires: missing.are_unwatched };
+    let decision = NamespaceDecision { outcome, wrote, expires: missing.expires };
     if let DecisionOutcome::Done = decision.outcome {
         publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers));
     }

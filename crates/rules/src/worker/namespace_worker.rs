@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use podward_runtime::retry::{API_SERVER, delay_after};
 
 use super::super::context::RuleContext;
+use super::super::state::OWNER_RECHECK_DELAY;
 use super::decision::{DecisionOutcome, NamespaceDecision, decide};
 
 /// The shortest interval between two writes of an object's status.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Changes within this time are decided about together.
 const GATHER_DELAY: Duration = Duration::from_millis(20);
-/// A decision that depends on an owner that is not watched is made again after this time.
-const OWNER_RECHECK_DELAY: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 /// Decides about `namespace` after each change, until it has no PodTransitionRule.
 pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
@@ -31,7 +30,7 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
         }
         tokio::time::sleep(GATHER_DELAY).await;
         let began = Instant::now();
-        let NamespaceDecision { outcome, wrote, expires } = decide_changed(&context, &namespace).await;
+        let NamespaceDecision { outcome, wrote, expires } = decide_changed(&context, &namespace, began).await;
         if expires {
             recheck_at.get_or_insert(began + OWNER_RECHECK_DELAY);
         }
@@ -73,11 +72,11 @@ fn drop_if_empty(context: &RuleContext, namespace: &str) -> bool {
     is_dropped
 }
 
-async fn decide_changed(context: &Arc<RuleContext>, namespace: &str) -> NamespaceDecision {
+async fn decide_changed(context: &Arc<RuleContext>, namespace: &str, now: Instant) -> NamespaceDecision {
     let Some(sets) = context.cache.lock().take_changed(namespace) else {
         return DecisionOutcome::Done.into();
     };
-    let decision = decide(context, namespace, &sets).await;
+    let decision = decide(context, namespace, &sets, now).await;
     let error = match &decision.outcome {
         DecisionOutcome::Failed(error) => Some(error.clone()),
         _ => None,

@@ -48,7 +48,7 @@ struct WatchedOwner {
 /// Returns the API resource of an owner with a known number of replicas; `None` for all others, whose pods are never
 /// missing.
 fn resource(owner: &OwnerReference) -> Option<ApiResource> {
-    let (group, version) = owner.api_version.split_once('/')?;
+    let Some((group, version)) = owner.api_version.split_once('/') else { return resource_of(owner) };
     let plural = match (group, owner.kind.as_str()) {
         ("apps.kusionstack.io", "CollaSet") => "collasets",
         ("apps.kruise.io", "CloneSet") => "clonesets",
@@ -56,6 +56,11 @@ fn resource(owner: &OwnerReference) -> Option<ApiResource> {
         _ => return resource_of(owner),
     };
     Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owner.kind), plural))
+}
+
+/// Returns true if the number of pods that `owner` wants can be known.
+pub(super) fn has_replicas(owner: &OwnerReference) -> bool {
+    resource(owner).is_some()
 }
 
 impl OwnerReplicas {
@@ -73,9 +78,7 @@ impl OwnerReplicas {
         namespace: &str,
         owner: &OwnerReference,
     ) -> Result<WantedReplicas, String> {
-        let Some(resource) = resource(owner).or_else(|| resource_of(owner)) else {
-            return Ok(WantedReplicas::default());
-        };
+        let Some(resource) = resource(owner) else { return Ok(WantedReplicas::default()) };
         if let Some(watched) = self.watched.lock().get(&owner.uid) {
             return Ok(WantedReplicas { count: watched.wanted, is_unwatched: false });
         }

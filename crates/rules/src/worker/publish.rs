@@ -7,7 +7,7 @@ use podward_core::{PostCheckRejection, UnixNanos};
 use podward_kube_util::PodKey;
 
 use super::super::context::RuleContext;
-use super::super::state::{KnownAnswers, NamespaceRules, RefusalFingerprint, RequestReport};
+use super::super::state::{KnownAnswers, NamespaceRules, RefusalFingerprint, RequestReport, RequestReports};
 use super::snapshot::NamespaceSnapshot;
 
 /// Stores the results of a decision, and has the pods reconciled whose results have changed.
@@ -26,8 +26,8 @@ pub(super) fn publish(
         for (member, after) in reports {
             let pod = &snapshot.pods[member].pod;
             let before = rules.reports.remove(pod.uid()).unwrap_or_default();
-            let is_same = |(request, report): &(CheckRequest, RequestReport)| {
-                before.iter().any(|(other, before)| other == request && before.is_like(report))
+            let is_same = |(request, report): (&CheckRequest, &RequestReport)| {
+                before.get(request).is_some_and(|before| before.is_like(report))
             };
             if !after.iter().all(is_same) {
                 to_reconcile.push(pod.key());
@@ -43,9 +43,7 @@ pub(super) fn publish(
             to_reconcile.extend(unselected.map(|observed| observed.pod.key()));
             is_selected
         });
-        let waits = |reports: &&Vec<(CheckRequest, RequestReport)>| {
-            reports.iter().any(|(_, report)| !report.refusals.is_empty())
-        };
+        let waits = |reports: &&RequestReports| reports.values().any(|report| !report.refusals.is_empty());
         let waiting = reports.values().filter(waits).count();
         context.metrics.set_waiting(namespace, waiting, &waiting_since(reports));
     }
@@ -57,19 +55,18 @@ fn reports(
     snapshot: &NamespaceSnapshot,
     settlement: &RuleSettlement,
     answers: &KnownAnswers<'_>,
-) -> HashMap<usize, Vec<(CheckRequest, RequestReport)>> {
-    let mut reports: HashMap<usize, Vec<(CheckRequest, RequestReport)>> = HashMap::new();
+) -> HashMap<usize, RequestReports> {
+    let mut reports: HashMap<usize, RequestReports> = HashMap::new();
     for verdict in &settlement.verdicts {
         let observed = &snapshot.pods[verdict.member];
         let request = &observed.requests[verdict.check_request];
         let of_pod = reports.entry(verdict.member).or_default();
-        if !of_pod.iter().any(|(known, _)| known == request) {
+        let report = of_pod.entry(request.clone()).or_insert_with(|| {
             // `renew` is sorted.
             let renew = settlement.renew.binary_search(&(verdict.member, verdict.check_request)).is_ok();
-            of_pod.push((request.clone(), RequestReport { renew, ..RequestReport::default() }));
-        }
-        let entry = of_pod.iter_mut().find(|(known, _)| known == request);
-        if let Some((_, report)) = entry.filter(|_| !verdict.refusals.is_empty()) {
+            RequestReport { renew, ..RequestReport::default() }
+        });
+        if !verdict.refusals.is_empty() {
             let set = &snapshot.records[verdict.set].set;
             report.fingerprints.extend(verdict.refusals.iter().map(|refusal| {
                 let rule = &refusal.rule_name;
@@ -86,7 +83,7 @@ fn reports(
 }
 
 /// Returns for each rule set that refuses a pod the time of the earliest of these check requests.
-fn waiting_since(reports: &HashMap<String, Vec<(CheckRequest, RequestReport)>>) -> BTreeMap<&str, UnixNanos> {
+fn waiting_since(reports: &HashMap<String, RequestReports>) -> BTreeMap<&str, UnixNanos> {
     let mut since: BTreeMap<&str, UnixNanos> = BTreeMap::new();
     for (request, report) in reports.values().flatten() {
         for set in report.refusals.keys() {

@@ -89,6 +89,10 @@ impl ReadBarrier {
     /// Drops the state of the pod with this UID, which is gone.
     pub(crate) fn forget(&self, uid: &str) {
         self.passed.lock().remove(uid);
+        for lists in self.namespaces.lock().values_mut() {
+            lists.waiting.retain(|_, (of, _)| of != uid);
+            lists.in_flight.remove(uid);
+        }
     }
 
     /// Returns the state of `requests`, all check requests of `pod`. Those that have not passed wait from now on.
@@ -133,16 +137,19 @@ impl ReadBarrier {
         Some(batch)
     }
 
-    /// Lets the check requests of a list pass. Returns their pods.
+    /// Lets the check requests of a list pass, but not those of pods that are gone meanwhile. Returns the pods.
     pub(super) fn list_succeeded(&self, namespace: &str, batch: WaitingRequests) -> Vec<PodKey> {
-        let mut pods = Vec::new();
-        for (pod, (uid, requests)) in batch {
-            self.passed.lock().entry(uid).or_default().add(requests);
-            pods.push(pod);
-        }
+        let mut listed = HashMap::new();
         if let Some(lists) = self.namespaces.lock().get_mut(namespace) {
             lists.error = None;
-            lists.in_flight.clear();
+            listed = std::mem::take(&mut lists.in_flight);
+        }
+        let mut pods = Vec::new();
+        for (pod, (uid, requests)) in batch {
+            if listed.contains_key(&uid) {
+                self.passed.lock().entry(uid).or_default().add(requests);
+            }
+            pods.push(pod);
         }
         pods
     }

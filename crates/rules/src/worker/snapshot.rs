@@ -1,11 +1,15 @@
 //! The input of a decision.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podward_core::rules::{CheckRequest, OtherChecks, RuleMember};
+use podward_kube_util::CachedPod;
 
 use super::super::context::RuleContext;
-use super::super::state::{NamespaceRules, ObservedPod, RuleRecord};
+use super::super::state::{GoneOwner, NamespaceRules, ObservedPod, RuleRecord};
 
 /// The input of a decision, all of one moment.
 pub(super) struct NamespaceSnapshot {
@@ -17,6 +21,10 @@ pub(super) struct NamespaceSnapshot {
     pub(super) others: HashMap<(String, CheckRequest), OtherChecks>,
     /// By the UID of an owner: the number of its pods in the namespace.
     pub(super) existing: HashMap<String, u32>,
+    /// The selected pods that are being deleted, and the places in `records` of the rule sets that select them.
+    pub(super) terminating: Vec<(Arc<CachedPod>, Vec<usize>)>,
+    /// The owners of selected pods that have just gone, and the places in `records` of the rule sets that selected them.
+    pub(super) gone_owners: Vec<(OwnerReference, Vec<usize>)>,
     /// The UIDs of the owners that count for any rule set of the namespace: a pod of theirs is selected by a rule set with
     /// a budget and a check request.
     pub(super) counting: HashSet<String>,
@@ -27,7 +35,7 @@ impl NamespaceSnapshot {
     pub(super) fn members(&self) -> Vec<RuleMember<'_>> {
         let pods = self.pods.iter().zip(&self.sets);
         pods.map(|(observed, sets)| RuleMember {
-            pod: observed.pod.subject(),
+            pod: observed.subject(),
             check_requests: &observed.requests,
             sets,
         })
@@ -68,14 +76,18 @@ pub(super) fn mark_pods_read(context: &RuleContext, namespace: &str, versions: V
     }
 }
 
-/// Returns these rule sets and their pods; `None` if the namespace has no PodTransitionRule.
+/// Returns these rule sets and their pods for a decision at the time `now`; `None` if the namespace has no
+/// PodTransitionRule.
 pub(super) fn snapshot(
     context: &RuleContext,
     namespace: &str,
     sets: &BTreeSet<String>,
+    now: Instant,
 ) -> Option<NamespaceSnapshot> {
-    let cache = context.cache.lock();
-    let rules = cache.namespaces.get(namespace)?;
+    let mut cache = context.cache.lock();
+    let rules = cache.namespaces.get_mut(namespace)?;
+    let gone: Vec<GoneOwner> = rules.gone_owners.counting(now).cloned().collect();
+    let rules = &*rules;
     let (names, records): (Vec<&String>, Vec<RuleRecord>) = rules
         .records
         .iter()
@@ -83,6 +95,7 @@ pub(super) fn snapshot(
         .map(|(name, record)| (name, record.clone()))
         .unzip();
     let places: HashMap<&String, usize> = names.into_iter().zip(0..).collect();
+    let place = |name: &String| places.get(name).copied();
     let mut existing: HashMap<String, u32> = HashMap::new();
     let mut pods: Vec<(ObservedPod, Vec<usize>)> = Vec::new();
     for observed in rules.pods.values().filter(|observed| observed.is_active()) {
@@ -92,8 +105,7 @@ pub(super) fn snapshot(
                 None => drop(existing.insert(owner.uid.clone(), 1)),
             }
         }
-        let selecting: Vec<usize> =
-            observed.sets.iter().filter_map(|name| places.get(name).copied()).collect();
+        let selecting: Vec<usize> = observed.sets.iter().filter_map(place).collect();
         if !selecting.is_empty() {
             pods.push((observed.clone(), selecting));
         }
@@ -107,16 +119,29 @@ pub(super) fn snapshot(
         }
     }
     let (pods, sets) = pods.into_iter().unzip();
-    Some(NamespaceSnapshot { records, pods, sets, others, existing, counting: counting_owners(rules) })
+    let terminating = rules
+        .pods
+        .values()
+        .filter(|observed| observed.is_terminating())
+        .map(|observed| (observed.pod.clone(), observed.sets.iter().filter_map(place).collect()))
+        .collect();
+    let counting = counting_owners(rules, &gone);
+    let gone_owners =
+        gone.into_iter().map(|gone| (gone.owner, gone.sets.iter().filter_map(place).collect())).collect();
+    Some(NamespaceSnapshot { records, pods, sets, others, existing, terminating, gone_owners, counting })
 }
 
-fn counting_owners(rules: &NamespaceRules) -> HashSet<String> {
+fn counting_owners(rules: &NamespaceRules, gone: &[GoneOwner]) -> HashSet<String> {
     let active = || rules.pods.values().filter(|observed| observed.is_active());
     let has_budget = |name: &&String| rules.records.get(*name).is_some_and(|record| record.set.has_budget());
     let requests = active().filter(|observed| !observed.requests.is_empty());
     let sets: HashSet<&String> = requests.flat_map(|observed| &observed.sets).filter(has_budget).collect();
-    active()
-        .filter(|observed| observed.sets.iter().any(|name| sets.contains(name)))
-        .filter_map(|observed| Some(observed.pod.controller()?.uid.clone()))
-        .collect()
+    let counts = |name: &String| sets.contains(name);
+    let terminating = rules.pods.values().filter(|observed| observed.is_terminating());
+    let of_pods = active()
+        .chain(terminating)
+        .filter(|observed| observed.sets.iter().any(counts))
+        .filter_map(|observed| Some(observed.pod.controller()?.uid.clone()));
+    let of_gone = gone.iter().filter(|gone| gone.sets.iter().any(counts)).map(|gone| gone.owner.uid.clone());
+    of_pods.chain(of_gone).collect()
 }

@@ -138,10 +138,11 @@ impl Cluster {
         outcome.add(holds_deletion(pod, MAX_BUSY, NOW));
         outcome.size(deletion_cost_changes(pod, variant.is_multiple_of(2), NOW).len());
 
+        let skip = pod.skipped_rules();
         for check in check_requests(view.labels) {
             outcome.add(check.since().signum());
             let Some(rules) = &self.rules else { continue };
-            let decision = rules.evaluate(&pod.subject(), &check, &NoWebhookAnswers);
+            let decision = rules.evaluate(&pod.subject(&skip), &check, &NoWebhookAnswers);
             outcome.add((decision.refusals.len(), decision.budgets.len(), decision.objections.len()));
         }
         let described = describe(pod);

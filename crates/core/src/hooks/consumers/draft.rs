@@ -1,16 +1,17 @@
 //! The state of a pod while a plan is being made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use crate::hooks::evidence_record::EvidenceRecord;
 use crate::model::expected_finalizers::{ExpectedFinalizers, with_consumers};
 use crate::model::hook_keys::{consumer_key_of, hook_finalizer};
-use crate::model::keys::{Key, Stage};
+use crate::model::keys::{Key, PREPARING_TO_DELETE, Stage};
 use crate::model::operations::{Operation, Operations};
 use crate::model::time::UnixNanos;
 use crate::model::view::{ConditionStatus, PodFacts, PodView};
+use crate::protocol::preparing_to_delete::is_left_over;
 use crate::protocol::refusals::ResultRefusals;
 
 use super::requests::HookRequests;
@@ -108,9 +109,12 @@ impl PodDraft {
         self.expected_for = expected_for;
     }
 
-    /// Undoes the operation `id`: removes all its labels.
-    pub(crate) fn undo(&mut self, id: &str) {
-        self.labels.retain(|key, _| !matches!(Key::parse(key), Key::Stage(_, other) if other == id));
+    /// Undoes the operations `ids`: removes all their labels.
+    pub(crate) fn undo(&mut self, ids: &BTreeSet<String>) {
+        self.labels.retain(|key, _| !matches!(Key::parse(key), Key::Stage(_, id) if ids.contains(id)));
+        if is_left_over(&self.labels, &self.operations()) {
+            self.labels.remove(PREPARING_TO_DELETE);
+        }
     }
 
     /// Returns the earliest value of the labels of `stage`.

@@ -45,9 +45,9 @@ impl HookRound<'_> {
         let operations = self.draft.operations();
         let judged = operations.iter().filter(|(_, operation)| operation.awaits_judgement());
         let type_of = |operation: &Operation<'_>| operation.known_type().unwrap_or(UNKNOWN_TYPE).to_owned();
-        let judged: Vec<(String, String)> =
+        let judged: BTreeMap<String, String> =
             judged.map(|(id, operation)| (id.to_owned(), type_of(operation))).collect();
-        self.draft.refusals.retain(|id| judged.iter().any(|(other, _)| other == id));
+        self.draft.refusals.retain(|id| judged.contains_key(id));
         for (id, operation_type) in judged {
             let refused_since =
                 self.draft.refusals.update(&id, checks.objections(&id, &operation_type), self.now);

@@ -140,8 +140,7 @@ impl<'a> HookRound<'a> {
     /// Returns whether the question is about operations that have not begun. A check of a result, adding to traffic and
     /// forgetting cannot be undone.
     fn can_undo(&self, question: &HookQuestion) -> bool {
-        let operations = self.draft.operations();
-        let is_granted = |id: &str| operations.get(id).is_some_and(|operation| operation.has(Stage::Operate));
+        let is_granted = |id: &str| self.draft.labels.contains_key(&Stage::Operate.key(id));
         matches!(question.phase, HookPhase::PreCheck | HookPhase::Prepare)
             && question.operations.iter().all(|(id, _)| !is_granted(id))
     }

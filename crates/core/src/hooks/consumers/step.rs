@@ -1,8 +1,9 @@
 //! The steps of a round, repeated until nothing changes.
 
-use crate::busy::BUSY_EVIDENCE;
+use crate::busy::{BUSY_EVIDENCE, DeletionCost, restore_cost};
 use crate::hooks::hook::{GateTiming, HookPhase};
 use crate::hooks::plan::PodPlan;
+use crate::model::deletion_request::DeletionRequest;
 use crate::model::hook_keys::is_hook_finalizer;
 use crate::model::keys::{AVAILABLE_CONDITIONS, EVIDENCE, HOOK_REQUESTS, RESULT_REFUSED, Stage};
 use crate::model::label_changes::LabelChanges;
@@ -84,7 +85,7 @@ impl HookRound<'_> {
         self.draft.finalizers.iter().filter(|name| is_hook_finalizer(name)).cloned().collect()
     }
 
-    /// Removes everything of hooks from the pod.
+    /// Removes everything of hooks from the pod, and restores its deletion cost.
     pub(crate) fn abandon(mut self) -> PodPlan {
         self.consumers = PodHooks { hooks: &[], ..self.consumers };
         for finalizer in self.hook_finalizers() {
@@ -93,7 +94,17 @@ impl HookRound<'_> {
             self.draft.remove(&finalizer);
         }
         self.draft.marks = HookRequests::default();
-        self.conclude()
+        let (facts, is_terminating) = (self.pod.facts, self.pod.terminating);
+        let mut plan = self.conclude();
+        if !is_terminating {
+            let request = facts.deletion_request.and_then(DeletionRequest::parse);
+            plan.annotations.extend(restore_cost(&DeletionCost {
+                present: facts.deletion_cost,
+                idle: facts.idle_deletion_cost,
+                request: request.as_ref(),
+            }));
+        }
+        plan
     }
 
     /// Applies the steps of the operations, then those of hooks and the gate. Returns whether hooks or the gate
@@ -228,9 +239,7 @@ impl HookRound<'_> {
         if cancelled.is_empty() {
             return false;
         }
-        for id in &cancelled {
-            self.released.undo(id);
-        }
+        self.released.undo(&cancelled);
         self.draft = self.released.clone();
         true
     }

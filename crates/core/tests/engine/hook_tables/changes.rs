@@ -163,4 +163,9 @@ fn a_finished_pod_is_released() {
     model.begin("x", "update");
     model.work();
     assert!(model.asked().is_empty() && model.pod.has(Stage::Operate, "x"), "{:?}", model.pod);
+    assert!(model.pod.expected.as_ref().unwrap().contains(&consumer_key_of("mesh")), "{:?}", model.pod);
+    model.finish("x");
+    model.work();
+    assert!(model.pod.protocol_labels().is_empty(), "nobody adds the pod again: {:?}", model.pod);
+    assert!(model.reported().contains("the pod has finished"), "{}", model.reported());
 }

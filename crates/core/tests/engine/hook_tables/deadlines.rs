@@ -94,6 +94,20 @@ fn a_deletion_past_its_deadline_is_undone_and_keeps_the_marks_of_its_request() {
     }
 }
 
+/// Without a request, the announcement of the delete belongs to the operation alone.
+#[test]
+fn an_operation_past_its_deadline_takes_the_announcement_of_a_delete_with_it() {
+    let mut model = in_service([Hook { deadline_policy: DeadlinePolicy::Cancel, ..hook("mesh") }]);
+    model.begin("set", "scale-in");
+    model.pod.labels.insert(keys::PREPARING_TO_DELETE.to_owned(), "1".to_owned());
+    model.work();
+    model.sleep(60);
+    let removed = model.look().labels.remove;
+    for key in [Stage::Operating.key("set").as_str(), keys::PREPARING_TO_DELETE] {
+        assert!(removed.contains(key), "{key}: {removed:?}");
+    }
+}
+
 /// The webhook ends the first operation and the second one begins before the controller sees it.
 #[test]
 fn an_operation_does_not_inherit_the_question_of_the_one_before() {

@@ -7,8 +7,8 @@ use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::PodTransitionRuleStatus;
 use podward_core::keys::{RULE_DETAIL_PREFIX, SKIP_RULES};
 use podward_core::rules::{
-    CheckRequest, NoWebhookAnswers, Rule, RuleCheck, RuleDetail, RulePod, RuleSet, check_requests,
-    skipped_rules,
+    CheckRequest, NoWebhookAnswers, Rule, RuleCheck, RuleDetail, RulePod, RuleSet, SkippedRules,
+    check_requests, skipped_rules,
 };
 use podward_core::{Operations, Pod, UnixNanos};
 
@@ -101,7 +101,8 @@ pub(super) fn add_waits(
     let view = pod.view();
     let skip = annotations.get(SKIP_RULES).map(String::as_str);
     let (namespace, name, uid) = (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid);
-    let subject = RulePod { namespace, name, uid, labels: view.labels, skip };
+    let skipped = skip.map(SkippedRules::parse);
+    let subject = RulePod { namespace, name, uid, labels: view.labels, skip: skipped.as_ref() };
     for request in check_requests(view.labels) {
         for object in rules.iter().filter(|object| object.set.selects(view.labels)) {
             for (rule, why) in object.refusals(&subject, &request, annotations) {

@@ -76,3 +76,25 @@ fn without_a_partition_all_old_pods_are_updated() {
     pods[0].specified_delete = true;
     assert_eq!(plan(&set, &pods).steps.len(), 10);
 }
+
+#[test]
+fn a_pod_with_a_bad_release_gets_the_next_one_when_another_is_lost() {
+    let mut pods = old_pods(9);
+    pods[3] = in_state(State::Updating, SetPod { ready: false, ..pods[3].clone() });
+    let found = plan(&canary(), &pods);
+    assert_eq!(found.create, Creations { current: 1, update: 0 });
+    assert!(found.steps.len() == 1 && found.steps[0].pod == 3 && found.steps[0].update, "{found:?}");
+}
+
+/// Nothing else is created before the first pod is Ready.
+#[test]
+fn the_first_pods_of_a_set_get_another_release_if_they_do_not_get_ready() {
+    let one = Some(Amount::Count(1));
+    let set = SetSpec { max_unavailable: Amount::Count(1), scale_max_unavailable: one, ..set(10) };
+    let bad = SetPod { ready: false, ..old("a") };
+    let found = plan(&set, std::slice::from_ref(&bad));
+    assert_eq!((found.create, found.creations_held), (Creations::default(), 9));
+    assert!(found.steps.len() == 1 && found.steps[0].update, "{found:?}");
+    let found = plan(&set, &[recreated(bad)]);
+    assert!(found.steps.len() == 1 && found.steps[0].delete, "{found:?}");
+}
