@@ -87,10 +87,10 @@ pub(crate) type Connection = (SocketAddr, SocketAddr);
 
 impl PodConnections {
     /// Derives the connections from the sockets of all network namespaces of the pod. A connection is inbound if the pod
-    /// listens on its local port, or may have listened on it before: the kernel would not choose the port for an outbound
-    /// connection. Connections of a namespace to itself do not count. A connection of which the kernel reports no time,
-    /// or with data that waits to be read or sent, is not silent.
-    pub(crate) fn of<'a>(namespaces: impl IntoIterator<Item = &'a Sockets>) -> Self {
+    /// listens on its local port, or may have listened on it before: the port is one of `served`, or the kernel would not
+    /// choose it for an outbound connection. Connections of a namespace to itself do not count. A connection of which the
+    /// kernel reports no time, or with data that waits to be read or sent, is not silent.
+    pub(crate) fn of<'a>(namespaces: impl IntoIterator<Item = &'a Sockets>, served: &BTreeSet<u16>) -> Self {
         let mut found = Self {
             ports: BTreeSet::new(),
             open: 0,
@@ -99,12 +99,12 @@ impl PodConnections {
             connections: BTreeMap::new(),
         };
         for sockets in namespaces {
-            found.add(sockets);
+            found.add(sockets, served);
         }
         found
     }
 
-    fn add(&mut self, sockets: &Sockets) {
+    fn add(&mut self, sockets: &Sockets, served: &BTreeSet<u16>) {
         let is_listening = |socket: &&TcpSocket| socket.state == TcpState::Listening;
         // Only the namespace itself reaches what listens on loopback.
         let for_others = |socket: &&TcpSocket| !socket.local.ip().to_canonical().is_loopback();
@@ -117,8 +117,9 @@ impl PodConnections {
             .collect();
         let is_inbound = |socket: &&TcpSocket| {
             let (local, remote) = (canonical(socket.local), canonical(socket.remote));
-            let may_have_listened = ports.contains(&socket.local.port())
-                || !sockets.outbound_ports.contains(&socket.local.port());
+            let port = socket.local.port();
+            let may_have_listened =
+                ports.contains(&port) || served.contains(&port) || !sockets.outbound_ports.contains(&port);
             may_have_listened && !remote.is_loopback() && remote != local
         };
         // The pod has closed a connection before its last bytes are acknowledged.
@@ -177,7 +178,7 @@ mod tests {
     }
 
     fn connections(tcp: &[TcpSocket]) -> (usize, Option<u128>) {
-        let found = PodConnections::of([&sockets(tcp)]);
+        let found = PodConnections::of([&sockets(tcp)], &BTreeSet::new());
         (found.open, found.silent_for.map(|silent| silent.as_millis()))
     }
 
@@ -210,6 +211,19 @@ mod tests {
         assert_eq!(connections(&[listening, sending]), (1, Some(0)), "its last bytes are on their way");
     }
 
+    /// gRPC's 50051 is a port that the kernel may choose for an outbound connection, too.
+    #[test]
+    fn connections_to_a_port_that_was_served_count_when_nothing_listens_there() {
+        use TcpState::{Listening, Open};
+        let metrics = socket("0.0.0.0:9090", "0.0.0.0:0", Listening, None);
+        let client = socket("10.244.0.7:50051", "10.244.1.9:40000", Open, Some(3));
+        let open = |served: &[u16]| {
+            PodConnections::of([&sockets(&[metrics, client])], &served.iter().copied().collect()).open
+        };
+        assert_eq!(open(&[50_051]), 1);
+        assert_eq!(open(&[8080]), 0, "the kernel chose the port for a connection of the pod");
+    }
+
     #[test]
     fn what_is_unknown_or_unread_is_not_silent() {
         let listening = socket("0.0.0.0:80", "0.0.0.0:0", TcpState::Listening, None);
@@ -219,10 +233,10 @@ mod tests {
             TcpSocket { unread: 1, ..socket("10.0.0.7:80", "10.0.0.9:40000", TcpState::Open, Some(9000)) };
         assert_eq!(connections(&[listening, unread]), (1, Some(0)));
         let quiet = Duration::from_secs(2);
-        let of = |tcp: TcpSocket| PodConnections::of([&sockets(&[listening, tcp])]);
+        let of = |tcp: TcpSocket| PodConnections::of([&sockets(&[listening, tcp])], &BTreeSet::new());
         assert!(!of(unread).is_quiet(quiet));
         assert!(of(TcpSocket { unread: 0, ..unread }).is_quiet(quiet));
-        assert!(PodConnections::of([&sockets(&[listening])]).is_quiet(quiet));
+        assert!(PodConnections::of([&sockets(&[listening])], &BTreeSet::new()).is_quiet(quiet));
     }
 
     #[test]
@@ -234,7 +248,7 @@ mod tests {
             socket("172.17.0.2:8080", "10.244.1.9:40000", Open, Some(10)),
         ]);
         let udp = Sockets { has_other_protocols: true, ..sockets(&[]) };
-        let found = PodConnections::of([&pod, &nested, &udp]);
+        let found = PodConnections::of([&pod, &nested, &udp], &BTreeSet::new());
         assert_eq!((found.open, found.ports), (1, BTreeSet::from([80, 8080])));
         assert!(found.has_other_protocols);
     }
@@ -244,6 +258,6 @@ mod tests {
     fn what_listens_on_loopback_is_not_a_port_of_the_pod() {
         let helper = ["127.0.0.1:15000", "[::1]:15000", "[::ffff:127.0.0.1]:15000"];
         let helper = helper.map(|local| socket(local, "0.0.0.0:0", TcpState::Listening, None));
-        assert!(PodConnections::of([&sockets(&helper)]).ports.is_empty());
+        assert!(PodConnections::of([&sockets(&helper)], &BTreeSet::new()).ports.is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! The gRPC service.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,14 +50,17 @@ impl NodeAgent for AgentHandler {
                 MAX_TIMEOUT.as_secs()
             )));
         }
+        let ports = request.ports.into_iter().map(u16::try_from).collect::<Result<BTreeSet<u16>, _>>();
+        let served = Arc::new(ports.map_err(|_| Status::invalid_argument("a port is more than 65535"))?);
         let began = Instant::now();
         let mut rested = Rested::new(quiet);
         let proc = self.proc.clone();
         let mut pod = Some(blocking(move || PodSockets::find(&proc, uid)).await?);
         loop {
             let Some(sockets) = pod.take() else { return Err(Status::internal("the sockets were lost")) };
+            let served = Arc::clone(&served);
             let (sockets, read) = blocking(move || {
-                let read = sockets.connections()?;
+                let read = sockets.connections(&served)?;
                 Ok((sockets, read))
             })
             .await?;

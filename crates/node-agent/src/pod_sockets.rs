@@ -1,5 +1,6 @@
 //! The sockets of a pod: finds a process of the pod, and opens the network namespace of the process.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt as _;
@@ -113,12 +114,12 @@ impl PodSockets {
         }
     }
 
-    /// Reads the connections to the pod.
+    /// Reads the connections to the pod. On the ports `served` it may have listened before.
     ///
     /// # Errors
     /// Fails if the kernel does not answer, the pod listens on no port, or one of its processes has ended: the namespace
     /// of a new process with the same number is not that of the pod.
-    pub(crate) fn connections(&self) -> Result<PodConnections, PodSocketsError> {
+    pub(crate) fn connections(&self, served: &BTreeSet<u16>) -> Result<PodConnections, PodSocketsError> {
         let mut all = Vec::with_capacity(self.namespaces.len());
         for namespace in &self.namespaces {
             let read = namespace.diag.sockets();
@@ -131,7 +132,7 @@ impl PodSockets {
             sockets.has_other_protocols |= has_sctp(&namespace.path).map_err(fail)?;
             all.push(sockets);
         }
-        let found = PodConnections::of(&all);
+        let found = PodConnections::of(&all, served);
         match found.ports.is_empty() {
             true => Err(PodSocketsError::NoPort(self.uid.clone())),
             false => Ok(found),

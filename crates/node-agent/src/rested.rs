@@ -88,7 +88,7 @@ mod tests {
         change(&mut open);
         let tcp = vec![socket("0.0.0.0:0", TcpState::Listening), open];
         let sockets = Sockets { tcp, has_other_protocols: false, outbound_ports: 32_768..=60_999 };
-        PodConnections::of([&sockets])
+        PodConnections::of([&sockets], &BTreeSet::new())
     }
 
     /// Returns true if the connection has rested after these reads, each 50 ms after the other.

@@ -1,4 +1,4 @@
-//! The state that is kept between calls: the progress of PREPARE questions, and the pods that are being drained.
+//! The state that is kept between calls: the progress of questions, and the pods that are being drained.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,10 +19,12 @@ const DRAINED_TTL: Duration = Duration::from_secs(3600);
 /// The maximum number of entries of each kind. The oldest entries are dropped to make room; their waits start again.
 const MAX_ENTRIES: usize = 20_000;
 
-/// The progress of PREPARE questions by question ID, and the draining pods by UID.
+/// The progress of questions by question ID, and the draining pods by UID.
 #[derive(Debug, Default)]
 pub(crate) struct DrainTracker {
     questions: Mutex<HashMap<String, (PrepareProgress, UnixNanos)>>,
+    /// When PRE_CHECK questions were first asked, as this process knows, by question ID.
+    checks: Mutex<HashMap<String, (UnixNanos, UnixNanos)>>,
     draining: Mutex<HashMap<Arc<str>, UnixNanos>>,
 }
 
@@ -44,9 +46,22 @@ impl DrainTracker {
         work(progress)
     }
 
+    /// Returns the time from which the wait of a PRE_CHECK question counts. `asked_at` is by the clock of the caller,
+    /// which may be wrong: if it is later than this process has first seen the question, that time counts.
+    pub(crate) fn check_start(&self, id: &str, asked_at: Option<UnixNanos>, now: UnixNanos) -> UnixNanos {
+        let mut checks = self.checks.lock();
+        if !checks.contains_key(id) {
+            make_room(&mut checks, now, |(_, until)| *until);
+        }
+        let (first, until) = checks.entry(id.to_owned()).or_insert((now, now));
+        *until = after(now, QUESTION_TTL);
+        asked_at.map_or(*first, |asked_at| asked_at.min(*first))
+    }
+
     /// Drops the progress of a question that is answered.
     pub(crate) fn remove_question(&self, id: &str) {
         self.questions.lock().remove(id);
+        self.checks.lock().remove(id);
     }
 
     /// Records that an operation on the pod may start: the pod may be drained soon.
@@ -106,12 +121,28 @@ mod tests {
         let tracker = DrainTracker::default();
         for number in 0..MAX_ENTRIES + 10 {
             tracker.with_progress(&number.to_string(), UnixNanos(number as i64), |_| ());
+            tracker.check_start(&number.to_string(), None, UnixNanos(number as i64));
             tracker.mark_drained(&number.to_string().into(), UnixNanos(number as i64));
         }
         assert!(
             tracker.questions.lock().len() <= MAX_ENTRIES && tracker.draining.lock().len() <= MAX_ENTRIES
         );
+        assert!(tracker.checks.lock().len() <= MAX_ENTRIES);
         assert!(tracker.questions.lock().contains_key(&(MAX_ENTRIES + 9).to_string()));
+    }
+
+    #[test]
+    fn the_wait_of_a_check_is_not_extended_by_the_clock_of_the_caller() {
+        let tracker = DrainTracker::default();
+        let at = |seconds: i64| UnixNanos(seconds * 1_000_000_000);
+        assert_eq!(tracker.check_start("ahead", Some(at(4000)), at(100)), at(100));
+        assert_eq!(tracker.check_start("ahead", Some(at(4000)), at(150)), at(100), "the first time counts");
+        assert_eq!(tracker.check_start("unknown", None, at(200)), at(200));
+        assert_eq!(tracker.check_start("unknown", None, at(210)), at(200));
+        let restarted = tracker.check_start("older", Some(at(50)), at(100));
+        assert_eq!(restarted, at(50), "this process may have started later");
+        tracker.remove_question("ahead");
+        assert_eq!(tracker.check_start("ahead", Some(at(4000)), at(300)), at(300));
     }
 
     #[test]

@@ -205,7 +205,8 @@ impl TrafficHandler {
             HookPhase::Release => verdict::release(&endpoints, question.opted_out),
             HookPhase::PreCheck | HookPhase::PostCheck => {
                 let services = self.remaining_endpoints(question, &endpoints, now);
-                verdict::pre_check(&services, wait_times, question.asked_at.unwrap_or(now), now)
+                let start = self.drain_tracker.check_start(&question.id, question.asked_at, now);
+                verdict::pre_check(&services, wait_times, start, now)
             }
         };
         (verdict, PrepareProgress::default())
@@ -238,7 +239,7 @@ impl TrafficHandler {
         now: UnixNanos,
     ) -> Vec<RemainingEndpoints> {
         let is_draining = |owner: &EndpointOwner| match owner {
-            EndpointOwner::Pod(uid) => self.drain_tracker.is_draining(uid, now),
+            EndpointOwner::Pod(_, uid) => self.drain_tracker.is_draining(uid, now),
             EndpointOwner::Address(..) => false,
         };
         let index = self.shared.index.lock();
@@ -253,7 +254,10 @@ impl TrafficHandler {
 
     fn record_done(&self, question: &TrafficQuestion, progress: &PrepareProgress, now: UnixNanos) {
         match question.phase {
-            HookPhase::PreCheck => self.drain_tracker.mark_checked(&question.pod.uid, now),
+            HookPhase::PreCheck => {
+                self.drain_tracker.mark_checked(&question.pod.uid, now);
+                self.drain_tracker.remove_question(&question.id);
+            }
             HookPhase::Prepare => {
                 self.drain_tracker.mark_drained(&question.pod.uid, now);
                 self.drain_tracker.remove_question(&question.id);

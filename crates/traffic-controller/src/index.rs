@@ -20,7 +20,7 @@ pub(crate) use address_family::AddressFamily;
 pub(crate) use api_servers::{ApiServerLease, ApiServers};
 pub(crate) use bypass::NamespaceObject;
 pub(crate) use change::{ChangeOrigin, EndpointChange};
-pub(crate) use endpoint_index::EndpointIndex;
+pub(crate) use endpoint_index::{EndpointIndex, MAX_PORTS, RETENTION};
 pub(crate) use node::{IndexedNode, NodeObject};
 pub(crate) use object::{ObjectKey, WatchedObject};
 pub(crate) use pod_endpoints::{LocalEndpoints, OtherEndpoints, PodEndpoints, ServiceMembership, TargetPod};

@@ -1,6 +1,6 @@
 //! Reads the connections to a pod from the node-agent of its node.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use crate::args::{NODE_IP, NodeAgentArgs};
-use crate::index::TargetPod;
+use crate::index::{MAX_PORTS, TargetPod};
 use crate::proxy::{ProxyPage, ReadFailure};
 use crate::shared_index::SharedIndex;
 use crate::verdict::{InFlightCount, OpenConnections};
@@ -81,17 +81,16 @@ impl NodeAgents {
         quiet: Duration,
         timeout: Duration,
     ) -> Result<OpenConnections, String> {
-        let address = self
-            .shared
-            .index
-            .lock()
-            .nodes()
-            .find(|(name, _)| ***name == *pod.node)
-            .and_then(|(_, node)| node.address)
-            .ok_or_else(|| format!("its node {:?} has no InternalIP", pod.node))?;
+        let (address, ports) = {
+            let index = self.shared.index.lock();
+            let node = index.nodes().find(|(name, _)| ***name == *pod.node);
+            (node.and_then(|(_, node)| node.address), index.ports_of(pod))
+        };
+        let address = address.ok_or_else(|| format!("its node {:?} has no InternalIP", pod.node))?;
         if pod.addresses.contains(&address) {
             return Err("the pod uses the network of its node".to_owned());
         }
+        let ports = sent_ports(&ports)?;
         let channel = self.channel(address)?;
         let convert =
             |time: Duration| prost_types::Duration::try_from(time).map_err(|error| error.to_string());
@@ -99,6 +98,7 @@ impl NodeAgents {
             pod_uid: pod.uid.to_string(),
             quiet: Some(convert(quiet)?),
             timeout: Some(convert(timeout)?),
+            ports,
         });
         request.set_timeout(timeout + RESPONSE_TIME);
         let answer = NodeAgentClient::with_interceptor(channel, self.token.clone())
@@ -175,5 +175,35 @@ impl NodeAgents {
         }
         channels.insert(address, channel.clone());
         Ok(channel)
+    }
+}
+
+/// Returns the ports to send to a node-agent.
+///
+/// # Errors
+/// Fails if there are more than [`MAX_PORTS`]: the node-agent would refuse the message.
+fn sent_ports(ports: &BTreeSet<u16>) -> Result<Vec<u32>, String> {
+    if ports.len() > MAX_PORTS {
+        return Err(format!(
+            "clients reach the pod on more than {MAX_PORTS} ports, or have done so, by its containerPorts and \
+             EndpointSlices"
+        ));
+    }
+    Ok(ports.iter().copied().map(u32::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_agent_accepts_the_most_ports_that_are_sent() {
+        let ports = |number: usize| (0..=u16::MAX).rev().take(number).collect::<BTreeSet<u16>>();
+        let sent = sent_ports(&ports(MAX_PORTS)).unwrap();
+        assert_eq!(sent.len(), MAX_PORTS);
+        // Three bytes for each port, and the other fields.
+        assert!(sent.len() * 3 + 200 < 4 << 10, "MAX_MESSAGE_BYTES of the node-agent");
+        let why = sent_ports(&ports(MAX_PORTS + 1)).unwrap_err();
+        assert!(why.contains("more than 500 ports"), "{why}");
     }
 }

@@ -20,7 +20,8 @@ use crate::receipt::Receipt;
 use crate::shared_index::SharedIndex;
 use crate::verdict::NodeProxy;
 
-/// The pause between two reads of the same kube-proxy.
+/// The pause between the two reads of a pair. Only two readings that agree, at least 80 ms apart, prove something
+/// while endpoints change all the time.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause for each kube-proxy that is being read. In a large cluster it limits the reads of all together to 1,000 a
 /// second. A kube-proxy that has applied all changes is not read any more.
@@ -69,9 +70,30 @@ impl ScrapedProxy {
     }
 }
 
-/// Returns the pause between two reads of the same kube-proxy when `proxies` are being read.
+/// Returns the mean pause between two reads of the same kube-proxy when `proxies` are being read.
 fn read_interval(proxies: usize) -> Duration {
     READ_INTERVAL.max(READ_INTERVAL_PER_PROXY.saturating_mul(u32::try_from(proxies).unwrap_or(u32::MAX)))
+}
+
+/// The position of a read in its pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PairedRead {
+    /// The first read of all: the proxy is about to write the change. A pair follows.
+    Initial,
+    First,
+    Second,
+}
+
+impl PairedRead {
+    /// Returns the next read, and the pause before it. `interval` is the mean pause.
+    fn next(self, interval: Duration, failed: bool) -> (Self, Duration) {
+        match self {
+            _ if failed => (PairedRead::First, RETRY_INTERVAL.max(interval)),
+            PairedRead::Initial => (PairedRead::First, interval),
+            PairedRead::First => (PairedRead::Second, READ_INTERVAL),
+            PairedRead::Second => (PairedRead::First, (interval * 2).saturating_sub(READ_INTERVAL)),
+        }
+    }
 }
 
 impl ProxyScraper {
@@ -151,6 +173,7 @@ impl ProxyScraper {
     }
 
     async fn read_while_needed(self: Arc<Self>, node: Arc<str>) {
+        let mut paired = PairedRead::Initial;
         loop {
             let (address, is_ready) = {
                 let mut entries = self.nodes.lock();
@@ -189,7 +212,9 @@ impl ProxyScraper {
                 interval
             };
             self.shared.notify_changed();
-            tokio::time::sleep(if failed { RETRY_INTERVAL.max(interval) } else { interval }).await;
+            let pause;
+            (paired, pause) = paired.next(interval, failed);
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -243,5 +268,25 @@ mod tests {
     fn many_proxies_are_read_less_often() {
         assert_eq!(read_interval(1), Duration::from_millis(100));
         assert_eq!(read_interval(1000), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn proxies_are_read_in_pairs_at_the_same_rate() {
+        let milliseconds = |proxies| {
+            let interval = read_interval(proxies);
+            let (second, pause) = PairedRead::First.next(interval, false);
+            let (third, longer) = second.next(interval, false);
+            assert_eq!((second, third), (PairedRead::Second, PairedRead::First));
+            [pause, longer].map(|pause| pause.as_millis())
+        };
+        assert_eq!(milliseconds(1), [100, 100]);
+        assert_eq!(milliseconds(100), [100, 100]);
+        assert_eq!(milliseconds(1500), [100, 2900]);
+        let interval = Duration::from_secs(2);
+        assert_eq!(PairedRead::Initial.next(interval, false), (PairedRead::First, interval));
+        for read in [PairedRead::Initial, PairedRead::First, PairedRead::Second] {
+            let failed = read.next(Duration::from_millis(100), true);
+            assert_eq!(failed, (PairedRead::First, RETRY_INTERVAL), "two successive reads are a pair");
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod complete;
 mod data_path_changes;
 mod in_flight;
+mod interrupted_watch;
 mod node_proxies;
 mod pre_check;
 mod prepare;

@@ -14,6 +14,7 @@ use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::{API_SERVER, delay_after};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::between;
 use crate::index::{
     ApiServerLease, ChangeOrigin, EndpointIndex, NamespaceObject, NodeObject, ObjectKey, RouteKind,
     RouteObject, ServiceObject, SliceObject, WatchedObject,
@@ -23,6 +24,8 @@ use crate::shared_index::SharedIndex;
 
 /// The time after which a kind that the cluster does not have is looked for again.
 const MISSING_KIND_INTERVAL: Duration = Duration::from_secs(30);
+/// A watch that lasted this long may be restarted at once: the lists are not frequent.
+const STABLE: Duration = Duration::from_secs(10);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A kind of object that the index contains.
@@ -57,8 +60,9 @@ impl IndexedObject for SliceObject {
 }
 
 impl IndexedObject for ServiceObject {
-    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, _: UnixNanos) -> bool {
-        index.put_service(&key, self.service());
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, watched: bool, now: UnixNanos) -> bool {
+        let origin = if watched { ChangeOrigin::Watched } else { ChangeOrigin::Listed(None) };
+        index.put_service(&key, self.service(), origin, now);
         true
     }
 
@@ -86,16 +90,16 @@ impl IndexedObject for NodeObject {
 }
 
 impl<K: RouteKind> IndexedObject for RouteObject<K> {
-    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, _: UnixNanos) -> bool {
-        index.put_route::<K>(&key, self.services())
+    fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, now: UnixNanos) -> bool {
+        index.put_route::<K>(&key, self.services(), now)
     }
 
-    fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
-        index.remove_route::<K>(key);
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, now: UnixNanos) {
+        index.remove_route::<K>(key, now);
     }
 
-    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
-        index.retain_routes::<K>(listed);
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos) {
+        index.retain_routes::<K>(listed, now);
     }
 }
 
@@ -105,7 +109,7 @@ impl IndexedObject for NamespaceObject {
     }
 
     fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
-        index.put_namespace(&key.name, None);
+        index.remove_namespace(&key.name);
     }
 
     fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
@@ -135,7 +139,9 @@ impl IndexedObject for ApiServerLease {
 /// `listed` when the first list is complete. From then on the index may be out of date, but it is never incomplete.
 ///
 /// A watch that fails is restarted with a list. Only a list shows that the index is up to date again: a watch that
-/// continues where it was interrupted sends nothing until an object changes.
+/// continues where it was interrupted sends nothing until an object changes. Until the list is complete, the index
+/// says that the watch is interrupted. A watch that the API server ends, as it does after some minutes, does not fail:
+/// the stream continues it at once.
 ///
 /// A cluster without an optional kind has no objects of it. The kind is looked for again from time to time.
 pub(crate) async fn watch_kind<K: IndexedObject>(
@@ -151,6 +157,7 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
         loop {
             let (objects, selection) = K::selection(client.clone());
             let events = watch_stream(objects, selection);
+            let began = shared.clock.now();
             let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
             if K::OPTIONAL && is_missing_kind(error.as_ref()) {
                 K::retain_listed(&HashSet::new(), &mut shared.index.lock(), shared.clock.now());
@@ -161,11 +168,12 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
                 tokio::time::sleep(MISSING_KIND_INTERVAL).await;
                 continue;
             }
+            failures += 1;
+            let delay = restart_delay(error.as_ref(), failures, between(began, shared.clock.now()));
             let error = error.map_or_else(|| "the stream ended".to_owned(), |error| error.to_string());
             metrics.set_watch_up(K::KIND, false);
             tracing::warn!(kind = K::KIND, %error, "the watch failed; restarting it with back-off");
-            failures += 1;
-            tokio::time::sleep(delay_after(API_SERVER, failures)).await;
+            tokio::time::sleep(delay).await;
         }
     };
     stop.run_until_cancelled(work).await;
@@ -174,6 +182,20 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
 /// Returns true if a list failed because the API server does not have the kind.
 fn is_missing_kind(error: Option<&watcher::Error>) -> bool {
     matches!(error, Some(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404)
+}
+
+/// Returns the time until a watch is restarted that has failed `failures` times in a row, the last time after
+/// `lasted`. It is zero if the API server works, and has only forgotten the changes since the last event.
+fn restart_delay(error: Option<&watcher::Error>, failures: u32, lasted: Duration) -> Duration {
+    let code = match error {
+        Some(watcher::Error::WatchError(status)) => Some(status.code),
+        Some(watcher::Error::WatchStartFailed(kube::Error::Api(status))) => Some(status.code),
+        _ => None,
+    };
+    match (code, failures) {
+        (Some(410), 1) if lasted >= STABLE => Duration::ZERO,
+        _ => delay_after(API_SERVER, failures),
+    }
 }
 
 /// Applies the events of a watch until it fails. Returns the error, or `None` if the stream ended.
@@ -189,13 +211,19 @@ async fn follow<K: IndexedObject>(
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
-            Ok(None) => return None,
-            Err(error) => return Some(error),
+            ended => {
+                shared.index.lock().set_interrupted(K::KIND, true);
+                return ended.err();
+            }
         };
         let now = shared.clock.now();
         let changed = {
             let mut index = shared.index.lock();
-            apply::<K>(event, &mut keys, &mut index, listed, now)
+            let changed = apply::<K>(event, &mut keys, &mut index, listed, now);
+            if keys.is_none() {
+                index.set_interrupted(K::KIND, false);
+            }
+            changed
         };
         // An incomplete list does not show yet whether it succeeds.
         if keys.is_none() {
@@ -258,7 +286,7 @@ pub(crate) async fn sweep(shared: Arc<SharedIndex>, metrics: Arc<TrafficMetrics>
 
 #[cfg(test)]
 mod tests {
-    use futures::stream;
+    use futures::{StreamExt, stream};
     use podward_runtime::admin::Readiness;
     use serde_json::json;
 
@@ -278,6 +306,44 @@ mod tests {
         assert!(is_missing_kind(Some(&failed(404))));
         assert!(!is_missing_kind(Some(&failed(403))) && !is_missing_kind(Some(&failed(500))));
         assert!(!is_missing_kind(None));
+    }
+
+    #[tokio::test]
+    async fn the_index_says_that_a_watch_is_interrupted_until_it_has_listed_all_objects() {
+        let (shared, metrics) = (SharedIndex::new(Clock::start()), TrafficMetrics::new());
+        let listed = Readiness::default().condition("nodes");
+        let interrupted = || shared.index.lock().interrupted();
+        let run = async |events: Vec<Event<NodeObject>>, end: Option<watcher::Error>| {
+            let seen = std::cell::RefCell::new(Vec::new());
+            let events = stream::iter(events.into_iter().map(Ok).chain(end.map(Err)));
+            let events = events.inspect(|_| seen.borrow_mut().push(interrupted()));
+            let _ = follow(events, &shared, &metrics, &listed, &mut 0).await;
+            seen.into_inner()
+        };
+        assert_eq!(interrupted(), None, "the handler answers nothing before the first list");
+        let all = || vec![Event::Init, Event::InitApply(node()), Event::InitDone, Event::Apply(node())];
+        assert_eq!(run(all(), Some(watcher::Error::NoResourceVersion)).await, [None; 5]);
+        assert_eq!(interrupted(), Some("Node"));
+        run(vec![Event::Init, Event::InitApply(node())], None).await;
+        assert_eq!(interrupted(), Some("Node"), "the list is incomplete");
+        assert_eq!(run(all(), None).await, [Some("Node"), Some("Node"), Some("Node"), None]);
+    }
+
+    #[test]
+    fn a_watch_whose_changes_are_forgotten_is_restarted_at_once() {
+        let expired = |code| {
+            watcher::Error::WatchError(Box::new(kube::core::Status { code, ..kube::core::Status::default() }))
+        };
+        let long = Duration::from_secs(60);
+        assert_eq!(restart_delay(Some(&expired(410)), 1, long), Duration::ZERO);
+        for delay in [
+            restart_delay(Some(&expired(410)), 1, Duration::from_secs(1)),
+            restart_delay(Some(&expired(410)), 2, long),
+            restart_delay(Some(&expired(500)), 1, long),
+            restart_delay(None, 1, long),
+        ] {
+            assert!(delay >= Duration::from_millis(250), "{delay:?}");
+        }
     }
 
     #[tokio::test]

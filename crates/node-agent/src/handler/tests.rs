@@ -52,7 +52,12 @@ fn request<T>(message: T, token: Option<&str>) -> Request<T> {
 
 fn question(uid: &str, timeout: i64) -> AwaitQuietRequest {
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
-    AwaitQuietRequest { pod_uid: uid.to_owned(), quiet: seconds(2), timeout: seconds(timeout) }
+    AwaitQuietRequest {
+        pod_uid: uid.to_owned(),
+        quiet: seconds(2),
+        timeout: seconds(timeout),
+        ports: vec![8080],
+    }
 }
 
 /// Nobody listens there.
@@ -90,6 +95,8 @@ async fn a_question_that_has_no_answer_is_an_error() {
     assert_eq!(code(question(UID, 11)).await, Code::InvalidArgument);
     assert_eq!(code(question(UID, -1)).await, Code::InvalidArgument);
     assert_eq!(code(AwaitQuietRequest { quiet: None, ..question(UID, 1) }).await, Code::InvalidArgument);
+    let port = AwaitQuietRequest { ports: vec![65_536], ..question(UID, 1) };
+    assert_eq!(code(port).await, Code::InvalidArgument);
     assert_eq!(code(question(UID, 1)).await, Code::NotFound);
     drop(proc);
     assert_eq!(code(question(UID, 1)).await, Code::Unavailable, "the processes of the node cannot be read");

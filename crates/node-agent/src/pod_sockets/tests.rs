@@ -58,12 +58,18 @@ fn connections_of_a_pod_are_read_in_its_network_namespace() {
             }
             proc_of_this_thread(&folder, &format!("0::/kubepods/pod{UID}/container\n"));
             let pod = PodSockets::find(&folder, uid()).unwrap();
-            assert!(matches!(pod.connections(), Err(PodSocketsError::NoPort(_))), "nobody listens");
+            assert!(
+                matches!(pod.connections(&BTreeSet::new()), Err(PodSocketsError::NoPort(_))),
+                "nobody listens"
+            );
             let _helper = TcpListener::bind(("127.0.0.1", 15_000)).unwrap();
-            assert!(matches!(pod.connections(), Err(PodSocketsError::NoPort(_))), "not for others");
+            assert!(
+                matches!(pod.connections(&BTreeSet::new()), Err(PodSocketsError::NoPort(_))),
+                "not for others"
+            );
 
             let listener = TcpListener::bind((POD, 8080)).unwrap();
-            let found = pod.connections().unwrap();
+            let found = pod.connections(&BTreeSet::new()).unwrap();
             assert_eq!(
                 (found.open, found.ports.contains(&8080), found.has_other_protocols),
                 (0, true, false)
@@ -72,13 +78,13 @@ fn connections_of_a_pod_are_read_in_its_network_namespace() {
             let mut client = connect_from_client(&listener);
             let (mut server, _) = listener.accept().unwrap();
             client.write_all(b"GET").unwrap();
-            let unread = pod.connections().unwrap();
+            let unread = pod.connections(&BTreeSet::new()).unwrap();
             assert_eq!((unread.open, unread.silent_for), (1, Some(Duration::ZERO)), "data waits to be read");
             let mut buffer = [0; 3];
             server.read_exact(&mut buffer).unwrap();
             // The kernel counts the time since the last byte.
             let silent = loop {
-                let found = pod.connections().unwrap();
+                let found = pod.connections(&BTreeSet::new()).unwrap();
                 if found.is_quiet(Duration::from_millis(20)) {
                     break found;
                 }
@@ -88,15 +94,15 @@ fn connections_of_a_pod_are_read_in_its_network_namespace() {
 
             // The client sends no more, and may wait for the answer.
             client.shutdown(std::net::Shutdown::Write).unwrap();
-            assert_eq!(pod.connections().unwrap().open, 1);
+            assert_eq!(pod.connections(&BTreeSet::new()).unwrap().open, 1);
             // Also when the pod accepts no more connections.
             let _other = TcpListener::bind((POD, 9090)).unwrap();
             drop(listener);
-            assert_eq!(pod.connections().unwrap().open, 1);
+            assert_eq!(pod.connections(&BTreeSet::new()).unwrap().open, 1);
             drop((client, server));
-            assert_eq!(pod.connections().unwrap().open, 0);
+            assert_eq!(pod.connections(&BTreeSet::new()).unwrap().open, 0);
             let _local_udp = std::net::UdpSocket::bind(("127.0.0.1", 53)).unwrap();
-            assert!(!pod.connections().unwrap().has_other_protocols);
+            assert!(!pod.connections(&BTreeSet::new()).unwrap().has_other_protocols);
             let endpoints = folder.join("77/net/sctp/eps");
             fs::create_dir_all(endpoints.parent().unwrap()).unwrap();
             let columns = " ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS\n";
@@ -104,11 +110,11 @@ fn connections_of_a_pod_are_read_in_its_network_namespace() {
                 [(columns.to_owned(), false), (format!("{columns}00 00 2 10 29 80 0 7 ::\n"), true)]
             {
                 fs::write(&endpoints, text).unwrap();
-                assert_eq!(pod.connections().unwrap().has_other_protocols, has_sctp);
+                assert_eq!(pod.connections(&BTreeSet::new()).unwrap().has_other_protocols, has_sctp);
             }
             fs::remove_file(endpoints).unwrap();
             let _udp = std::net::UdpSocket::bind((POD, 53)).unwrap();
-            assert!(pod.connections().unwrap().has_other_protocols);
+            assert!(pod.connections(&BTreeSet::new()).unwrap().has_other_protocols);
         }
     });
     in_namespace.join().unwrap();
@@ -183,7 +189,7 @@ fn a_leaked_half_closed_connection_becomes_silent() {
             // The kernel counts the time since the last byte. The limit only ends a test that would never end.
             let limit = std::time::Instant::now() + Duration::from_secs(60);
             loop {
-                let found = pod.connections().unwrap();
+                let found = pod.connections(&BTreeSet::new()).unwrap();
                 assert_eq!(found.open, 1, "a client that sends no more may wait for an answer");
                 if found.is_quiet(Duration::from_millis(20)) {
                     break;
@@ -196,7 +202,7 @@ fn a_leaked_half_closed_connection_becomes_silent() {
             let (_unread, _) = listener.accept().unwrap();
             client.write_all(b"G").unwrap();
             drop(client);
-            let found = pod.connections().unwrap();
+            let found = pod.connections(&BTreeSet::new()).unwrap();
             assert_eq!((found.open, found.silent_for), (2, Some(Duration::ZERO)));
         }
     });

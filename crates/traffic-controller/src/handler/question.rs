@@ -51,11 +51,13 @@ impl TryFrom<HandleRequest> for TrafficQuestion {
             id => id.to_owned(),
         };
         let opted_out = pod.labels.get(CONTROL_LABEL).map(String::as_str) != Some(CONTROL_VALUE);
+        let is_tcp = |port: &&v1::ContainerPort| port.protocol == "TCP";
         let pod = TargetPod {
             namespace: Arc::from(pod.namespace),
             name: pod.name,
             uid: Arc::from(pod.uid),
             addresses: pod.ips.iter().filter_map(|address| address.parse().ok()).collect(),
+            ports: pod.ports.iter().filter(is_tcp).filter_map(|port| port.port.try_into().ok()).collect(),
             labels: pod.labels.into_iter().collect(),
             node: pod.node_name,
             never_ready: pod.never_ready,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ClusterResourceScope;
+use podward_core::UnixNanos;
 use serde::Deserialize;
 
 use super::mesh::mesh_key;
@@ -28,6 +29,9 @@ impl NamespaceObject {
     }
 }
 
+/// The maximum number of Services of which it is remembered that an object named them.
+const MAX_FORMER: usize = 10_000;
+
 /// A kind, and an object of this kind.
 type RouteId = (usize, ObjectKey);
 
@@ -36,21 +40,32 @@ type RouteId = (usize, ObjectKey);
 pub(super) struct BypassIndex {
     routes: HashMap<RouteId, Vec<ObjectKey>>,
     by_service: HashMap<ObjectKey, BTreeSet<RouteId>>,
+    /// Services that objects named until recently: one of these objects, and when that ended. Its proxies may not have
+    /// observed it yet.
+    former: HashMap<ObjectKey, (RouteId, UnixNanos)>,
+    /// The last such object when there were more than [`MAX_FORMER`] Services. It counts for all Services.
+    other_former: Option<(RouteId, UnixNanos)>,
     /// The kinds whose objects are known.
     listed: [bool; ROUTE_KINDS],
-    /// The namespaces in a mesh, with the label or annotation that says so.
+    /// The namespaces that are in a mesh or were, with the label or annotation that says or said so. Pods have their
+    /// proxies until they end.
     meshes: BTreeMap<Arc<str>, &'static str>,
     namespaces_listed: bool,
 }
 
 impl BypassIndex {
     /// Adds or replaces an object that names `services`. Returns true if the index changes.
-    pub(super) fn put_route<K: RouteKind>(&mut self, key: &ObjectKey, services: Vec<ObjectKey>) -> bool {
+    pub(super) fn put_route<K: RouteKind>(
+        &mut self,
+        key: &ObjectKey,
+        services: Vec<ObjectKey>,
+        now: UnixNanos,
+    ) -> bool {
         let id = (K::INDEX, key.clone());
         if self.routes.get(&id).map_or(services.is_empty(), |old| *old == services) {
             return false;
         }
-        self.remove(&id);
+        self.remove(&id, &services, now);
         for service in &services {
             self.by_service.entry(service.clone()).or_default().insert(id.clone());
         }
@@ -61,22 +76,32 @@ impl BypassIndex {
     }
 
     /// Removes an object.
-    pub(super) fn remove_route<K: RouteKind>(&mut self, key: &ObjectKey) {
-        self.remove(&(K::INDEX, key.clone()));
+    pub(super) fn remove_route<K: RouteKind>(&mut self, key: &ObjectKey, now: UnixNanos) {
+        self.remove(&(K::INDEX, key.clone()), &[], now);
     }
 
     /// Removes the objects that are not in `listed`, the keys of a complete list.
-    pub(super) fn retain_routes<K: RouteKind>(&mut self, listed: &HashSet<ObjectKey>) {
+    pub(super) fn retain_routes<K: RouteKind>(&mut self, listed: &HashSet<ObjectKey>, now: UnixNanos) {
         let is_gone = |id: &&RouteId| id.0 == K::INDEX && !listed.contains(&id.1);
         let gone: Vec<RouteId> = self.routes.keys().filter(is_gone).cloned().collect();
         for id in gone {
-            self.remove(&id);
+            self.remove(&id, &[], now);
         }
         self.listed[K::INDEX] = true;
     }
 
-    fn remove(&mut self, id: &RouteId) {
+    /// Removes an object. Remembers the Services that it named, without those in `kept`.
+    fn remove(&mut self, id: &RouteId, kept: &[ObjectKey], now: UnixNanos) {
+        let kept: HashSet<&ObjectKey> = kept.iter().collect();
         for service in self.routes.remove(id).unwrap_or_default() {
+            if !kept.contains(&service) {
+                let former = (id.clone(), now);
+                if self.former.len() < MAX_FORMER || self.former.contains_key(&service) {
+                    self.former.insert(service.clone(), former);
+                } else {
+                    self.other_former = Some(former);
+                }
+            }
             if let Some(routes) = self.by_service.get_mut(&service) {
                 routes.remove(id);
                 if routes.is_empty() {
@@ -86,12 +111,20 @@ impl BypassIndex {
         }
     }
 
+    /// Forgets the objects that have not named a Service since `limit`.
+    pub(super) fn sweep(&mut self, limit: UnixNanos) {
+        self.former.retain(|_, (_, ended)| *ended > limit);
+        self.other_former.take_if(|(_, ended)| *ended <= limit);
+    }
+
     /// Adds or replaces a namespace. Returns true if the index changes.
     pub(super) fn put_namespace(&mut self, name: &Arc<str>, mesh: Option<&'static str>) -> bool {
-        match mesh {
-            Some(key) => self.meshes.insert(Arc::clone(name), key) != Some(key),
-            None => self.meshes.remove(name).is_some(),
-        }
+        mesh.is_some_and(|key| self.meshes.insert(Arc::clone(name), key) != Some(key))
+    }
+
+    /// Removes a namespace, which has no pods any more. Returns true if the index changes.
+    pub(super) fn remove_namespace(&mut self, name: &str) -> bool {
+        self.meshes.remove(name).is_some()
     }
 
     /// Removes the namespaces that are not in `listed`, the keys of a complete list.
@@ -104,19 +137,39 @@ impl BypassIndex {
     /// Returns who may send traffic to the pods of `service` past kube-proxy. `mesh` is the label of the Service itself.
     pub(super) fn of_service(&self, service: &ObjectKey, mesh: Option<&str>) -> Option<String> {
         let routes = self.by_service.get(service).into_iter().flatten();
-        self.describe(routes.min(), &service.namespace, mesh.map(|key| format!("Service {service} ({key})")))
+        let former = self.former.get(service).or(self.other_former.as_ref());
+        self.describe(
+            routes.min(),
+            former,
+            &service.namespace,
+            mesh.map(|key| format!("Service {service} ({key})")),
+        )
     }
 
     /// Returns who may send traffic to a Service in `namespace` that is not known any more past kube-proxy.
     pub(super) fn of_namespace(&self, namespace: &str) -> Option<String> {
         let routes = self.by_service.iter().filter(|(service, _)| *service.namespace == *namespace);
-        self.describe(routes.flat_map(|(_, routes)| routes).min(), namespace, None)
+        let former = self.former.iter().filter(|(service, _)| *service.namespace == *namespace);
+        let former = former.map(|(_, former)| former).min().or(self.other_former.as_ref());
+        self.describe(routes.flat_map(|(_, routes)| routes).min(), former, namespace, None)
     }
 
-    fn describe(&self, route: Option<&RouteId>, namespace: &str, mesh: Option<String>) -> Option<String> {
+    fn describe(
+        &self,
+        route: Option<&RouteId>,
+        former: Option<&(RouteId, UnixNanos)>,
+        namespace: &str,
+        mesh: Option<String>,
+    ) -> Option<String> {
+        let name = |kind: usize| ROUTE_KIND_NAMES.get(kind).copied().unwrap_or_default();
         if let Some((kind, key)) = route {
-            let kind = ROUTE_KIND_NAMES.get(*kind).copied().unwrap_or_default();
-            return Some(format!("the proxies behind {kind} {key}, which bypass kube-proxy"));
+            return Some(format!("the proxies behind {} {key}, which bypass kube-proxy", name(*kind)));
+        }
+        if let Some(((kind, key), _)) = former {
+            let kind = name(*kind);
+            return Some(format!(
+                "the proxies behind {kind} {key}, which bypassed kube-proxy until recently"
+            ));
         }
         // The proxies of the clients bypass kube-proxy, and the clients may be in any namespace.
         let of_namespace = || {

@@ -9,15 +9,20 @@ use podward_core::UnixNanos;
 use super::address_family::AddressFamily;
 use super::bypass::BypassIndex;
 use super::change::{ChangeOrigin, EndpointChange};
-use super::node::IndexedNode;
-use super::object::ObjectKey;
+use super::node::{IndexedNode, NodeObject};
+use super::object::{ObjectKey, WatchedObject};
 use super::route::RouteKind;
-use super::service::IndexedService;
-use super::slice::{DataPath, EndpointOwner, IndexedSlice};
+use super::service::{IndexedService, ServiceKind, ServiceObject};
+use super::slice::{DataPath, EndpointOwner, IndexedSlice, SliceObject};
 use crate::clock::before;
 
+/// The kinds without which the index proves nothing. Nodes are the last: not all answers depend on them.
+const NEEDED_KINDS: [&str; 3] = [SliceObject::KIND, ServiceObject::KIND, NodeObject::KIND];
 /// How long the index remembers the last change of a pod that is in no slice any more.
-const RETENTION: Duration = Duration::from_secs(600);
+pub(crate) const RETENTION: Duration = Duration::from_secs(600);
+
+/// The maximum number of ports of a pod that are sent to a node-agent. More do not fit into its largest message.
+pub(crate) const MAX_PORTS: usize = 500;
 
 /// The endpoints of one pod.
 #[derive(Debug, Default)]
@@ -25,6 +30,8 @@ pub(super) struct OwnerEntry {
     /// True if a slice has shown the pod as ready or serving, or may have done so before this process listed it.
     pub(super) may_have_been_sent: bool,
     pub(super) slices: Vec<Arc<ObjectKey>>,
+    /// The TCP ports of all slices that list the pod, or did so. At most one more than [`MAX_PORTS`].
+    pub(super) ports: Vec<u16>,
     /// The last change in each address family.
     pub(super) changed: [Option<EndpointChange>; AddressFamily::COUNT],
     /// The last change in slices that no longer list the pod, for each data path.
@@ -48,9 +55,28 @@ pub(crate) struct EndpointIndex {
     pub(super) bypass: BypassIndex,
     /// When all slices were listed for the first time.
     pub(super) slices_listed_at: Option<UnixNanos>,
+    /// The kinds in [`NEEDED_KINDS`] whose watch is interrupted.
+    interrupted: [bool; NEEDED_KINDS.len()],
 }
 
 impl EndpointIndex {
+    /// Records whether the watch of `kind` is interrupted: the index may be out of date then.
+    pub(crate) fn set_interrupted(&mut self, kind: &str, is_interrupted: bool) {
+        for (_, state) in
+            NEEDED_KINDS.iter().zip(&mut self.interrupted).filter(|(needed, _)| **needed == kind)
+        {
+            *state = is_interrupted;
+        }
+    }
+
+    /// Returns the first kind in [`NEEDED_KINDS`] whose watch is interrupted.
+    pub(crate) fn interrupted(&self) -> Option<&'static str> {
+        NEEDED_KINDS
+            .into_iter()
+            .zip(self.interrupted)
+            .find_map(|(kind, interrupted)| interrupted.then_some(kind))
+    }
+
     /// Records that a list of all slices is complete. Only the first call has an effect.
     pub(crate) fn set_slices_listed(&mut self, now: UnixNanos) {
         self.slices_listed_at.get_or_insert(now);
@@ -139,6 +165,7 @@ impl EndpointIndex {
 
         let (before, now) = (states(old), states(new));
         let Some(family) = new.or(old).map(|slice| slice.family) else { return };
+        let ports = new.map_or(&[][..], |slice| &slice.ports);
         for (owner, state) in &now {
             let entry = self.owners.entry((*owner).clone()).or_insert_with(|| OwnerEntry {
                 may_have_been_sent: matches!(origin, ChangeOrigin::Listed(_)),
@@ -147,6 +174,11 @@ impl EndpointIndex {
             entry.may_have_been_sent |= *state != (false, false);
             if !entry.slices.contains(id) {
                 entry.slices.push(Arc::clone(id));
+            }
+            for port in ports {
+                if entry.ports.len() <= MAX_PORTS && !entry.ports.contains(port) {
+                    entry.ports.push(*port);
+                }
             }
             // A pod that was in no slice received as little traffic as one that was not ready.
             if before.get(owner).copied().unwrap_or_default() != *state
@@ -169,14 +201,32 @@ impl EndpointIndex {
     }
 
     /// Adds or replaces a Service.
-    pub(crate) fn put_service(&mut self, key: &ObjectKey, service: IndexedService) {
-        self.services.entry(Arc::clone(&key.namespace)).or_default().insert(Arc::clone(&key.name), service);
+    pub(crate) fn put_service(
+        &mut self,
+        key: &ObjectKey,
+        mut service: IndexedService,
+        origin: ChangeOrigin,
+        now: UnixNanos,
+    ) {
+        let services = self.services.entry(Arc::clone(&key.namespace)).or_default();
+        let Some(old) = services.get(&key.name) else {
+            services.insert(Arc::clone(&key.name), service);
+            return;
+        };
+        let is_alias = |service: &IndexedService| service.kind == ServiceKind::ExternalName;
+        let changes_use = is_alias(old) != is_alias(&service);
+        // Its clients may still send traffic through the mesh.
+        service.mesh = service.mesh.or(old.mesh);
+        services.insert(Arc::clone(&key.name), service);
+        // Kubernetes leaves the slices as they are when a Service gets the type ExternalName.
+        if changes_use {
+            self.mark_endpoints_of(key, origin.change(now));
+        }
     }
 
-    /// Removes a Service. Its slices may remain, but their endpoints no longer receive traffic through it.
-    pub(crate) fn remove_service(&mut self, key: &ObjectKey, origin: ChangeOrigin, now: UnixNanos) {
-        let change = origin.change(now);
-        for id in self.by_service.get(key).into_iter().flatten() {
+    /// Records `change` for all pods to which `service` sends traffic by its slices.
+    fn mark_endpoints_of(&mut self, service: &ObjectKey, change: EndpointChange) {
+        for id in self.by_service.get(service).into_iter().flatten() {
             let Some(slice) = self.slices.get(id) else { continue };
             for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready || endpoint.serving) {
                 if let Some(entry) = self.owners.get_mut(&endpoint.owner) {
@@ -184,6 +234,11 @@ impl EndpointIndex {
                 }
             }
         }
+    }
+
+    /// Removes a Service. Its slices may remain, but their endpoints no longer receive traffic through it.
+    pub(crate) fn remove_service(&mut self, key: &ObjectKey, origin: ChangeOrigin, now: UnixNanos) {
+        self.mark_endpoints_of(key, origin.change(now));
         if let Some(services) = self.services.get_mut(&key.namespace) {
             services.remove(&key.name);
             if services.is_empty() {
@@ -234,23 +289,33 @@ impl EndpointIndex {
     }
 
     /// Adds or replaces an object that names `services`. Returns true if the index changes.
-    pub(crate) fn put_route<K: RouteKind>(&mut self, key: &ObjectKey, services: Vec<ObjectKey>) -> bool {
-        self.bypass.put_route::<K>(key, services)
+    pub(crate) fn put_route<K: RouteKind>(
+        &mut self,
+        key: &ObjectKey,
+        services: Vec<ObjectKey>,
+        now: UnixNanos,
+    ) -> bool {
+        self.bypass.put_route::<K>(key, services, now)
     }
 
     /// Removes an object that names Services.
-    pub(crate) fn remove_route<K: RouteKind>(&mut self, key: &ObjectKey) {
-        self.bypass.remove_route::<K>(key);
+    pub(crate) fn remove_route<K: RouteKind>(&mut self, key: &ObjectKey, now: UnixNanos) {
+        self.bypass.remove_route::<K>(key, now);
     }
 
     /// Removes the objects of the kind that are not in `listed`.
-    pub(crate) fn retain_routes<K: RouteKind>(&mut self, listed: &HashSet<ObjectKey>) {
-        self.bypass.retain_routes::<K>(listed);
+    pub(crate) fn retain_routes<K: RouteKind>(&mut self, listed: &HashSet<ObjectKey>, now: UnixNanos) {
+        self.bypass.retain_routes::<K>(listed, now);
     }
 
     /// Adds or replaces a namespace. Returns true if the index changes.
     pub(crate) fn put_namespace(&mut self, name: &Arc<str>, mesh: Option<&'static str>) -> bool {
         self.bypass.put_namespace(name, mesh)
+    }
+
+    /// Removes a namespace. Returns true if the index changes.
+    pub(crate) fn remove_namespace(&mut self, name: &str) -> bool {
+        self.bypass.remove_namespace(name)
     }
 
     /// Removes the namespaces that are not in `listed`.
@@ -263,10 +328,15 @@ impl EndpointIndex {
         self.nodes.len()
     }
 
-    /// Removes the entries of pods that left their last slice more than [`RETENTION`] ago.
+    /// Removes what happened more than [`RETENTION`] ago: the Services and routes that pods have left, and the entries
+    /// of pods that are in no slice.
     pub(crate) fn sweep(&mut self, now: UnixNanos) {
         let limit = before(now, RETENTION);
+        self.bypass.sweep(limit);
         self.owners.retain(|_, entry| {
+            for left in &mut entry.left {
+                *left = left.filter(|change| change.seen > limit);
+            }
             !entry.slices.is_empty() || entry.changed.iter().flatten().any(|change| change.seen > limit)
         });
     }

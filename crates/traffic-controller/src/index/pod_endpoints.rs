@@ -1,6 +1,6 @@
 //! What the index knows about one pod.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,11 +20,25 @@ pub(crate) struct TargetPod {
     pub(crate) name: String,
     pub(crate) uid: Arc<str>,
     pub(crate) addresses: Vec<IpAddr>,
+    /// The TCP ports that the pod declares.
+    pub(crate) ports: Vec<u16>,
     pub(crate) labels: BTreeMap<String, String>,
     /// The node of the pod. Empty if it is not known.
     pub(crate) node: String,
     /// True if the pod was never Ready.
     pub(crate) never_ready: bool,
+}
+
+impl TargetPod {
+    /// Returns what endpoints of the pod may belong to.
+    fn owners(&self) -> impl Iterator<Item = EndpointOwner> {
+        let by_address = self
+            .addresses
+            .iter()
+            .map(|address| EndpointOwner::Address(Arc::clone(&self.namespace), *address));
+        std::iter::once(EndpointOwner::Pod(Arc::clone(&self.namespace), Arc::clone(&self.uid)))
+            .chain(by_address)
+    }
 }
 
 /// The Services and the endpoint changes of a pod.
@@ -44,6 +58,8 @@ pub(crate) struct PodEndpoints {
     pub(crate) never_listed_since: Option<UnixNanos>,
     /// True if the pod was never Ready, and no slice has shown it as ready or serving since it was first listed.
     pub(crate) never_sent: bool,
+    /// A kind whose watch is interrupted, so that all this may be out of date.
+    pub(crate) interrupted: Option<&'static str>,
 }
 
 /// The relation of a Service to a pod.
@@ -52,7 +68,8 @@ pub(crate) struct ServiceMembership {
     /// Namespace and name of the Service.
     pub(crate) key: ObjectKey,
     pub(crate) kind: ServiceKind,
-    /// True if the Service exists. Slices that people write remain when the Service is deleted, but nothing uses them.
+    /// True if the Service exists and does not have the type ExternalName. Slices that people write remain when the
+    /// Service is deleted, and all slices remain when it gets that type, but nothing uses them.
     pub(crate) exists: bool,
     /// True if the selector matches the pod.
     pub(crate) selects: bool,
@@ -128,9 +145,7 @@ impl EndpointIndex {
         }
         let (mut changed, mut left) = ([None; AddressFamily::COUNT], [None; DataPath::COUNT]);
         let mut never_sent = pod.never_ready;
-        let by_address =
-            pod.addresses.iter().map(|address| EndpointOwner::Address(Arc::clone(&pod.namespace), *address));
-        for owner in std::iter::once(EndpointOwner::Pod(Arc::clone(&pod.uid))).chain(by_address) {
+        for owner in pod.owners() {
             let Some(entry) = self.owners.get(&owner) else { continue };
             never_sent &= !entry.may_have_been_sent;
             for (ours, theirs) in changed.iter_mut().zip(entry.changed) {
@@ -164,7 +179,14 @@ impl EndpointIndex {
             left_bypass,
             never_listed_since,
             never_sent,
+            interrupted: self.interrupted(),
         }
+    }
+
+    /// Returns the TCP ports that `pod` declares, and those on which clients of Services reach it, or have reached it before.
+    pub(crate) fn ports_of(&self, pod: &TargetPod) -> BTreeSet<u16> {
+        let entries = pod.owners().filter_map(|owner| self.owners.get(&owner));
+        entries.flat_map(|entry| &entry.ports).chain(&pod.ports).copied().collect()
     }
 
     fn add_slice(
@@ -186,7 +208,7 @@ impl EndpointIndex {
             ServiceMembership {
                 key: ObjectKey { namespace: Arc::clone(&id.namespace), name: Arc::clone(name) },
                 kind,
-                exists: service.is_some(),
+                exists: service.is_some_and(|service| service.kind != ServiceKind::ExternalName),
                 selects: false,
                 has_selector: service.is_none_or(|service| !service.selector.is_empty()),
                 publishes_not_ready: service.is_some_and(|service| service.publishes_not_ready),
@@ -233,7 +255,7 @@ impl EndpointIndex {
             }
         }
         let is_pod = |owner: &EndpointOwner| match owner {
-            EndpointOwner::Pod(uid) => *uid == pod.uid,
+            EndpointOwner::Pod(_, uid) => *uid == pod.uid,
             EndpointOwner::Address(_, address) => pod.addresses.contains(address),
         };
         let policy =

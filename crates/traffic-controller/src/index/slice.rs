@@ -27,6 +27,14 @@ pub(crate) struct SliceObject {
     address_type: String,
     #[serde(default, deserialize_with = "or_default")]
     endpoints: Vec<EndpointObject>,
+    #[serde(default, deserialize_with = "or_default")]
+    ports: Vec<PortObject>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct PortObject {
+    port: Option<i32>,
+    protocol: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -80,8 +88,9 @@ impl DataPath {
 /// The pod that an endpoint belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum EndpointOwner {
-    /// The UID in the `targetRef` of the endpoint.
-    Pod(Arc<str>),
+    /// Namespace of the slice, and the UID in the `targetRef` of the endpoint. A slice of another namespace may name
+    /// any UID.
+    Pod(Arc<str>, Arc<str>),
     /// Namespace and address of an endpoint without a `targetRef`, as in slices that people write.
     Address(Arc<str>, IpAddr),
 }
@@ -105,6 +114,8 @@ pub(crate) struct IndexedSlice {
     pub(crate) family: AddressFamily,
     pub(crate) data_path: DataPath,
     pub(crate) endpoints: Vec<SliceEndpoint>,
+    /// The TCP ports of the endpoints.
+    pub(crate) ports: Vec<u16>,
 }
 
 impl SliceObject {
@@ -120,7 +131,8 @@ impl SliceObject {
         let namespace: Arc<str> = self.metadata.namespace.as_deref().unwrap_or_default().into();
         let endpoints = self.endpoints.iter().filter_map(|endpoint| endpoint.indexed(&namespace)).collect();
         let service = label(SERVICE_NAME).filter(|name| !name.is_empty()).map(|name| name.as_str().into());
-        Some(IndexedSlice { service, family, data_path, endpoints })
+        let ports = self.ports.iter().filter_map(PortObject::tcp).collect();
+        Some(IndexedSlice { service, family, data_path, endpoints, ports })
     }
 
     /// Returns the origin of the slice when it was received in a list.
@@ -130,10 +142,18 @@ impl SliceObject {
     }
 }
 
+impl PortObject {
+    /// Returns the port if it is one of TCP, which is the default.
+    fn tcp(&self) -> Option<u16> {
+        let is_tcp = self.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+        self.port.filter(|_| is_tcp).and_then(|port| u16::try_from(port).ok())
+    }
+}
+
 impl EndpointObject {
     fn indexed(&self, namespace: &Arc<str>) -> Option<SliceEndpoint> {
         let owner = match self.target_ref.as_ref().filter(|target| !target.uid.is_empty()) {
-            Some(target) => EndpointOwner::Pod(target.uid.as_str().into()),
+            Some(target) => EndpointOwner::Pod(Arc::clone(namespace), target.uid.as_str().into()),
             None => EndpointOwner::Address(Arc::clone(namespace), self.addresses.first()?.parse().ok()?),
         };
         // The API reference of EndpointConditions defines unset conditions: an endpoint without `ready` counts as

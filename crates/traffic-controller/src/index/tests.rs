@@ -10,6 +10,11 @@ use super::service::IndexedService;
 use super::slice::IndexedSlice;
 use super::*;
 
+mod former;
+mod namespaces;
+mod ports;
+mod services;
+
 fn at(seconds: i64) -> UnixNanos {
     UnixNanos(seconds * 1_000_000_000)
 }
@@ -43,16 +48,25 @@ fn service(spec: serde_json::Value) -> IndexedService {
     serde_json::from_value::<ServiceObject>(object).unwrap().service()
 }
 
+fn put_service(index: &mut EndpointIndex, namespace: &str, name: &str, spec: serde_json::Value) {
+    index.put_service(&ObjectKey::new(namespace, name), service(spec), ChangeOrigin::Watched, at(1));
+}
+
 fn pod(uid: &str) -> TargetPod {
     TargetPod {
         namespace: "shop".into(),
         name: uid.to_owned(),
         uid: uid.into(),
         addresses: vec!["10.0.0.9".parse().unwrap()],
+        ports: vec![8081],
         labels: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
         node: "node1".to_owned(),
         never_ready: false,
     }
+}
+
+fn owner_of(uid: &str) -> EndpointOwner {
+    EndpointOwner::Pod("shop".into(), uid.into())
 }
 
 #[test]
@@ -183,21 +197,12 @@ fn a_change_of_one_pod_is_not_a_change_of_the_others() {
 fn all_services_of_a_pod_are_found() {
     let mut index = EndpointIndex::default();
     let selector = json!({"app": "web"});
-    index.put_service(
-        &ObjectKey::new("shop", "web"),
-        service(json!({"clusterIP": "10.1.0.1", "selector": selector})),
-    );
-    index.put_service(
-        &ObjectKey::new("shop", "all"),
-        service(json!({"clusterIP": "None", "selector": selector})),
-    );
-    index.put_service(&ObjectKey::new("shop", "by-hand"), service(json!({"clusterIP": "10.1.0.2"})));
-    index.put_service(
-        &ObjectKey::new("shop", "name"),
-        service(json!({"type": "ExternalName", "selector": selector})),
-    );
-    index.put_service(&ObjectKey::new("shop", "other"), service(json!({"selector": {"app": "db"}})));
-    index.put_service(&ObjectKey::new("elsewhere", "web"), service(json!({"selector": selector})));
+    put_service(&mut index, "shop", "web", json!({"clusterIP": "10.1.0.1", "selector": selector}));
+    put_service(&mut index, "shop", "all", json!({"clusterIP": "None", "selector": selector}));
+    put_service(&mut index, "shop", "by-hand", json!({"clusterIP": "10.1.0.2"}));
+    put_service(&mut index, "shop", "name", json!({"type": "ExternalName", "selector": selector}));
+    put_service(&mut index, "shop", "other", json!({"selector": {"app": "db"}}));
+    put_service(&mut index, "elsewhere", "web", json!({"selector": selector}));
     put(&mut index, "web-1", slice("web", &[("a", true, true, false)]), 1);
     // Slices that people write have no targetRef. The address identifies the pod.
     let by_hand = json!([{"addresses": ["10.0.0.9"]}]);
@@ -222,7 +227,7 @@ fn all_services_of_a_pod_are_found() {
 fn the_missing_address_family_of_a_service_is_known() {
     let mut index = EndpointIndex::default();
     let spec = json!({"selector": {"app": "web"}, "ipFamilies": ["IPv6", "IPv4"]});
-    index.put_service(&ObjectKey::new("shop", "web"), service(spec));
+    put_service(&mut index, "shop", "web", spec);
     put(&mut index, "web-4", slice("web", &[("a", true, true, false)]), 1);
     let missing = |index: &EndpointIndex, addresses: &[&str]| {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
@@ -242,7 +247,7 @@ fn the_missing_address_family_of_a_service_is_known() {
 fn a_deleted_service_is_a_change_though_its_slices_remain() {
     let mut index = EndpointIndex::default();
     let key = ObjectKey::new("shop", "web");
-    index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})));
+    index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})), ChangeOrigin::Watched, at(1));
     put(&mut index, "s", slice("web", &[("a", true, true, false), ("b", false, false, false)]), 1);
     assert!(index.pod_endpoints(&pod("a")).services[0].exists);
     index.remove_service(&key, ChangeOrigin::Watched, at(5));
@@ -250,7 +255,7 @@ fn a_deleted_service_is_a_change_though_its_slices_remain() {
     assert!(!endpoints.services[0].exists && endpoints.services[0].ready.is_some());
     assert_eq!(endpoints.changed[0].unwrap().seen, at(5));
     assert_eq!(index.pod_endpoints(&pod("b")).changed[0].unwrap().seen, at(1), "it received no traffic");
-    index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})));
+    index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})), ChangeOrigin::Watched, at(1));
     index.retain_services(&HashSet::new(), at(7));
     assert_eq!(
         index.pod_endpoints(&pod("a")).changed[0].unwrap(),
@@ -261,10 +266,10 @@ fn a_deleted_service_is_a_change_though_its_slices_remain() {
 /// Returns an index in which nothing bypasses kube-proxy.
 fn listed() -> EndpointIndex {
     let mut index = EndpointIndex::default();
-    index.retain_routes::<Ingress>(&HashSet::new());
-    index.retain_routes::<HttpRoute>(&HashSet::new());
-    index.retain_routes::<GrpcRoute>(&HashSet::new());
-    index.retain_routes::<TargetGroupBinding>(&HashSet::new());
+    index.retain_routes::<Ingress>(&HashSet::new(), at(1));
+    index.retain_routes::<HttpRoute>(&HashSet::new(), at(1));
+    index.retain_routes::<GrpcRoute>(&HashSet::new(), at(1));
+    index.retain_routes::<TargetGroupBinding>(&HashSet::new(), at(1));
     index.retain_namespaces(&HashSet::new());
     put(&mut index, "s", slice("web", &[("a", true, true, false)]), 1);
     index
@@ -274,16 +279,22 @@ fn bypass(index: &EndpointIndex) -> String {
     index.pod_endpoints(&pod("a")).services[0].bypass.clone().unwrap_or_default()
 }
 
+/// Returns what bypasses kube-proxy without what did so until recently.
+fn lasting_bypass(index: &mut EndpointIndex) -> String {
+    index.sweep(at(1000));
+    bypass(index)
+}
+
 fn put_route<K: RouteKind>(index: &mut EndpointIndex, namespace: &str, spec: serde_json::Value) {
     let object = json!({"metadata": {"name": "r", "namespace": namespace}, "spec": spec});
     let object: RouteObject<K> = serde_json::from_value(object).unwrap();
-    index.put_route::<K>(&ObjectKey::new(namespace, "r"), object.services());
+    index.put_route::<K>(&ObjectKey::new(namespace, "r"), object.services(), at(1));
 }
 
 #[test]
 fn routes_that_name_a_service_bypass_kube_proxy() {
     let mut index = listed();
-    assert_eq!(bypass(&index), "");
+    assert_eq!(lasting_bypass(&mut index), "");
     let path = json!([{"http": {"paths": [{"backend": {"service": {"name": "web"}}}]}}]);
     put_route::<Ingress>(&mut index, "shop", json!({"rules": path}));
     assert_eq!(bypass(&index), "the proxies behind Ingress shop/r, which bypass kube-proxy");
@@ -291,11 +302,11 @@ fn routes_that_name_a_service_bypass_kube_proxy() {
     assert!(bypass(&index).contains("Ingress shop/r"));
     put_route::<Ingress>(&mut index, "shop", json!({"defaultBackend": {"service": {"name": "other"}}}));
     put_route::<Ingress>(&mut index, "elsewhere", json!({"rules": path}));
-    assert_eq!(bypass(&index), "", "another Service, or one of another namespace");
+    assert_eq!(lasting_bypass(&mut index), "", "another Service, or one of another namespace");
     let backend = |namespace| json!({"rules": [{"backendRefs": [{"name": "web", "namespace": namespace}]}]});
     put_route::<HttpRoute>(&mut index, "elsewhere", backend("shop"));
     assert!(bypass(&index).contains("HTTPRoute elsewhere/r"));
-    index.retain_routes::<HttpRoute>(&HashSet::new());
+    index.retain_routes::<HttpRoute>(&HashSet::new(), at(1));
     let mirror = json!({"rules": [{"filters": [{"requestMirror": {"backendRef": {"name": "web"}}}]}]});
     put_route::<GrpcRoute>(&mut index, "shop", mirror);
     assert!(bypass(&index).contains("GRPCRoute shop/r"));
@@ -304,14 +315,14 @@ fn routes_that_name_a_service_bypass_kube_proxy() {
         "shop",
         json!({"rules": [{"backendRefs": [{"kind": "Bucket", "name": "web"}]}]}),
     );
-    assert_eq!(bypass(&index), "");
+    assert_eq!(lasting_bypass(&mut index), "");
     let binding = |target: &str| json!({"targetType": target, "serviceRef": {"name": "web", "port": 80}});
     put_route::<TargetGroupBinding>(&mut index, "shop", binding("instance"));
-    assert_eq!(bypass(&index), "", "NodePorts are kube-proxy's");
+    assert_eq!(lasting_bypass(&mut index), "", "NodePorts are kube-proxy's");
     put_route::<TargetGroupBinding>(&mut index, "shop", binding("ip"));
     assert!(bypass(&index).contains("TargetGroupBinding shop/r"));
-    index.remove_route::<TargetGroupBinding>(&ObjectKey::new("shop", "r"));
-    assert_eq!(bypass(&index), "");
+    index.remove_route::<TargetGroupBinding>(&ObjectKey::new("shop", "r"), at(1));
+    assert_eq!(lasting_bypass(&mut index), "");
     for bad in
         [json!(null), json!(5), json!({"rules": {}}), json!({"rules": [7, {"http": []}], "serviceRef": "x"})]
     {
@@ -319,7 +330,7 @@ fn routes_that_name_a_service_bypass_kube_proxy() {
         put_route::<HttpRoute>(&mut index, "shop", bad.clone());
         put_route::<TargetGroupBinding>(&mut index, "shop", bad);
     }
-    assert_eq!(bypass(&index), "");
+    assert_eq!(lasting_bypass(&mut index), "");
 }
 
 #[test]
@@ -343,13 +354,20 @@ fn meshes_bypass_kube_proxy_from_any_namespace() {
     );
     index.put_namespace(&"shop".into(), istio);
     assert!(bypass(&index).contains("namespace shop"), "its own first");
-    index.put_namespace(&"clients".into(), None);
+    // The pods have their proxies until they end, whatever the label says.
+    assert!(!index.put_namespace(&"shop".into(), None) && !index.put_namespace(&"clients".into(), None));
+    assert!(bypass(&index).contains("namespace shop"));
+    // A namespace that is deleted has no pods.
+    assert!(index.remove_namespace("shop") && !index.remove_namespace("shop"));
+    assert!(bypass(&index).contains("namespace clients"));
     index.retain_namespaces(&HashSet::new());
     assert_eq!(bypass(&index), "");
     let metadata = json!({"name": "web", "namespace": "shop", "labels": {"istio.io/use-waypoint": "w"}});
     let waypoint = serde_json::from_value::<ServiceObject>(json!({"metadata": metadata})).unwrap().service();
-    index.put_service(&ObjectKey::new("shop", "web"), waypoint);
+    index.put_service(&ObjectKey::new("shop", "web"), waypoint, ChangeOrigin::Watched, at(1));
     assert!(bypass(&index).contains("the mesh of Service shop/web (istio.io/use-waypoint)"));
+    put_service(&mut index, "shop", "web", json!({}));
+    assert!(bypass(&index).contains("the mesh of Service shop/web"), "its clients may not have observed it");
 }
 
 #[test]
@@ -393,7 +411,7 @@ fn other_endpoints_are_counted_once_and_without_draining_ones() {
     let v6 = IndexedSlice { family: AddressFamily::V6, ..slice("web", &endpoints) };
     put(&mut index, "s6", v6, 1);
     put(&mut index, "s9", slice("db", &[("x", true, true, false)]), 1);
-    let is_draining = |owner: &EndpointOwner| *owner == EndpointOwner::Pod("e".into());
+    let is_draining = |owner: &EndpointOwner| *owner == owner_of("e");
     let others = index.other_endpoints(&ObjectKey::new("shop", "web"), &pod("a"), is_draining);
     assert_eq!(
         others,
@@ -421,8 +439,8 @@ fn other_endpoints_on_the_node_are_counted_if_the_service_uses_only_those() {
     );
     let key = ObjectKey::new("shop", "web");
     let mut look = |spec: serde_json::Value| {
-        index.put_service(&key, service(spec));
-        index.other_endpoints(&key, &pod("a"), |owner| *owner == EndpointOwner::Pod("b".into()))
+        index.put_service(&key, service(spec), ChangeOrigin::Watched, at(1));
+        index.other_endpoints(&key, &pod("a"), |owner| *owner == owner_of("b"))
     };
     let local = |policy| Some(LocalEndpoints { policy, node: "n1".into(), ready: 0, starting: 1 });
     let (external, internal) = ("externalTrafficPolicy", "internalTrafficPolicy");
@@ -538,10 +556,10 @@ proptest! {
                 for service in SERVICES {
                     let of_service: Vec<&IndexedSlice> = index.slices.values()
                         .filter(|slice| slice.service.as_deref() == Some(service)
-                            && slice.endpoints.iter().any(|endpoint| endpoint.owner == EndpointOwner::Pod(uid.into())))
+                            && slice.endpoints.iter().any(|endpoint| endpoint.owner == owner_of(uid)))
                         .collect();
                     let ready = of_service.iter().flat_map(|slice| &slice.endpoints)
-                        .any(|endpoint| endpoint.owner == EndpointOwner::Pod(uid.into()) && endpoint.ready);
+                        .any(|endpoint| endpoint.owner == owner_of(uid) && endpoint.ready);
                     let found = endpoints.services.iter().find(|membership| &*membership.key.name == service);
                     prop_assert_eq!(found.map_or(0, |membership| membership.slices), of_service.len());
                     prop_assert_eq!(found.is_some_and(|membership| membership.ready.is_some()), ready);

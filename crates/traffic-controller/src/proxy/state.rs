@@ -237,12 +237,19 @@ impl KubeProxyState {
     }
 
     /// Returns when the last successful sync began, by the clock of the node: its end minus the duration of all syncs
-    /// since the last reading that contains none of them. `None` if there is no such reading.
+    /// since the last reading that contains none of them. `None` if there is no such reading, or if the sync that
+    /// ended last may not be counted yet.
     fn begin_of_last_sync(&self, family: AddressFamily) -> Option<SyncBegin> {
         let of = |reading: &ProxyReading| reading.families[family.index()];
         let now = of(self.readings.back()?)?;
         let is_same = |then: FamilyReading| then.syncs == now.syncs && then.synced == now.synced;
         if self.unchanged_for(|reading| of(reading).is_some_and(is_same)) < SYNC_CLEANUP {
+            return None;
+        }
+        // A sync that has not been counted has set its timestamp: its duration is not known, and it may have begun
+        // before the change.
+        let is_before = |then: FamilyReading| then.syncs == now.syncs && then.synced < now.synced;
+        if self.readings.iter().filter_map(of).any(is_before) {
             return None;
         }
         let is_older = |then: &FamilyReading| then.syncs < now.syncs && then.synced < now.synced;

@@ -119,6 +119,26 @@ fn a_sync_that_ends_long_after_its_timestamp_holds_nothing_back() {
     assert_eq!(proxy.rules_state(&changed(1005)), RulesState::Written);
 }
 
+/// The sync began at 1190, set its timestamp at 1450, and then deletes UDP flows: it is not counted yet. The change
+/// was queued at 1200, while it ran. By the duration of the sync before it seems to have begun at 1430.
+#[test]
+fn a_timestamp_of_a_sync_that_is_not_counted_yet_proves_nothing() {
+    let mut proxy = proxy([
+        reading(900, 0, 500, 400, 7, 210),
+        reading(1000, 0, 950, 930, 8, 230),
+        reading(1250, 1, 950, 1200, 8, 230),
+        reading(1500, 1, 1450, 1200, 8, 230),
+        reading(1600, 1, 1450, 1200, 8, 230),
+    ]);
+    assert_ne!(proxy.rules_state(&changed(1205)), RulesState::Written);
+    // It is counted, and the next sync writes the change.
+    proxy.add_reading(reading(1700, 0, 1450, 1200, 9, 700));
+    assert_ne!(proxy.rules_state(&changed(1205)), RulesState::Written);
+    proxy.add_reading(reading(1800, 0, 1750, 1200, 10, 740));
+    proxy.add_reading(reading(1900, 0, 1750, 1200, 10, 740));
+    assert_eq!(proxy.rules_state(&changed(1205)), RulesState::Written);
+}
+
 #[test]
 fn without_an_earlier_reading_only_idleness_proves_it() {
     let now = |time| reading(time, 0, 1060, 1000, 8, 240);

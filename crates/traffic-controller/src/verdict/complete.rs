@@ -4,6 +4,7 @@ use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::Proven;
 
 use super::data_path_changes::DataPathChanges;
+use super::interrupted_watch::interrupted_watch;
 use super::node_proxies::NodeProxies;
 use super::propagation::propagation;
 use super::text::join_names;
@@ -18,6 +19,9 @@ pub(crate) fn complete(
     wait_times: &WaitTimes,
     now: UnixNanos,
 ) -> TrafficVerdict {
+    if let Some(interrupted) = interrupted_watch(endpoints) {
+        return interrupted;
+    }
     let selecting: Vec<&ServiceMembership> =
         endpoints.services.iter().filter(|service| service.selects).collect();
     if selecting.is_empty() {

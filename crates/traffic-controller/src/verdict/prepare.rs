@@ -7,6 +7,7 @@ use podward_core::hooks::EvidenceLevel::Bounded;
 
 use super::data_path_changes::DataPathChanges;
 use super::in_flight::{InFlightCount, requests_ended};
+use super::interrupted_watch::interrupted_watch;
 use super::node_proxies::NodeProxies;
 use super::prepare_progress::PrepareProgress;
 use super::propagation::propagation;
@@ -14,7 +15,7 @@ use super::slices::not_ready_in_slices;
 use super::traffic_verdict::{TrafficVerdict, VerdictPart};
 use super::wait_times::WaitTimes;
 use crate::clock::after;
-use crate::index::{PodEndpoints, ServiceKind, ServiceMembership};
+use crate::index::{PodEndpoints, RETENTION, ServiceKind, ServiceMembership};
 
 /// Upper bound for the time in which a kubelet may still report a pod as Ready by a gate that is False (0.7 s was measured
 /// on a busy node).
@@ -29,11 +30,17 @@ pub(crate) fn prepare(
     wait_times: &WaitTimes,
     now: UnixNanos,
 ) -> TrafficVerdict {
+    if let Some(interrupted) = interrupted_watch(endpoints) {
+        return interrupted;
+    }
     let (slices_level, slices) = match not_ready_in_slices(endpoints) {
         VerdictPart::Done(level, words) => (level, words),
         VerdictPart::Wait(words, until) => {
-            *progress =
-                PrepareProgress { unlisted_since: progress.unlisted_since, ..PrepareProgress::default() };
+            *progress = PrepareProgress {
+                saw_ready: progress.saw_ready || is_ready_by_kubelet(endpoints),
+                unlisted_since: progress.unlisted_since,
+                ..PrepareProgress::default()
+            };
             return TrafficVerdict::pending(words, until);
         }
     };
@@ -56,7 +63,7 @@ pub(crate) fn prepare(
             return TrafficVerdict::pending(reason, Some(end));
         }
     }
-    progress.not_ready_since.get_or_insert(now);
+    let not_ready_since = *progress.not_ready_since.get_or_insert(now);
     let sending: Vec<&ServiceMembership> = endpoints
         .services
         .iter()
@@ -64,15 +71,23 @@ pub(crate) fn prepare(
         .collect();
     let changes = DataPathChanges::of(endpoints, &sending).with_former(endpoints);
     if changes.is_empty() && !count.is_of_pod() {
-        // The pod may have left a slice just before this process started. After this time that no longer matters.
+        // The pod may have left a slice just before this process started. After this time its traffic has ended.
         let end =
             endpoints.never_listed_since.map(|since| after(since, wait_times.propagation + wait_times.quiet));
-        return match end.filter(|end| now < *end) {
-            Some(end) => {
-                let reason = format!("{slices}; the pod may have left a slice before this process started");
-                TrafficVerdict::pending(reason, Some(end))
-            }
-            None => TrafficVerdict::done(slices_level, slices),
+        if let Some(end) = end.filter(|end| now < *end) {
+            let reason = format!("{slices}; the pod may have left a slice before this process started");
+            return TrafficVerdict::pending(reason, Some(end));
+        }
+        // No proxy was read.
+        let may_have_left = endpoints.never_listed_since.is_some_and(|since| now < after(since, RETENTION));
+        return match may_have_left {
+            true => TrafficVerdict::done(
+                slices_level.max(Bounded),
+                format!(
+                    "{slices}; the pod may have left a Service before this process started, and no proxy was read"
+                ),
+            ),
+            false => TrafficVerdict::done(slices_level, slices),
         };
     }
     let (proxies_level, proxies) = match propagation(&changes, nodes, wait_times, now) {
@@ -82,6 +97,16 @@ pub(crate) fn prepare(
             return TrafficVerdict::pending(format!("{slices}; {words}"), until);
         }
     };
+    // The pod was not ready for another reason when the gate became False. Until its kubelet has observed the gate, it
+    // may report the pod as Ready, and requests may arrive. The question is asked when the gate is False, so the time
+    // counts from the first evaluation. That needs no other clock.
+    let end = after(progress.unlisted_since.unwrap_or(not_ready_since), KUBELET_LAG);
+    if sending.iter().any(|service| service.exists) && !progress.saw_ready && now < end {
+        progress.propagated_since = None;
+        let reason =
+            format!("{slices}; {proxies}; waiting until its kubelet has observed the readiness gate");
+        return TrafficVerdict::pending(reason, Some(end));
+    }
     let since = *progress.propagated_since.get_or_insert(now);
     match requests_ended(count, since, progress, wait_times, now) {
         VerdictPart::Done(level, words) => {
@@ -93,6 +118,17 @@ pub(crate) fn prepare(
             TrafficVerdict::pending(format!("{slices}; {proxies}; {words}"), until)
         }
     }
+}
+
+/// Returns true if a slice that Kubernetes writes shows the pod as ready or serving: its kubelet has reported it as
+/// Ready. If Kubernetes writes none, those of others count.
+fn is_ready_by_kubelet(endpoints: &PodEndpoints) -> bool {
+    let follows = |service: &&ServiceMembership| service.exists && !service.publishes_not_ready;
+    let by_kubernetes = endpoints.services.iter().filter(follows).any(|service| service.has_selector);
+    let mut services = endpoints.services.iter().filter(follows);
+    services.any(|service| {
+        service.has_selector == by_kubernetes && (service.ready.is_some() || service.serving.is_some())
+    })
 }
 
 /// Returns true if no Service can have sent the pod traffic: it was never Ready, and no slice has shown it as ready.

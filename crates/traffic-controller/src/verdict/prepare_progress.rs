@@ -5,6 +5,9 @@ use podward_core::UnixNanos;
 /// The progress of a question between two evaluations. It is lost when the process ends; then its waits start again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrepareProgress {
+    /// True if a slice that follows the Ready condition has shown the pod as ready since the question was asked. If
+    /// that ends, the kubelet has observed the readiness gate.
+    pub(crate) saw_ready: bool,
     /// When it was first observed that a Service selects the pod but no slice lists it.
     pub(crate) unlisted_since: Option<UnixNanos>,
     /// When it was first observed that no slice shows the pod as ready.

@@ -2,9 +2,10 @@
 
 use podward_core::hooks::EvidenceLevel::{Assumed, Proven};
 
+use super::interrupted_watch::interrupted_watch;
 use super::text::join_names;
 use super::traffic_verdict::TrafficVerdict;
-use crate::index::PodEndpoints;
+use crate::index::{NodeObject, PodEndpoints, WatchedObject};
 
 /// Returns `Done` when no slice shows the pod as ready. The pod is deleted, terminating, or `opted_out`.
 ///
@@ -16,6 +17,12 @@ pub(crate) fn release(endpoints: &PodEndpoints, opted_out: bool) -> TrafficVerdi
             Assumed,
             "the pod has opted out; its Services no longer depend on Podward",
         );
+    }
+    // The answer does not depend on nodes.
+    if endpoints.interrupted != Some(NodeObject::KIND)
+        && let Some(interrupted) = interrupted_watch(endpoints)
+    {
+        return interrupted;
     }
     let managed = endpoints.services.iter();
     let managed =
@@ -40,7 +47,7 @@ pub(crate) fn release(endpoints: &PodEndpoints, opted_out: bool) -> TrafficVerdi
         let detail = "no EndpointSlice shows the pod as ready; the proxies are assumed to follow";
         return TrafficVerdict::done(Assumed, detail);
     }
-    let why =
-        "which publish pods that are not ready, are deleted, or have slices that Kubernetes does not write";
+    let why = "which publish pods that are not ready, are deleted or have the type ExternalName, or have slices that \
+         Kubernetes does not write";
     TrafficVerdict::done(Assumed, format!("not ready except in {}, {why}", join_names(&others)))
 }

@@ -25,7 +25,9 @@ pub(super) fn not_ready_in_slices(endpoints: &PodEndpoints) -> VerdictPart {
         }
         let slice = service.ready.as_ref().or(service.serving.as_ref());
         if slice.is_some() && !service.exists {
-            words.push(format!("Service {name}, whose slices list the pod, is deleted"));
+            words.push(format!(
+                "Service {name}, whose slices list the pod, is deleted or has the type ExternalName"
+            ));
             continue;
         }
         if let Some(slice) = slice {

@@ -1,4 +1,6 @@
 mod connections;
+mod interrupted;
+mod kubelet;
 mod never_ready;
 
 use std::time::Duration;
@@ -79,9 +81,14 @@ fn waits(verdict: TrafficVerdict) -> (String, Option<UnixNanos>) {
     }
 }
 
+/// Returns the progress of a question that was first evaluated while a slice showed the pod as ready.
+fn seen_ready() -> PrepareProgress {
+    PrepareProgress { saw_ready: true, ..PrepareProgress::default() }
+}
+
 fn prepared(pod: &PodEndpoints, nodes: &NodeProxies, now: i64) -> TrafficVerdict {
     // The quiet period is over.
-    let mut progress = PrepareProgress { propagated_since: Some(at(0)), ..PrepareProgress::default() };
+    let mut progress = PrepareProgress { propagated_since: Some(at(0)), ..seen_ready() };
     prepare(pod, nodes, &InFlightCount::NotReported, &mut progress, &WAIT_TIMES, at(now))
 }
 
@@ -106,7 +113,7 @@ fn slices_of_a_deleted_service_do_not_block() {
     let gone = ServiceMembership { exists: false, selects: false, ..ready("gone") };
     let (bounded, words) = done(prepared(&endpoints([gone.clone()]), &all_written(), 3000));
     assert!(
-        bounded == Bounded && words.contains("Service shop/gone, whose slices list the pod, is deleted"),
+        bounded == Bounded && words.contains("Service shop/gone, whose slices list the pod, is deleted or"),
         "{words}"
     );
     let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".into()))]);
@@ -140,7 +147,14 @@ fn a_service_that_the_pod_has_left_counts_like_a_current_one() {
         Some(at(8000)),
         "it may have left a slice before"
     );
-    assert_eq!(done(prepared(&unlisted, &behind, 8000)).0, Proven);
+    for (now, expected) in [(8000, Bounded), (600_999, Bounded), (601_000, Proven)] {
+        let (level, words) = done(prepared(&unlisted, &behind, now));
+        assert_eq!(
+            (level, words.contains("and no proxy was read")),
+            (expected, expected == Bounded),
+            "{words}"
+        );
+    }
 }
 
 #[test]
@@ -243,11 +257,8 @@ fn nodes_that_are_not_ready_are_waited_for_and_named() {
     assert_eq!(waits(prepared(&endpoints([out("web")]), &lost_later, 25_000)).1, Some(at(31_000)));
     // Its kube-proxy can still be read.
     let idle = InFlightCount::Count(0, at(5000));
-    let mut progress = PrepareProgress {
-        propagated_since: Some(at(2000)),
-        idle_since: Some(at(4000)),
-        ..PrepareProgress::default()
-    };
+    let mut progress =
+        PrepareProgress { propagated_since: Some(at(2000)), idle_since: Some(at(4000)), ..seen_ready() };
     let works = nodes(lost(900, RulesState::Written));
     let (proven, words) =
         done(prepare(&endpoints([out("web")]), &works, &idle, &mut progress, &WAIT_TIMES, at(5000)));
@@ -272,7 +283,7 @@ fn headless_services_and_other_proxies_are_waited_for() {
 #[test]
 fn requests_in_flight_are_waited_for() {
     let web = endpoints([out("web")]);
-    let mut progress = PrepareProgress::default();
+    let mut progress = seen_ready();
     let mut look = |flight: &InFlightCount, now| {
         prepare(&web, &all_written(), flight, &mut progress, &WAIT_TIMES, at(now))
     };

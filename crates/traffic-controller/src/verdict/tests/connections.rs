@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn connections_to_the_pod_are_waited_for() {
     let web = endpoints([out("web")]);
-    let mut progress = PrepareProgress::default();
+    let mut progress = seen_ready();
     let mut look = |flight: &InFlightCount, now| {
         prepare(&web, &all_written(), flight, &mut progress, &WAIT_TIMES, at(now))
     };
@@ -38,7 +38,7 @@ fn connections_to_the_pod_are_waited_for() {
 #[test]
 fn connections_that_clients_keep_alive_are_waited_for_until_each_has_rested() {
     let web = endpoints([out("web")]);
-    let mut progress = PrepareProgress::default();
+    let mut progress = seen_ready();
     let mut look = |rested, now| {
         let connections = OpenConnections { open: 2, silent_for: Duration::from_millis(30), rested };
         let flight = InFlightCount::Connections(connections, at(now));
@@ -56,7 +56,7 @@ fn connections_that_clients_keep_alive_are_waited_for_until_each_has_rested() {
 #[test]
 fn without_the_node_agent_the_quiet_period_counts() {
     let web = endpoints([out("web")]);
-    let mut progress = PrepareProgress::default();
+    let mut progress = seen_ready();
     let failed = InFlightCount::ConnectionsFailed("its node-agent is down".to_owned());
     let mut look = |now| prepare(&web, &all_written(), &failed, &mut progress, &WAIT_TIMES, at(now));
     let (reason, until) = waits(look(2000));
@@ -77,7 +77,7 @@ fn a_pod_without_services_is_not_read() {
 #[test]
 fn one_failed_read_does_not_end_the_wait_for_a_connection_in_use() {
     let web = endpoints([out("web")]);
-    let mut progress = PrepareProgress::default();
+    let mut progress = seen_ready();
     let mut look = |flight: &InFlightCount, now| {
         prepare(&web, &all_written(), flight, &mut progress, &WAIT_TIMES, at(now))
     };

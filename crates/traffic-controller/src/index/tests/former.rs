@@ -1,0 +1,83 @@
+//! What is remembered for a while after it has ended, and what is forgotten.
+
+use super::*;
+
+#[test]
+fn a_service_that_a_pod_has_left_is_forgotten_while_the_pod_is_in_another_one() {
+    let mut index = EndpointIndex::default();
+    let ready = ("a", true, true, false);
+    put(&mut index, "s1", slice("web", &[ready]), 1);
+    let headless = IndexedSlice { data_path: DataPath::Dns, ..slice("headless", &[ready]) };
+    put(&mut index, "s2", headless, 1);
+    index.remove_slice(&ObjectKey::new("shop", "s2"), ChangeOrigin::Watched, at(10));
+    let left = |index: &EndpointIndex| index.pod_endpoints(&pod("a")).left;
+    index.sweep(at(609));
+    assert_eq!(left(&index)[DataPath::Dns.index()].unwrap().seen, at(10));
+    index.sweep(at(611));
+    assert_eq!(left(&index), [None; 3]);
+    assert_eq!(index.pod_endpoints(&pod("a")).services.len(), 1);
+}
+
+fn ingress_to(index: &mut EndpointIndex, service: &str, time: i64) {
+    let spec = json!({"defaultBackend": {"service": {"name": service}}});
+    let object = json!({"metadata": {"name": "r", "namespace": "shop"}, "spec": spec});
+    let object: RouteObject<Ingress> = serde_json::from_value(object).unwrap();
+    index.put_route::<Ingress>(&ObjectKey::new("shop", "r"), object.services(), at(time));
+}
+
+/// An Ingress is switched from the Service `web` to another one, and the pods of `web` are deleted at once. The
+/// Ingress controller sends requests to them until it has observed that.
+#[test]
+fn a_route_bypasses_kube_proxy_for_a_while_after_it_has_ended() {
+    const FORMER: &str = "the proxies behind Ingress shop/r, which bypassed kube-proxy until recently";
+    type End = fn(&mut EndpointIndex);
+    let ends: [End; 3] = [
+        |index| ingress_to(index, "green", 5),
+        |index| index.remove_route::<Ingress>(&ObjectKey::new("shop", "r"), at(5)),
+        |index| index.retain_routes::<Ingress>(&HashSet::new(), at(5)),
+    ];
+    for end in ends {
+        let mut index = listed();
+        ingress_to(&mut index, "web", 1);
+        end(&mut index);
+        assert_eq!(bypass(&index), FORMER);
+        index.sweep(at(604));
+        assert_eq!(bypass(&index), FORMER);
+        let mut swept = index;
+        swept.sweep(at(606));
+        assert_eq!(bypass(&swept), "");
+    }
+    let mut index = listed();
+    ingress_to(&mut index, "web", 1);
+    ingress_to(&mut index, "green", 5);
+    ingress_to(&mut index, "web", 6);
+    assert_eq!(bypass(&index), "the proxies behind Ingress shop/r, which bypass kube-proxy");
+}
+
+#[test]
+fn a_former_route_counts_for_a_pod_that_has_left_its_service() {
+    let mut index = listed();
+    ingress_to(&mut index, "web", 1);
+    put(&mut index, "s", slice("web", &[]), 2);
+    ingress_to(&mut index, "green", 3);
+    index.remove_route::<Ingress>(&ObjectKey::new("shop", "r"), at(4));
+    let left = index.pod_endpoints(&pod("a")).left_bypass.unwrap();
+    assert!(left.contains("Ingress shop/r, which bypassed kube-proxy until recently"), "{left}");
+}
+
+/// An untrusted writer can name any number of Services.
+#[test]
+fn the_number_of_former_services_is_bounded() {
+    let mut index = listed();
+    let names = |prefix: &str| -> Vec<ObjectKey> {
+        (0..6_000).map(|number| ObjectKey::new("x", &format!("{prefix}{number}"))).collect()
+    };
+    for prefix in ["a", "b"] {
+        index.put_route::<Ingress>(&ObjectKey::new("x", "r"), names(prefix), at(5));
+    }
+    assert_eq!(bypass(&index), "");
+    index.remove_route::<Ingress>(&ObjectKey::new("x", "r"), at(5));
+    assert!(bypass(&index).contains("until recently"), "it is not known which Services are missing");
+    index.sweep(at(606));
+    assert_eq!(bypass(&index), "");
+}

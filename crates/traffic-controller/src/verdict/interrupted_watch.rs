@@ -1,0 +1,13 @@
+//! Watches that are interrupted.
+
+use super::traffic_verdict::TrafficVerdict;
+use crate::index::PodEndpoints;
+
+/// Returns the answer while a watch is interrupted without which `endpoints` may be out of date. `None` if all work.
+pub(super) fn interrupted_watch(endpoints: &PodEndpoints) -> Option<TrafficVerdict> {
+    let kind = endpoints.interrupted?;
+    let reason = format!(
+        "the watch of kind {kind} is interrupted; waiting until the traffic-controller has listed these objects again"
+    );
+    Some(TrafficVerdict::pending(reason, None))
+}

@@ -1,0 +1,45 @@
+//! Watches that are interrupted.
+
+use super::*;
+
+#[test]
+fn nothing_is_proven_while_a_watch_is_interrupted() {
+    let interrupted = |pod: PodEndpoints, kind: &'static str| PodEndpoints { interrupted: Some(kind), ..pod };
+    for kind in ["EndpointSlice", "Service", "Node"] {
+        for pod in [endpoints([]), endpoints([out("web")])] {
+            done(prepared(&pod, &all_written(), 60_000));
+            let (reason, until) = waits(prepared(&interrupted(pod, kind), &all_written(), 60_000));
+            assert!(reason.contains(&format!("the watch of kind {kind} is interrupted")), "{reason}");
+            assert_eq!(until, None, "a list ends it");
+        }
+        for pod in [endpoints([]), endpoints([ready("web")])] {
+            done(complete(&pod, &all_written(), &WAIT_TIMES, at(60_000)));
+            let answer = complete(&interrupted(pod, kind), &all_written(), &WAIT_TIMES, at(60_000));
+            assert!(waits(answer).0.contains("is interrupted"));
+        }
+        let answer = release(&interrupted(endpoints([]), kind), false);
+        match kind {
+            "Node" => assert_eq!(done(answer).0, Proven, "it does not depend on nodes"),
+            _ => assert!(waits(answer).0.contains("is interrupted")),
+        }
+        assert_eq!(
+            done(release(&interrupted(endpoints([]), kind), true)).0,
+            Assumed,
+            "the pod has opted out"
+        );
+    }
+}
+
+/// An interruption does not start the waits again: the list that ends it shows what has changed.
+#[test]
+fn an_interruption_keeps_the_progress() {
+    let web = endpoints([out("web")]);
+    let interrupted = PodEndpoints { interrupted: Some("EndpointSlice"), ..web.clone() };
+    let mut progress = seen_ready();
+    let mut look = |pod: &PodEndpoints, now| {
+        prepare(pod, &all_written(), &InFlightCount::NotReported, &mut progress, &WAIT_TIMES, at(now))
+    };
+    assert_eq!(waits(look(&web, 2000)).1, Some(at(4000)));
+    waits(look(&interrupted, 3000));
+    done(look(&web, 4000));
+}
