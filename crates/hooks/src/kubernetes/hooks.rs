@@ -80,10 +80,16 @@ impl HookWatch {
 
     /// Stores or removes one hook.
     async fn put(&mut self, name: &str, record: Option<HookRecord>) {
-        let registered = |record: Option<&HookRecord>| record.map(|record| record.registered.clone());
-        let before = registered(self.shared.directory.read().record(name));
-        let after = registered(record.as_ref());
-        if before != after {
+        let stored = self.shared.directory.read().record(name).cloned();
+        // The watch has missed that the hook was deleted.
+        let is_replaced =
+            stored.as_ref().zip(record.as_ref()).is_some_and(|(before, after)| before.uid != after.uid);
+        if is_replaced {
+            self.drive(name, None).await;
+        }
+        let (before, after) =
+            (stored.map(|record| record.registered), record.as_ref().map(|record| record.registered.clone()));
+        if is_replaced || before != after {
             self.drive(name, after.clone()).await;
         }
         self.shared.directory.write().put(name, record);

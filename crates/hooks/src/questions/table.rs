@@ -242,10 +242,19 @@ impl QuestionTable {
         wakeup
     }
 
-    /// Removes the registration of `hook`. Its questions stay until their pods are reconciled.
+    /// Removes the registration of `hook`. Its questions stay until their pods are reconciled, but not its answers: a hook
+    /// that is registered under the same name later has not given them.
     pub(crate) fn deregister(&mut self, hook: &str) {
+        self.recent.forget_hook(hook);
         let Some(state) = self.hooks.get_mut(hook) else { return };
         state.registered = None;
+        for (id, entry) in self.questions.iter_mut().filter(|(_, entry)| entry.question.hook == hook) {
+            entry.answer = None;
+            if entry.place == QuestionState::Out {
+                entry.place = state.queue.line_up(*id);
+                state.open += 1;
+            }
+        }
         if state.is_unused() {
             self.hooks.remove(hook);
         } else {

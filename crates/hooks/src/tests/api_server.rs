@@ -126,6 +126,13 @@ impl ApiServer {
         }
     }
 
+    /// Deletes a hook and makes it again. The watch misses the deletion.
+    pub(super) fn replace_hook(&self, name: &str) {
+        let mut hook = self.hooks.get(name).unwrap();
+        hook["metadata"]["uid"] = json!(format!("{name}-replaced"));
+        self.hooks.push("MODIFIED", hook);
+    }
+
     pub(super) fn delete_hook(&self, name: &str) {
         let hook = self.hooks.get(name).unwrap();
         self.hooks.push("DELETED", hook);

@@ -86,6 +86,16 @@ async fn another_leader_asks_again() {
 }
 
 #[tokio::test]
+async fn a_hook_that_was_made_again_is_asked_again() {
+    let server = HookServer::start(|_| async { Ok(done("")) }).await;
+    let mut fixture = Fixture::with(&[server.hook("lb", json!({}))], &[]).await;
+    fixture.ask_until_done(&pod("a"), &question("lb")).await;
+    fixture.api.replace_hook("lb");
+    let mut calls = server.calls.clone();
+    tokio::time::timeout(TEST_TIMEOUT, calls.wait_for(|calls| *calls == 2)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_hook_that_moves_is_asked_where_it_is() {
     let old = HookServer::start(|_| std::future::pending()).await;
     let new = HookServer::start(|_| async { Ok(done("new")) }).await;

@@ -74,6 +74,11 @@ impl RecentAnswers {
         self.answers.retain(|(of, _), _| of != uid);
     }
 
+    /// Removes the answers of a hook.
+    pub(super) fn forget_hook(&mut self, hook: &str) {
+        self.answers.retain(|(_, by), _| by != hook);
+    }
+
     /// Removes the answers that are too old.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.order.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= RETENTION)

@@ -397,3 +397,28 @@ fn an_unreachable_hook_is_reported_when_it_becomes_known() {
     assert_eq!((health(&fixture).calls_in_flight, health(&fixture).latencies), (0, Some((5, 5))));
     assert!(fixture.table.health("other").is_none());
 }
+
+#[test]
+fn a_hook_that_is_registered_again_has_not_given_the_answers_of_the_one_before() {
+    let mut fixture = Fixture::with("lb");
+    // The answer to a closed question, and that to an open one.
+    for uid in ["closed", "open"] {
+        fixture.ask(uid, &[question("lb", 1)]);
+        let call = fixture.call("lb").unwrap();
+        fixture.end("lb", &call, done());
+    }
+    fixture.ask("closed", &[]);
+    fixture.table.deregister("lb");
+    fixture.table.register(&registered("lb", FailurePolicy::Fail, 64));
+    fixture.ask("closed", &[question("lb", 1)]);
+    fixture.ask("open", &[question("lb", 1)]);
+    for uid in ["open", "closed"] {
+        assert!(!matches!(fixture.answer(uid, "lb"), Some(HookAnswer::Done(_))), "{uid}");
+    }
+    let calls = fixture.all_calls("lb");
+    assert_eq!(calls.len(), 2);
+    for call in calls {
+        fixture.end("lb", &call, done());
+    }
+    assert!(matches!(fixture.answer("open", "lb"), Some(HookAnswer::Done(_))));
+}
