@@ -26,6 +26,12 @@ struct State<K> {
     removed: HashMap<String, u64>,
     /// The number of lists that were begun.
     list: u64,
+    /// True between the begin and the end of a list.
+    is_listing: bool,
+    /// The latest version that the watch has delivered.
+    seen: u64,
+    /// The version up to which the watch has delivered every event.
+    complete: u64,
 }
 
 /// Where an object is kept.
@@ -56,8 +62,17 @@ struct Entry<K> {
 
 impl<K> Default for OwnedCache<K> {
     fn default() -> Self {
-        let (objects, places, removed) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { state: Mutex::new(State { objects, places, removed, list: 0 }) }
+        Self {
+            state: Mutex::new(State {
+                objects: HashMap::new(),
+                places: HashMap::new(),
+                removed: HashMap::new(),
+                list: 0,
+                is_listing: false,
+                seen: 0,
+                complete: 0,
+            }),
+        }
     }
 }
 
@@ -78,29 +93,20 @@ impl<K: Slim> OwnedCache<K> {
         objects.into_iter().flat_map(BTreeMap::values).map(|entry| Arc::clone(&entry.object)).collect()
     }
 
-    /// Stores an object, unless a newer version is stored or it was removed.
-    pub(crate) fn store(&self, mut object: K) {
-        object.slim();
+    /// Stores what the watch delivers, unless a newer version is stored or the object was removed.
+    pub(crate) fn deliver(&self, object: K) {
         let mut state = self.state.lock();
-        let uid = object.uid().unwrap_or_default();
-        if state.removed.contains_key(&uid) {
-            return;
-        }
-        let list = state.list;
-        if let Some(stored) = state.entry_of(&object)
-            && !is_newer(&object, &*stored.object)
-        {
-            stored.list = list;
-            return;
-        }
-        state.forget(&object);
-        let Some(place) = Place::of(&object) else { return };
-        let (name, entry) = (object.name_any(), Entry { object: Arc::new(object), list });
-        state.places.insert(uid, place.clone());
-        let replaced = state.objects.entry(place).or_default().insert(name, entry);
-        // Another object had the name.
-        if let Some(uid) = replaced.and_then(|entry| entry.object.uid()) {
-            state.places.remove(&uid);
+        state.see(&object);
+        state.store(object);
+    }
+
+    /// Stores what an own write has returned, as [`Self::deliver`] does. The watch may have delivered the write before, and
+    /// also that the object was deleted since.
+    pub(crate) fn store(&self, object: K) {
+        let mut state = self.state.lock();
+        let was_deleted = version(&object).is_some_and(|version| version <= state.complete);
+        if !was_deleted || state.entry_of(&object).is_some() {
+            state.store(object);
         }
     }
 
@@ -112,6 +118,7 @@ impl<K: Slim> OwnedCache<K> {
     /// Removes an object, as the watch says.
     pub(crate) fn delete(&self, object: &K) {
         let mut state = self.state.lock();
+        state.see(object);
         state.removed.remove(&object.uid().unwrap_or_default());
         state.forget(object);
     }
@@ -127,14 +134,18 @@ impl<K: Slim> OwnedCache<K> {
 
     /// Begins a list.
     pub(crate) fn begin_list(&self) {
-        self.state.lock().list += 1;
+        let mut state = self.state.lock();
+        state.list += 1;
+        state.is_listing = true;
     }
 
     /// Ends a list, and returns the number of objects of sets. Objects that were neither listed nor written since it began
     /// do not exist.
     pub(crate) fn end_list(&self) -> usize {
         let mut state = self.state.lock();
-        let State { objects, places, removed, list } = &mut *state;
+        state.is_listing = false;
+        state.complete = state.seen;
+        let State { objects, places, removed, list, .. } = &mut *state;
         for objects in objects.values_mut() {
             objects.retain(|_, entry| {
                 let stays = entry.list == *list;
@@ -152,6 +163,40 @@ impl<K: Slim> OwnedCache<K> {
 }
 
 impl<K: Slim> State<K> {
+    /// Records the version of an object that the watch delivers. Events come in the order of versions, and listed objects do
+    /// not.
+    fn see(&mut self, object: &K) {
+        self.seen = self.seen.max(version(object).unwrap_or_default());
+        if !self.is_listing {
+            self.complete = self.seen;
+        }
+    }
+
+    /// Stores an object, unless a newer version is stored or it was removed.
+    fn store(&mut self, mut object: K) {
+        object.slim();
+        let uid = object.uid().unwrap_or_default();
+        if self.removed.contains_key(&uid) {
+            return;
+        }
+        let list = self.list;
+        if let Some(stored) = self.entry_of(&object)
+            && !is_newer(&object, &*stored.object)
+        {
+            stored.list = list;
+            return;
+        }
+        self.forget(&object);
+        let Some(place) = Place::of(&object) else { return };
+        let (name, entry) = (object.name_any(), Entry { object: Arc::new(object), list });
+        self.places.insert(uid, place.clone());
+        let replaced = self.objects.entry(place).or_default().insert(name, entry);
+        // Another object had the name.
+        if let Some(uid) = replaced.and_then(|entry| entry.object.uid()) {
+            self.places.remove(&uid);
+        }
+    }
+
     /// Returns the entry of an object, whatever controlled it before.
     fn entry_of(&mut self, object: &K) -> Option<&mut Entry<K>> {
         let place = self.places.get(&object.uid()?)?;
@@ -173,8 +218,11 @@ impl<K: Slim> State<K> {
 
 /// Returns true if `one` replaces `other`: it is another object, or a later version.
 fn is_newer(one: &impl ResourceExt, other: &impl ResourceExt) -> bool {
-    let version = |object: Option<String>| object.and_then(|version| version.parse::<u64>().ok());
-    one.uid() != other.uid() || version(one.resource_version()) >= version(other.resource_version())
+    one.uid() != other.uid() || version(one) >= version(other)
+}
+
+fn version(object: &impl ResourceExt) -> Option<u64> {
+    object.resource_version()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -211,6 +259,25 @@ mod tests {
         cache.delete(&pod("a", "10"));
         cache.store(pod("b", "11"));
         assert_eq!(versions(&cache), ["11"]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
+        let cache = OwnedCache::default();
+        cache.deliver(pod("a", "5"));
+        cache.deliver(pod("a", "7"));
+        cache.delete(&pod("a", "8"));
+        cache.store(pod("a", "7"));
+        assert!(versions(&cache).is_empty(), "the own write was version 7");
+        cache.store(pod("new", "9"));
+        assert_eq!(versions(&cache), ["9"], "the watch has not delivered it yet");
+        cache.begin_list();
+        cache.deliver(pod("listed", "12"));
+        cache.store(pod("written", "11"));
+        assert_eq!(versions(&cache), ["12", "9", "11"], "it may be listed next");
+        cache.end_list();
+        cache.store(pod("b", "10"));
+        assert_eq!(versions(&cache), ["12", "11"], "it was not listed");
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) async fn follow<K: Slim>(
                 // The set that has lost it, and may need another one.
                 affected.extend(cache.stored_set(&object).map(|set| set.object()));
                 affected.dedup();
-                cache.store(object);
+                cache.deliver(object);
                 notify(affected);
             }
             Ok(Event::InitDone) => {
