@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod api;
+#[cfg(test)]
+mod api_server;
 mod args;
 mod clock;
 mod commands;

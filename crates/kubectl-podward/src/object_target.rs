@@ -1,6 +1,6 @@
 //! The object that a command is about.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::workload_kind::WorkloadKind;
 
@@ -25,6 +25,17 @@ impl ObjectTarget {
     }
 }
 
+/// Parses the name of a pod: `NAME`, or `pod/NAME` as kubectl prints it.
+///
+/// # Errors
+/// When it names another object.
+pub(crate) fn pod_name(text: &str) -> Result<String> {
+    match ObjectTarget::parse(text) {
+        Ok(ObjectTarget::Pod(name)) if !name.is_empty() && !name.contains('/') => Ok(name),
+        _ => bail!("{text:?} does not name a pod: give NAME or pod/NAME"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +49,16 @@ mod tests {
             assert_eq!(parse(text), ObjectTarget::Workload(WorkloadKind::Deployment, "web".to_owned()));
         }
         assert!(ObjectTarget::parse("svc/web").is_err());
+    }
+
+    #[test]
+    fn a_pod_is_named_with_and_without_its_kind() {
+        for text in ["web-0", "po/web-0", "pod/web-0", "pods/web-0"] {
+            assert_eq!(pod_name(text).unwrap(), "web-0");
+        }
+        for text in ["", "pod/", "pod/web-0/x", "deploy/web", "node/n1", "svc/web", "/web-0"] {
+            let error = pod_name(text).unwrap_err().to_string();
+            assert!(error.ends_with("does not name a pod: give NAME or pod/NAME"), "{text}: {error}");
+        }
     }
 }

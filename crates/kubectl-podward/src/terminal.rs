@@ -4,6 +4,7 @@ use std::io::{Result, Write};
 
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
+use podward_diagnosis::safe_text;
 
 /// Clears a terminal, and moves to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -38,6 +39,11 @@ pub(crate) fn redraw(text: &str, style: LineStyle) -> Result<()> {
     out.flush()
 }
 
+/// Returns a text that others have written, so that it can be shown: on one line, and without control characters.
+pub(crate) fn safe_line(text: &str) -> String {
+    safe_text(text).replace('\n', " ")
+}
+
 fn styled(text: &str, style: LineStyle) -> String {
     let lines = text.split_inclusive('\n').enumerate().map(|(number, line)| {
         let (content, end) = line.strip_suffix('\n').map_or((line, ""), |content| (content, "\n"));
@@ -50,6 +56,11 @@ fn styled(text: &str, style: LineStyle) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_others_stay_on_their_line() {
+        assert_eq!(safe_line("a\nb \u{1b}[31mc\r"), "a b \\u{1b}[31mc\\r");
+    }
 
     #[test]
     fn a_style_ends_with_its_line() {

@@ -1,5 +1,6 @@
 //! Commands of `kubectl podward` that operate on a pod.
 
+mod begin;
 mod trace;
 mod words;
 
@@ -23,6 +24,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("plugin_begins_waits_finishes_and_cancels", step_by_step),
         trace::test(),
     ];
+    tests.extend(begin::tests());
     tests.extend(words::tests());
     tests
 }

@@ -42,6 +42,7 @@ pub(super) use bindings::{BindingFacts, binding_findings};
 use report::DoctorReport;
 use run::{CheckFuture, run_check};
 use target::DoctorTarget;
+pub(super) use target::PART_OF;
 
 /// Check an installation of Podward, or with --pre a cluster before it is installed
 ///

@@ -10,6 +10,7 @@ mod stop;
 mod tally;
 mod write;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use podward_core::release::OtherFinalizers;
 use podward_runtime::args::seconds;
 use tokio::time::Instant;
 
+use crate::object_target::pod_name;
 use pass::TargetPods;
 use stop::PodwardInstallation;
 use tally::ReleaseTally;
@@ -48,7 +50,7 @@ pub(crate) struct Release {
     #[arg(long, short)]
     namespace: Option<String>,
     /// Single pods, or discoverybinding/NAME, in the namespace of the kubeconfig's context if no namespace is given
-    #[arg(value_name = "POD")]
+    #[arg(value_name = "POD", value_parser = target_name)]
     pods: Vec<String>,
     /// Stop Podward first: delete its webhook configurations and scale its controllers to zero. Without this option, it
     /// must be stopped already
@@ -70,6 +72,25 @@ pub(crate) struct Release {
     /// Maximum duration of the command, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     timeout: Duration,
+}
+
+/// What would change.
+struct ReleasePlan {
+    pods: ReleaseTally,
+    /// A line for each DiscoveryBinding, by its name.
+    bindings: BTreeMap<String, String>,
+}
+
+impl ReleasePlan {
+    /// Returns whether the same pods and DiscoveryBindings change in both.
+    fn is_like(&self, other: &Self) -> bool {
+        self.pods.is_like(&other.pods) && self.bindings.keys().eq(other.bindings.keys())
+    }
+}
+
+/// Parses the name of a pod, or of a DiscoveryBinding.
+fn target_name(text: &str) -> Result<String> {
+    if removals::binding_name(text).is_some() { Ok(text.to_owned()) } else { pod_name(text) }
 }
 
 impl Release {
@@ -139,7 +160,10 @@ impl Release {
         if self.stop_services {
             println!("would stop Podward: {}", installation.describe_stop());
         }
-        print!("{}", shown.summary(true));
+        for line in shown.bindings.values() {
+            println!("{line}");
+        }
+        print!("{}", shown.pods.summary(true));
         if !confirm::ask("Continue?").await? {
             return Ok(false);
         }
@@ -147,7 +171,8 @@ impl Release {
             return Ok(true);
         }
         bail!(
-            "other pods would be released by now, so nothing was changed: run the command again, or with --yes"
+            "other pods or DiscoveryBindings would be released by now, so nothing was changed: run the command again, or \
+             with --yes"
         )
     }
 
@@ -156,20 +181,27 @@ impl Release {
     }
 
     /// Returns what would change.
-    async fn plan(&self, client: &Client, mut tally: ReleaseTally) -> Result<ReleaseTally> {
+    async fn plan(&self, client: &Client, mut tally: ReleaseTally) -> Result<ReleasePlan> {
         let targets = TargetPods::new(client, self.namespace.clone(), self.pods.clone());
         let writer = ReleaseWriter::new(client.clone(), self.other_finalizers(), true);
         let pass = tokio::time::timeout(self.timeout, pass::release_all(&targets, &writer, &mut tally));
         pass.await.map_err(|_| anyhow!("not all pods were checked within {:?}", self.timeout))??;
-        Ok(tally)
+        let bindings = match self.pods.is_empty() {
+            true => bindings::plan(client, self.namespace.as_deref()).await?,
+            false => BTreeMap::new(),
+        };
+        Ok(ReleasePlan { pods: tally, bindings })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use podward_support::api_answers::json_answer;
+    use serde_json::json;
 
     use super::*;
+    use crate::api_server;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -177,8 +209,13 @@ mod tests {
         release: Release,
     }
 
+    fn parsed(line: &str) -> Result<Release, clap::Error> {
+        Line::try_parse_from(std::iter::once("release").chain(line.split_whitespace()))
+            .map(|line| line.release)
+    }
+
     fn is_taken(line: &str) -> bool {
-        Line::try_parse_from(std::iter::once("release").chain(line.split_whitespace())).is_ok()
+        parsed(line).is_ok()
     }
 
     #[test]
@@ -189,5 +226,38 @@ mod tests {
         for line in ["", "--stop-services", "--all -n shop", "--all web-0", "-n shop --stop-services"] {
             assert!(!is_taken(line), "{line}");
         }
+    }
+
+    #[test]
+    fn pods_are_named_with_and_without_their_kind() {
+        assert_eq!(parsed("pod/web-0 web-1").unwrap().pods, ["web-0", "web-1"]);
+        assert_eq!(parsed("discoverybinding/web").unwrap().pods, ["discoverybinding/web"]);
+        assert!(!is_taken("deploy/web"));
+    }
+
+    /// Plans a command line in a cluster without pods and with DiscoveryBindings of these names.
+    async fn planned(line: &str, names: &'static [&'static str]) -> ReleasePlan {
+        let client = api_server::client(move |request| {
+            let binding = |name: &&str| {
+                json!({"metadata": {
+                    "namespace": "shop", "name": name, "finalizers": ["podward.io/discovery-binding"],
+                }})
+            };
+            let items = match request.uri().path().ends_with("/discoverybindings") {
+                true => names.iter().map(binding).collect(),
+                false => Vec::new(),
+            };
+            Some(json_answer(&json!({"kind": "List", "metadata": {}, "items": items})))
+        });
+        parsed(line).unwrap().plan(&client, ReleaseTally::quiet()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_user_is_shown_the_bindings_too() {
+        let shown = planned("-n shop", &["web"]).await;
+        let lines: Vec<&String> = shown.bindings.values().collect();
+        assert!(lines[0].starts_with("DiscoveryBinding shop/web: would remove the finalizer "), "{lines:?}");
+        assert!(planned("-n shop", &["web"]).await.is_like(&shown));
+        assert!(!planned("-n shop", &["web", "api"]).await.is_like(&shown));
     }
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use kube::Client;
 
 use crate::clock::now;
-use crate::object_target::ObjectTarget;
+use crate::object_target::{ObjectTarget, pod_name};
 use crate::operation::{PodClient, PodPlace};
 use crate::output::Output;
 use traced::Traced;
@@ -30,8 +30,12 @@ use workload::of_workload;
     after_help = "Examples:\n  kubectl podward trace web-0\n  kubectl podward trace web-0 --watch\n  kubectl podward trace deploy/web\n  kubectl podward trace web-0 --id upgrade -o json\n  kubectl podward trace web-0 --svg web-0.svg --html web-0.html"
 )]
 pub(crate) struct Trace {
-    #[command(flatten)]
-    place: PodPlace,
+    /// The name of a pod, or deploy/NAME, sts/NAME, rs/NAME, ds/NAME, job/NAME, cloneset/NAME
+    #[arg(value_name = "POD")]
+    object: String,
+    /// Its namespace [default: the namespace of the kubeconfig's context]
+    #[arg(long, short)]
+    namespace: Option<String>,
     /// Only the operation with this id
     #[arg(long, value_name = "ID")]
     id: Option<String>,
@@ -50,9 +54,9 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    pub(crate) async fn run(mut self, client: Client) -> Result<ExitCode> {
+    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let id = self.id.as_deref();
-        let traced = match ObjectTarget::parse(&self.place.pod)? {
+        let traced = match ObjectTarget::parse(&self.object)? {
             ObjectTarget::Node(_) => bail!("operations are on pods: name a pod or a workload"),
             ObjectTarget::Workload(kind, name) => {
                 ensure!(
@@ -60,12 +64,12 @@ impl Trace {
                     "--watch follows one pod: kubectl podward get --watch shows all of them"
                 );
                 let namespace =
-                    self.place.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+                    self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
                 of_workload(client, &namespace, kind, &name, id).await?
             }
-            ObjectTarget::Pod(name) => {
-                self.place.pod = name;
-                let pod = PodClient::new(client, &self.place);
+            ObjectTarget::Pod(_) => {
+                let place = PodPlace { pod: pod_name(&self.object)?, namespace: self.namespace.clone() };
+                let pod = PodClient::new(client, &place);
                 if self.watch {
                     return watch::run(&pod, id).await;
                 }

@@ -9,12 +9,14 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watch_object};
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 use podward_core::Pod;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use serde_json::{Value, json};
 
+use crate::api::is_denied_watch;
+use crate::object_target::pod_name;
 use crate::parsed::parsed;
 
 use super::progress::{Goal, Progress, Waited};
@@ -27,8 +29,8 @@ const ATTEMPTS: usize = 10;
 /// The pod of a command.
 #[derive(Debug, Args)]
 pub(crate) struct PodPlace {
-    /// The name of the pod
-    #[arg(value_name = "POD")]
+    /// The name of the pod, or pod/NAME
+    #[arg(value_name = "POD", value_parser = pod_name)]
     pub(crate) pod: String,
     /// Its namespace [default: the namespace of the kubeconfig's context]
     #[arg(long, short)]
@@ -107,7 +109,7 @@ impl PodClient {
         watch_object(self.api.clone(), &self.name).default_backoff().filter_map(move |state| {
             let state = match state {
                 Ok(object) => Some(object.as_ref().map(parsed).transpose()),
-                Err(error) if is_denied(&error) => {
+                Err(error) if is_denied_watch(&error) => {
                     Some(Err(error).with_context(|| format!("watch pod {name}")))
                 }
                 Err(error) => {
@@ -148,13 +150,4 @@ impl PodClient {
             ),
         }
     }
-}
-
-/// Returns whether the error stays the same if the watch begins again.
-fn is_denied(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
-    let (InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error)) = error else {
-        return false;
-    };
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
 }

@@ -78,6 +78,10 @@ impl Goal {
         let operations = Operations::parse(pod.view().labels);
         match self {
             Goal::Permitted(id) => match operations.get(id) {
+                // While another operation goes on, one that has finished keeps its permission.
+                Some(operation) if operation.is_live() && !operation.has(Stage::Operating) => {
+                    bail!("operation {id} of pod {name} has finished")
+                }
                 Some(operation) if operation.has(Stage::Operate) => {
                     done(format!("pod {name} is out of service: operation {id} may work on it"))
                 }
@@ -141,6 +145,14 @@ mod tests {
         assert!(!is(&permitted, &begun(&[])));
         assert!(is(&permitted, &begun(&[("operate.podopslifecycle.kusionstack.io/up", "2")])));
         assert!(permitted.reached(Some(&pod(&json!({}))), "shop/web").is_err());
+        let finished = json!({
+            "operate.podopslifecycle.kusionstack.io/up": "2",
+            "done-operation-type.podopslifecycle.kusionstack.io/up": "restart",
+            "operating.podopslifecycle.kusionstack.io/other": "1",
+            "operation-type.podopslifecycle.kusionstack.io/other": "restart",
+        });
+        let error = permitted.reached(Some(&pod(&finished)), "shop/web").unwrap_err();
+        assert_eq!(error.to_string(), "operation up of pod shop/web has finished");
         let ended = Goal::Ended("up".to_owned());
         assert!(!is(&ended, &begun(&[])));
         assert!(is(&ended, &json!({})));

@@ -37,7 +37,7 @@ pub(super) async fn checks(
         ("drain tools", async { Ok(of_facts(drain_tools::judge)) }.boxed()),
     ];
     if let Some(image) = image {
-        checks.push(("image", image::check(client, image, probe_namespace).boxed()));
+        checks.push(("image", image::check(client, image, probe_namespace, deadline).boxed()));
     }
     join_all(checks.into_iter().map(|(name, check)| run_check(name, check, deadline))).await
 }

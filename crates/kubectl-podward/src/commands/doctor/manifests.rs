@@ -14,8 +14,13 @@ use serde_json::Value;
 
 use super::configurations::WebhookConfiguration;
 
-/// The rendered chart. It is the doctor's only source for what an installation consists of.
+/// The rendered chart. It is the doctor's source for what every installation consists of.
 const RENDERED: &str = include_str!("../../../../../tests/charts/cases/default/rendered.yaml");
+/// The rendered chart with services that are not installed by default.
+const OPTIONAL_RENDERED: [&str; 2] = [
+    include_str!("../../../../../tests/charts/cases/cloneset-controller/rendered.yaml"),
+    include_str!("../../../../../tests/charts/cases/service-discovery-bridge/rendered.yaml"),
+];
 
 /// Podward's namespace in [`RENDERED`].
 const RENDERED_NAMESPACE: &str = "podward-system";
@@ -23,9 +28,11 @@ const RENDERED_NAMESPACE: &str = "podward-system";
 /// The objects of an installation that the doctor checks.
 #[derive(Debug)]
 pub(super) struct ExpectedManifests {
-    /// The names of the services. Each has a Deployment, a Service and a service account of that name.
+    /// The names of the services that are installed by default. Each has a Deployment, a Service and a service account of
+    /// that name.
     pub(super) services: BTreeSet<String>,
     pub(super) webhooks: Vec<WebhookConfiguration>,
+    /// Also those of services that are not installed by default. Some depend on values of the chart.
     pub(super) grants: Vec<RoleGrant>,
 }
 
@@ -75,15 +82,26 @@ impl ExpectedManifests {
     /// # Errors
     /// When an object has an unknown form.
     pub(super) fn read() -> Result<Self> {
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(RENDERED).context("parse the manifests of this version")?;
-        let documents = ManifestDocuments(documents);
-        let services = documents.all::<Deployment>("Deployment")?.iter().map(ResourceExt::name_any).collect();
+        Self::parse(RENDERED, &OPTIONAL_RENDERED)
+    }
+
+    /// Parses a rendered chart. `optional` are others, from which only the grants of further services are taken.
+    ///
+    /// # Errors
+    /// When an object has an unknown form.
+    pub(super) fn parse(rendered: &str, optional: &[&str]) -> Result<Self> {
+        let documents = ManifestDocuments::parse(rendered)?;
+        let services = documents.services()?;
         let mutating = documents.all::<MutatingWebhookConfiguration>("MutatingWebhookConfiguration")?;
         let validating = documents.all::<ValidatingWebhookConfiguration>("ValidatingWebhookConfiguration")?;
         let mutating = mutating.into_iter().map(WebhookConfiguration::from);
         let webhooks = mutating.chain(validating.into_iter().map(WebhookConfiguration::from)).collect();
-        let grants = documents.grants(&services)?;
+        let mut grants = documents.grants(&services)?;
+        for rendered in optional {
+            let documents = ManifestDocuments::parse(rendered)?;
+            let further = documents.services()?.difference(&services).cloned().collect();
+            grants.extend(documents.grants(&further)?);
+        }
         Ok(Self { services, webhooks, grants })
     }
 }
@@ -91,6 +109,15 @@ impl ExpectedManifests {
 struct ManifestDocuments(Vec<Value>);
 
 impl ManifestDocuments {
+    fn parse(rendered: &str) -> Result<Self> {
+        serde_saphyr::from_multiple(rendered).map(Self).context("parse the manifests of this version")
+    }
+
+    /// Returns the names of the Deployments.
+    fn services(&self) -> Result<BTreeSet<String>> {
+        Ok(self.all::<Deployment>("Deployment")?.iter().map(ResourceExt::name_any).collect())
+    }
+
     /// Returns the objects of a kind.
     fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>> {
         let of_kind = self.0.iter().filter(|document| document["kind"] == kind);
@@ -154,6 +181,11 @@ mod tests {
                         && grant.scope == GrantScope::Podward)
             );
             assert!(of_service.iter().all(|grant| !grant.rules.is_empty()));
+        }
+        for name in ["cloneset-controller", "service-discovery-bridge"] {
+            let role = format!("ClusterRole podward-{name}");
+            let is_it = |grant: &&RoleGrant| grant.account == name && grant.role == role;
+            assert_eq!(manifests.grants.iter().filter(is_it).count(), 1, "{name}");
         }
     }
 }

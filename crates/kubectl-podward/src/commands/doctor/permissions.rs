@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
+use super::bindings::BRIDGE;
 use super::configurations::{self, WebhookConfiguration};
 use super::finding::Finding;
 use super::manifests::{ExpectedManifests, GrantScope, RoleGrant};
@@ -20,6 +21,17 @@ const MAX_CONCURRENT_REVIEWS: usize = 16;
 const CERT_MANAGER: &str = "cert-manager.io/inject-ca-from";
 /// The suffix of roles that Podward needs to issue certificates. They do not exist with cert-manager.
 const CERTIFICATES: &str = "lifecycle-controller-certificates";
+
+/// What services that are not installed by default may do only with some values of the chart, which the doctor does not
+/// know: the account, the verb, the group and the resource; "*" is any. The bridge's hooks of OpenKruise's workloads
+/// (`kruise`) and its Secrets of ClusterRegistries (`secrets`), and whether the cloneset-controller looks for OpenKruise
+/// (`cloneset.enabled`).
+const ONLY_WITH_VALUES: [(&str, &str, &str, &str); 4] = [
+    (BRIDGE, "patch", "", "pods"),
+    (BRIDGE, "*", "apps.kruise.io", "*"),
+    (BRIDGE, "get", "", "secrets"),
+    ("cloneset-controller", "*", "apiextensions.k8s.io", "customresourcedefinitions"),
+];
 
 /// A permission that a service needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +76,14 @@ fn is_by_cert_manager(expected: &[WebhookConfiguration], found: &[WebhookConfigu
 fn needs(manifests: &ExpectedManifests, running: &[String], cert_manager: bool) -> Vec<NeededPermission> {
     let grants = manifests.grants.iter().filter(|grant| running.contains(&grant.account));
     let grants = grants.filter(|grant| !(cert_manager && grant.role.ends_with(CERTIFICATES)));
-    grants.flat_map(|grant| grant.rules.iter().flat_map(|rule| each(grant, rule))).collect()
+    let needs = grants.flat_map(|grant| grant.rules.iter().flat_map(|rule| each(grant, rule)));
+    needs.filter(|need| !ONLY_WITH_VALUES.iter().any(|only| is_need(*only, need))).collect()
+}
+
+/// Returns whether a permission is one of [`ONLY_WITH_VALUES`].
+fn is_need((account, verb, group, resource): (&str, &str, &str, &str), need: &NeededPermission) -> bool {
+    let is = |pattern: &str, word: &str| pattern == "*" || pattern == word;
+    account == need.account && is(verb, &need.verb) && group == need.group && is(resource, &need.resource)
 }
 
 /// Returns the permissions of a rule.
@@ -229,6 +248,48 @@ mod tests {
         assert_eq!(named(&without, "podward-ca"), 0);
         // The paths of the webhooks are written with any issuer.
         assert!(named(&without, "podward-webhook-path") > 0 && named(&without, "podward-mutating") > 0);
+    }
+
+    #[test]
+    fn services_that_are_not_installed_by_default_are_reviewed_where_they_run() {
+        let manifests = ExpectedManifests::read().unwrap();
+        let running = ["cloneset-controller", BRIDGE].map(str::to_owned);
+        let needs = needs(&manifests, &running, false);
+        let has = |account: &str, verb: &str, resource: &str| {
+            needs
+                .iter()
+                .any(|need| (&*need.account, &*need.verb, &*need.resource) == (account, verb, resource))
+        };
+        assert!(
+            has("cloneset-controller", "create", "pods") && has("cloneset-controller", "patch", "leases")
+        );
+        assert!(has(BRIDGE, "watch", "pods") && has(BRIDGE, "patch", "discoverybindings/status"));
+        // Other values of the chart grant less.
+        assert!(!has(BRIDGE, "patch", "pods") && !has(BRIDGE, "get", "secrets"));
+        assert!(!has(BRIDGE, "list", "clonesets"));
+        assert!(!has("cloneset-controller", "list", "customresourcedefinitions"));
+    }
+
+    #[test]
+    fn what_depends_on_values_is_in_the_manifests() {
+        let manifests = ExpectedManifests::read().unwrap();
+        let all: Vec<NeededPermission> = manifests
+            .grants
+            .iter()
+            .flat_map(|grant| grant.rules.iter().flat_map(|rule| each(grant, rule)))
+            .collect();
+        for only in ONLY_WITH_VALUES {
+            assert!(all.iter().any(|need| is_need(only, need)), "{only:?}");
+        }
+        // The cloneset-controller that is always responsible for CloneSets may do all that is reviewed.
+        let settings = include_str!("../../../../../tests/charts/cases/settings/rendered.yaml");
+        let settings = ExpectedManifests::parse(settings, &[]).unwrap();
+        let granted = needs(&settings, &["cloneset-controller".to_owned()], false);
+        let of_cluster = |need: &&NeededPermission| need.scope == GrantScope::Cluster;
+        let reviewed = needs(&manifests, &["cloneset-controller".to_owned()], false);
+        for need in reviewed.iter().filter(of_cluster) {
+            assert!(granted.contains(need), "{need:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use super::finding::{Finding, FindingLevel};
+use crate::terminal::safe_line;
 
 /// The findings of a check.
 #[derive(Debug, Serialize)]
@@ -49,15 +50,15 @@ impl DoctorReport {
         self.checks.iter().flat_map(|check| &check.findings).filter(|finding| finding.level == level).count()
     }
 
-    /// Returns the report as text: a line for each finding, and the next step below it.
+    /// Returns the report as text: a line for each finding, and the next step below it. Findings contain texts of others.
     pub(super) fn table(&self) -> String {
         let mut table = format!("{}\n", self.title);
         for CheckReport { name, findings } in &self.checks {
             let _ = writeln!(table, "\n{name}");
             for Finding { level, what, next } in findings {
-                let _ = writeln!(table, "  {:<9} {what}", mark(*level));
+                let _ = writeln!(table, "  {:<9} {}", mark(*level), safe_line(what));
                 if let Some(next) = next {
-                    let _ = writeln!(table, "  {:<9} -> {next}", "");
+                    let _ = writeln!(table, "  {:<9} -> {}", "", safe_line(next));
                 }
             }
         }
@@ -112,6 +113,14 @@ mod tests {
         let odd = report(vec![Finding::warning("d", "look")]);
         assert!(!odd.failed() && odd.table().ends_with("\n0 failed, 1 warnings.\n"));
         assert!(report(vec![Finding::failed("e", "fix")]).failed());
+    }
+
+    #[test]
+    fn texts_of_others_are_no_lines_of_the_table() {
+        let report = report(vec![Finding::failed("names \u{1b}[2Jx\n  ✓ ok      all", "look at\nx")]);
+        let table = report.table();
+        assert!(table.contains("✗ failed  names \\u{1b}[2Jx   ✓ ok      all\n"), "{table}");
+        assert!(table.contains("-> look at x\n") && !table.contains('\u{1b}'), "{table}");
     }
 
     #[test]

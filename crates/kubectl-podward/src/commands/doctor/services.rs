@@ -11,6 +11,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
+use super::bindings::BRIDGE;
 use super::finding::Finding;
 use super::target::{DoctorTarget, PART_OF};
 
@@ -33,10 +34,11 @@ pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
 
     let expected = &target.manifests.services;
     let mut findings = workloads(expected, &deployments, namespace);
-    let running = expected.iter().filter(|name| deployments.iter().any(|found| found.name == **name));
-    for name in running {
-        let is_there = services.items.iter().any(|service| service.name_any() == **name);
-        findings.extend(endpoints(name, is_there.then(|| ready(&slices, name)), namespace));
+    for name in deployments.iter().map(|found| &found.name).filter(|name| *name != BRIDGE) {
+        let is_there = services.items.iter().any(|service| service.name_any() == *name);
+        if is_there || expected.contains(name) {
+            findings.extend(endpoints(name, is_there.then(|| ready(&slices, name)), namespace));
+        }
     }
     findings.extend(versions(&deployments));
     findings.push(leader(lease.as_ref(), Timestamp::now(), namespace));
@@ -68,6 +70,8 @@ impl From<&Deployment> for ServiceDeployment {
     }
 }
 
+/// Judges the Deployments that were found, and names those that are missing. The [`BRIDGE`] is judged with its
+/// DiscoveryBindings.
 fn workloads(expected: &BTreeSet<String>, found: &[ServiceDeployment], namespace: &str) -> Vec<Finding> {
     if found.is_empty() {
         return vec![Finding::failed(
@@ -101,7 +105,8 @@ fn workloads(expected: &BTreeSet<String>, found: &[ServiceDeployment], namespace
             (wanted, _) => Finding::ok(format!("{name}: all of {wanted} replicas are available")),
         }
     };
-    expected.iter().map(judge).collect()
+    let names: BTreeSet<&String> = expected.iter().chain(found.iter().map(|found| &found.name)).collect();
+    names.into_iter().filter(|name| *name != BRIDGE).map(judge).collect()
 }
 
 /// Returns the number of ready endpoints of `service`.
@@ -223,6 +228,19 @@ mod tests {
             nothing.len() == 1 && nothing[0].next.as_ref().unwrap().contains("--namespace"),
             "{nothing:?}"
         );
+    }
+
+    #[test]
+    fn services_that_are_not_installed_by_default_are_judged_where_they_are_installed() {
+        let expected: BTreeSet<String> = ["a".to_owned()].into();
+        let down =
+            [workload("a", 2, 2, ""), workload("cloneset-controller", 2, 0, ""), workload(BRIDGE, 2, 0, "")];
+        let findings = workloads(&expected, &down, "ours");
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert_eq!(findings[1].what, "cloneset-controller: none of 2 replicas is available");
+        assert_eq!(findings[1].level, FindingLevel::Failed);
+        let without = workloads(&expected, &down[..1], "ours");
+        assert_eq!(without, [Finding::ok("a: all of 2 replicas are available")]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::configurations;
 use super::manifests::ExpectedManifests;
 
 /// The label of all objects of the chart.
-pub(super) const PART_OF: &str = "app.kubernetes.io/part-of=podward";
+pub(in crate::commands) const PART_OF: &str = "app.kubernetes.io/part-of=podward";
 /// The namespace if the webhooks do not show another.
 pub(super) const DEFAULT_NAMESPACE: &str = "podward-system";
 

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::row::PodRow;
 use super::table::STYLE;
 use super::table::{PodTable, cells};
+use crate::api::is_denied_watch;
 use crate::clock::now;
 use crate::terminal::redraw;
 
@@ -44,6 +45,7 @@ pub(super) async fn run(api: Api<DynamicObject>, all_namespaces: bool) -> Result
                     }
                 }
                 Ok(None) => return Ok(()),
+                Err(error) if is_denied_watch(&error) => return Err(error).context("watch the opted-in pods"),
                 // It is tried again.
                 Err(error) => eprintln!("the watch of pods failed, and begins again: {error}"),
             },
@@ -115,13 +117,26 @@ impl WatchOutput {
 
 #[cfg(test)]
 mod tests {
+    use hyper::StatusCode;
+    use k8s_openapi::api::core::v1::Pod as ApiPod;
+    use kube::api::ApiResource;
+    use podward_support::api_answers::failure;
     use serde_json::json;
 
     use super::*;
+    use crate::api_server;
 
     fn pod(name: &str) -> DynamicObject {
         let metadata = json!({"namespace": "shop", "name": name, "labels": {CONTROL_LABEL: CONTROL_VALUE}});
         serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_denied_ends() {
+        let client = api_server::client(|_| Some(failure(StatusCode::FORBIDDEN, "Forbidden")));
+        let api = Api::default_namespaced_with(client, &ApiResource::erase::<ApiPod>(&()));
+        let error = run(api, false).await.unwrap_err();
+        assert!(format!("{error:#}").starts_with("watch the opted-in pods: "), "{error:#}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Removes what would keep DiscoveryBindings, and with them their namespaces, from being deleted without Podward.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
@@ -11,42 +13,67 @@ use serde_json::{Value, json};
 /// How often a binding that somebody else changes is read again.
 const ATTEMPTS: usize = 3;
 
+/// Returns what [`release_all`] would change, by `NAMESPACE/NAME`: a line for each binding.
+///
+/// # Errors
+/// Fails if they cannot be listed.
+pub(super) async fn plan(client: &Client, namespace: Option<&str>) -> Result<BTreeMap<String, String>> {
+    let found = held(client, namespace).await?;
+    Ok(found.iter().map(|binding| (full_name(binding), would_remove(binding))).collect())
+}
+
 /// Removes Podward's finalizer from the bindings of a namespace, or of the cluster. Their instances stay in the registries,
 /// and are named: no application loses its registration because Podward is uninstalled. Returns false if one stays.
 ///
 /// # Errors
 /// Fails if they cannot be listed.
 pub(super) async fn release_all(client: &Client, namespace: Option<&str>, dry_run: bool) -> Result<bool> {
-    let bindings: Api<DeserializeGuard<DiscoveryBinding>> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let found = match bindings.list(&ListParams::default()).await {
-        Ok(found) => found.items,
-        // The cluster has no DiscoveryBindings.
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
-        Err(error) => return Err(error).context("list the DiscoveryBindings"),
-    };
     let mut all = true;
-    for binding in
-        found.iter().filter(|binding| binding.finalizers().iter().any(|it| it == BINDING_FINALIZER))
-    {
-        let name =
-            format!("DiscoveryBinding {}/{}", binding.namespace().unwrap_or_default(), binding.name_any());
-        let left = left(binding);
+    for binding in held(client, namespace).await? {
         if dry_run {
-            println!("{name}: would remove the finalizer {BINDING_FINALIZER}{left}");
+            println!("{}", would_remove(&binding));
             continue;
         }
-        match release(client, binding).await {
-            Ok(()) => println!("{name}: removed the finalizer {BINDING_FINALIZER}{left}"),
+        let (name, left) = (full_name(&binding), left(&binding));
+        match release(client, &binding).await {
+            Ok(()) => println!("DiscoveryBinding {name}: removed the finalizer {BINDING_FINALIZER}{left}"),
             Err(error) => {
                 all = false;
-                println!("{name}: could not remove the finalizer {BINDING_FINALIZER}: {error:#}");
+                println!(
+                    "DiscoveryBinding {name}: could not remove the finalizer {BINDING_FINALIZER}: {error:#}"
+                );
             }
         }
     }
     Ok(all)
+}
+
+/// Lists the bindings that have Podward's finalizer.
+async fn held(client: &Client, namespace: Option<&str>) -> Result<Vec<DeserializeGuard<DiscoveryBinding>>> {
+    let bindings: Api<DeserializeGuard<DiscoveryBinding>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let mut found = match bindings.list(&ListParams::default()).await {
+        Ok(found) => found.items,
+        // The cluster has no DiscoveryBindings.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
+        Err(error) => return Err(error).context("list the DiscoveryBindings"),
+    };
+    found.retain(|binding| binding.finalizers().iter().any(|it| it == BINDING_FINALIZER));
+    Ok(found)
+}
+
+fn full_name(binding: &DeserializeGuard<DiscoveryBinding>) -> String {
+    format!("{}/{}", binding.namespace().unwrap_or_default(), binding.name_any())
+}
+
+fn would_remove(binding: &DeserializeGuard<DiscoveryBinding>) -> String {
+    format!(
+        "DiscoveryBinding {}: would remove the finalizer {BINDING_FINALIZER}{}",
+        full_name(binding),
+        left(binding)
+    )
 }
 
 /// Says what stays in the registry.

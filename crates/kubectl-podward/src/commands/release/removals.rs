@@ -9,6 +9,8 @@ use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::RELEASE_REMOVALS_ANNOTATION;
 use serde_json::json;
 
+use crate::terminal::safe_line;
+
 /// What names a DiscoveryBinding instead of a pod: `kubectl get` accepts the same.
 const PREFIXES: [&str; 3] = ["discoverybinding/", "discoverybindings/", "dbind/"];
 
@@ -38,7 +40,7 @@ pub(super) async fn release(
         println!("{shown} holds no removals");
         return Ok(ExitCode::SUCCESS);
     };
-    println!("{shown} holds {} removals: {}", held.count, held.reason);
+    println!("{shown} holds {} removals: {}", held.count, safe_line(&held.reason));
     if binding.annotations().get(RELEASE_REMOVALS_ANNOTATION) == Some(&held.id) {
         println!("they are released already; the service-discovery-bridge removes the instances");
         return Ok(ExitCode::SUCCESS);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::write::{PodReleaseOutcome, PodReleaseResult};
+use crate::terminal::safe_line;
 
 /// Counts pods over several passes. Changes are accumulated; the states of pods are those of the last pass.
 #[derive(Debug, Default)]
@@ -14,6 +15,8 @@ pub(super) struct ReleaseTally {
     other_finalizers: BTreeMap<String, Vec<String>>,
     offline: BTreeSet<String>,
     failed: BTreeMap<String, String>,
+    /// Names that no pod has.
+    missing: BTreeSet<String>,
     is_quiet: bool,
 }
 
@@ -64,8 +67,16 @@ impl ReleaseTally {
         }
     }
 
+    /// Adds a name that was given, and that no pod has.
+    pub(super) fn add_missing(&mut self, name: String) {
+        if !self.is_quiet {
+            eprintln!("there is no pod {}: check its name and namespace", safe_line(&name));
+        }
+        self.missing.insert(name);
+    }
+
     pub(super) fn has_failed(&self) -> bool {
-        !self.failed.is_empty()
+        !self.failed.is_empty() || !self.missing.is_empty()
     }
 
     /// Returns the last lines of the output.
@@ -85,7 +96,7 @@ impl ReleaseTally {
             let _ = writeln!(text, "{pod}: still terminating");
         }
         for (pod, why) in &self.failed {
-            let _ = writeln!(text, "{pod}: could not be released: {why}");
+            let _ = writeln!(text, "{pod}: could not be released: {}", safe_line(why));
         }
         let _ = writeln!(
             text,
@@ -114,7 +125,10 @@ fn describe(release: &podward_core::release::Release) -> String {
         done.push(format!("operation {} interrupted", release.interrupted.join(", ")));
     }
     if let Some(dropped) = &release.dropped_request {
-        let by = dropped.request.as_ref().map(|request| format!(" requested by {}", request.requested_by));
+        let by = dropped
+            .request
+            .as_ref()
+            .map(|request| format!(" requested by {}", safe_line(&request.requested_by)));
         done.push(format!("deletion{} cancelled: delete the pod again", by.unwrap_or_default()));
     }
     let removed = release.labels.len() + release.annotations.len() + usize::from(release.removes_condition);
@@ -126,13 +140,22 @@ fn describe(release: &podward_core::release::Release) -> String {
 
 #[cfg(test)]
 mod tests {
-    use podward_core::release::Release;
+    use podward_core::release::{DroppedRequest, Release};
 
     use super::*;
 
     fn outcome(pod: &str, result: PodReleaseResult) -> PodReleaseOutcome {
         let (pod, uid) = (pod.to_owned(), pod.to_owned());
         PodReleaseOutcome { pod, uid, release: Release::default(), is_terminating: false, result }
+    }
+
+    #[test]
+    fn who_has_requested_a_deletion_does_not_control_the_terminal() {
+        let request = serde_json::json!({"kind": "Delete", "requestedBy": "j\u{1b}[2J\nx", "requestedAt": 0});
+        let request = serde_json::from_value(request).unwrap();
+        let dropped_request = Some(DroppedRequest { request: Some(request) });
+        let release = Release { dropped_request, ..Release::default() };
+        assert_eq!(describe(&release), "deletion requested by j\\u{1b}[2J x cancelled: delete the pod again");
     }
 
     #[test]

@@ -3,9 +3,12 @@
 use podward_core::webhook_path::without_webhook_secrets;
 use serde_json::{Map, Value, json};
 
+use super::names::is_our_image;
+
 /// In place of what is removed.
 const REMOVED: &str = "(removed)";
-/// Parts of the keys of labels and annotations that are kept on the pods of others.
+/// Parts of the keys of annotations that are kept, and of labels on the pods of others. Annotations of tools can hold whole
+/// manifests.
 const OUR_KEYS: [&str; 3] = ["kusionstack.io/", "podward.io/", "app.kubernetes.io/"];
 /// Fields whose values may be secret, wherever they are.
 const SECRET: [&str; 6] = ["password", "token", "authorization", "data", "stringData", "binaryData"];
@@ -17,6 +20,8 @@ pub(super) enum Keep {
     All,
     /// Metadata of the protocol, and the status.
     Protocol,
+    /// Everything that is not secret, except the template of pods.
+    WithoutTemplate,
     /// The name and the status.
     Status,
 }
@@ -25,12 +30,14 @@ pub(super) enum Keep {
 pub(super) fn redacted(mut object: Value, keep: Keep) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        }
+    }
+    if keep == Keep::WithoutTemplate
+        && let Some(spec) = object["spec"].as_object_mut()
+    {
+        spec.remove("template");
     }
     let mut object = match keep {
-        Keep::All => object,
+        Keep::All | Keep::WithoutTemplate => object,
         Keep::Status => json!({
             "metadata": {"name": object["metadata"]["name"]}, "spec": {"taints": object["spec"]["taints"]},
             "status": {"conditions": object["status"]["conditions"], "nodeInfo": object["status"]["nodeInfo"]},
@@ -44,10 +51,8 @@ pub(super) fn redacted(mut object: Value, keep: Keep) -> Value {
 /// The part of a pod that the protocol uses.
 fn protocol(pod: &Value) -> Value {
     let mut metadata = pod["metadata"].clone();
-    for part in ["labels", "annotations"] {
-        if let Some(map) = metadata[part].as_object_mut() {
-            map.retain(|key, _| OUR_KEYS.iter().any(|ours| key.contains(ours)));
-        }
+    if let Some(labels) = metadata["labels"].as_object_mut() {
+        labels.retain(|key, _| is_ours(key));
     }
     let spec = &pod["spec"];
     let part = |name: &str| spec[name].clone();
@@ -61,6 +66,10 @@ fn protocol(pod: &Value) -> Value {
     })
 }
 
+fn is_ours(key: &str) -> bool {
+    OUR_KEYS.iter().any(|ours| key.contains(ours))
+}
+
 fn clean(value: &mut Value) {
     match value {
         Value::Object(map) => clean_fields(map),
@@ -71,6 +80,7 @@ fn clean(value: &mut Value) {
 }
 
 fn clean_fields(map: &mut Map<String, Value>) {
+    let is_our_container = map.get("image").and_then(Value::as_str).is_some_and(is_our_image);
     for (key, value) in map {
         match (key.as_str(), &mut *value) {
             // The paths of webhooks begin with a secret, and other URLs may contain some, too.
@@ -79,11 +89,22 @@ fn clean_fields(map: &mut Map<String, Value>) {
             ("headers", Value::Object(headers)) => {
                 headers.values_mut().for_each(|value| *value = json!(REMOVED))
             }
-            ("env", Value::Array(variables)) => {
-                for variable in variables.iter_mut().filter(|variable| !variable["value"].is_null()) {
-                    variable["value"] = json!(REMOVED);
+            ("annotations", Value::Object(annotations)) => {
+                annotations.retain(|key, _| is_ours(key));
+                annotations.values_mut().for_each(clean);
+            }
+            // The environment of containers, and what webhooks of rules receive.
+            ("env" | "parameters", Value::Array(list)) => {
+                for item in list {
+                    if let Some(value) = item.get_mut("value").filter(|value| !value.is_null()) {
+                        *value = json!(REMOVED);
+                    }
+                    clean(item);
                 }
             }
+            ("args", Value::Array(_)) if is_our_container => clean(value),
+            // Of containers and their probes, and of the calls of a registry with an HTTP interface of its own.
+            ("args" | "command", Value::Array(_)) | ("body", Value::String(_)) => *value = json!(REMOVED),
             (key, Value::String(_) | Value::Object(_))
                 if SECRET.iter().any(|it| it.eq_ignore_ascii_case(key)) =>
             {
@@ -111,7 +132,10 @@ mod tests {
         let object = json!({
             "metadata": {
                 "name": "x", "managedFields": [{}],
-                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hidden", "a": "kept"},
+                "annotations": {
+                    "kubectl.kubernetes.io/last-applied-configuration": "hidden", "kapp.k14s.io/original": "hidden",
+                    "objectset.rio.cattle.io/applied": "hidden", "podward.io/a": "kept",
+                },
             },
             "spec": {
                 "containers": [{"env": [{"name": "A", "value": "hidden"}, {"name": "B", "valueFrom": {"x": 1}}]}],
@@ -124,6 +148,34 @@ mod tests {
         assert_eq!(text.matches("kept").count(), 3, "{text}");
         assert!(text.contains("valueFrom") && text.contains("X-Token"), "{text}");
         assert!(text.contains("\"https://host.example:8443\""), "{text}");
+    }
+
+    #[test]
+    fn templates_command_lines_and_bodies_contain_no_values() {
+        let object = json!({
+            "metadata": {"name": "x"},
+            "spec": {
+                "template": {
+                    "metadata": {"annotations": {"vault.example/role": "hidden", "podward.io/a": "kept"}},
+                    "spec": {"containers": [
+                        {
+                            "name": "lifecycle-controller", "args": ["kept"], "image": "r/podward/lifecycle-controller:1",
+                            "livenessProbe": {"exec": {"command": ["hidden"]}},
+                        },
+                        {"name": "other", "image": "r/other:1", "args": ["--token=hidden"], "command": ["hidden"]},
+                    ]},
+                },
+                "rules": [{"webhook": {"parameters": [
+                    {"key": "kept", "value": "hidden"}, {"key": "b", "valueFrom": {"fieldRef": {"fieldPath": "kept"}}},
+                ]}}],
+                "connection": {"http": {"register": {"method": "PUT", "path": "/hidden", "body": "{\"key\": \"hidden\"}"}}},
+            },
+        });
+        let text = redacted(object.clone(), Keep::All).to_string();
+        assert!(!text.contains("hidden"), "{text}");
+        assert_eq!(text.matches("kept").count(), 4, "{text}");
+        let set = redacted(object, Keep::WithoutTemplate);
+        assert!(set["spec"]["template"].is_null() && set["spec"]["rules"].is_array(), "{set}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::traced::STYLE;
 use super::traced::Traced;
 use crate::clock::now;
 use crate::operation::PodClient;
-use crate::terminal::redraw;
+use crate::terminal::{redraw, safe_line};
 
 /// On a terminal, the bars are drawn again after this time.
 const TICK: Duration = Duration::from_secs(1);
@@ -59,7 +59,8 @@ fn append(traced: &Traced, told: &mut BTreeSet<String>) -> std::io::Result<()> {
 
 fn lines(record: &OperationRecord) -> Vec<String> {
     let line = |at: u64, what: &str| {
-        format!("{} {} {what} (after {})", record.at(at).to_rfc3339_millis(), record.id, duration(at))
+        let id = safe_line(&record.id);
+        format!("{} {id} {what} (after {})", record.at(at).to_rfc3339_millis(), duration(at))
     };
     let phases = record.phases.iter().map(|(phase, at)| line(*at, phase.as_str()));
     let end = record.ended.zip(record.outcome).map(|(at, outcome)| line(at, outcome.as_str()));
@@ -83,5 +84,15 @@ mod tests {
             "2026-01-01T10:00:01.750Z a Cancelled (after 1.5 s)",
         ];
         assert_eq!(lines(&record), expected);
+    }
+
+    #[test]
+    fn an_id_in_an_annotation_does_not_control_the_terminal() {
+        let record = serde_json::from_value(serde_json::json!({
+            "id": "a\u{1b}[2J\nb", "type": "update", "began": "2026-01-01T10:00:00.250Z",
+            "phases": [["PreChecking", 0]],
+        }))
+        .unwrap();
+        assert_eq!(lines(&record), ["2026-01-01T10:00:00.250Z a\\u{1b}[2J b PreChecking (after 0 ms)"]);
     }
 }
