@@ -57,7 +57,7 @@ pub const BINDING_FINALIZER: &str = "podward.io/discovery-binding";
 pub struct DiscoveryBindingSpec {
     /// Selects the pods by their labels. It must not be empty.
     pub selector: LabelSelector,
-    /// The registry.
+    /// The registry. While the binding may have instances in it, its addresses may be changed, but not to another registry.
     pub registry: BindingRegistry,
     /// The service.
     pub service: ServiceName,

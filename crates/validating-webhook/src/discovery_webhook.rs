@@ -1,5 +1,5 @@
-//! The webhook for DiscoveryBindings and ClusterRegistries. It denies invalid ones with the field, and connections with
-//! Secrets that their writer may not read.
+//! The webhook for DiscoveryBindings and ClusterRegistries. It denies invalid ones with the field, connections with Secrets
+//! that their writer may not read, and another registry for a binding that may have instances in the one before.
 //!
 //! A connection sends the contents of its Secrets to the addresses in it. So whoever writes a connection needs the right
 //! to get its Secrets. It opens no connections and resolves no names: a registry that does not answer is reported in the
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kube::Client;
-use podward_api::discovery_binding::BindingRegistry;
+use podward_api::discovery_binding::{BINDING_FINALIZER, BindingRegistry};
 use podward_api::registry_connection::RegistryConnection;
 use podward_api::{ClusterRegistry, DiscoveryBinding, InvalidField};
 use podward_discovery::{RegistrySecrets, check_mode, check_weight, connect};
@@ -61,6 +61,36 @@ struct Reviewed {
     connection: Option<RegistryConnection>,
     /// The namespace of the Secrets of the connection.
     namespace: String,
+    /// The registry of a binding, in words.
+    registry: Option<String>,
+    /// True if the binding may have instances in its registry.
+    has_instances: bool,
+}
+
+impl Reviewed {
+    /// Denies another registry. The instances of the binding would stay in the one before, where nobody removes them.
+    fn check_registry(&self, before: &Self) -> Result<(), InvalidField> {
+        let (Some(old), Some(new)) = (&before.registry, &self.registry) else { return Ok(()) };
+        if old == new || !before.has_instances {
+            return Ok(());
+        }
+        Err(InvalidField {
+            field: "spec.registry".to_owned(),
+            problem: format!(
+                "can't be changed from {old} to {new}, because instances of the binding would stay in the registry; create \
+                 another DiscoveryBinding, and delete this one when that one is Synchronized"
+            ),
+        })
+    }
+}
+
+/// Returns what names the registry of a binding. Its addresses may change.
+fn registry_of(BindingRegistry { cluster_registry, connection }: &BindingRegistry) -> Option<String> {
+    match (cluster_registry, connection) {
+        (Some(name), _) => Some(format!("ClusterRegistry {name}")),
+        (None, Some(connection)) => Some(format!("a connection of kind {:?}", connection.kind)),
+        (None, None) => None,
+    }
 }
 
 impl DiscoveryWebhook {
@@ -75,11 +105,14 @@ impl DiscoveryWebhook {
         if route.path == ROUTES[0].path {
             let object: DiscoveryBinding =
                 serde_json::from_value(parsed).map_err(|error| format!("not a DiscoveryBinding: {error}"))?;
-            let BindingRegistry { connection, .. } = object.spec.registry.clone();
+            let connection = object.spec.registry.connection.clone();
+            let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
             return Ok(Reviewed {
                 terminating: object.metadata.deletion_timestamp.is_some(),
                 checked: check_binding(&object, connection.as_ref()),
                 connection,
+                registry: registry_of(&object.spec.registry),
+                has_instances: finalizers.iter().any(|finalizer| finalizer == BINDING_FINALIZER),
                 namespace: object.metadata.namespace.unwrap_or_default(),
             });
         }
@@ -92,6 +125,8 @@ impl DiscoveryWebhook {
             checked,
             connection: Some(connection),
             namespace: self.namespace.clone(),
+            registry: None,
+            has_instances: false,
         })
     }
 }
@@ -136,6 +171,9 @@ impl Webhook for DiscoveryWebhook {
             Err(error) => return AdmissionResponse::bad_request(error).into(),
         };
         let old = request.old_object.as_ref().and_then(|old| self.review(route, old).ok());
+        if let Some(Err(invalid)) = old.as_ref().map(|old| new.check_registry(old)) {
+            return AdmissionResponse::forbid(invalid.to_string()).into();
+        }
         let warning = match &new.checked {
             Err(invalid) if !new.terminating => {
                 // An error that the object had before does not deny the write, such as one of a finalizer.
