@@ -47,6 +47,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         addresses,
         max_busy,
         check_deletes_as_requester,
+        excluded_namespaces,
         certificates,
         paths,
     } = args;
@@ -122,6 +123,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         node_unreachable_limit,
         max_busy,
         check_deletes_as_requester,
+        excluded_namespaces,
         metrics,
         progress,
         spans,

@@ -2,7 +2,7 @@
 {{- define "podward.reviewArgs" -}}
 - --controller-user={{ include "podward.controllerUser" . }}
 {{- range .Values.global.trustedWriters }}
-- --trusted-writer={{ . }}
+- {{ printf "--trusted-writer=%s" . | quote }}
 {{- end }}
 {{- if .Values.global.strict }}
 - --strict

@@ -2,9 +2,13 @@
 {{- $certificates := .Values.global.certificates -}}
 - --lease-namespace={{ .Release.Namespace }}
 - --lease-duration={{ .Values.leaseDurationSeconds }}
+- --drain-timeout={{ include "podward.drainTimeout" . }}
 - --max-busy={{ int .Values.maxBusySeconds }}
 {{- if .Values.checkDeletesAsRequester }}
 - --check-deletes-as-requester
+{{- end }}
+{{- range include "podward.excludedNamespaces" . | fromJsonArray }}
+- --excluded-namespace={{ . }}
 {{- end }}
 - --advertise=$(POD_IP):9444
 - --relay-server-name=lifecycle-controller.{{ .Release.Namespace }}.svc
