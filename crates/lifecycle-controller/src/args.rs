@@ -35,9 +35,6 @@ pub struct Args {
     /// deleted, so that other admission webhooks can deny it. Needs the right to impersonate users
     #[arg(long, env = "PODWARD_CHECK_DELETES_AS_REQUESTER")]
     pub(crate) check_deletes_as_requester: bool,
-    /// A namespace whose pods are not opted in, whatever their labels say; may be given several times
-    #[arg(long = "excluded-namespace", env = "PODWARD_EXCLUDED_NAMESPACES", value_delimiter = ',')]
-    pub(crate) excluded_namespaces: Vec<String>,
     #[command(flatten)]
     pub(crate) certificates: AuthorityArgs,
     #[command(flatten)]

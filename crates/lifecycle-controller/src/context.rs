@@ -24,8 +24,6 @@ pub(crate) struct Context {
     pub(crate) cache: WriteThroughCache,
     pub(crate) deciders: Deciders,
     pub(crate) drain_turns: DrainTurns,
-    /// The namespaces whose pods are not opted in.
-    pub(crate) excluded_namespaces: Vec<String>,
     pub(crate) gone_services: GoneServiceChecks,
     /// The reconciliations in progress.
     pub(crate) progress: Progress,
@@ -48,7 +46,6 @@ impl Context {
             cache: WriteThroughCache::default(),
             deciders,
             drain_turns,
-            excluded_namespaces: Vec::new(),
             gone_services: GoneServiceChecks::new(client.clone()),
             progress,
             retries: Retries::default(),

@@ -53,8 +53,6 @@ pub(crate) struct Leader {
     pub(crate) node_unreachable_limit: Duration,
     /// How long operations wait for busy pods.
     pub(crate) max_busy: Duration,
-    /// The namespaces whose pods are not opted in.
-    pub(crate) excluded_namespaces: Vec<String>,
     /// True if deletions are tried as dry runs in the name of their requesters.
     pub(crate) check_deletes_as_requester: bool,
     /// The metrics of the controller.
@@ -70,12 +68,6 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Returns the field selector of the pods that are not in an excluded namespace.
-    fn included(&self) -> String {
-        let fields = self.excluded_namespaces.iter().map(|name| format!("metadata.namespace!={name}"));
-        fields.collect::<Vec<_>>().join(",")
-    }
-
     /// Watches and reconciles opted-in pods until `stop`. Reconciliations in progress are finished.
     ///
     /// Reconciliation is level-triggered: it depends on the stored state of a pod, not on webhooks, earlier events or
@@ -104,7 +96,7 @@ impl Leader {
             stop.child_token(),
         );
         let followed = rules.clone();
-        let pod_events = watcher(pods, watcher::Config::default().labels(&opted_in).fields(&self.included()));
+        let pod_events = watcher(pods, watcher::Config::default().labels(&opted_in));
         let pods = changed_pods(pod_events, writer, move |event| followed.observe_event(event));
         let controller = Controller::for_stream(pods, store.clone());
         let (hooks, answers) = HookCalls::start(
@@ -135,10 +127,8 @@ impl Leader {
             Deciders { hooks: hooks.clone(), deletions, rules: rules.clone(), max_busy: self.max_busy };
         let report = Report::new(events, metrics.clone(), traces);
         let (drain_turns, called) = DrainTurns::new(metrics.clone());
-        let context = Arc::new(Context {
-            excluded_namespaces: self.excluded_namespaces.clone(),
-            ..Context::new(client.clone(), deciders, drain_turns, report, self.progress.clone())
-        });
+        let context =
+            Arc::new(Context::new(client.clone(), deciders, drain_turns, report, self.progress.clone()));
         self.pods.send_replace(Some(Arc::new(LeaderPods::new(store.clone(), context.clone()))));
         let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
         let cleanup = tokio::spawn(cleanup::run(store, context.clone(), stop.clone()));

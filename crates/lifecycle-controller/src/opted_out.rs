@@ -2,8 +2,7 @@
 //!
 //! The mutating webhook removes these finalizers together with the opt-in label, and the leader removes them if the
 //! webhook was down. If nothing of Podward ran, for example because somebody deleted a pod in an outage, a new leader
-//! finds the pods here: its watch contains only pods that are opted in. Pods of excluded namespaces are not opted in,
-//! whatever their labels say.
+//! finds the pods here: its watch contains only pods that are opted in.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -11,7 +10,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use podward_core::hooks::has_hook_finalizer;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
-use podward_core::{NoRules, PodHooks, PodView, plan};
+use podward_core::{NoRules, PodHooks, plan};
 use podward_kube_util::{ApiError, PodKey, now};
 use podward_runtime::retry::{API_SERVER, ApiCallError, api_call, delay_after};
 use tokio_util::sync::CancellationToken;
@@ -33,7 +32,7 @@ pub(crate) async fn release_all(client: Client, context: &Context, stop: &Cancel
         let work = async {
             match held.take() {
                 Some(pods) => Some(release(pods, context).await),
-                None => match list_held(&client, &context.excluded_namespaces).await {
+                None => match list_held(&client).await {
                     Ok(pods) => Some(release(pods, context).await),
                     Err(error) => {
                         tracing::warn!(%error, "could not list the pods that are not opted in; the list is repeated");
@@ -55,21 +54,12 @@ pub(crate) async fn release_all(client: Client, context: &Context, stop: &Cancel
 }
 
 /// Returns the pods that are not opted in and have a finalizer of a hook.
-async fn list_held(client: &Client, excluded: &[String]) -> Result<Vec<HeldPod>, ApiCallError> {
-    let mut held = list(Api::all(client.clone()), &format!("{CONTROL_LABEL}!={CONTROL_VALUE}")).await?;
-    for namespace in excluded {
-        let pods = Api::namespaced(client.clone(), namespace);
-        held.extend(list(pods, &format!("{CONTROL_LABEL}={CONTROL_VALUE}")).await?);
-    }
-    Ok(held)
-}
-
-/// Returns the pods with these labels that have a finalizer of a hook.
-async fn list(pods: Api<Pod>, labels: &str) -> Result<Vec<HeldPod>, ApiCallError> {
-    let mut params = ListParams::default().labels(labels).limit(PAGE);
+async fn list_held(client: &Client) -> Result<Vec<HeldPod>, ApiCallError> {
+    let api: Api<Pod> = Api::all(client.clone());
+    let mut params = ListParams::default().labels(&format!("{CONTROL_LABEL}!={CONTROL_VALUE}")).limit(PAGE);
     let mut held = Vec::new();
     loop {
-        let page = api_call(pods.list_metadata(&params)).await?;
+        let page = api_call(api.list_metadata(&params)).await?;
         held.extend(page.items.iter().filter(|pod| has_hook_finalizer(pod.finalizers())).map(id));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -108,11 +98,7 @@ pub(crate) async fn release(pods: Vec<HeldPod>, context: &Context) -> Vec<HeldPo
 /// If a request to the API server fails.
 async fn release_finalizers(key: &PodKey, uid: &str, context: &Context) -> Result<bool, ApiError> {
     let Some(pod) = context.writer.get(key).await? else { return Ok(false) };
-    let mut labels = pod.view().labels.clone();
-    if context.excluded_namespaces.contains(&key.namespace) {
-        labels.remove(CONTROL_LABEL);
-    }
-    let view = PodView { labels: &labels, ..pod.view() };
+    let view = pod.view();
     if pod.uid() != uid || view.is_controlled() {
         return Ok(false);
     }

@@ -47,7 +47,6 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         addresses,
         max_busy,
         check_deletes_as_requester,
-        excluded_namespaces,
         certificates,
         paths,
     } = args;
@@ -123,7 +122,6 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         node_unreachable_limit,
         max_busy,
         check_deletes_as_requester,
-        excluded_namespaces,
         metrics,
         progress,
         spans,

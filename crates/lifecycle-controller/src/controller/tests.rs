@@ -45,7 +45,6 @@ impl Running {
             node_unreachable_limit: Duration::from_secs(60),
             max_busy: Duration::from_secs(60),
             check_deletes_as_requester: false,
-            excluded_namespaces: vec!["kube-system".to_owned()],
             metrics: Arc::new(Metrics::new()),
             progress: Progress::default(),
             spans: Spans::none(),

@@ -28,18 +28,13 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The namespaces whose pods are not opted in, as JSON. */}}
-{{- define "podward.excludedNamespaces" -}}
-{{- $always := list "kube-system" "kube-public" "kube-node-lease" .Release.Namespace -}}
-{{- concat $always .Values.global.excludedNamespaces | uniq | toJson -}}
-{{- end }}
-
 {{/*
 A webhook without its name and its individual fields. Takes root, operation (or several, separated by commas), resource
 and failurePolicy. Optional: group, version, timeout, sideEffects, optedIn (false: do not select objects by the opt-in
 label), everywhere (true: also in excluded namespaces), scope and injected (true: only namespaces that opt in all pods; false: only other namespaces, without those with the value disabled).
 */}}
 {{- define "podward.webhook" -}}
+{{- $always := list "kube-system" "kube-public" "kube-node-lease" .root.Release.Namespace -}}
 clientConfig:
   service:
     name: {{ .root.Chart.Name }}
@@ -61,7 +56,7 @@ namespaceSelector:
   matchExpressions:
     - key: kubernetes.io/metadata.name
       operator: NotIn
-      values: {{ include "podward.excludedNamespaces" .root }}
+      values: {{ concat $always .root.Values.global.excludedNamespaces | uniq | toJson }}
     {{- if hasKey . "injected" }}
     - key: podward.io/inject
       operator: {{ ternary "In" "NotIn" .injected }}

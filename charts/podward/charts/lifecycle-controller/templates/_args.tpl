@@ -7,9 +7,6 @@
 {{- if .Values.checkDeletesAsRequester }}
 - --check-deletes-as-requester
 {{- end }}
-{{- range include "podward.excludedNamespaces" . | fromJsonArray }}
-- --excluded-namespace={{ . }}
-{{- end }}
 - --advertise=$(POD_IP):9444
 - --relay-server-name=lifecycle-controller.{{ .Release.Namespace }}.svc
 - --token-file=/var/run/secrets/podward/token

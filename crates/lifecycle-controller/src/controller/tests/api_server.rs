@@ -158,11 +158,9 @@ impl ApiServer {
                 if self.state.lock().holds_lists {
                     std::future::pending::<()>().await;
                 }
-                self.list(query, |namespace| !query.contains(&excludes(namespace)))
+                self.list(query)
             }
-            (Method::GET, ["api", "v1", "namespaces", wanted, "pods"]) => {
-                self.list(query, |namespace| namespace == *wanted)
-            }
+            (Method::GET, ["api", "v1", "namespaces", _, "pods"]) => self.list(""),
             (Method::GET, ["api", "v1", "namespaces", _, "pods", name]) => {
                 self.state.lock().reads += 1;
                 self.get(name)
@@ -196,18 +194,16 @@ impl ApiServer {
         }
     }
 
-    /// Lists the pods that are opted in, or with a label selector with `!=` the others.
-    fn list(&self, query: &str, is_listed: impl Fn(&str) -> bool) -> Answer {
+    /// Lists the pods that are opted in, or with a selector with `!=` the others.
+    fn list(&self, query: &str) -> Answer {
         let versions = self.versions.borrow();
         let mut items: Vec<Value> = Vec::new();
         for pod in versions.iter() {
             items.retain(|other| other["metadata"]["name"] != pod["metadata"]["name"]);
             items.push(pod.clone());
         }
-        let labels = query.split('&').find_map(|pair| pair.strip_prefix("labelSelector="));
-        let wanted = labels.is_none_or(|labels| !labels.contains("%21%3D"));
+        let wanted = !query.contains("%21%3D");
         items.retain(|pod| (pod["metadata"]["labels"][CONTROL_LABEL] == "true") == wanted);
-        items.retain(|pod| is_listed(pod["metadata"]["namespace"].as_str().unwrap()));
         json_answer(&json!({
             "apiVersion": "v1", "kind": "PodList",
             "metadata": {"resourceVersion": versions.len().to_string()}, "items": items,
@@ -219,15 +215,9 @@ impl ApiServer {
         let seen: usize = version.parse().unwrap();
         let events = stream::unfold((self.versions.subscribe(), seen), |(mut versions, seen)| async move {
             let pod = versions.wait_for(|versions| versions.len() > seen).await.ok()?[seen].clone();
-            Some((pod, (versions, seen + 1)))
+            Some((format!("{}\n", json!({"type": "MODIFIED", "object": pod})), (versions, seen + 1)))
         });
-        let query = query.to_owned();
-        let is_watched = move |pod: &Value| {
-            !query.contains(&excludes(pod["metadata"]["namespace"].as_str().unwrap_or_default()))
-        };
-        let events = events.filter(move |pod| std::future::ready(is_watched(pod)));
-        let line = |pod| format!("{}\n", json!({"type": "MODIFIED", "object": pod}));
-        let frames = events.map(move |pod| Ok(Frame::data(Bytes::from(line(pod)))));
+        let frames = events.map(|line| Ok(Frame::data(Bytes::from(line))));
         Response::new(StreamBody::new(frames).boxed_unsync())
     }
 
@@ -271,11 +261,6 @@ impl ApiServer {
         }
         json_answer(&stored)
     }
-}
-
-/// Returns a part of the query that leaves out the pods of `namespace`.
-fn excludes(namespace: &str) -> String {
-    format!("metadata.namespace%21%3D{namespace}")
 }
 
 fn patch_finalizers(pod: &mut Value, patch: &Value) {

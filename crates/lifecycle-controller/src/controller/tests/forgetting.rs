@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::api_server::ApiServer;
 use super::fixture::context;
-use super::{Running, is_granted, label, operated, pod};
+use super::pod;
 use crate::cleanup::Cleanup;
 
 /// The pod `web-0` with this UID.
@@ -96,21 +96,4 @@ async fn a_pod_that_opted_in_again_keeps_its_finalizers() {
     server.put(stored);
     assert_eq!(cleanup.run_once(&store, &context).await, Duration::from_secs(60));
     assert_eq!(server.writes("web-0"), 0);
-}
-
-#[tokio::test]
-async fn a_pod_of_an_excluded_namespace_is_not_opted_in() {
-    let server = ApiServer::new();
-    let mut system = operated("system");
-    system["metadata"]["namespace"] = json!("kube-system");
-    system["metadata"]["finalizers"] = json!([hook_finalizer("balancer"), "other"]);
-    server.put(system);
-    server.put(operated("web-0"));
-    let leader = Running::start(&server);
-    server.until("system", |pod| pod["metadata"]["finalizers"] == json!(["other"])).await;
-    server.until("web-0", is_granted).await;
-    leader.stop().await;
-    let system = server.get("system").unwrap();
-    assert!(label(&system, CONTROL_LABEL) && !is_granted(&system), "{system:#}");
-    assert_eq!(server.writes("system"), 1);
 }
