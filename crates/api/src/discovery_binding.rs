@@ -57,7 +57,7 @@ pub const BINDING_FINALIZER: &str = "podward.io/discovery-binding";
 pub struct DiscoveryBindingSpec {
     /// Selects the pods by their labels. It must not be empty.
     pub selector: LabelSelector,
-    /// The registry. While the binding may have instances in it, its addresses may be changed, but not to another registry.
+    /// The registry. If it is changed to another one, the instances of the binding stay in the one before.
     pub registry: BindingRegistry,
     /// The service.
     pub service: ServiceName,

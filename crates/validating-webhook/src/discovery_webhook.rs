@@ -1,5 +1,5 @@
 //! The webhook for DiscoveryBindings and ClusterRegistries. It denies invalid ones with the field, connections with Secrets
-//! that their writer may not read, and another registry for a binding that may have instances in the one before.
+//! that their writer may not read. It warns of another registry for a binding that may have instances in the one before.
 //!
 //! A connection sends the contents of its Secrets to the addresses in it. So whoever writes a connection needs the right
 //! to get its Secrets. It opens no connections and resolves no names: a registry that does not answer is reported in the
@@ -68,18 +68,16 @@ struct Reviewed {
 }
 
 impl Reviewed {
-    /// Denies another registry. The instances of the binding would stay in the one before, where nobody removes them.
-    fn check_registry(&self, before: &Self) -> Result<(), InvalidField> {
-        let (Some(old), Some(new)) = (&before.registry, &self.registry) else { return Ok(()) };
-        if old == new || !before.has_instances {
-            return Ok(());
-        }
-        Err(InvalidField {
-            field: "spec.registry".to_owned(),
-            problem: format!(
-                "can't be changed from {old} to {new}, because instances of the binding would stay in the registry; create \
-                 another DiscoveryBinding, and delete this one when that one is Synchronized"
-            ),
+    /// Warns of another registry. The instances of the binding stay in the one before, where nobody removes them, unless both
+    /// names are of the same registry.
+    fn warn_of_another_registry(&self, before: &Self) -> Option<String> {
+        let (old, new) = (before.registry.as_ref()?, self.registry.as_ref()?);
+        (old != new && before.has_instances).then(|| {
+            format!(
+                "spec.registry: unless {old} and {new} are the same registry, the instances of this binding stay in the one \
+                 before, and nobody removes them. To move to another registry, create another DiscoveryBinding, and delete \
+                 this one when that one is Synchronized"
+            )
         })
     }
 }
@@ -171,9 +169,7 @@ impl Webhook for DiscoveryWebhook {
             Err(error) => return AdmissionResponse::bad_request(error).into(),
         };
         let old = request.old_object.as_ref().and_then(|old| self.review(route, old).ok());
-        if let Some(Err(invalid)) = old.as_ref().map(|old| new.check_registry(old)) {
-            return AdmissionResponse::forbid(invalid.to_string()).into();
-        }
+        let moved = old.as_ref().and_then(|old| new.warn_of_another_registry(old));
         let warning = match &new.checked {
             Err(invalid) if !new.terminating => {
                 // An error that the object had before does not deny the write, such as one of a finalizer.
@@ -185,7 +181,7 @@ impl Webhook for DiscoveryWebhook {
             }
             _ => None,
         };
-        let allowed = AdmissionResponse::allow().warn(warning);
+        let allowed = AdmissionResponse::allow().warn(warning.into_iter().chain(moved));
         let secrets: Vec<String> = match (&new.connection, old.and_then(|old| old.connection)) {
             (Some(connection), old) if old.as_ref() != Some(connection) => {
                 connection.secrets().map(ToOwned::to_owned).collect()
