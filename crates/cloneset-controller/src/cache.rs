@@ -137,6 +137,8 @@ impl<K: Slim> OwnedCache<K> {
         let mut state = self.state.lock();
         state.list += 1;
         state.is_listing = true;
+        // The versions of an etcd that was restored begin again.
+        (state.seen, state.complete) = (0, 0);
     }
 
     /// Ends a list, and returns the number of objects of sets. Objects that were neither listed nor written since it began

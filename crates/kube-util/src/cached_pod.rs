@@ -295,11 +295,17 @@ impl CachedPod {
         self.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }
 
+    /// Returns `metadata.deletionTimestamp`: the time at which the grace period ends. `None` if the pod is not terminating.
+    #[must_use]
+    pub fn grace_ends(&self) -> Option<Timestamp> {
+        self.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+    }
+
     /// Returns the time of the delete request: `deletionTimestamp` less the grace period. `None` if the pod is not
     /// terminating.
     #[must_use]
     pub fn terminating_since(&self) -> Option<Timestamp> {
-        let ends = self.metadata.deletion_timestamp.as_ref()?.0;
+        let ends = self.grace_ends()?;
         let grace =
             SignedDuration::from_secs(self.metadata.deletion_grace_period_seconds.unwrap_or_default());
         Some(ends.checked_sub(grace).unwrap_or(ends))

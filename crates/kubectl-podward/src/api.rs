@@ -27,6 +27,11 @@ pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
 }
 
+/// Returns whether the object was changed by somebody else before the write.
+pub(crate) fn is_conflict(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
+}
+
 /// Returns whether the API server denies a watch, so that the error stays the same if the watch begins again.
 pub(crate) fn is_denied_watch(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};

@@ -16,7 +16,8 @@ const RECHECK_SPREAD: f64 = 0.2;
 pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Forwards `responses`. About every `interval` it has `check` ask whether the caller still has its right, and ends with
-/// PERMISSION_DENIED if it has not. If the API server does not answer, the stream continues.
+/// PERMISSION_DENIED if it has not, twice in a row: an authorizer that is asked by the API server and does not answer counts
+/// as a denial, too. If the API server does not answer, the stream continues.
 pub(super) fn until_revoked<T, F>(
     responses: Responses<T>,
     interval: Duration,
@@ -27,14 +28,21 @@ where
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let revoked = Box::pin(async move {
+        let mut was_denied = false;
         loop {
             tokio::time::sleep(spread(interval, RECHECK_SPREAD)).await;
             match check().await {
                 Err(status) if status.code() == Code::PermissionDenied => {
-                    return Status::permission_denied(format!("the right was revoked: {}", status.message()));
+                    if was_denied {
+                        return Status::permission_denied(format!(
+                            "the right was revoked: {}",
+                            status.message()
+                        ));
+                    }
+                    was_denied = true;
                 }
                 Err(status) => tracing::debug!("the right of a stream's caller was not checked: {status}"),
-                Ok(()) => {}
+                Ok(()) => was_denied = false,
             }
         }
     });
@@ -61,9 +69,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_ends_when_its_right_is_revoked_and_not_when_the_api_server_is_down() {
+        let denied = || Err(Status::permission_denied("user jane may not update hooks"));
+        // The last one comes first.
         let answers = vec![
-            Status::permission_denied("user jane may not update hooks"),
-            Status::unavailable("no answer from the API server"),
+            denied(),
+            Err(Status::unavailable("no answer from the API server")),
+            denied(),
+            Ok(()),
+            denied(),
         ];
         let (sender, responses) = tokio::sync::mpsc::unbounded_channel();
         let responses = stream::unfold(responses, |mut responses| async move {
@@ -72,7 +85,7 @@ mod tests {
         let answers = Arc::new(Mutex::new(answers));
         let check = {
             let answers = answers.clone();
-            move || std::future::ready(Err(answers.lock().pop().unwrap()))
+            move || std::future::ready(answers.lock().pop().unwrap())
         };
         let began = std::time::Instant::now();
         let mut responses = until_revoked(responses.boxed(), SHORT, check);
@@ -81,8 +94,8 @@ mod tests {
         let ended = responses.next().await.unwrap().unwrap_err();
         assert_eq!(ended.code(), Code::PermissionDenied);
         assert!(ended.message().contains("revoked: user jane may not update hooks"), "{ended}");
-        // The second check ended it.
-        assert!(answers.lock().is_empty() && began.elapsed() >= SHORT * 2);
+        // The last check ended it.
+        assert!(answers.lock().is_empty() && began.elapsed() >= SHORT * 5);
         assert!(responses.next().await.is_none());
         assert!(sender.is_closed(), "the stream behind it is dropped");
     }

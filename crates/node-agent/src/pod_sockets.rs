@@ -117,8 +117,8 @@ impl PodSockets {
     /// Reads the connections to the pod. On the ports `served` it may have listened before.
     ///
     /// # Errors
-    /// Fails if the kernel does not answer, the pod listens on no port, or one of its processes has ended: the namespace
-    /// of a new process with the same number is not that of the pod.
+    /// Fails if the kernel does not answer, the pod neither listens on a port nor has a connection, or one of its processes
+    /// has ended: the namespace of a new process with the same number is not that of the pod.
     pub(crate) fn connections(&self, served: &BTreeSet<u16>) -> Result<PodConnections, PodSocketsError> {
         let mut all = Vec::with_capacity(self.namespaces.len());
         for namespace in &self.namespaces {
@@ -133,7 +133,7 @@ impl PodSockets {
             all.push(sockets);
         }
         let found = PodConnections::of(&all, served);
-        match found.ports.is_empty() {
+        match found.ports.is_empty() && found.open == 0 {
             true => Err(PodSocketsError::NoPort(self.uid.clone())),
             false => Ok(found),
         }

@@ -27,14 +27,16 @@ pub fn plan_labels(pod: &PodView<'_>, checks: &dyn Checks, now: UnixNanos) -> La
     let mut operations = before.clone();
     let nothing_stored = Operations::default();
     settle(&mut operations, &nothing_stored, pod);
-    grant(&mut operations, checks);
+    grant(&mut operations, checks, pod.facts.finished);
     settle(&mut operations, &nothing_stored, pod);
     // A pod that is not Ready is not available, whatever the reason is.
     operations.service_available = pod.ready && (operations.service_available || available(pod, &operations));
     changes_to(&before, &operations, pod, now)
 }
 
-fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {
+/// Grants what the checks allow. The result of an operation on a pod that has `finished` is not checked: nobody can do anything
+/// about it, and webhooks of rules are not asked any more.
+fn grant(operations: &mut Operations<'_>, checks: &dyn Checks, finished: bool) {
     let mut permitted = Vec::new();
     for (id, operation) in &mut operations.by_id {
         let waits_to_start = operation.has(Stage::Operating) && !operation.has(Stage::PreChecked);
@@ -46,8 +48,9 @@ fn grant(operations: &mut Operations<'_>, checks: &dyn Checks) {
             operation.put(Stage::PreChecked);
             permitted.push(operation_type);
         } else if waits_to_end
-            && checks.post_check(id, &operation_type) == CheckResult::Pass
-            && !checks.objections(id, &operation_type).iter().any(Objection::refuses)
+            && (finished
+                || checks.post_check(id, &operation_type) == CheckResult::Pass
+                    && !checks.objections(id, &operation_type).iter().any(Objection::refuses))
         {
             operation.put(Stage::PostChecked);
         }

@@ -3,7 +3,7 @@
 
 use podward_core::hooks::hook_finalizer;
 use podward_core::keys::Stage;
-use podward_core::{NoRules, Pod, on_update, plan_labels};
+use podward_core::{CheckResult, Checks, NoRules, Objection, Pod, on_update, plan_labels};
 use serde_json::json;
 
 use crate::tables::check;
@@ -110,6 +110,30 @@ fn the_write_of_a_kubelet_does_not_end_the_operations_of_a_finished_pod() {
     assert!(plan_labels(&running.view(), &NoRules, NOW).is_empty(), "it waits for its consumer");
     let changes = plan_labels(&finished.view(), &NoRules, NOW);
     assert!(changes.set.is_empty() && changes.remove.contains(&Stage::Completing.key("x")), "{changes:?}");
+}
+
+/// Webhooks of rules are not asked about a pod that has finished.
+#[test]
+fn the_result_of_an_operation_on_a_finished_pod_is_not_checked() {
+    struct NoAnswer;
+    impl Checks for NoAnswer {
+        fn pre_check(&self, _: &str, _: &str) -> CheckResult {
+            CheckResult::Pass
+        }
+        fn post_check(&self, _: &str, _: &str) -> CheckResult {
+            CheckResult::Wait("its webhook has not answered yet".to_owned())
+        }
+        fn objections(&self, _: &str, _: &str) -> Vec<Objection> {
+            Vec::new()
+        }
+    }
+    let mut pod = off(OPERATED).expecting().ready(false).json();
+    let mut ends = |phase: &str| {
+        pod["status"]["phase"] = json!(phase);
+        let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
+        plan_labels(&pod.view(), &NoAnswer, NOW).remove.contains(&Stage::Operated.key("x"))
+    };
+    assert!(!ends("Running") && ends("Failed"));
 }
 
 #[test]

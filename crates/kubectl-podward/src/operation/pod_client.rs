@@ -15,7 +15,7 @@ use podward_core::Pod;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use serde_json::{Value, json};
 
-use crate::api::is_denied_watch;
+use crate::api::{is_conflict, is_denied_watch, with_timeout};
 use crate::object_target::pod_name;
 use crate::parsed::parsed;
 
@@ -68,7 +68,7 @@ impl PodClient {
     /// When the pod cannot be read or written, has not opted in, or `change` fails.
     pub(crate) async fn write(&self, change: impl Fn(&Pod) -> Result<Option<Value>>) -> Result<Pod> {
         for _ in 0..ATTEMPTS {
-            let found = self.api.get(&self.name).await;
+            let found = with_timeout(self.api.get(&self.name)).await;
             let found = found.with_context(|| format!("read pod {}", self.full_name()))?;
             let pod: Pod = parsed(&found)?;
             ensure!(
@@ -81,9 +81,9 @@ impl PodClient {
             metadata["resourceVersion"] = json!(found.resource_version());
             let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
             let patch = Patch::Merge(json!({"metadata": metadata}));
-            match self.api.patch(&self.name, &params, &patch).await {
+            match with_timeout(self.api.patch(&self.name, &params, &patch)).await {
                 Ok(written) => return parsed(&written),
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) if is_conflict(&error) => {}
                 Err(error) => return Err(error).with_context(|| format!("write pod {}", self.full_name())),
             }
         }
@@ -95,7 +95,7 @@ impl PodClient {
     /// # Errors
     /// When the pod cannot be read.
     pub(crate) async fn read(&self) -> Result<Pod> {
-        let found = self.api.get(&self.name).await;
+        let found = with_timeout(self.api.get(&self.name)).await;
         parsed(&found.with_context(|| format!("read pod {}", self.full_name()))?)
     }
 

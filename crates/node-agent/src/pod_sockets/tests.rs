@@ -96,9 +96,13 @@ fn connections_of_a_pod_are_read_in_its_network_namespace() {
             client.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(pod.connections(&BTreeSet::new()).unwrap().open, 1);
             // Also when the pod accepts no more connections.
-            let _other = TcpListener::bind((POD, 9090)).unwrap();
+            let other = TcpListener::bind((POD, 9090)).unwrap();
             drop(listener);
             assert_eq!(pod.connections(&BTreeSet::new()).unwrap().open, 1);
+            // And when it listens nowhere.
+            drop(other);
+            assert_eq!(pod.connections(&BTreeSet::new()).unwrap().open, 1);
+            let _other = TcpListener::bind((POD, 9090)).unwrap();
             drop((client, server));
             assert_eq!(pod.connections(&BTreeSet::new()).unwrap().open, 0);
             let _local_udp = std::net::UdpSocket::bind(("127.0.0.1", 53)).unwrap();

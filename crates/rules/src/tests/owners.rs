@@ -1,7 +1,7 @@
 //! Which owners are watched, which pods are missing, and what happens to operations that wait for them.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use podward_core::keys::{SERVICE_AVAILABLE, SERVICE_READY_GATE};
 use serde_json::{Value, json};
@@ -179,9 +179,24 @@ async fn a_pod_without_an_owner_counts_until_it_is_gone() {
     let server = ApiServer::new();
     let mut alone = terminating(of_owner("web-0", "a"));
     alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    alone["metadata"]["deletionTimestamp"] = json!(jiff::Timestamp::now() + Duration::from_secs(3600));
     let mut leader = begin_beside(&server, alone).await;
     server.delete(Kind::Pods, "web-0");
     leader.until("the other pod goes", |leader| is_out(&leader.server, "web-1")).await;
+    leader.end().await;
+}
+
+/// Its node is lost: nobody says that it has ended.
+#[tokio::test]
+async fn a_pod_without_an_owner_does_not_count_when_it_should_have_ended() {
+    let server = ApiServer::new();
+    let mut lost = terminating(of_owner("web-0", "a"));
+    lost["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    let ends = jiff::Timestamp::now() + Duration::from_secs(2);
+    lost["metadata"]["deletionTimestamp"] = json!(ends);
+    let mut leader = begin_beside(&server, lost).await;
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-1")).await;
+    assert!(jiff::Timestamp::now() > ends);
     leader.end().await;
 }
 

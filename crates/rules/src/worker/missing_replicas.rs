@@ -2,9 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
+use podward_kube_util::CachedPod;
+
 use super::super::context::RuleContext;
+use super::super::state::OWNER_RECHECK_DELAY;
 use super::owner_replicas::has_replicas;
 use super::snapshot::NamespaceSnapshot;
 
@@ -13,12 +17,13 @@ pub(super) struct MissingReplicas {
     /// For each rule set. 0 for rule sets without a budget, or without a check request.
     pub(super) by_set: Vec<u32>,
     /// True if the number may change without an event: some belong to an owner that is not watched, or to one whose pods
-    /// have gone and that is soon forgotten.
+    /// have gone and that is soon forgotten, or to none.
     pub(super) expires: bool,
 }
 
 /// Returns how many pods the owners of the pods of each rule set want and do not have. A pod that is being deleted is not
-/// one that they have. If nobody knows whether its owner wants another one, it is itself missing until it has ended.
+/// one that they have. If nobody knows whether its owner wants another one, it is itself missing until it has ended, or should
+/// have ended: the node of a pod that stays is lost.
 ///
 /// # Errors
 /// When an owner can't be read.
@@ -27,11 +32,11 @@ pub(super) async fn missing_replicas(
     namespace: &str,
     snapshot: &NamespaceSnapshot,
 ) -> Result<MissingReplicas, String> {
-    let OwnersInSets { by_set: owners, gone, alone } = OwnersInSets::of(snapshot);
+    let OwnersInSets { by_set: owners, gone, alone } = OwnersInSets::of(snapshot, Timestamp::now());
     let all: HashMap<&str, &OwnerReference> =
         owners.iter().flatten().map(|(uid, owner)| (*uid, *owner)).collect();
     context.owners.retain(namespace, |uid| snapshot.counting.contains(uid));
-    let (mut missing, mut expires) = (HashMap::new(), false);
+    let (mut missing, mut expires) = (HashMap::new(), alone.iter().any(|pods| *pods > 0));
     for (uid, owner) in all {
         let wanted = context.owners.wanted(namespace, owner).await?;
         let of_owner = wanted.count.saturating_sub(snapshot.existing.get(uid).copied().unwrap_or_default());
@@ -57,7 +62,7 @@ struct OwnersInSets<'a> {
 }
 
 impl<'a> OwnersInSets<'a> {
-    fn of(snapshot: &'a NamespaceSnapshot) -> Self {
+    fn of(snapshot: &'a NamespaceSnapshot, now: Timestamp) -> Self {
         let with_requests =
             snapshot.pods.iter().zip(&snapshot.sets).filter(|(observed, _)| !observed.requests.is_empty());
         let requested: HashSet<usize> = with_requests.flat_map(|(_, sets)| sets.iter().copied()).collect();
@@ -75,7 +80,7 @@ impl<'a> OwnersInSets<'a> {
             for set in sets.iter().filter(|set| counted[**set]) {
                 match owner {
                     Some(owner) => drop(found.by_set[*set].insert(&owner.uid, owner)),
-                    None => found.alone[*set] += u32::from(pod.view().terminating && !pod.is_terminal()),
+                    None => found.alone[*set] += u32::from(is_ending(pod, now)),
                 }
             }
         }
@@ -89,4 +94,10 @@ impl<'a> OwnersInSets<'a> {
         }
         found
     }
+}
+
+/// Returns whether the pod is being deleted, and its containers may still run.
+fn is_ending(pod: &CachedPod, now: Timestamp) -> bool {
+    let late = SignedDuration::try_from(OWNER_RECHECK_DELAY).unwrap_or_default();
+    !pod.is_terminal() && pod.grace_ends().is_some_and(|ends| now.duration_since(ends) < late)
 }

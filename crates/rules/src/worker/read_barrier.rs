@@ -159,8 +159,10 @@ impl ReadBarrier {
         let mut pods = Vec::new();
         if let Some(lists) = self.namespaces.lock().get_mut(namespace) {
             for (pod, requests) in batch {
-                // Requests that arrived since are newer, and stay.
-                if let Entry::Vacant(place) = lists.waiting.entry(pod) {
+                // Requests that arrived since are newer, and stay. The pod may be gone meanwhile.
+                if lists.in_flight.contains_key(&requests.0)
+                    && let Entry::Vacant(place) = lists.waiting.entry(pod)
+                {
                     pods.push(place.key().clone());
                     place.insert(requests);
                 }

@@ -31,6 +31,8 @@ pub(crate) fn prepare(
     now: UnixNanos,
 ) -> TrafficVerdict {
     if let Some(interrupted) = interrupted_watch(endpoints) {
+        // What the data paths had applied may have changed meanwhile. And without this time, nobody reads connections.
+        progress.propagated_since = None;
         return interrupted;
     }
     let (slices_level, slices) = match not_ready_in_slices(endpoints) {

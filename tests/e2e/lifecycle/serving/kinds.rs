@@ -14,7 +14,7 @@ use podward_support::pods;
 use serde_json::{Value, json};
 
 use super::service_fixture::{
-    OwnSlice, in_service, of_app, operate, proves, serve, until_gone, until_message_contains,
+    OwnSlice, has_no_service, in_service, of_app, operate, proves, serve, until_gone, until_message_contains,
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -73,7 +73,7 @@ async fn slices_that_others_write(fixture: Arc<Fixture>) -> Result<()> {
     by_address.show("web", false, false).await?;
     until_message_contains(&fixture, "web", &["own-web-v6 of Service"]).await?;
     // These slices do not concern its neighbour.
-    proves(&*operate(&fixture, "other").await?, "PROVEN", &["no Service selects the pod"])?;
+    has_no_service(&*operate(&fixture, "other").await?)?;
     own.show_v6("web", false).await?;
     let allowed = operator.await_operate("web").await?;
     proves(&allowed, "BOUNDED", &["by-address", "not ready in 2 slices of Service"])?;
@@ -94,7 +94,7 @@ async fn names_and_distributions_change_nothing(fixture: Arc<Fixture>) -> Result
     serve(&fixture, "local", with("internalTrafficPolicy", "Local")).await?;
     in_service(&fixture, "named", ["named"]).await?;
     in_service(&fixture, "web", ["web"]).await?;
-    proves(&*operate(&fixture, "named").await?, "PROVEN", &["no Service selects the pod"])?;
+    has_no_service(&*operate(&fixture, "named").await?)?;
     proves(
         &*operate(&fixture, "web").await?,
         "BOUNDED",

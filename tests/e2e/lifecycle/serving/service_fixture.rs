@@ -123,6 +123,15 @@ pub(crate) fn proves(pod: &Pod, level: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Checks the evidence of a pod that is in no Service. The first ten minutes after a traffic-controller has started, it cannot
+/// know whether the pod has left one before.
+pub(crate) fn has_no_service(pod: &Pod) -> Result<()> {
+    let words = &["no Service selects the pod"];
+    proves(pod, "PROVEN", words).or_else(|_| {
+        proves(pod, "BOUNDED", &[words[0], "may have left a Service before this process started"])
+    })
+}
+
 /// Returns whether the traffic-controller holds the pod.
 pub(crate) fn is_held(pod: &Pod) -> bool {
     pods::holders(pod).any(|holder| holder == hook_finalizer(HOOK))
