@@ -138,7 +138,12 @@ pub(crate) async fn a_pod_without_services_is_done_immediately(fixture: &Fixture
         let answer = fixture.call(fixture.question(phase, &gone, Duration::ZERO)).await.unwrap();
         assert_eq!(answer.outcome(), Outcome::Done, "{phase:?}: {}", answer.message);
         let evidence = answer.evidence.unwrap();
-        assert_eq!(evidence.level(), EvidenceLevel::Proven, "{phase:?}: {}", evidence.detail);
+        // The process runs for less than ten minutes, so it does not know whether the pod has left a Service before.
+        let expected = match phase {
+            Phase::Prepare => EvidenceLevel::Bounded,
+            _ => EvidenceLevel::Proven,
+        };
+        assert_eq!(evidence.level(), expected, "{phase:?}: {}", evidence.detail);
     }
 }
 
