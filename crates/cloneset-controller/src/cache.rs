@@ -28,10 +28,8 @@ struct State<K> {
     list: u64,
     /// True between the begin and the end of a list.
     is_listing: bool,
-    /// The latest version that the watch has delivered.
+    /// The latest version that the watch has delivered. It has delivered every event up to it, unless it is listing.
     seen: u64,
-    /// The version up to which the watch has delivered every event.
-    complete: u64,
 }
 
 /// Where an object is kept.
@@ -70,7 +68,6 @@ impl<K> Default for OwnedCache<K> {
                 list: 0,
                 is_listing: false,
                 seen: 0,
-                complete: 0,
             }),
         }
     }
@@ -94,7 +91,8 @@ impl<K: Slim> OwnedCache<K> {
     }
 
     /// Stores what the watch delivers, unless a newer version is stored or the object was removed.
-    pub(crate) fn deliver(&self, object: K) {
+    pub(crate) fn deliver(&self, mut object: K) {
+        object.slim();
         let mut state = self.state.lock();
         state.see(&object);
         state.store(object);
@@ -102,9 +100,10 @@ impl<K: Slim> OwnedCache<K> {
 
     /// Stores what an own write has returned, as [`Self::deliver`] does. The watch may have delivered the write before, and
     /// also that the object was deleted since.
-    pub(crate) fn store(&self, object: K) {
+    pub(crate) fn store(&self, mut object: K) {
+        object.slim();
         let mut state = self.state.lock();
-        let was_deleted = version(&object).is_some_and(|version| version <= state.complete);
+        let was_deleted = !state.is_listing && version(&object).is_some_and(|version| version <= state.seen);
         if !was_deleted || state.entry_of(&object).is_some() {
             state.store(object);
         }
@@ -138,7 +137,7 @@ impl<K: Slim> OwnedCache<K> {
         state.list += 1;
         state.is_listing = true;
         // The versions of an etcd that was restored begin again.
-        (state.seen, state.complete) = (0, 0);
+        state.seen = 0;
     }
 
     /// Ends a list, and returns the number of objects of sets. Objects that were neither listed nor written since it began
@@ -146,7 +145,6 @@ impl<K: Slim> OwnedCache<K> {
     pub(crate) fn end_list(&self) -> usize {
         let mut state = self.state.lock();
         state.is_listing = false;
-        state.complete = state.seen;
         let State { objects, places, removed, list, .. } = &mut *state;
         for objects in objects.values_mut() {
             objects.retain(|_, entry| {
@@ -169,14 +167,10 @@ impl<K: Slim> State<K> {
     /// not.
     fn see(&mut self, object: &K) {
         self.seen = self.seen.max(version(object).unwrap_or_default());
-        if !self.is_listing {
-            self.complete = self.seen;
-        }
     }
 
     /// Stores an object, unless a newer version is stored or it was removed.
-    fn store(&mut self, mut object: K) {
-        object.slim();
+    fn store(&mut self, object: K) {
         let uid = object.uid().unwrap_or_default();
         if self.removed.contains_key(&uid) {
             return;

@@ -32,15 +32,10 @@ where
         loop {
             tokio::time::sleep(spread(interval, RECHECK_SPREAD)).await;
             match check().await {
-                Err(status) if status.code() == Code::PermissionDenied => {
-                    if was_denied {
-                        return Status::permission_denied(format!(
-                            "the right was revoked: {}",
-                            status.message()
-                        ));
-                    }
-                    was_denied = true;
+                Err(status) if status.code() == Code::PermissionDenied && was_denied => {
+                    return Status::permission_denied(format!("the right was revoked: {}", status.message()));
                 }
+                Err(status) if status.code() == Code::PermissionDenied => was_denied = true,
                 Err(status) => tracing::debug!("the right of a stream's caller was not checked: {status}"),
                 Ok(()) => was_denied = false,
             }

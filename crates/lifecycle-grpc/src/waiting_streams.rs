@@ -1,9 +1,6 @@
 //! The streams of callers that are authenticated but not authorized yet.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
+use podward_runtime::places::{NoPlace, Place, Places};
 use tonic::Status;
 
 /// The maximum number of these streams of a replica.
@@ -13,16 +10,16 @@ const MAX_STREAMS_OF_USER: usize = 64;
 
 /// Counts the streams, so that callers without rights can't use up memory or the streams of others. Clones share the
 /// count.
-#[derive(Clone, Debug, Default)]
-pub(super) struct WaitingStreams {
-    by_user: Arc<Mutex<HashMap<String, usize>>>,
-}
+#[derive(Clone, Debug)]
+pub(super) struct WaitingStreams(Places<String>);
 
 /// A counted stream. It is counted until this is dropped.
-#[derive(Debug)]
-pub(super) struct WaitingStream {
-    streams: WaitingStreams,
-    user: String,
+pub(super) type WaitingStream = Place<String>;
+
+impl Default for WaitingStreams {
+    fn default() -> Self {
+        Self(Places::new(MAX_STREAMS, MAX_STREAMS_OF_USER))
+    }
 }
 
 impl WaitingStreams {
@@ -31,34 +28,16 @@ impl WaitingStreams {
     /// # Errors
     /// RESOURCE_EXHAUSTED if the maximum of the user or of the replica is reached.
     pub(super) fn enter(&self, user: &str) -> Result<WaitingStream, Status> {
-        let mut by_user = self.by_user.lock();
-        let full = |whose: &str, count: usize| {
+        self.0.take(Some(user.to_owned())).map_err(|none| {
+            let (whose, count) = match none {
+                NoPlace::InTotal => ("this replica", MAX_STREAMS),
+                NoPlace::OfKey => (user, MAX_STREAMS_OF_USER),
+            };
             Status::resource_exhausted(format!(
                 "{whose} already has {count} streams that have not sent `hello`, the maximum; send `hello` immediately, \
                  and attach again with back-off"
             ))
-        };
-        if by_user.values().sum::<usize>() >= MAX_STREAMS {
-            return Err(full("this replica", MAX_STREAMS));
-        }
-        let count = by_user.entry(user.to_owned()).or_default();
-        if *count >= MAX_STREAMS_OF_USER {
-            return Err(full(user, MAX_STREAMS_OF_USER));
-        }
-        *count += 1;
-        Ok(WaitingStream { streams: self.clone(), user: user.to_owned() })
-    }
-}
-
-impl Drop for WaitingStream {
-    fn drop(&mut self) {
-        let mut by_user = self.streams.by_user.lock();
-        if let Some(count) = by_user.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                by_user.remove(&self.user);
-            }
-        }
+        })
     }
 }
 
@@ -79,6 +58,6 @@ mod tests {
         }
         assert!(streams.enter("jane").unwrap_err().message().starts_with("this replica already has 512"));
         drop(held);
-        assert!(streams.by_user.lock().is_empty(), "nothing is kept");
+        assert!(streams.0.are_free(), "nothing is kept");
     }
 }

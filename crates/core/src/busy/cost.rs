@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::deletion_request::{DeletionRequest, LOWEST_COST};
 use crate::model::keys::{IDLE_DELETION_COST, POD_DELETION_COST};
 use crate::model::time::UnixNanos;
+use crate::model::view::PodFacts;
 
 /// The highest deletion cost.
 pub const HIGHEST_COST: &str = "2147483647";
@@ -44,6 +45,13 @@ pub struct DeletionCost<'a> {
     /// The deletion request of the pod. When it has set the cost, the cost stays, so that the ReplicaSet deletes the
     /// pod first.
     pub request: Option<&'a DeletionRequest>,
+}
+
+impl<'a> DeletionCost<'a> {
+    /// Returns what a pod with these facts stores. `request` is its deletion request.
+    pub(crate) fn of(facts: &PodFacts<'a>, request: Option<&'a DeletionRequest>) -> Self {
+        Self { present: facts.deletion_cost, idle: facts.idle_deletion_cost, request }
+    }
 }
 
 /// Returns whether an owner of this kind chooses pods by cost.

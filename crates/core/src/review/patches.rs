@@ -4,7 +4,6 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::json;
 
 use crate::busy::{BusyClaim, DeletionCost, is_chosen_by_cost, keep_cost, restore_cost};
-use crate::model::deletion_request::DeletionRequest;
 use crate::model::expected_finalizers::with_consumers;
 use crate::model::hook_keys::is_hook_finalizer;
 use crate::model::keys::{
@@ -142,25 +141,17 @@ fn cost_patch(pod: &Pod, now: UnixNanos) -> Vec<PatchOperation> {
     let request = pod.deletion_request();
     let is_busy = pod.controller().is_some_and(|owner| is_chosen_by_cost(&owner.kind))
         && BusyClaim::of(&view).at(now).is_some();
-    annotations_patch(keep_cost(is_busy, &deletion_cost(pod, request.as_ref()), now))
+    annotations_patch(keep_cost(is_busy, &DeletionCost::of(&view.facts, request.as_ref()), now))
 }
 
 /// Restores the deletion cost that Podward has changed.
 fn restored_cost_patch(pod: &Pod) -> Vec<PatchOperation> {
-    if pod.view().terminating {
+    let view = pod.view();
+    if view.terminating {
         return Vec::new();
     }
     let request = pod.deletion_request();
-    annotations_patch(restore_cost(&deletion_cost(pod, request.as_ref())))
-}
-
-fn deletion_cost<'a>(pod: &'a Pod, request: Option<&'a DeletionRequest>) -> DeletionCost<'a> {
-    let annotations = &pod.metadata.annotations;
-    DeletionCost {
-        present: annotations.deletion_cost.as_deref(),
-        idle: annotations.idle_deletion_cost.as_deref(),
-        request,
-    }
+    annotations_patch(restore_cost(&DeletionCost::of(&view.facts, request.as_ref())))
 }
 
 /// Writes or removes annotations of a pod that has annotations.

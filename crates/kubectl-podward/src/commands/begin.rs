@@ -75,13 +75,16 @@ impl Begin {
             return Ok(ExitCode::SUCCESS);
         }
         let goal = Goal::Permitted(self.id.clone());
+        let not_ours = || {
+            format!("operation {} of pod {} is not cancelled: it had begun before", self.id, pod.full_name())
+        };
         let permitted = tokio::select! {
             permitted = pod.wait(&goal, self.timeout) => permitted,
             interruption = interruptions.next() => {
                 if is_ours {
                     cancel::cancel(&pod, &self.id).await?;
                 } else {
-                    eprintln!("operation {} of pod {} is not cancelled: it had begun before", self.id, pod.full_name());
+                    eprintln!("{}", not_ours());
                 }
                 return Ok(ExitCode::from(interruption.exit_code()));
             }
@@ -89,11 +92,7 @@ impl Begin {
         match permitted {
             Ok(waited) => println!("{}", waited.0),
             Err(error) if !is_ours => {
-                return Err(error.context(format!(
-                    "operation {} of pod {} is not cancelled: it had begun before",
-                    self.id,
-                    pod.full_name()
-                )));
+                return Err(error.context(not_ours()));
             }
             Err(error) => {
                 // Nobody is left who would finish it.

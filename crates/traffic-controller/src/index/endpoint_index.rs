@@ -62,9 +62,8 @@ pub(crate) struct EndpointIndex {
 impl EndpointIndex {
     /// Records whether the watch of `kind` is interrupted: the index may be out of date then.
     pub(crate) fn set_interrupted(&mut self, kind: &str, is_interrupted: bool) {
-        for (_, state) in
-            NEEDED_KINDS.iter().zip(&mut self.interrupted).filter(|(needed, _)| **needed == kind)
-        {
+        let mut states = NEEDED_KINDS.iter().zip(&mut self.interrupted);
+        if let Some((_, state)) = states.find(|(needed, _)| **needed == kind) {
             *state = is_interrupted;
         }
     }

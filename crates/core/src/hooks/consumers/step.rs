@@ -98,11 +98,7 @@ impl HookRound<'_> {
         let mut plan = self.conclude();
         if !is_terminating {
             let request = facts.deletion_request.and_then(DeletionRequest::parse);
-            plan.annotations.extend(restore_cost(&DeletionCost {
-                present: facts.deletion_cost,
-                idle: facts.idle_deletion_cost,
-                request: request.as_ref(),
-            }));
+            plan.annotations.extend(restore_cost(&DeletionCost::of(&facts, request.as_ref())));
         }
         plan
     }
