@@ -3,7 +3,9 @@
 use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
-use tokio::process::Command;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
 
 use super::signals::{Interruption, Interruptions};
 
@@ -15,8 +17,8 @@ pub(super) struct CommandEnd {
     pub(super) interruption: Option<Interruption>,
 }
 
-/// Runs a command until it ends. SIGTERM and SIGHUP kill it. A terminal sends SIGINT to the command, too, which then ends in
-/// its own way; the second SIGINT kills it.
+/// Runs a command until it ends. The first SIGTERM or SIGHUP is sent to the command, so that it can clean up; SIGINT is not,
+/// because a terminal does that. The second interruption kills the command.
 ///
 /// # Errors
 /// When the command cannot be started.
@@ -37,16 +39,26 @@ pub(super) async fn run(
             }
             interruption = interruptions.next() => interruption,
         };
-        if interruption != Interruption::Interrupt || first.is_some() {
+        if first.is_some() {
             child.start_kill().with_context(|| format!("kill {program}"))?;
+        } else if interruption != Interruption::Interrupt {
+            send(&child, interruption).with_context(|| format!("send {interruption:?} to {program}"))?;
         }
         first.get_or_insert(interruption);
     }
 }
 
+/// Sends the signal of `interruption` to a process that has not been waited for.
+fn send(child: &Child, interruption: Interruption) -> Result<()> {
+    let Some(id) = child.id() else { return Ok(()) };
+    Ok(kill(Pid::from_raw(id.try_into()?), interruption.signal()?)?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
+    use std::path::PathBuf;
+    use std::time::Duration;
 
     use super::super::signals::PlannedInterruptions;
     use super::*;
@@ -57,10 +69,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sigterm_and_the_loss_of_the_terminal_kill_the_command() {
-        for interruption in [Interruption::Terminate, Interruption::Hangup] {
+    async fn sigterm_and_the_loss_of_the_terminal_are_sent_to_the_command() {
+        for (interruption, number) in [(Interruption::Terminate, 15), (Interruption::Hangup, 1)] {
             let end = ended(&["tail", "-f", "/dev/null"], &[interruption]).await;
-            assert_eq!((end.status.signal(), end.interruption), (Some(9), Some(interruption)));
+            assert_eq!((end.status.signal(), end.interruption), (Some(number), Some(interruption)));
+        }
+    }
+
+    /// SIGTERM, each time that the command has created the file.
+    struct WhenReady(PathBuf);
+
+    impl Interruptions for WhenReady {
+        async fn next(&mut self) -> Interruption {
+            while std::fs::remove_file(&self.0).is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Interruption::Terminate
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_cleans_up_after_sigterm_and_the_second_one_kills_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let ready = folder.path().join("ready");
+        for (trap, code, signal) in [("exit 7", Some(7), None), (": > \"$1\"", None, Some(9))] {
+            let script = format!("trap '{trap}' TERM; : > \"$1\"; while :; do sleep 0.01; done");
+            let arguments = ["-c", &script, "sh", ready.to_str().unwrap()].map(ToOwned::to_owned);
+            let end = run("sh", &arguments, &mut WhenReady(ready.clone())).await.unwrap();
+            assert_eq!((end.status.code(), end.status.signal()), (code, signal));
         }
     }
 

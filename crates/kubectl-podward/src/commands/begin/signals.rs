@@ -23,6 +23,14 @@ impl Interruption {
         128 + u8::try_from(number).unwrap_or_default()
     }
 
+    /// Returns the signal, to send it.
+    ///
+    /// # Errors
+    /// When the system does not have it.
+    pub(super) fn signal(self) -> Result<nix::sys::signal::Signal> {
+        Ok(self.kind().as_raw_value().try_into()?)
+    }
+
     fn kind(self) -> SignalKind {
         match self {
             Self::Interrupt => SignalKind::interrupt(),
