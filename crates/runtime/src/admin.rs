@@ -16,6 +16,7 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -146,14 +147,24 @@ async fn serve_connection(
     }
 }
 
-/// Returns the routes of the admin port.
-pub fn router(readiness: Readiness, registry: Registry) -> Router {
+/// The metrics of a process, and the gauge of its readiness.
+struct ServedMetrics {
+    registry: Registry,
+    readiness: Readiness,
+    ready: Gauge,
+}
+
+/// Returns the routes of the admin port. Adds the gauge `ready` to `registry`.
+pub fn router(readiness: Readiness, mut registry: Registry) -> Router {
+    let ready = Gauge::default();
+    registry.register("ready", "1 while the process is ready, as /readyz reports it", ready.clone());
+    let served = ServedMetrics { registry, readiness: readiness.clone(), ready };
     Router::new()
         // Alive as long as the runtime polls and work in progress ends. Other faults make the process unready: a restart
         // would not fix them.
         .route("/livez", get(livez).with_state(readiness.clone()))
         .route("/readyz", get(readyz).with_state(readiness))
-        .route("/metrics", get(metrics).with_state(Arc::new(registry)))
+        .route("/metrics", get(metrics).with_state(Arc::new(served)))
 }
 
 async fn livez(State(readiness): State<Readiness>) -> Response {
@@ -174,9 +185,10 @@ async fn readyz(State(readiness): State<Readiness>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", missing.join(", "))).into_response()
 }
 
-async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+async fn metrics(State(served): State<Arc<ServedMetrics>>) -> Response {
+    served.ready.set(i64::from(served.readiness.missing().is_empty()));
     let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &registry) {
+    match prometheus_client::encoding::text::encode(&mut text, &served.registry) {
         Ok(()) => ([(CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("could not encode the metrics: {error}\n"))
             .into_response(),
@@ -260,5 +272,19 @@ mod tests {
         let (status, text) = get_text(&router(Readiness::default(), registry), "/metrics").await;
         assert_eq!(status, StatusCode::OK);
         assert!(text.contains("podward_things_total 1") && text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn the_metrics_contain_the_readiness() {
+        let readiness = Readiness::default();
+        let tls = readiness.condition("tls");
+        let router = router(readiness, Registry::with_prefix("podward"));
+        for (holds, line) in
+            [(false, "podward_ready 0"), (true, "podward_ready 1"), (false, "podward_ready 0")]
+        {
+            tls.set(holds);
+            let (_, text) = get_text(&router, "/metrics").await;
+            assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+        }
     }
 }
