@@ -14,6 +14,7 @@ use crate::connections::ConnectionMetrics;
 pub struct TlsMetrics {
     reloads: Family<[(&'static str, &'static str); 1], Counter>,
     expiry: Gauge,
+    refused: Gauge,
     connections: ConnectionMetrics,
 }
 
@@ -34,6 +35,11 @@ impl TlsMetrics {
             "Time at which the serving certificate expires, in seconds since 1970; 0 while there is none",
             self.expiry.clone(),
         );
+        registry.register(
+            "tls_certificate_refused",
+            "1 while the latest certificate can't be used, so that an older one is served",
+            self.refused.clone(),
+        );
         self.connections.register(registry);
     }
 
@@ -48,7 +54,18 @@ impl TlsMetrics {
     }
 
     pub(super) fn reloaded(&self, success: bool) {
+        self.refused.set(i64::from(!success));
         self.reloads.get_or_create(&[("outcome", if success { "success" } else { "failure" })]).inc();
+    }
+
+    /// The certificate that is served is the latest again.
+    pub(super) fn restored(&self) {
+        self.refused.set(0);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.get() == 1
     }
 
     #[cfg(test)]
