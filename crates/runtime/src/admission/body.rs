@@ -50,7 +50,10 @@ where
         };
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| {
-            HttpRefusal::new(StatusCode::BAD_REQUEST, format!("the body of the request broke off: {error}"))
+            HttpRefusal::unread(
+                StatusCode::BAD_REQUEST,
+                format!("the body of the request broke off: {error}"),
+            )
         })?;
         let Ok(data) = frame.into_data() else { continue };
         received += data.len();
@@ -82,7 +85,7 @@ fn time_for(received: usize, limits: &AdmissionLimits) -> Duration {
 
 fn too_slow(received: usize, limits: &AdmissionLimits) -> HttpRefusal {
     let AdmissionLimits { body_timeout, body_bytes_per_second, body_grace, .. } = limits;
-    HttpRefusal::new(
+    HttpRefusal::unread(
         StatusCode::REQUEST_TIMEOUT,
         format!(
             "the body of the request arrives too slowly, {received} bytes so far; it has {body_timeout:?}, and must \

@@ -23,6 +23,8 @@ pub(super) enum AdmissionOutcome {
     Denied,
     /// Not a valid review.
     Invalid,
+    /// Its body was not read: it did not fit into the byte budget, arrived too slowly, or broke off.
+    Unread,
 }
 
 impl AdmissionOutcome {
@@ -32,6 +34,7 @@ impl AdmissionOutcome {
             AdmissionOutcome::Patched => "patched",
             AdmissionOutcome::Denied => "denied",
             AdmissionOutcome::Invalid => "invalid",
+            AdmissionOutcome::Unread => "unread",
         }
     }
 }

@@ -201,16 +201,27 @@ pub(super) struct HttpRefusal {
     status: StatusCode,
     message: String,
     retry: bool,
+    unread: bool,
 }
 
 impl HttpRefusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), retry: false }
+        Self { status, message: message.into(), retry: false, unread: false }
+    }
+
+    /// The answer to a request whose body was not read, so that it is unknown whether it is a review.
+    pub(super) fn unread(status: StatusCode, message: String) -> Self {
+        Self { status, message, retry: false, unread: true }
     }
 
     /// 429 with `Retry-After`. The API server sends the review again after that time, within the webhook's timeout.
     pub(super) fn try_again(message: String) -> Self {
-        Self { status: StatusCode::TOO_MANY_REQUESTS, message, retry: true }
+        Self { retry: true, ..Self::unread(StatusCode::TOO_MANY_REQUESTS, message) }
+    }
+
+    /// Returns true if the body of the request was not read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.unread
     }
 
     pub(super) fn status(&self) -> StatusCode {

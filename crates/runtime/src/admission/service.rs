@@ -93,7 +93,11 @@ impl AdmissionService {
                 if refusal.status() == StatusCode::TOO_MANY_REQUESTS {
                     context.metrics.out_of_memory(route.path);
                 }
-                context.metrics.finished(route.path, "unknown", AdmissionOutcome::Invalid, took);
+                let outcome = match refusal.is_unread() {
+                    true => AdmissionOutcome::Unread,
+                    false => AdmissionOutcome::Invalid,
+                };
+                context.metrics.finished(route.path, "unknown", outcome, took);
                 tracing::warn!(
                     path = route.path,
                     status = refusal.status().as_u16(),

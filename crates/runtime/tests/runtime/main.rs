@@ -12,3 +12,4 @@ mod lease;
 mod rotation;
 mod serving;
 mod support;
+mod unread_bodies;
