@@ -563,6 +563,9 @@ proptest! {
                     let found = endpoints.services.iter().find(|membership| &*membership.key.name == service);
                     prop_assert_eq!(found.map_or(0, |membership| membership.slices), of_service.len());
                     prop_assert_eq!(found.is_some_and(|membership| membership.ready.is_some()), ready);
+                    let serving = of_service.iter().flat_map(|slice| &slice.endpoints)
+                        .any(|endpoint| endpoint.owner == owner_of(uid) && endpoint.serving);
+                    prop_assert_eq!(found.is_some_and(|membership| membership.serving.is_some()), serving);
                 }
             }
         }

@@ -2,12 +2,12 @@ mod connections;
 mod interrupted;
 mod kubelet;
 mod never_ready;
+mod observed;
 
 use std::time::Duration;
 
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::{self, Assumed, Bounded, Proven};
-use proptest::prelude::*;
 
 use super::*;
 use crate::index::{
@@ -456,85 +456,4 @@ fn a_proxy_that_may_not_have_received_the_change_is_waited_for() {
     assert!(reason.contains("n1 (may lag)") && until == Some(at(6000)), "{reason}");
     let (level, detail) = done(look(6000));
     assert!(level == Bounded && detail.contains("n1 (may lag)"), "{detail}");
-}
-
-fn any_rules() -> impl Strategy<Value = RulesState> {
-    prop_oneof![
-        Just(RulesState::Written),
-        Just(RulesState::Pending("a".into())),
-        Just(RulesState::Stale("b".into())),
-        Just(RulesState::Unreadable("c".into())),
-        Just(RulesState::Unresponsive("d".into())),
-        Just(RulesState::Unconfirmed("e".into())),
-    ]
-}
-
-fn any_service() -> impl Strategy<Value = ServiceMembership> {
-    let kinds =
-        [ServiceKind::Proxied, ServiceKind::Headless, ServiceKind::ExternalName, ServiceKind::OtherProxy];
-    (prop::sample::select(kinds.to_vec()), any::<[bool; 5]>()).prop_map(|(kind, bits)| ServiceMembership {
-        kind,
-        selects: bits[0],
-        has_selector: bits[0] || bits[1],
-        publishes_not_ready: bits[2],
-        ready: bits[3].then(|| "s".into()),
-        serving: (bits[3] || bits[4]).then(|| "s".into()),
-        ..out("web")
-    })
-}
-
-proptest! {
-    /// PROVEN requires: ready in no slice, applied by all proxies, and no requests in flight.
-    #[test]
-    fn proven_is_only_what_was_observed(
-        services in prop::collection::vec(any_service(), 0..4),
-        nodes in prop::collection::vec((prop::option::of(-100_000_i64..100_000), any_rules()), 0..4),
-        readable in any::<bool>(),
-        flight in prop_oneof![
-            Just(InFlightCount::NotReported), Just(InFlightCount::Unknown), Just(InFlightCount::Failed("x".to_owned())),
-            (0_u64..2, 0_i64..100_000).prop_map(|(count, time)| InFlightCount::Count(count, at(time))),
-            Just(InFlightCount::ConnectionsUnknown), Just(InFlightCount::ConnectionsFailed("x".to_owned())),
-            (0_u32..2, 0_u64..5, 0_u32..2, 0_i64..100_000).prop_map(|(open, silent, rested, time)| {
-                let silent_for = Duration::from_secs(silent);
-                InFlightCount::Connections(OpenConnections { open, silent_for, rested }, at(time))
-            }),
-        ],
-        times in prop::collection::vec(0_i64..100_000, 1..6),
-    ) {
-        let nodes: Vec<_> = nodes
-            .into_iter()
-            .map(|(lost, rules)| NodeProxy { not_ready_since: lost.map(at), ..node("n", rules) })
-            .collect();
-        let known = if readable { NodeProxies::Read(nodes.clone()) } else { NodeProxies::NotConfigured };
-        let endpoints = endpoints(services.clone());
-        let (mut progress, mut times) = (PrepareProgress::default(), times);
-        times.sort_unstable();
-        for now in times {
-            match prepare(&endpoints, &known, &flight, &mut progress, &WAIT_TIMES, at(now)) {
-                TrafficVerdict::Done(evidence) => {
-                    let counts = |service: &&ServiceMembership| {
-                        service.kind != ServiceKind::ExternalName && !service.publishes_not_ready
-                    };
-                    prop_assert!(services.iter().filter(counts).all(|s| s.ready.is_none() && s.serving.is_none()));
-                    prop_assert!(evidence.detail.len() <= 1024 && !evidence.detail.is_empty());
-                    if evidence.level == Proven && services.iter().filter(counts).count() > 0 {
-                        let nothing = |flight: &InFlightCount| match flight {
-                            InFlightCount::Count(count, _) => *count == 0,
-                            InFlightCount::Connections(connections, _) => connections.open == 0,
-                            _ => false,
-                        };
-                        prop_assert!(nothing(&flight));
-                        let proxied = services.iter().filter(counts).any(|s| s.kind == ServiceKind::Proxied);
-                        prop_assert!(!proxied || readable);
-                        let has_change = |node: &NodeProxy| node.rules == RulesState::Written;
-                        prop_assert!(!proxied || !nodes.is_empty() && nodes.iter().all(has_change));
-                    }
-                }
-                TrafficVerdict::Pending { reason, until } => {
-                    prop_assert!(!reason.is_empty());
-                    prop_assert!(until.is_none_or(|until| until > at(now)), "a time in the past causes no evaluation");
-                }
-            }
-        }
-    }
 }
