@@ -135,7 +135,9 @@ mod tests {
         for credentials in [password, Credentials::Token("sesame".to_owned().into())] {
             let is_token = matches!(credentials, Credentials::Token(_));
             let text = DetailLog::new(&credentials).redacted("you sent sesame and YWRhOnNlc2FtZQ==");
-            assert!(!text.contains("sesame") && !text.contains("YWRhOnNlc2FtZQ") || is_token, "{text}");
+            assert!(!text.contains("sesame"), "{text}");
+            // A token is sent as it is.
+            assert!(is_token || !text.contains("YWRhOnNlc2FtZQ"), "{text}");
         }
         let empty = Credentials::Token(String::new().into());
         assert_eq!(DetailLog::new(&empty).redacted("ab"), "ab");

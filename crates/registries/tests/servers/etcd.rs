@@ -373,6 +373,8 @@ async fn instances_with_a_lease_end_without_a_bridge() -> Result<()> {
 async fn changes_are_reported() -> Result<()> {
     let (server, etcd) = started().await?;
     etcd.changed(0, &[]).await?;
+    let early = tokio::time::timeout(Duration::from_millis(300), etcd.changed(0, &[])).await;
+    assert!(early.is_err(), "a change was reported, and there was none: {early:?}");
     let edit = async { put(&server, "/services/web/web-1", "{}").await };
     let changed = async { tokio::time::timeout(Duration::from_secs(120), etcd.changed(0, &[])).await };
     let (changed, edited) = tokio::join!(changed, edit);
