@@ -133,7 +133,23 @@ proptest! {
                     found = apply(found, change);
                 }
                 Decision::Drifted => prop_assert!(false, "the policy is to repair"),
-                Decision::Wait(_) => break,
+                Decision::Wait(why) => {
+                    // Somebody else has to act: who has registered the address, or the application that has to register.
+                    let is_served = match presence {
+                        Presence::InService => true,
+                        Presence::OutOfService | Presence::Absent => {
+                            by_address && found.as_ref().is_some_and(|found| found.in_service)
+                        }
+                        Presence::Released | Presence::Unchanged => false,
+                    };
+                    let is_foreign = |found: &Instance| found.owner().is_none_or(|owner| owner.cluster != "c1");
+                    let waits = match own {
+                        true => found.as_ref().is_some_and(is_foreign) && is_served,
+                        false => found.is_none() && presence == Presence::InService,
+                    };
+                    prop_assert!(waits, "{why}: {found:?}");
+                    break;
+                }
                 Decision::Shown => {
                     let in_service = found.as_ref().is_some_and(|found| found.in_service);
                     let ours = found.as_ref().and_then(Instance::owner) == Some(desired.owner.clone());
