@@ -83,10 +83,6 @@ impl FakeCluster {
         self.events.subscribe().wait_for(|events| !events.is_empty()).await.unwrap()[0].clone()
     }
 
-    pub(crate) fn events(&self) -> usize {
-        self.events.borrow().len()
-    }
-
     pub(crate) fn watchers(&self) -> usize {
         self.changes.receiver_count()
     }
