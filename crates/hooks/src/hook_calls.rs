@@ -10,13 +10,12 @@ use parking_lot::Mutex;
 use podward_core::hooks::{Hook, HookAnswer, HookAnswers, HookQuestion, HookSet};
 use podward_kube_util::{CachedPod, work_queue};
 use podward_runtime::address_policy::GuardedDialer;
-use podward_traces::OperationTraces;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::attachment::{AttachError, Attachment};
 use crate::calls::credentials::HookArgs;
 use crate::kubernetes::{hooks, namespaces, status};
-use crate::metrics::HookMetrics;
+use crate::observers::HookObservers;
 use crate::questions::table::QuestionTable;
 use crate::registration::directory::HookDirectory;
 use crate::registration::registered::HookConnection;
@@ -39,11 +38,10 @@ impl HookCalls {
         args: HookArgs,
         dialer: GuardedDialer,
         store: Store<CachedPod>,
-        metrics: HookMetrics,
-        traces: OperationTraces,
+        observers: HookObservers,
         stop: CancellationToken,
     ) -> (HookCalls, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
-        let state = Arc::new(HookCallsState::new(args, client.clone(), dialer, store, metrics, traces, stop));
+        let state = Arc::new(HookCallsState::new(args, client.clone(), dialer, store, observers, stop));
         state.tasks.spawn(run(state.clone(), client));
         state.tasks.close();
         let pods = work_queue::stream(state.pods.clone());

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use kube::Client;
 use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::{Mutex, RwLock};
+use podward_kube_util::watched::WatchMetrics;
 use podward_kube_util::{CachedPod, WorkQueue};
 use podward_runtime::address_policy::GuardedDialer;
 use podward_traces::OperationTraces;
@@ -16,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::calls::attachment::AttachedStreams;
 use crate::calls::credentials::{HookArgs, HookCredentials};
 use crate::metrics::HookMetrics;
+use crate::observers::HookObservers;
 use crate::questions::table::{QuestionTable, TableOutput};
 use crate::registration::directory::HookDirectory;
 
@@ -33,6 +35,7 @@ pub(crate) struct HookCallsState {
     pub(crate) hooks: Arc<WorkQueue<String>>,
     pub(crate) credentials: Arc<HookCredentials>,
     pub(crate) metrics: HookMetrics,
+    pub(crate) watches: WatchMetrics,
     pub(crate) traces: OperationTraces,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -44,10 +47,10 @@ impl HookCallsState {
         client: Client,
         dialer: GuardedDialer,
         store: Store<CachedPod>,
-        metrics: HookMetrics,
-        traces: OperationTraces,
+        observers: HookObservers,
         stop: CancellationToken,
     ) -> Self {
+        let HookObservers { metrics, watches, traces } = observers;
         let output = TableOutput { metrics: metrics.clone(), ..TableOutput::default() };
         let (pods, hooks) = (output.pods.clone(), output.hooks.clone());
         Self {
@@ -59,6 +62,7 @@ impl HookCallsState {
             hooks,
             credentials: Arc::new(HookCredentials::new(args, Some(client), dialer)),
             metrics,
+            watches,
             traces,
             stop,
             tasks: TaskTracker::new(),

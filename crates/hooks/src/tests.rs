@@ -21,11 +21,11 @@ use podward_core::hooks::{HookAnswer, HookAnswers, HookPhase, HookQuestion};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{HookArgs, HookCalls, HookMetrics, HookProbe};
+use super::{HookArgs, HookCalls, HookMetrics, HookObservers, HookProbe};
 use api_server::ApiServer;
 use podward_kube_util::CachedPod;
+use podward_kube_util::watched::WatchMetrics;
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
-use podward_traces::OperationTraces;
 
 /// No test waits for longer: it has failed then.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,6 +41,7 @@ struct Fixture {
     hook_calls: HookCalls,
     woken: Pin<Box<dyn Stream<Item = ObjectRef<CachedPod>> + Send>>,
     metrics: HookMetrics,
+    watches: WatchMetrics,
     stop: CancellationToken,
     _store: Writer<CachedPod>,
 }
@@ -56,10 +57,11 @@ impl Fixture {
         }
         writer.apply_watcher_event(&watcher::Event::InitDone);
         let (metrics, stop) = (HookMetrics::default(), CancellationToken::new());
-        let (traces, client) = (OperationTraces::default(), api.client());
+        let observers = HookObservers { metrics: metrics.clone(), ..HookObservers::default() };
+        let watches = observers.watches.clone();
         let (hook_calls, woken) =
-            HookCalls::start(client, args, dialer(), store, metrics.clone(), traces, stop.clone());
-        Fixture { api, hook_calls, woken: Box::pin(woken), metrics, stop, _store: writer }
+            HookCalls::start(api.client(), args, dialer(), store, observers, stop.clone());
+        Fixture { api, hook_calls, woken: Box::pin(woken), metrics, watches, stop, _store: writer }
     }
 
     /// With these hooks, which are known when it returns.

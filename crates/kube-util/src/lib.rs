@@ -22,6 +22,7 @@ mod first_list;
 pub mod nodes;
 pub mod owners;
 mod pod_key;
+mod watch_metrics;
 pub mod watched;
 pub mod work_queue;
 

@@ -4,22 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use kube::ResourceExt;
 use kube::runtime::watcher::{Error, Event};
 use parking_lot::RwLock;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::{API_SERVER, delay_after};
+
+pub use crate::watch_metrics::{WatchMetrics, WatchSeries};
 
 /// The result of a watch is not used after the watch has failed for this time. Shorter failures are normal, for example
 /// when a replica of the API server restarts.
@@ -79,6 +75,7 @@ impl<V: Send + Sync + 'static> Watched<V> {
         let inner = Arc::new(RwLock::new(Inner { objects: HashMap::new(), state: WatchState::Unlisted }));
         let watched = Self { inner: Arc::clone(&inner) };
         let stop = watch.stop.clone();
+        let series = watch.metrics.series(watch.name);
         let mut task = WatchTask { inner, listing: HashMap::new(), watch };
         let work = async move {
             let mut failures = 0;
@@ -102,7 +99,10 @@ impl<V: Send + Sync + 'static> Watched<V> {
                 tokio::time::sleep(delay_after(API_SERVER, failures)).await;
             }
         };
-        tokio::spawn(async move { stop.run_until_cancelled(work).await });
+        tokio::spawn(async move {
+            stop.run_until_cancelled(work).await;
+            drop(series);
+        });
         watched
     }
 
@@ -232,47 +232,47 @@ pub fn is_unknown_resource(error: &Error) -> bool {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WatchLabels {
-    watch: &'static str,
-}
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use k8s_openapi::api::core::v1::Node;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
 
-/// Metrics of watches. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct WatchMetrics {
-    objects: Family<WatchLabels, Gauge<i64, AtomicI64>>,
-    failing: Family<WatchLabels, Gauge<i64, AtomicI64>>,
-    failures: Family<WatchLabels, Counter>,
-}
+    use super::*;
 
-impl WatchMetrics {
-    /// Adds the metrics to `registry`.
-    pub fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("watch");
-        registry.register("objects", "Objects in the map of a watch", self.objects.clone());
-        registry.register(
-            "failing",
-            "1 while a watch fails; its map may be out of date and is not used after 30 s",
-            self.failing.clone(),
-        );
-        registry.register(
-            "failures",
-            "Times that a watch failed and was started again",
-            self.failures.clone(),
-        );
-    }
-
-    /// Records that `watch` is up to date and stores `objects` objects.
-    pub fn follows(&self, watch: &'static str, objects: usize) {
-        let labels = WatchLabels { watch };
-        self.objects.get_or_create(&labels).set(i64::try_from(objects).unwrap_or(i64::MAX));
-        self.failing.get_or_create(&labels).set(0);
-    }
-
-    /// Records that `watch` failed.
-    pub fn failed(&self, watch: &'static str) {
-        let labels = WatchLabels { watch };
-        self.failing.get_or_create(&labels).set(1);
-        self.failures.get_or_create(&labels).inc();
+    #[tokio::test]
+    async fn a_stopped_watch_leaves_no_state_in_the_metrics() {
+        let (metrics, stop) = (WatchMetrics::default(), CancellationToken::new());
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let text = || {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            text
+        };
+        let until = async |is_met: &dyn Fn(&str) -> bool| {
+            let wait = async {
+                while !is_met(&text()) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), wait)
+                .await
+                .unwrap_or_else(|_| panic!("{}", text()));
+        };
+        let watch = Watch {
+            name: "nodes",
+            listed: ReadinessCondition::default(),
+            metrics: metrics.clone(),
+            may_be_absent: false,
+            stop: stop.clone(),
+        };
+        let events = || stream::iter([Err::<Event<Node>, _>(Error::NoResourceVersion)]);
+        Watched::<()>::keep(watch, events, |_| None, |_| ());
+        until(&|text| text.contains("watch_failing{watch=\"nodes\"} 1")).await;
+        stop.cancel();
+        until(&|text| !text.contains("watch_failing{watch=\"nodes\"}")).await;
+        assert!(text().contains("watch_failures_total{watch=\"nodes\"} 1"), "{}", text());
     }
 }

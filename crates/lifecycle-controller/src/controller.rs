@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{reflector, watcher};
+use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_kube_util::watched::Watch;
@@ -29,7 +29,7 @@ use crate::pod_watch::changed_pods;
 use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
 use podward_deletion::{Deletions, KnownPods, LostNodes};
-use podward_hooks::{HookArgs, HookCalls};
+use podward_hooks::{HookArgs, HookCalls, HookObservers};
 use podward_kube_util::{ApiError, CachedPod, Events, PodKey, stopped_before_first_list};
 use podward_lifecycle_grpc::AttachHub;
 use podward_rules::{RuleObservers, Rules};
@@ -38,6 +38,10 @@ use podward_traces::OperationTraces;
 /// The number of concurrent reconciliations. Those that write queue for a write slot in `Writer`, where the queue is
 /// measured. A new leader reconciles all pods, and each reconciliation that waits needs about 13 KiB.
 const MAX_CONCURRENT_RECONCILIATIONS: u16 = 1024;
+
+/// The names of watches in metrics.
+const PODS: &str = "pods";
+const SERVICES: &str = "services";
 
 /// The parts of a leader.
 pub(crate) struct Leader {
@@ -97,15 +101,27 @@ impl Leader {
         );
         let followed = rules.clone();
         let pod_events = watcher(pods, watcher::Config::default().labels(&opted_in));
-        let pods = changed_pods(pod_events, writer, move |event| followed.observe_event(event));
+        let pod_events = metrics.watches.observe(PODS, false, pod_events);
+        let (stored, watches) = (store.clone(), metrics.watches.clone());
+        let pods = changed_pods(pod_events, writer, move |event| {
+            followed.observe_event(event);
+            if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
+                watches.follows(PODS, stored.len());
+            }
+        });
+        let services = watcher(services, watcher::Config::default());
+        let services = metrics.watches.observe(SERVICES, false, services).touched_objects();
         let controller = Controller::for_stream(pods, store.clone());
         let (hooks, answers) = HookCalls::start(
             client.clone(),
             self.hooks.clone(),
             self.dialer.clone(),
             store.clone(),
-            metrics.callbacks.clone(),
-            traces.clone(),
+            HookObservers {
+                metrics: metrics.callbacks.clone(),
+                watches: metrics.watches.clone(),
+                traces: traces.clone(),
+            },
             stop.child_token(),
         );
         let watch = Watch {
@@ -138,9 +154,7 @@ impl Leader {
         });
         let (waiting, drain_turns) = (context.clone(), context.drain_turns.clone());
         let work = controller
-            .watches(services, watcher::Config::default(), move |service| {
-                pods_waiting_for(&service, &waiting)
-            })
+            .watches_stream(services, move |service| pods_waiting_for(&service, &waiting))
             .reconcile_on(answers)
             .reconcile_on(called)
             .reconcile_on(moved)

@@ -19,12 +19,16 @@ use crate::registration::registered::{HookConnection, RegisteredHook};
 use crate::shared::HookCallsState;
 use podward_kube_util::CachedPod;
 
+/// The name of the watch in metrics.
+const NAME: &str = "lifecyclehooks";
+
 type GuardedHook = DeserializeGuard<LifecycleHook>;
 
 /// Watches LifecycleHooks and calls the valid ones while it is polled. Dropping it ends all calls.
 pub(crate) async fn watch_hooks(shared: Arc<HookCallsState>, client: Client) {
     let api: Api<GuardedHook> = Api::all(client);
     let events = watcher(api, watcher::Config::default()).default_backoff();
+    let events = shared.watches.observe(NAME, false, events);
     HookWatch { shared, drivers: HashMap::new() }.follow(events).await;
 }
 
@@ -40,6 +44,7 @@ impl HookWatch {
         let mut listed: BTreeMap<String, HookRecord> = BTreeMap::new();
         while let Some(event) = events.next().await {
             let Some(event) = errors.note(event) else { continue };
+            let is_listing = matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
             match event {
                 watcher::Event::Init => listed.clear(),
                 watcher::Event::InitApply(object) => {
@@ -54,6 +59,10 @@ impl HookWatch {
                     self.put(&name, Some(record)).await;
                 }
                 watcher::Event::Delete(object) => self.put(&object.name_any(), None).await,
+            }
+            if !is_listing {
+                let hooks = self.shared.directory.read().names().count();
+                self.shared.watches.follows(NAME, hooks);
             }
         }
     }

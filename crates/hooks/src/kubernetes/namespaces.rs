@@ -13,14 +13,19 @@ use crate::kubernetes::watch_errors::WatchErrorLog;
 use crate::registration::directory::NamespaceLabels;
 use crate::shared::HookCallsState;
 
+/// The name of the watch in metrics.
+const NAME: &str = "namespaces";
+
 /// Watches the labels of namespaces while it is polled.
 pub(crate) async fn watch_namespaces(shared: Arc<HookCallsState>, client: Client) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
-    let mut errors = WatchErrorLog::new("namespaces");
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(shared.watches.observe(NAME, false, events));
+    let mut errors = WatchErrorLog::new(NAME);
     let mut listed: HashMap<String, NamespaceLabels> = HashMap::new();
     while let Some(event) = events.next().await {
         let Some(event) = errors.note(event) else { continue };
+        let is_listing = matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
         match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(namespace) => {
@@ -41,6 +46,10 @@ pub(crate) async fn watch_namespaces(shared: Arc<HookCallsState>, client: Client
             watcher::Event::Delete(namespace) => {
                 shared.directory.write().put_namespace(&namespace.name_any(), None);
             }
+        }
+        if !is_listing {
+            let namespaces = shared.directory.read().count_namespaces();
+            shared.watches.follows(NAME, namespaces);
         }
     }
 }

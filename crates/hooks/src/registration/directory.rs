@@ -77,6 +77,11 @@ impl HookDirectory {
         self.namespaces = Some(namespaces);
     }
 
+    /// Returns the number of known namespaces.
+    pub(crate) fn count_namespaces(&self) -> usize {
+        self.namespaces.as_ref().map_or(0, HashMap::len)
+    }
+
     /// Stores or removes the labels of a namespace. Returns true if other hooks are responsible for its pods now.
     pub(crate) fn put_namespace(&mut self, name: &str, labels: Option<NamespaceLabels>) -> bool {
         let Some(namespaces) = &mut self.namespaces else { return false };

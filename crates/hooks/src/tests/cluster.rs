@@ -15,8 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hook_server::{HookServer, done};
 use super::{TEST_TIMEOUT, hook, pod, question};
-use crate::{HookArgs, HookCalls, HookMetrics};
-use podward_traces::OperationTraces;
+use crate::{HookArgs, HookCalls, HookObservers};
 
 fn has(type_: &'static str, wanted: &'static str) -> impl Fn(Option<&LifecycleHook>) -> bool {
     move |hook: Option<&LifecycleHook>| {
@@ -31,7 +30,7 @@ fn has(type_: &'static str, wanted: &'static str) -> impl Fn(Option<&LifecycleHo
 async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
     let cluster = TestCluster::builder(Shape::ControlPlane).name("hooks").start().await.unwrap();
     let client = cluster.client();
-    let (metrics, stop) = (HookMetrics::default(), CancellationToken::new());
+    let stop = CancellationToken::new();
     let (store, _writer) = reflector::store();
     // Begun without the resource: it comes to be known when that is installed.
     let (hook_calls, woken) = HookCalls::start(
@@ -39,8 +38,7 @@ async fn a_real_api_server_brings_hooks_and_keeps_their_status() {
         HookArgs::default(),
         super::dialer(),
         store,
-        metrics,
-        OperationTraces::default(),
+        HookObservers::default(),
         stop.clone(),
     );
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

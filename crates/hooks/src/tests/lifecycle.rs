@@ -1,7 +1,11 @@
 //! From the first list to the last call.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use podward_core::hooks::{Hook, HookAnswer};
+use podward_support::metrics_text;
+use prometheus_client::registry::Registry;
 use serde_json::json;
 
 use super::hook_server::{HookServer, done};
@@ -17,8 +21,19 @@ async fn pods_wait_for_the_resource_definition_and_continue_when_it_exists() {
     api.put_namespace("shop", json!({}));
     let web = pod("web");
     let mut fixture = Fixture::start(api.clone(), HookArgs::default(), std::slice::from_ref(&web));
+    let mut registry = Registry::default();
+    fixture.watches.register(&mut registry);
+    let failing = |value: u8| {
+        metrics_text(&registry).contains(&format!("watch_failing{{watch=\"lifecyclehooks\"}} {value}\n"))
+    };
     // The namespaces are listed: that alone wakes it.
     assert!(fixture.woken.next().await.is_some());
+    let failed = async {
+        while !failing(1) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(TEST_TIMEOUT, failed).await.expect("the failure is not in the metrics");
     assert!(
         fixture.hook_calls.hooks_for(&web).is_none() && fixture.hook_calls.known().iter().next().is_none()
     );
@@ -27,6 +42,7 @@ async fn pods_wait_for_the_resource_definition_and_continue_when_it_exists() {
     fixture
         .until(|fixture| fixture.hook_calls.hooks_for(&web).is_some_and(|hooks| names(&hooks) == ["lb"]))
         .await;
+    assert!(failing(0), "{}", metrics_text(&registry));
 }
 
 #[tokio::test]

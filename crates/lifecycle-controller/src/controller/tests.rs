@@ -5,6 +5,7 @@ mod fixture;
 mod forgetting;
 mod rollouts;
 mod turns;
+mod watches;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +32,14 @@ use api_server::ApiServer;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Running {
+    metrics: Arc<Metrics>,
     stop: CancellationToken,
     work: JoinHandle<()>,
 }
 
 impl Running {
     fn start(server: &ApiServer) -> Self {
+        let metrics = Arc::new(Metrics::new());
         let leader = Leader {
             client: server.client(),
             identity: "test".to_owned(),
@@ -45,7 +48,7 @@ impl Running {
             node_unreachable_limit: Duration::from_secs(60),
             max_busy: Duration::from_secs(60),
             check_deletes_as_requester: false,
-            metrics: Arc::new(Metrics::new()),
+            metrics: metrics.clone(),
             progress: Progress::default(),
             spans: Spans::none(),
             hub: watch::channel(None).0,
@@ -53,7 +56,7 @@ impl Running {
         };
         let stop = CancellationToken::new();
         let until = stop.clone();
-        Running { stop, work: tokio::spawn(async move { leader.lead(until).await }) }
+        Running { metrics, stop, work: tokio::spawn(async move { leader.lead(until).await }) }
     }
 
     async fn stop(self) {

@@ -11,6 +11,7 @@ use podward_kube_util::watched::WatchMetrics;
 use super::super::context::RuleContext;
 use super::namespace_worker;
 use super::rule_objects::{WatchedRule, record_of};
+use super::terminating_rules::{is_terminating, release};
 
 /// The name of the watch in metrics.
 const NAME: &str = "podtransitionrules";
@@ -19,13 +20,16 @@ const NAME: &str = "podtransitionrules";
 /// operations from relying on it.
 pub(crate) async fn follow_rules(context: Arc<RuleContext>, metrics: WatchMetrics) {
     let api: Api<WatchedRule> = Api::all(context.client.clone());
-    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = pin!(metrics.observe(NAME, true, events));
     let mut listed: Vec<(String, String)> = Vec::new();
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Init) => listed.clear(),
             Ok(watcher::Event::InitApply(object)) => {
-                listed.push((object.namespace().unwrap_or_default(), object.name_any()));
+                if !is_terminating(&object) {
+                    listed.push((object.namespace().unwrap_or_default(), object.name_any()));
+                }
                 apply(&context, object);
             }
             Ok(watcher::Event::InitDone) => {
@@ -34,9 +38,7 @@ pub(crate) async fn follow_rules(context: Arc<RuleContext>, metrics: WatchMetric
             }
             Ok(watcher::Event::Apply(object)) => apply(&context, object),
             Ok(watcher::Event::Delete(object)) => {
-                let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-                context.cache.lock().remove(&namespace, &name);
-                context.webhooks.retain(&namespace, &name, "", &[]);
+                remove(&context, &object.namespace().unwrap_or_default(), &object.name_any());
             }
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
                 // The CRD is not installed, so there are no rules. The list is retried with back-off.
@@ -44,7 +46,6 @@ pub(crate) async fn follow_rules(context: Arc<RuleContext>, metrics: WatchMetric
                 metrics.follows(NAME, 0);
             }
             Err(error) => {
-                metrics.failed(NAME);
                 tracing::warn!(%error, "the watch of PodTransitionRules failed; it is retried with back-off");
             }
         }
@@ -52,8 +53,13 @@ pub(crate) async fn follow_rules(context: Arc<RuleContext>, metrics: WatchMetric
     }
 }
 
-/// Stores an object of the watch. Starts a namespace worker for a new namespace.
+/// Stores an object of the watch, or removes it if it is being deleted. Starts a namespace worker for a new namespace.
 fn apply(context: &Arc<RuleContext>, object: WatchedRule) {
+    if is_terminating(&object) {
+        remove(context, &object.namespace().unwrap_or_default(), &object.name_any());
+        release(context, &object);
+        return;
+    }
     let record = record_of(object);
     let namespace = record.set.namespace.clone();
     let rules: Vec<String> = record.set.rules.iter().map(|rule| rule.name.clone()).collect();
@@ -62,6 +68,11 @@ fn apply(context: &Arc<RuleContext>, object: WatchedRule) {
     if is_new {
         context.spawn(namespace_worker::run(context.clone(), namespace));
     }
+}
+
+fn remove(context: &RuleContext, namespace: &str, name: &str) {
+    context.cache.lock().remove(namespace, name);
+    context.webhooks.retain(namespace, name, "", &[]);
 }
 
 /// Removes the objects that are not in `listed`, a complete list.

@@ -42,6 +42,8 @@ struct ServerState {
     rejects: Option<(String, StatusCode)>,
     /// Whether another writer changes a pod before the next PATCH.
     is_disturbed: bool,
+    /// The resource whose lists and watches are forbidden.
+    forbidden: Option<&'static str>,
     /// Whether lists of pods are not answered.
     holds_lists: bool,
     /// The names of pods whose PATCHes are not answered have this prefix.
@@ -133,6 +135,11 @@ impl ApiServer {
         self.state.lock().rejects = Some((name.to_owned(), status));
     }
 
+    /// Forbids lists and watches of all objects of a resource.
+    pub(super) fn forbid(&self, resource: &'static str) {
+        self.state.lock().forbidden = Some(resource);
+    }
+
     /// Does not answer lists of pods.
     pub(super) fn hold_lists(&self) {
         self.state.lock().holds_lists = true;
@@ -152,6 +159,9 @@ impl ApiServer {
             return json_answer(&owner);
         }
         let path: Vec<&str> = head.uri.path().trim_matches('/').split('/').collect();
+        if self.state.lock().forbidden.is_some_and(|resource| path == ["api", "v1", resource]) {
+            return failure(StatusCode::FORBIDDEN, "Forbidden");
+        }
         match (head.method, path.as_slice()) {
             (Method::GET, ["api", "v1", "pods"]) if query.contains("watch=true") => self.watch(query),
             (Method::GET, ["api", "v1", "pods"]) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::Stream;
 use kube::runtime::reflector::{ObjectRef, Store};
 use podward_deletion::{Deletions, LostNodes};
-use podward_hooks::{HookArgs, HookCalls};
+use podward_hooks::{HookArgs, HookCalls, HookObservers};
 use podward_kube_util::watched::Watch;
 use podward_kube_util::{CachedPod, Events};
 use podward_rules::{RuleObservers, Rules};
@@ -44,8 +44,11 @@ pub(super) fn context(
         HookArgs::default(),
         dialer(),
         store.clone(),
-        metrics.callbacks.clone(),
-        traces.clone(),
+        HookObservers {
+            metrics: metrics.callbacks.clone(),
+            traces: traces.clone(),
+            ..HookObservers::default()
+        },
         stop.clone(),
     );
     let watch = Watch {
