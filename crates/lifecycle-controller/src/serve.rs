@@ -68,7 +68,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let admin_address = admin.address();
     let readiness = Readiness::default();
     // A standby is ready too: it does what a standby is for, and takes calls as the leader does.
-    let running = readiness.condition("running");
+    let (running, serves) = (readiness.condition("running"), readiness.condition("tls"));
     let progress = Progress::default();
     readiness.depend_on(progress.clone());
     let end = CancellationToken::new();
@@ -92,6 +92,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     grpc_args.certificate.follow(&secret, &client, &stop).await?;
     let server = grpc::listen(&grpc_args, &secret, grpc_metrics).await?;
     running.set(true);
+    tokio::spawn(server.check_repeatedly(serves, stop.clone()));
     tracing::info!(service = SERVICE, version, admin = %admin_address, grpc = %server.address(), "listening");
 
     let address = grpc_args.address(server.address());

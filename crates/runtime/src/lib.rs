@@ -41,6 +41,7 @@ pub mod progress;
 pub mod retry;
 pub mod round_robin;
 pub mod secret_path;
+mod serving_check;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;

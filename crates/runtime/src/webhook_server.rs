@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -10,21 +9,16 @@ use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{AdminServer, Readiness, ReadinessCondition};
+use crate::admin::{AdminServer, Readiness};
 use crate::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService, Webhook, Webhooks};
 use crate::args::{KubeArgs, ProcessArgs, TlsArgs};
 use crate::secret_path::{SecretPathArgs, SecretPathGuard, SecretPathMetrics};
+use crate::serving_check::check_repeatedly;
 use crate::telemetry::traces::Traces;
 use crate::tls::{
-    CertificateSecret, ReviewClientArgs, ServerLimits, ServingCertificate, TlsMetrics, TlsServer, self_check,
+    CertificateSecret, ReviewClientArgs, ServerLimits, ServingCertificate, TlsMetrics, TlsServer,
 };
 use crate::{client, shutdown, telemetry};
-
-const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-const SELF_CHECK_RETRY_DELAY: Duration = Duration::from_millis(200);
-const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
-/// A replica under full load may miss a check. One that misses this many in a row does not serve.
-const SELF_CHECK_FAILURES: u32 = 3;
 
 /// Arguments of a webhook process.
 #[derive(Clone, Debug, Args)]
@@ -195,40 +189,4 @@ pub async fn serve_webhook<W: Webhook>(
     admin.await.context("the task of the admin server failed")?.context("the admin server failed")?;
     tracing::info!(drained = report.drained, "stopped");
     Ok(())
-}
-
-/// Keeps `serves` true while the TLS port serves.
-async fn check_repeatedly(
-    address: SocketAddr,
-    certificate: Arc<ServingCertificate>,
-    serves: ReadinessCondition,
-    end: CancellationToken,
-) {
-    let mut failures = 0;
-    loop {
-        let checked = tokio::select! {
-            () = end.cancelled() => return,
-            checked = self_check(address, &certificate, SELF_CHECK_TIMEOUT) => checked,
-        };
-        let pause = match checked {
-            Ok(()) => {
-                failures = 0;
-                if serves.set(true) {
-                    tracing::info!("the TLS port serves");
-                }
-                SELF_CHECK_INTERVAL
-            }
-            Err(error) => {
-                failures += 1;
-                if failures >= SELF_CHECK_FAILURES && serves.set(false) {
-                    tracing::error!("not ready: {error}");
-                }
-                SELF_CHECK_RETRY_DELAY
-            }
-        };
-        tokio::select! {
-            () = end.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
-    }
 }

@@ -64,18 +64,21 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
 
     let admin = AdminServer::bind(process.admin_bind).await?;
     let admin_address = admin.address();
-    let readiness = Readiness::default();
+    // What answers need.
+    let known = Readiness::default();
     let (slices, services, nodes, running) = (
-        readiness.condition("EndpointSlices"),
-        readiness.condition("Services"),
-        readiness.condition("nodes"),
-        readiness.condition("running"),
+        known.condition("EndpointSlices"),
+        known.condition("Services"),
+        known.condition("nodes"),
+        known.condition("running"),
     );
+    let readiness = known.extended();
+    let serves = readiness.condition("tls");
     // The watches stop after the last call is answered. The admin port stops last.
     let (stop_watches, stop_admin) = (CancellationToken::new(), CancellationToken::new());
     let _stop_on_return = (stop_watches.clone().drop_guard(), stop_admin.clone().drop_guard());
     // Start this before waiting for the certificate, so that the probes report what is missing.
-    let admin = tokio::spawn(admin.serve(readiness.clone(), registry, stop_admin.clone()));
+    let admin = tokio::spawn(admin.serve(readiness, registry, stop_admin.clone()));
     let secret = CertificateSecret::default();
     tls.certificate.follow(&secret, &client, &stop).await?;
 
@@ -133,10 +136,10 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         Arc::new(ProxyScraper::new(pages, shared.clone(), metrics.clone()))
     });
     if let Some(scraper) = &scraper {
-        let (scraper, readiness, stop) = (Arc::clone(scraper), readiness.clone(), stop_watches.clone());
+        let (scraper, known, stop) = (Arc::clone(scraper), known.clone(), stop_watches.clone());
         tokio::spawn(async move {
             // The nodes are known then.
-            stop.run_until_cancelled(readiness.met()).await;
+            stop.run_until_cancelled(known.met()).await;
             scraper.look_at_new_nodes(stop).await;
         });
     }
@@ -161,7 +164,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         authenticator: Arc::clone(&authenticator),
         // Only the lifecycle-controller may call.
         allowed_user: peers.controller_user,
-        readiness: readiness.clone(),
+        readiness: known,
         metrics: metrics.clone(),
         spans: traces.spans(),
         stop: stop.clone(),
@@ -179,6 +182,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let registration = tokio::spawn(registration);
     let stop_accepting = CancellationToken::new();
     running.set(true);
+    tokio::spawn(server.check_repeatedly(serves, stop.clone()));
     let stopper = tokio::spawn({
         let stop_accepting = stop_accepting.clone();
         async move {

@@ -26,6 +26,13 @@ impl Readiness {
         condition
     }
 
+    /// Returns conditions to which others can be added without being added to these.
+    #[must_use]
+    pub fn extended(&self) -> Self {
+        let conditions = Arc::new(Mutex::new(self.conditions.lock().clone()));
+        Self { conditions, ..self.clone() }
+    }
+
     /// Makes the liveness of the process depend on `progress`.
     pub fn depend_on(&self, progress: Progress) {
         self.progress.lock().push(progress);
@@ -104,5 +111,20 @@ mod tests {
         met.await;
         one.set(false);
         assert!(readiness.met().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_extension_has_conditions_of_its_own() {
+        let lists = Readiness::default();
+        let pods = lists.condition("pods");
+        let all = lists.extended();
+        let tls = all.condition("tls");
+        assert_eq!((lists.missing(), all.missing()), (vec!["pods"], vec!["pods", "tls"]));
+        pods.set(true);
+        assert_eq!((lists.missing(), all.missing()), (vec![], vec!["tls"]));
+        let mut met = pin!(all.met());
+        assert!(met.as_mut().now_or_never().is_none());
+        tls.set(true);
+        met.await;
     }
 }

@@ -11,13 +11,16 @@ use super::gateway::{Gateway, GatewayState};
 use super::limits::GrpcLimits;
 use super::metrics::GrpcMetrics;
 use super::services::{ServiceParts, Services};
+use crate::admin::ReadinessCondition;
 use crate::budget::ByteBudget;
+use crate::serving_check;
 use crate::tls::{BindError, ServeReport, ServingCertificate, TlsServer};
 
 /// A listening gRPC server.
 #[derive(Debug)]
 pub struct GrpcServer {
     tls: TlsServer,
+    certificate: Arc<ServingCertificate>,
     limits: GrpcLimits,
     metrics: GrpcMetrics,
     budget: ByteBudget,
@@ -34,8 +37,8 @@ impl GrpcServer {
         limits: GrpcLimits,
         metrics: GrpcMetrics,
     ) -> Result<Self, BindError> {
-        let tls = TlsServer::bind(address, certificate, limits.server).await?;
-        Ok(Self { tls, limits, metrics, budget: ByteBudget::default() })
+        let tls = TlsServer::bind(address, Arc::clone(&certificate), limits.server).await?;
+        Ok(Self { tls, certificate, limits, metrics, budget: ByteBudget::default() })
     }
 
     /// Counts the messages of requests against `budget`. Without it the server has a budget of its own.
@@ -48,6 +51,15 @@ impl GrpcServer {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.tls.address()
+    }
+
+    /// Keeps `serves` true while the port serves, until `end`.
+    pub fn check_repeatedly(
+        &self,
+        serves: ReadinessCondition,
+        end: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        serving_check::check_repeatedly(self.address(), Arc::clone(&self.certificate), serves, end)
     }
 
     /// Serves until `stop`. Then all services become unhealthy, the listener closes, streams end when they have no

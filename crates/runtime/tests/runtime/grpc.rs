@@ -12,6 +12,7 @@ use futures::future::{Ready, ready};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Request, Response};
+use podward_runtime::admin::Readiness;
 use podward_runtime::authn::CertificateUser;
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, Services};
 use podward_runtime::grpc_client::{Connect, Trust};
@@ -127,6 +128,35 @@ async fn serve(limits: GrpcLimits) -> Running {
 
 fn all() -> HealthCheckRequest {
     HealthCheckRequest { service: String::new() }
+}
+
+#[tokio::test]
+async fn it_is_ready_while_its_port_serves() {
+    let (authority, dir) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (cert, key) = authority.issue("server", 4000, &dir);
+    let source = CertificateSource::files(cert, key);
+    let certificate = Arc::new(ServingCertificate::load(source, TlsMetrics::default()).unwrap());
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let limits = GrpcLimits::default();
+    let server = GrpcServer::bind(any, certificate, limits, GrpcMetrics::default()).await.unwrap();
+    let (stop, end) = (CancellationToken::new(), CancellationToken::new());
+    let readiness = Readiness::default();
+    let checks = tokio::spawn(server.check_repeatedly(readiness.condition("tls"), end.clone()));
+    assert_eq!(readiness.missing(), ["tls"]);
+    let services = Services::new(tonic_health::pb::FILE_DESCRIPTOR_SET).unwrap().add(WhoAmI).await;
+    let served = tokio::spawn(server.serve(services, stop.clone()));
+    within(SOON, readiness.met()).await;
+    // The port ends, the process does not.
+    stop.cancel();
+    served.await.unwrap();
+    within(SOON * 3, async {
+        while readiness.missing().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    end.cancel();
+    within(SOON, checks).await.unwrap();
 }
 
 #[tokio::test]
