@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 /// The pages of `docs/runbooks`.
-const PAGES: [(&str, &str); 30] = [
+const PAGES: [(&str, &str); 32] = [
     ("PodwardBindingRejected", include_str!("../../../../docs/runbooks/PodwardBindingRejected.md")),
     ("PodwardBridgeWithoutLease", include_str!("../../../../docs/runbooks/PodwardBridgeWithoutLease.md")),
     ("PodwardBusyOverrun", include_str!("../../../../docs/runbooks/PodwardBusyOverrun.md")),
@@ -18,6 +18,10 @@ const PAGES: [(&str, &str); 30] = [
     (
         "PodwardCloneSetHookPastDeadline",
         include_str!("../../../../docs/runbooks/PodwardCloneSetHookPastDeadline.md"),
+    ),
+    (
+        "PodwardCloneSetLeaderMissing",
+        include_str!("../../../../docs/runbooks/PodwardCloneSetLeaderMissing.md"),
     ),
     ("PodwardConnectionFlood", include_str!("../../../../docs/runbooks/PodwardConnectionFlood.md")),
     ("PodwardDeletedBeforeDrained", include_str!("../../../../docs/runbooks/PodwardDeletedBeforeDrained.md")),
@@ -45,6 +49,7 @@ const PAGES: [(&str, &str); 30] = [
     ),
     ("PodwardReviewsWithoutSecret", include_str!("../../../../docs/runbooks/PodwardReviewsWithoutSecret.md")),
     ("PodwardRuleWebhookFailing", include_str!("../../../../docs/runbooks/PodwardRuleWebhookFailing.md")),
+    ("PodwardServiceNotReady", include_str!("../../../../docs/runbooks/PodwardServiceNotReady.md")),
     (
         "PodwardTrafficControllerNotRegistered",
         include_str!("../../../../docs/runbooks/PodwardTrafficControllerNotRegistered.md"),
