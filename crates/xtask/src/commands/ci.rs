@@ -56,12 +56,14 @@ impl Ci {
         outcomes.push(CheckOutcome { name: "tests", result, took: started.elapsed() });
 
         println!();
+        // What was not checked is at the end, so that nobody overlooks it.
+        outcomes.sort_by_key(|outcome| matches!(outcome.result, CheckResult::Skipped(_)));
         for CheckOutcome { name, result, took } in &outcomes {
             let seconds = took.as_secs();
             match result {
                 CheckResult::Passed => println!("{name:<14} passed in {seconds} s"),
                 CheckResult::Failed => println!("{name:<14} FAILED after {seconds} s"),
-                CheckResult::Skipped(how) => println!("{name:<14} not checked: {how}"),
+                CheckResult::Skipped(how) => println!("{name:<14} NOT CHECKED: {how}"),
             }
         }
         let failed = outcomes.iter().any(|outcome| outcome.result == CheckResult::Failed);

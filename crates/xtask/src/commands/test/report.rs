@@ -16,6 +16,8 @@ pub(super) struct TestReport {
     passed: u64,
     failed: Vec<FailedTest>,
     ignored: u64,
+    /// How many of the ignored tests need root.
+    need_root: u64,
     /// The name of the test whose output is being read.
     reading: Option<String>,
 }
@@ -53,6 +55,8 @@ impl TestReport {
                     _ => {}
                 }
             }
+        } else if line.starts_with("test [needs root] ") && line.ends_with("ignored") {
+            self.need_root += 1;
         } else if let Some(name) = failed(line) {
             self.failed.push(FailedTest { name: name.to_owned(), ..FailedTest::default() });
         } else if line == "failures:" {
@@ -86,6 +90,9 @@ impl TestReport {
 impl fmt::Display for TestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tests passed, {} failed, {} ignored", self.passed, self.failed.len(), self.ignored)?;
+        if self.need_root > 0 {
+            write!(f, " ({} of them because they need root)", self.need_root)?;
+        }
         for FailedTest { name, first_lines, last_lines } in &self.failed {
             write!(f, "\n  FAILED {name}")?;
             let mut lines = first_lines.iter().chain(last_lines);
@@ -132,12 +139,14 @@ mod tests {
             "test a::works ... ok",
             "test a::breaks ... FAILED",
             "test b::padded    ... FAILED",
+            "test [needs root] c::starts_a_node ... ignored",
+            "test c::is_slow ... ignored",
             "test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.22s",
             "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 7 filtered out; finished in 1.50s",
         ];
         assert_eq!(
             report(&lines),
-            "7 tests passed, 2 failed, 2 ignored\n  FAILED a::breaks\n  FAILED b::padded"
+            "7 tests passed, 2 failed, 2 ignored (1 of them because they need root)\n  FAILED a::breaks\n  FAILED b::padded"
         );
     }
 
