@@ -2,6 +2,9 @@
 
 mod lease;
 mod tenure;
+#[cfg(test)]
+mod tests;
+mod watch_progress;
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -20,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::BridgeMetrics;
 use crate::model::{Slot, SlotStep, SlotTable};
+use watch_progress::WatchProgress;
 
 pub(crate) use tenure::Tenure;
 
@@ -54,9 +58,10 @@ type Written = (Instant, kube::Result<Lease>);
 pub(crate) async fn join(membership: Membership, stop: CancellationToken) {
     let leases: Api<Lease> = Api::namespaced(membership.client.clone(), &membership.namespace);
     let selection = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    let mut events = pin!(watcher(leases.clone(), selection));
+    let watch = || watcher(leases.clone(), selection.clone());
+    let mut events = pin!(watch());
     let mut writes: FuturesUnordered<BoxFuture<'static, Written>> = FuturesUnordered::new();
-    let mut joining = Joining::new(membership, leases);
+    let mut joining = Joining::new(membership, leases.clone());
     while !stop.is_cancelled() {
         let may_watch = joining.now() >= joining.watch_due;
         tokio::select! {
@@ -64,6 +69,9 @@ pub(crate) async fn join(membership: Membership, stop: CancellationToken) {
             Some(written) = writes.next(), if !writes.is_empty() => joining.written(written),
             () = tokio::time::sleep(TICK) => {}
             () = stop.cancelled() => {}
+        }
+        if joining.wants_new_watch() {
+            events.set(watch());
         }
         joining.publish();
         if writes.is_empty() && !stop.is_cancelled() {
@@ -82,12 +90,11 @@ struct Joining {
     leases: Api<Lease>,
     start: Instant,
     table: SlotTable,
-    /// The names of a list that is not complete yet.
-    listing: HashSet<String>,
+    /// The names of a list that is not complete yet, and when it began.
+    listing: (HashSet<String>, Duration),
     /// True once a list was complete.
     listed: bool,
-    /// True while the watch works.
-    watches: bool,
+    progress: WatchProgress,
     watch_due: Duration,
     write_due: Duration,
     failures: u32,
@@ -102,9 +109,9 @@ impl Joining {
             membership,
             leases,
             start: Instant::now(),
-            listing: HashSet::new(),
+            listing: Default::default(),
             listed: false,
-            watches: false,
+            progress: WatchProgress::default(),
             watch_due: Duration::ZERO,
             write_due: Duration::ZERO,
             failures: 0,
@@ -118,37 +125,53 @@ impl Joining {
 
     fn seen(&mut self, event: watcher::Result<Event<Lease>>) {
         let now = self.now();
+        // `Init` comes before the request.
+        if !matches!(event, Ok(Event::Init) | Err(_)) {
+            self.progress.reported(now);
+        }
         match event {
-            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::Init) => self.listing = (HashSet::new(), now),
             Ok(Event::InitApply(lease)) => {
-                self.listing.insert(lease.name_any());
+                self.listing.0.insert(lease.name_any());
                 self.table.observe(lease::slot(&lease), now);
             }
             Ok(Event::InitDone) => {
-                self.table.retain(&self.listing);
-                (self.listed, self.watches) = (true, true);
+                self.table.complete(&self.listing.0, self.listing.1);
+                self.listed = true;
             }
             Ok(Event::Apply(lease)) => self.table.observe(lease::slot(&lease), now),
             Ok(Event::Delete(lease)) => self.table.forget(&lease.name_any()),
             Err(error) => {
                 tracing::warn!(%error, "the watch of the replicas' Leases failed; it is started again");
-                self.watches = false;
                 self.watch_due = now + WATCH_RETRY;
             }
         }
     }
 
-    fn publish(&mut self) {
+    /// Returns whether the watch is to be started again, with a new list.
+    fn wants_new_watch(&mut self) -> bool {
         let now = self.now();
-        if !self.watches {
-            // The others may renew without being seen.
-            self.table.unseen(now);
+        let is_doubtful = self.table.is_doubtful(now);
+        let is_overdue = self.progress.is_overdue(is_doubtful, now);
+        if is_overdue {
+            if is_doubtful {
+                tracing::info!("a replica seems not to renew its Lease; the Leases are listed");
+            } else {
+                tracing::warn!(
+                    "the watch of the replicas' Leases does not report a renewal of this replica; it is started again"
+                );
+            }
+            self.progress.started(now);
         }
+        is_overdue
+    }
+
+    fn publish(&mut self) {
         if !self.listed {
             return;
         }
         self.membership.metrics.member.set(i64::from(self.table.own().next().is_some()));
-        let present = self.table.members(now);
+        let present = self.table.members();
         self.membership.members.send_if_modified(|members| {
             let changed = **members != *present;
             if changed {
@@ -164,7 +187,7 @@ impl Joining {
         if !self.listed || now < self.write_due {
             return None;
         }
-        let (slot, takes) = match self.table.step(now) {
+        let (slot, takes) = match self.table.step() {
             SlotStep::Renew(slot) => (slot.clone(), false),
             SlotStep::Take(slot) => (slot.clone(), true),
             SlotStep::AllTaken => {
@@ -196,6 +219,7 @@ impl Joining {
         match result {
             Ok(lease) => {
                 self.membership.tenure.confirm(begin);
+                self.progress.wrote(begin.saturating_duration_since(self.start));
                 self.table.observe(lease::slot(&lease), now);
                 if self.waits.take().is_some() {
                     tracing::info!(lease = lease.name_any(), "this replica has a Lease now");

@@ -1,7 +1,8 @@
 //! The slots of the replicas: Leases, of which each replica holds one.
 //!
 //! Whether a holder has left is judged by what this replica observes: the time since its Lease last changed, by the clock of
-//! this process. The clocks of other machines do not matter.
+//! this process. The clocks of other machines do not matter. Only a complete list counts as proof that a Lease has not
+//! changed: a watch may be silent because its connection is dead.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -51,11 +52,13 @@ pub(crate) struct SlotTable {
     /// The name of this replica.
     own: String,
     slots: BTreeMap<String, Observed>,
+    /// When the last complete list began: everything that was written before is known.
+    complete: Duration,
 }
 
 impl SlotTable {
     pub(crate) fn new(own: String) -> Self {
-        Self { own, slots: BTreeMap::new() }
+        Self { own, slots: BTreeMap::new(), complete: Duration::ZERO }
     }
 
     /// Records a slot that was read at `now`.
@@ -78,14 +81,18 @@ impl SlotTable {
         self.slots.remove(name);
     }
 
-    /// Keeps only the slots of a complete list of names.
-    pub(crate) fn retain(&mut self, listed: &HashSet<String>) {
+    /// Records that the slots with these names, and no others, were in a list that began at `begin`.
+    pub(crate) fn complete(&mut self, listed: &HashSet<String>, begin: Duration) {
         self.slots.retain(|name, _| listed.contains(name));
+        self.complete = self.complete.max(begin);
     }
 
-    /// Records that slots could not be watched until `now`: their holders may have renewed them.
-    pub(crate) fn unseen(&mut self, now: Duration) {
-        self.slots.values_mut().for_each(|observed| observed.changed = now);
+    /// Returns whether another replica seems to have left, and only a new list can show whether it has.
+    pub(crate) fn is_doubtful(&self, now: Duration) -> bool {
+        self.slots.values().any(|observed| {
+            let is_held = observed.slot.holder.is_some() && !self.is_own(&observed.slot);
+            is_held && !self.is_expired(observed) && now.saturating_sub(observed.changed) >= EXPIRY
+        })
     }
 
     /// Returns the slots that this replica holds.
@@ -95,8 +102,8 @@ impl SlotTable {
 
     /// Returns the replicas that share the bindings, sorted. This replica is one until it sees another one in its slot: while
     /// nobody can write, nobody takes over.
-    pub(crate) fn members(&self, now: Duration) -> Vec<String> {
-        let present = self.slots.values().filter(|it| self.is_own(&it.slot) || !is_expired(it, now));
+    pub(crate) fn members(&self) -> Vec<String> {
+        let present = self.slots.values().filter(|it| self.is_own(&it.slot) || !self.is_expired(it));
         let mut members: Vec<String> = present.filter_map(|observed| observed.slot.holder.clone()).collect();
         members.sort();
         members.dedup();
@@ -105,7 +112,7 @@ impl SlotTable {
 
     /// Returns what this replica does next. Slots that were given back are taken before those of replicas that have left.
     /// Each replica begins its search elsewhere, so that replicas that start together want different ones.
-    pub(crate) fn step(&self, now: Duration) -> SlotStep<'_> {
+    pub(crate) fn step(&self) -> SlotStep<'_> {
         if let Some(slot) = self.own().next() {
             return SlotStep::Renew(slot);
         }
@@ -113,7 +120,7 @@ impl SlotTable {
             return SlotStep::NoSlots;
         }
         let free = self.first(|observed| observed.slot.holder.is_none());
-        let found = free.or_else(|| self.first(|observed| is_expired(observed, now)));
+        let found = free.or_else(|| self.first(|observed| self.is_expired(observed)));
         found.map_or(SlotStep::AllTaken, SlotStep::Take)
     }
 
@@ -121,15 +128,15 @@ impl SlotTable {
         slot.holder.as_ref() == Some(&self.own)
     }
 
+    fn is_expired(&self, observed: &Observed) -> bool {
+        self.complete.saturating_sub(observed.changed) >= EXPIRY
+    }
+
     fn first(&self, is_wanted: impl Fn(&Observed) -> bool) -> Option<&Slot> {
         let wanted = self.slots.values().filter(|observed| is_wanted(observed));
         let rank = |slot: &&Slot| Sha256::digest(format!("{}\n{}", self.own, slot.name));
         wanted.map(|observed| &observed.slot).min_by_key(rank)
     }
-}
-
-fn is_expired(observed: &Observed, now: Duration) -> bool {
-    now.saturating_sub(observed.changed) >= EXPIRY
 }
 
 #[cfg(test)]

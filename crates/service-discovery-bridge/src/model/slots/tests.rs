@@ -21,6 +21,12 @@ fn table(slots: &[Slot]) -> SlotTable {
     table
 }
 
+/// Records a list that shows what is known.
+fn list(table: &mut SlotTable, seconds: u64) {
+    let names = table.slots.keys().cloned().collect();
+    table.complete(&names, at(seconds));
+}
+
 fn taken(step: SlotStep<'_>) -> Option<&str> {
     match step {
         SlotStep::Take(slot) => Some(&slot.name),
@@ -30,16 +36,17 @@ fn taken(step: SlotStep<'_>) -> Option<&str> {
 
 #[test]
 fn a_free_slot_is_taken_first_and_then_an_expired_one() {
-    assert_eq!(table(&[]).step(at(0)), SlotStep::NoSlots);
+    assert_eq!(table(&[]).step(), SlotStep::NoSlots);
     let mut table = table(&[slot("s0", Some("a"), 1, 1), slot("s1", None, 0, 2)]);
-    assert_eq!(taken(table.step(at(100))), Some("s1"));
+    list(&mut table, 100);
+    assert_eq!(taken(table.step()), Some("s1"));
     table.observe(slot("s1", Some("b"), 1, 3), at(100));
     // Whatever the renewal time says: s0 did not change for 100 s.
-    assert_eq!(taken(table.step(at(100))), Some("s0"));
-    assert_eq!(table.members(at(100)), ["b"]);
+    assert_eq!(taken(table.step()), Some("s0"));
+    assert_eq!(table.members(), ["b"]);
     table.observe(slot("s0", Some("c"), 2, 4), at(101));
-    assert_eq!(table.step(at(101)), SlotStep::AllTaken);
-    assert_eq!(table.members(at(101)), ["b", "c"]);
+    assert_eq!(table.step(), SlotStep::AllTaken);
+    assert_eq!(table.members(), ["b", "c"]);
 }
 
 #[test]
@@ -50,45 +57,63 @@ fn clocks_of_other_machines_do_not_matter() {
     for second in 1..60 {
         table.observe(slot("s0", Some("behind"), behind + i64::try_from(second).unwrap(), 1), at(second));
         table.observe(slot("s1", Some("ahead"), ahead + i64::try_from(second).unwrap(), 1), at(second));
-        assert_eq!(table.members(at(second)), ["ahead", "behind"]);
+        list(&mut table, second);
+        assert_eq!(table.members(), ["ahead", "behind"]);
     }
     // A write that renews nothing, such as one of a label, does not count.
     table.observe(slot("s0", Some("behind"), behind + 59, 99), at(70));
-    assert_eq!(table.members(at(70)), ["ahead", "behind"]);
-    assert_eq!(table.members(at(71)), Vec::<String>::new());
+    list(&mut table, 70);
+    assert_eq!(table.members(), ["ahead", "behind"]);
+    list(&mut table, 71);
+    assert_eq!(table.members(), Vec::<String>::new());
     // A clock that was set back: what counts is the change.
     table.observe(slot("s0", Some("behind"), behind - 5000, 100), at(72));
-    assert_eq!(table.members(at(72)), ["behind"]);
+    assert_eq!(table.members(), ["behind"]);
 }
 
 #[test]
 fn a_slot_that_was_given_back_is_left_at_once() {
     let mut table = table(&[slot("s0", Some("a"), 1, 1), slot("s1", Some("me"), 1, 1)]);
-    assert_eq!(table.members(at(1)), ["a", "me"]);
+    assert_eq!(table.members(), ["a", "me"]);
     table.observe(slot("s0", None, 1, 2), at(1));
-    assert_eq!(table.members(at(1)), ["me"]);
+    assert_eq!(table.members(), ["me"]);
 }
 
 #[test]
 fn a_replica_renews_its_slot_until_another_one_takes_it() {
     let mut table = table(&[slot("s0", Some("me"), 1, 1), slot("s1", None, 0, 1)]);
-    assert!(matches!(table.step(at(1000)), SlotStep::Renew(slot) if slot.name == "s0"));
+    list(&mut table, 1000);
+    assert!(matches!(table.step(), SlotStep::Renew(slot) if slot.name == "s0"));
     // It could not write, and neither could others.
-    assert_eq!(table.members(at(1000)), ["me"]);
+    assert_eq!(table.members(), ["me"]);
+    assert!(!table.is_doubtful(at(1000)));
     table.observe(slot("s0", Some("other"), 5, 2), at(1001));
-    assert_eq!(taken(table.step(at(1001))), Some("s1"));
-    assert_eq!(table.members(at(1001)), ["other"]);
+    assert_eq!(taken(table.step()), Some("s1"));
+    assert_eq!(table.members(), ["other"]);
     table.forget("s0");
-    table.retain(&HashSet::new());
-    assert_eq!(table.step(at(1001)), SlotStep::NoSlots);
+    table.complete(&HashSet::new(), at(1002));
+    assert_eq!(table.step(), SlotStep::NoSlots);
 }
 
 #[test]
-fn a_watch_that_failed_expires_nobody() {
-    let mut table = table(&[slot("s0", Some("a"), 1, 1)]);
-    table.unseen(at(50));
-    assert_eq!(table.members(at(61)), ["a"]);
-    assert!(table.members(at(62)).is_empty());
+fn only_a_list_shows_that_a_holder_has_left() {
+    let mut table = table(&[slot("s0", Some("a"), 1, 1), slot("s1", Some("b"), 1, 1)]);
+    assert!(!table.is_doubtful(at(11)) && table.is_doubtful(at(12)));
+    // Nothing was heard for an hour: the watch may be dead.
+    assert!(table.is_doubtful(at(3600)));
+    assert_eq!(table.members(), ["a", "b"]);
+    assert_eq!(table.step(), SlotStep::AllTaken);
+    // The list shows a renewal of b.
+    table.observe(slot("s1", Some("b"), 2, 9), at(3600));
+    list(&mut table, 3600);
+    assert_eq!(table.members(), ["b"]);
+    assert_eq!(taken(table.step()), Some("s0"));
+    assert!(!table.is_doubtful(at(3611)) && table.is_doubtful(at(3612)));
+    // A list that began before the time was over shows nothing.
+    list(&mut table, 3611);
+    assert_eq!(table.members(), ["b"]);
+    list(&mut table, 3612);
+    assert!(table.members().is_empty() && !table.is_doubtful(at(9999)));
 }
 
 /// Replicas with views of different age write against one store. With the precondition, a slot changes its owner only in
@@ -103,15 +128,18 @@ fn slots_have_one_owner_under_races() {
     let mut last: HashMap<String, Duration> = HashMap::new();
     for second in 0..400 {
         for table in &mut tables {
-            // Some see the store late.
+            // Some see the store late, and some see changes only.
             if random.bool() {
                 store.values().for_each(|slot| table.observe(slot.clone(), at(second)));
+                if random.bool() {
+                    list(table, second);
+                }
             }
             // Some do nothing for a while.
             if random.u8(0..10) == 0 {
                 continue;
             }
-            let wanted = match table.step(at(second)) {
+            let wanted = match table.step() {
                 SlotStep::Renew(slot) | SlotStep::Take(slot) => slot.clone(),
                 SlotStep::AllTaken | SlotStep::NoSlots => continue,
             };
