@@ -9,6 +9,7 @@ mod metrics;
 mod oldest_operations;
 mod operation_state;
 mod phase_history;
+mod refusals;
 mod tracker;
 mod waits;
 
@@ -117,6 +118,7 @@ impl Report {
     pub(crate) fn reconciled(&self, outcome: Outcome<'_>, deciders: &Deciders) -> Option<Duration> {
         let Outcome { pod, deletion, rules, decision } = outcome;
         let plan = &decision.plan;
+        self.tracker.refusals_ended(&pod.key());
         if let Some(event) = &deletion.event {
             self.events.normal(pod, event.clone());
         }
@@ -145,11 +147,14 @@ impl Report {
         next
     }
 
-    /// Reports that the reconciliation of `pod` failed.
+    /// Reports that the reconciliation of `pod` failed. A refused write is retried often and reported seldom.
     pub(crate) fn failed(&self, pod: &CachedPod, error: &ApiError) {
         self.metrics.failed(error.category());
         if let ApiError::Refused { .. } = error {
-            self.events.warning(pod, "WriteRefused", error.to_string());
+            let note = error.to_string();
+            if self.tracker.is_due_refusal(&pod.key(), &note) {
+                self.events.warning(pod, "WriteRefused", note);
+            }
         }
     }
 

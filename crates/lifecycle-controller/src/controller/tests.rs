@@ -3,6 +3,7 @@
 mod api_server;
 mod fixture;
 mod forgetting;
+mod refusals;
 mod rollouts;
 mod turns;
 mod watches;

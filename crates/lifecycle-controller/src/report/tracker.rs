@@ -14,6 +14,7 @@ use super::condition_throttle::{ConditionThrottle, StoredWait};
 use super::metrics::Metrics;
 use super::operation_state::OperationState;
 use super::phase_history::{HistoryEvent, PhaseHistory};
+use super::refusals::Refusals;
 use super::waits::Waits;
 
 /// A history that continues is reported after this time. A pod that waits has a condition by then.
@@ -37,6 +38,7 @@ struct TrackedPod {
     is_ending: bool,
     /// What was wrong with the annotations in the last version.
     fault: Option<String>,
+    refusals: Refusals,
 }
 
 /// What a version of a pod means for others.
@@ -208,6 +210,19 @@ impl Tracker {
         fault.is_some()
     }
 
+    /// Returns true if the refusal `text` of a write is reported now.
+    pub(super) fn is_due_refusal(&self, key: &PodKey, text: &str) -> bool {
+        let mut pods = self.pods.lock();
+        pods.get_mut(key).is_none_or(|tracked| tracked.refusals.is_due(text, Instant::now()))
+    }
+
+    /// Records that no write of the pod is refused now.
+    pub(super) fn refusals_ended(&self, key: &PodKey) {
+        if let Some(tracked) = self.pods.lock().get_mut(key) {
+            tracked.refusals.ended();
+        }
+    }
+
     /// Forgets the pods that do not exist any more under their name and UID, and returns them.
     pub(super) fn retain(&self, metrics: &Metrics, exists: impl Fn(&PodKey, &str) -> bool) -> Vec<GonePod> {
         let mut pods = self.pods.lock();
@@ -234,6 +249,7 @@ impl TrackedPod {
             waits: Waits::default(),
             is_ending: false,
             fault: None,
+            refusals: Refusals::default(),
         }
     }
 }

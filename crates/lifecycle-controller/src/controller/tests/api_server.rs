@@ -110,6 +110,12 @@ impl ApiServer {
         tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("there was no event {reason}"))
     }
 
+    /// Returns the number of events with this reason about the pod `name`.
+    pub(super) fn count_events(&self, reason: &str, name: &str) -> usize {
+        let is_it = |event: &&Value| event["reason"] == reason && event["regarding"]["name"] == name;
+        self.state.lock().events.iter().filter(is_it).count()
+    }
+
     /// Stores the owner of pods at this path.
     pub(super) fn put_owner(&self, path: &str, owner: Value) {
         self.state.lock().owners.insert(path.to_owned(), owner);
