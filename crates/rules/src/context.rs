@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::metrics::RuleMetrics;
 use super::state::RuleCache;
-use super::worker::{OwnerReplicas, ReadBarrier, RuleWebhooks};
+use super::worker::{OwnerReplicas, ReadBarrier, RuleWebhooks, TerminatingRules};
 
 /// The state that the tasks of this crate share.
 pub(crate) struct RuleContext {
@@ -24,6 +24,7 @@ pub(crate) struct RuleContext {
     pub(crate) barrier: ReadBarrier,
     pub(crate) owners: OwnerReplicas,
     pub(crate) webhooks: RuleWebhooks,
+    pub(crate) terminating: TerminatingRules,
     /// The pods to reconcile again.
     pub(crate) to_reconcile: Arc<WorkQueue<PodKey>>,
     /// Counts the events of pods.

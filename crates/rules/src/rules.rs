@@ -18,7 +18,9 @@ use tokio_util::task::TaskTracker;
 use super::context::RuleContext;
 use super::observers::RuleObservers;
 use super::state::{PodRules, RuleCache, other_checks, refusal_text};
-use super::worker::{OwnerReplicas, ReadBarrier, RuleWebhooks, follow_owners, follow_rules, rules_are_known};
+use super::worker::{
+    OwnerReplicas, ReadBarrier, RuleWebhooks, TerminatingRules, follow_owners, follow_rules, rules_are_known,
+};
 
 /// The PodTransitionRules of the cluster. Clones share them.
 #[derive(Clone)]
@@ -53,6 +55,7 @@ impl Rules {
             barrier: ReadBarrier::default(),
             owners: OwnerReplicas::new(client.clone()),
             webhooks,
+            terminating: TerminatingRules::default(),
             client,
             pods,
             to_reconcile: to_reconcile.clone(),

@@ -8,6 +8,7 @@ mod owners;
 mod reports;
 mod results;
 mod statuses;
+mod terminating;
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use serde_json::{Value, json};

@@ -14,9 +14,11 @@ mod rule_watch;
 mod rule_webhooks;
 mod snapshot;
 mod status_write;
+mod terminating_rules;
 
 pub(crate) use owner_replicas::OwnerReplicas;
 pub(crate) use read_barrier::ReadBarrier;
 pub(crate) use rule_lookup::rules_are_known;
 pub(crate) use rule_watch::{follow_owners, follow_rules};
 pub(crate) use rule_webhooks::RuleWebhooks;
+pub(crate) use terminating_rules::TerminatingRules;

@@ -70,6 +70,9 @@ pub const IDLE_DELETION_COST: &str = "podward.io/idle-deletion-cost";
 pub const SKIP_RULES: &str = "podtransitionrule.kusionstack.io/skip-rule-conditions";
 /// Prefix of an annotation, followed by the name of a PodTransitionRule: the result of its rules for the pod, as JSON.
 pub const RULE_DETAIL_PREFIX: &str = "detail.podtransitionrule.kusionstack.io/";
+/// The finalizer that KusionStack's kuperator puts on PodTransitionRules. Podward removes it from those that are being
+/// deleted.
+pub const RULE_PROTECTION: &str = "finalizer.operating.kusionstack.io/protected";
 /// The id of the operation that ends with the deletion of the pod.
 pub const DELETE_OPERATION: &str = "pod-delete";
 /// The type of the operation [`DELETE_OPERATION`].

@@ -145,10 +145,18 @@ impl ApiServer {
         Some(stored)
     }
 
+    /// Deletes an object. One with finalizers is terminating until they are gone.
     pub(super) fn delete(&self, kind: Kind, name: &str) {
+        let mut object = self.get(kind, name).unwrap();
+        if has_finalizers(&object) {
+            let metadata = &mut object["metadata"];
+            metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            metadata["generation"] = json!(metadata["generation"].as_i64().unwrap_or_default() + 1);
+            self.store(kind, object, None);
+            return;
+        }
         {
             let mut inner = self.inner.lock();
-            let mut object = find(&inner.log, kind, name).unwrap();
             inner.version += 1;
             object["metadata"]["resourceVersion"] = json!(inner.version.to_string());
             let version = inner.version;
@@ -171,6 +179,13 @@ impl ApiServer {
         });
         object["spec"] = spec;
         object["metadata"]["generation"] = json!(object["metadata"]["generation"].as_i64().unwrap() + 1);
+        self.store(Kind::Rules, object, None);
+    }
+
+    /// Sets the finalizers of a rule object.
+    pub(super) fn set_rule_finalizers(&self, name: &str, finalizers: &[&str]) {
+        let mut object = self.get(Kind::Rules, name).unwrap();
+        object["metadata"]["finalizers"] = json!(finalizers);
         self.store(Kind::Rules, object, None);
     }
 
@@ -264,17 +279,10 @@ impl ApiServer {
                 Some(object) => json_answer(&object),
                 None => failure(StatusCode::NOT_FOUND, "NotFound"),
             },
+            (Method::PATCH, [.., "podtransitionrules", name]) => self.patch_rule(name, &body),
             (Method::PATCH, [.., "podtransitionrules", name, "status"]) => {
                 let patch: Value = serde_json::from_slice(&body).unwrap();
-                let is_disturbed = {
-                    let (disturbed, left) = &mut self.inner.lock().disturbed;
-                    let is_disturbed = disturbed == name && *left > 0;
-                    *left -= usize::from(is_disturbed);
-                    is_disturbed
-                };
-                if let Some(object) = self.get(kind, name).filter(|_| is_disturbed) {
-                    self.store(kind, object, None);
-                }
+                self.disturb_now(name);
                 let Some(mut object) = self.get(kind, name) else {
                     return failure(StatusCode::NOT_FOUND, "NotFound");
                 };
@@ -298,6 +306,47 @@ impl ApiServer {
             (method, path) => panic!("{method} {path:?} was not expected"),
         }
     }
+}
+
+impl ApiServer {
+    /// Changes the rule object `name` as another writer, if that is still to be done.
+    fn disturb_now(&self, name: &str) {
+        let is_disturbed = {
+            let (disturbed, left) = &mut self.inner.lock().disturbed;
+            let is_disturbed = disturbed == name && *left > 0;
+            *left -= usize::from(is_disturbed);
+            is_disturbed
+        };
+        if let Some(object) = self.get(Kind::Rules, name).filter(|_| is_disturbed) {
+            self.store(Kind::Rules, object, None);
+        }
+    }
+
+    /// Patches the metadata of a rule object. A terminating object without finalizers is removed.
+    fn patch_rule(&self, name: &str, body: &[u8]) -> Answer {
+        let patch: Value = serde_json::from_slice(body).unwrap();
+        self.disturb_now(name);
+        let Some(mut object) = self.get(Kind::Rules, name) else {
+            return failure(StatusCode::NOT_FOUND, "NotFound");
+        };
+        let version = patch["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let uid = &patch["metadata"]["uid"];
+        if object["metadata"]["resourceVersion"] != version || object["metadata"]["uid"] != *uid {
+            return failure(StatusCode::CONFLICT, "Conflict");
+        }
+        json_patch::merge(&mut object, &patch);
+        let Some(stored) = self.store(Kind::Rules, object, Some(&version)) else {
+            return failure(StatusCode::CONFLICT, "Conflict");
+        };
+        if !stored["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&stored) {
+            self.delete(Kind::Rules, name);
+        }
+        json_answer(&stored)
+    }
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 fn present(log: &[(u64, Kind, &'static str, Value)], kind: Kind) -> Vec<Value> {

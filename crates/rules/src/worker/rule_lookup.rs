@@ -13,6 +13,7 @@ use podward_runtime::retry::{API_SERVER, api_call, delay_after};
 
 use super::super::context::RuleContext;
 use super::read_barrier::BarrierState;
+use super::terminating_rules::is_terminating;
 
 /// The watch must deliver what was listed within this time. Then the rules are listed again.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,7 +81,9 @@ async fn list(context: &RuleContext, namespace: &str) -> Result<Vec<ListedRule>,
     let read = |object: &PartialObjectMeta<PodTransitionRule>| {
         (object.name_any(), object.uid().unwrap_or_default(), object.metadata.generation.unwrap_or_default())
     };
-    Ok(listed.items.iter().map(read).collect())
+    // Those that are being deleted do not apply, and are not in the cache.
+    let applying = listed.items.iter().filter(|object| !is_terminating(*object));
+    Ok(applying.map(read).collect())
 }
 
 /// Waits until the cache has contained everything in `listed`.

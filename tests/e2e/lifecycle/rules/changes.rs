@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
-use podward_core::keys::Stage;
+use podward_api::PodTransitionRule;
+use podward_core::keys::{self, Stage};
 use podward_e2e::{Fixture, Test};
-use podward_support::pods;
+use podward_support::{WAIT, await_condition, pods, within};
 use serde_json::json;
 
 use super::objects::{
@@ -22,6 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         Test::simulated("rules_added_and_removed_while_pods_wait", added_and_removed),
         Test::simulated("rules_changed_while_pods_wait", changed),
+        Test::simulated("rules_of_kuperator_can_be_deleted", of_kuperator),
         Test::simulated("rules_made_right_before_an_operation", made_right_before),
     ]
 }
@@ -77,6 +79,24 @@ async fn changed(fixture: Arc<Fixture>) -> Result<()> {
     patch(&fixture, "web", json!({"spec": {"rules": [disabled]}})).await?;
     until_at_work(&fixture, &operator, 4).await?;
     finish_all(&fixture, &operator, &names).await
+}
+
+/// Only kuperator would remove the finalizer that it puts on each rule object.
+async fn of_kuperator(fixture: Arc<Fixture>) -> Result<()> {
+    let names = names("web", 1);
+    serving(&fixture, &names, json!({})).await?;
+    let mut written = rule("never", json!([at_most("none", 0.into())]));
+    written["metadata"]["finalizers"] = json!([keys::RULE_PROTECTION]);
+    let rules = rules_of(&fixture);
+    put(&rules, written).await?;
+    let operator = fixture.operator("updater", "update");
+    begin_all(&operator, &names).await?;
+    until_refused(&fixture, &operator, &names[0], &["rule never/none"]).await?;
+    remove(&fixture, "never").await?;
+    let first = until_at_work(&fixture, &operator, 1).await?;
+    let gone = await_condition(rules, "never", |rule: Option<&PodTransitionRule>| rule.is_none());
+    within(WAIT, || "rule never until it is gone".to_owned(), async { gone.await.map(drop) }).await?;
+    finish_all(&fixture, &operator, &first).await
 }
 
 /// The operation begins as soon as the API server has the rule, before any watch has received it. The rule holds

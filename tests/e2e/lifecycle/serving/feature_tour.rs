@@ -59,6 +59,7 @@ pub(crate) async fn every_kind_of_work(fixture: &Arc<Fixture>) -> Result<()> {
     };
     within(LONG, || "the eviction of a pod".to_owned(), evict).await?;
     until_gone(fixture, "evicted").await?;
+    a_rule_of_kuperator(fixture).await?;
     rule(fixture).await?;
     operate(fixture, "operated").await?;
     break_the_glass(fixture, "operated").await?;
@@ -80,6 +81,22 @@ pub(crate) async fn rule(fixture: &Fixture) -> Result<()> {
     let rule = serde_json::from_value(rule).context("describe a rule")?;
     let made = api_of(fixture, version, kind).create(&PostParams::default(), &rule).await;
     made.map(drop).context("make a rule")
+}
+
+/// A rule object with the finalizer of KusionStack's kuperator is deleted.
+async fn a_rule_of_kuperator(fixture: &Fixture) -> Result<()> {
+    let (version, kind) = ("apps.kusionstack.io/v1alpha1", "PodTransitionRule");
+    let rule = json!({
+        "apiVersion": version, "kind": kind,
+        "metadata": {"name": "kuperator", "finalizers": [keys::RULE_PROTECTION]},
+        "spec": {"selector": {}, "rules": [{"name": "all", "availablePolicy": {"maxUnavailableValue": "100%"}}]},
+    });
+    let rule = serde_json::from_value(rule).context("describe a rule")?;
+    let rules = api_of(fixture, version, kind);
+    rules.create(&PostParams::default(), &rule).await.context("make a rule with a finalizer")?;
+    rules.delete("kuperator", &DeleteParams::default()).await.context("delete it")?;
+    let gone = await_condition(rules, "kuperator", |rule: Option<&DynamicObject>| rule.is_none());
+    within(LONG, || "the end of a deleted rule".to_owned(), async { gone.await.map(drop) }).await
 }
 
 /// Creates a budget that always keeps one of the pods `bare`.

@@ -81,9 +81,13 @@ mod tests {
     }
 
     fn rule(status: Value) -> RuleWithStatus {
-        let object: DeserializeGuard<PodTransitionRule> = serde_json::from_value(json!({
+        RuleWithStatus::applying(rule_object(&json!({}), &status)).unwrap()
+    }
+
+    fn rule_object(metadata: &Value, status: &Value) -> DeserializeGuard<PodTransitionRule> {
+        let mut object = json!({
             "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
-            "metadata": {"namespace": "shop", "name": "web"},
+            "metadata": metadata,
             "spec": {
                 "selector": {"matchLabels": {"app": "web"}},
                 "rules": [
@@ -97,9 +101,17 @@ mod tests {
                 ],
             },
             "status": status,
-        }))
-        .unwrap();
-        RuleWithStatus::new(object)
+        });
+        object["metadata"]["namespace"] = json!("shop");
+        object["metadata"]["name"] = json!("web");
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_rule_that_is_being_deleted_does_not_apply() {
+        let deleted =
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/kept"]});
+        assert!(RuleWithStatus::applying(rule_object(&deleted, &json!({}))).is_none());
     }
 
     fn found(report: &WhyReport) -> Vec<(&str, &str, &str)> {

@@ -45,7 +45,7 @@ pub(super) async fn of_pod(gatherer: &Gatherer<'_>, found: DynamicObject) -> Res
         of_opted_in(opted_in, gatherer.rules(&namespace)),
         of_opted_in(opted_in, gatherer.bindings(&namespace))
     );
-    let rules = rules.map(|rules| rules.iter().cloned().map(RuleWithStatus::new).collect());
+    let rules = rules.map(|rules| rules.iter().cloned().filter_map(RuleWithStatus::applying).collect());
     let bindings: Result<Vec<DiscoveryBinding>, String> =
         bindings.map(|bindings| bindings.iter().filter_map(|guard| guard.0.clone().ok()).collect());
     let known = bindings.clone().unwrap_or_default();

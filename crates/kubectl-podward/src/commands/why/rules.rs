@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::Resource;
 use kube::core::DeserializeGuard;
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::PodTransitionRuleStatus;
@@ -24,9 +25,14 @@ pub(super) struct RuleWithStatus {
 }
 
 impl RuleWithStatus {
+    /// Converts a PodTransitionRule; `None` if it is being deleted, and so does not apply.
+    pub(super) fn applying(object: DeserializeGuard<PodTransitionRule>) -> Option<Self> {
+        object.meta().deletion_timestamp.is_none().then(|| Self::new(object))
+    }
+
     /// Converts a PodTransitionRule. One that cannot be parsed refuses every pod of its namespace, as in the
     /// controller.
-    pub(super) fn new(object: DeserializeGuard<PodTransitionRule>) -> Self {
+    fn new(object: DeserializeGuard<PodTransitionRule>) -> Self {
         match object.0 {
             Ok(object) => Self { set: object.to_rule_set(), status: object.status.unwrap_or_default() },
             Err(error) => {
