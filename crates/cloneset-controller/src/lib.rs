@@ -41,6 +41,8 @@ mod slim;
 mod spans;
 mod status;
 mod template;
+#[cfg(test)]
+mod test_api;
 mod watches;
 
 pub use args::Args;

@@ -135,3 +135,6 @@ pub(crate) fn on_error(set: Arc<CloneSet>, error: &SetError, context: Arc<Contex
     report::failed(&context, &set, error);
     Action::requeue(context.failed(&set.uid().unwrap_or_default(), error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,7 +99,7 @@ impl Reports<'_> {
                 "{} wait to be created until others are available: scaleStrategy.maxUnavailable",
                 counted(usize::try_from(held).unwrap_or(usize::MAX))
             );
-            context.events.normal_about(about(set), "ScaleUpLimited", note);
+            context.events.warning_about(about(set), "ScaleUpLimited", note);
         }
     }
 
@@ -158,11 +158,12 @@ pub(crate) fn past_deadline(
     }
 }
 
-/// Reports a reconciliation that failed. The same failure is reported once.
+/// Reports a reconciliation that failed. The same failure is reported once, and counted each time.
 pub(crate) fn failed(context: &Context, set: &CloneSet, error: &SetError) {
     if error.is_outdated() {
         return;
     }
+    context.metrics.errors.inc();
     let text = error.to_string();
     let is_new = context.remember(&set.uid().unwrap_or_default(), |memory| {
         memory.reported.replace(text.clone()).as_ref() != Some(&text)

@@ -62,9 +62,9 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let may = may_work(candidacy.leading.clone(), openkruise, Arc::clone(&metrics));
     let leader = Leader { client, identity, metrics, progress, spans: traces.spans() };
     work_while(may, &leader.progress, &stop, async |work| {
-        leader.metrics.leader.set(1);
+        leader.metrics.works(true);
         leader.lead(work).await;
-        leader.metrics.leader.set(0);
+        leader.metrics.works(false);
     })
     .await;
     candidacy.release().await;
@@ -86,8 +86,9 @@ fn may_work(
         loop {
             let leads = *leading.borrow_and_update();
             let installed = *openkruise.borrow_and_update();
-            metrics.yields.set(i64::from(installed == Some(true)));
-            if leads && installed == Some(true) {
+            let yields = leads && installed == Some(true);
+            metrics.yields.set(i64::from(yields));
+            if yields {
                 tracing::info!("OpenKruise is installed: CloneSets are left to it");
             }
             sender.send_replace(leads && installed == Some(false));
@@ -105,4 +106,34 @@ fn may_work(
         }
     });
     may
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_leader_says_that_it_leaves_sets_to_openkruise() {
+        let (lead, leading) = watch::channel(false);
+        let (install, installed) = watch::channel(None);
+        let metrics = Arc::new(Metrics::default());
+        let may = may_work(leading, installed, Arc::clone(&metrics));
+        let expect = async |yields, works, why: &str| {
+            // The task has nothing to wait for but these channels.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!((metrics.yields.get(), *may.borrow()), (yields, works), "{why}");
+        };
+        expect(0, false, "nothing is known").await;
+        install.send_replace(Some(true));
+        expect(0, false, "a standby leaves nothing to anybody").await;
+        lead.send_replace(true);
+        expect(1, false, "it leads, and OpenKruise is installed").await;
+        lead.send_replace(false);
+        expect(0, false, "another replica leads").await;
+        lead.send_replace(true);
+        install.send_replace(Some(false));
+        expect(0, true, "OpenKruise was removed").await;
+    }
 }

@@ -1,0 +1,58 @@
+//! Reconciliations against a stand-in API server.
+
+use http::Method;
+use podward_runtime::progress::Progress;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+
+use super::*;
+use crate::test_api::{ApiServer, set};
+
+async fn fails(set: &Arc<CloneSet>, context: &Arc<Context>) {
+    let error = reconcile(Arc::clone(set), Arc::clone(context)).await.unwrap_err();
+    on_error(Arc::clone(set), &error, Arc::clone(context));
+}
+
+#[tokio::test]
+async fn creations_that_wait_are_a_warning() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let set = set(json!({"replicas": 3, "scaleStrategy": {"maxUnavailable": 1}}));
+    reconcile(Arc::new(set), Arc::clone(&context)).await.unwrap();
+    let events = server.events(&context).await;
+    assert!(
+        events.iter().any(|(kind, reason, _)| kind == "Warning" && reason == "ScaleUpLimited"),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn every_reconciliation_that_fails_is_counted() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let mut registry = Registry::with_prefix("podward");
+    context.metrics.register(&mut registry);
+    let counts = |count: u32| {
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let line = format!("podward_cloneset_errors_total {count}");
+        assert!(text.lines().any(|it| it == line), "{line} is not in {text}");
+    };
+    let steps = [
+        (Method::POST, "controllerrevisions", 1),
+        (Method::PATCH, "clonesets", 1),
+        (Method::DELETE, "pods", 0),
+    ];
+    for (count, (method, resource, replicas)) in (1..).zip(steps) {
+        server.refuse(method, resource, "no");
+        fails(&Arc::new(set(json!({"replicas": replicas}))), &context).await;
+        counts(count);
+    }
+    // Another writer was faster.
+    let status = json!({"status": "Failure", "code": 409, "message": "", "reason": "Conflict"});
+    let source = Box::new(kube::Error::Api(serde_json::from_value(status).unwrap()));
+    let outdated = SetError::Api { what: "write pod", object: "test/web-a".to_owned(), source };
+    on_error(Arc::new(set(json!({}))), &outdated, Arc::clone(&context));
+    counts(3);
+}
