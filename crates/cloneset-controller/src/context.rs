@@ -18,6 +18,7 @@ use podward_runtime::telemetry::traces::Spans;
 
 use crate::cache::OwnedCache;
 use crate::errors::SetError;
+use crate::failed_steps::ReportedFailures;
 use crate::metrics::Metrics;
 use crate::pod::Pod;
 
@@ -51,6 +52,8 @@ pub(crate) struct SetMemory {
     failures: u32,
     /// The last failure that was reported in an event.
     pub(crate) reported: Option<String>,
+    /// The failures of steps that were reported in events.
+    pub(crate) failed_steps: ReportedFailures,
     /// The number of pods that were missing and could not be created yet.
     pub(crate) creations_held: u32,
     /// The number of pods that wait longer for a hook than its deadline.
@@ -132,6 +135,8 @@ impl Context {
 
     /// Ends a row of failures.
     pub(crate) fn succeeded(&self, set: &str) {
-        self.remember(set, |memory| (memory.failures, memory.reported) = (0, None));
+        self.remember(set, |memory| {
+            (memory.failures, memory.reported, memory.failed_steps) = (0, None, ReportedFailures::default());
+        });
     }
 }

@@ -39,6 +39,15 @@ impl SetError {
         }
     }
 
+    /// Returns the text without the name of the object, so that the failures of several objects can be compared.
+    pub(crate) fn cause(&self) -> String {
+        let (SetError::Api { object, .. }
+        | SetError::TimedOut { object, .. }
+        | SetError::Invalid { object, .. }) = self;
+        let name = object.rsplit(['/', ' ']).next().unwrap_or_default();
+        self.to_string().replace(name, "")
+    }
+
     /// Returns true if another writer was faster, or the object or its namespace is gone or being deleted: the watch
     /// delivers what has changed.
     pub(crate) fn is_outdated(&self) -> bool {

@@ -25,6 +25,7 @@ mod controller;
 mod delete;
 mod errors;
 mod execute;
+mod failed_steps;
 mod metrics;
 mod observe;
 mod openkruise;

@@ -1,5 +1,7 @@
 //! Events, metrics and logs.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt};
@@ -10,6 +12,7 @@ use podward_core::cloneset::{OperationStep, PodStep, SetPod, SetSpec, State};
 use crate::context::Context;
 use crate::errors::SetError;
 use crate::execute::Outcome;
+use crate::failed_steps::{FailedSteps, FailureReport};
 use crate::overdue::overdue;
 use crate::pod::Pod;
 use crate::spans;
@@ -33,7 +36,7 @@ impl Reports<'_> {
     pub(crate) fn step(&self, step: &PodStep, outcome: &Result<Outcome, SetError>) {
         self.context.metrics.wrote(action(step), word(outcome), 1);
         if let Err(error) = outcome {
-            self.step_failed(step, error);
+            tracing::debug!(%error, "a step of a pod");
         }
     }
 
@@ -63,18 +66,20 @@ impl Reports<'_> {
         }
     }
 
-    fn step_failed(&self, step: &PodStep, error: &SetError) {
-        if error.is_outdated() {
-            tracing::debug!(%error, "a step of a pod");
-            return;
+    /// Reports the steps that failed: one event for each reason. A failure that lasts is reported at growing intervals.
+    pub(crate) fn failed(&self, steps: &FailedSteps) {
+        let Self { context, set, .. } = self;
+        for report in steps.reports() {
+            let FailureReport { reason, text, .. } = &report;
+            let cloneset = set.name_any();
+            tracing::warn!(reason, error = text, cloneset, "steps of pods failed; they are repeated");
+            let is_due = context.remember(&set.uid().unwrap_or_default(), |memory| {
+                memory.failed_steps.is_due(&report, Instant::now())
+            });
+            if is_due {
+                context.events.warning_about(about(set), reason, text.clone());
+            }
         }
-        tracing::warn!(%error, cloneset = self.set.name_any(), "a step of a pod failed; it is repeated");
-        let reason = match (step.delete, step.update) {
-            (true, _) => "FailedDelete",
-            (false, true) => "FailedUpdatePodInPlace",
-            (false, false) => "FailedUpdatePod",
-        };
-        self.context.events.warning_about(about(self.set), reason, error.to_string());
     }
 
     /// Reports pods that are updated in place.

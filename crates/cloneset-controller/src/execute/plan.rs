@@ -13,6 +13,7 @@ use super::create::{NewPods, create};
 use super::pods::{InPlace, Outcome, carry_out};
 use crate::context::Context;
 use crate::errors::SetError;
+use crate::failed_steps::FailedSteps;
 use crate::observe::{Observed, Observer};
 use crate::pod::Pod;
 use crate::report::Reports;
@@ -95,6 +96,7 @@ impl PlanWork<'_> {
         let steps = futures::stream::iter(found.steps.iter().cloned().map(one));
         let mut steps = std::pin::pin!(steps.buffer_unordered(MAX_CONCURRENT).filter_map(std::future::ready));
         let (mut executed, mut updates) = (Executed::default(), 0);
+        let mut failed = FailedSteps::default();
         while let Some((step, outcome)) = steps.next().await {
             match outcome {
                 Ok(Outcome::Written | Outcome::Deleted) => {
@@ -102,11 +104,12 @@ impl PlanWork<'_> {
                     updates += usize::from(step.update);
                 }
                 Ok(Outcome::Held) => executed.held = true,
-                Err(error) if step.delete => drop(executed.failed_scale.get_or_insert(error)),
-                Err(error) => drop(executed.failed_update.get_or_insert(error)),
+                Err(error) => failed.add(&step, error),
             }
         }
         reports.updated(updates);
+        reports.failed(&failed);
+        (executed.failed_scale, executed.failed_update) = failed.into_first();
         executed
     }
 }

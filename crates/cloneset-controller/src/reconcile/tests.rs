@@ -15,6 +15,28 @@ async fn fails(set: &Arc<CloneSet>, context: &Arc<Context>) {
 }
 
 #[tokio::test]
+async fn steps_that_fail_are_one_event() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({"replicas": 40}))), Arc::clone(&context)).await.unwrap();
+    let fewer = Arc::new(set(json!({"replicas": 10})));
+    let failures = async || {
+        let events = server.events(&context).await;
+        events.into_iter().filter(|(_, reason, _)| reason == "FailedDelete").collect::<Vec<_>>()
+    };
+    server.refuse(Method::DELETE, "pods", "pods \"NAME\" is forbidden: by the first policy");
+    fails(&fewer, &context).await;
+    let [(kind, _, text)] = &failures().await[..] else { panic!("{:?}", failures().await) };
+    assert_eq!(kind, "Warning");
+    assert!(text.starts_with("30 pods; the first: could not delete pod test/web-"), "{text}");
+    fails(&fewer, &context).await;
+    assert_eq!(failures().await.len(), 1, "it has not changed");
+    server.refuse(Method::DELETE, "pods", "pods \"NAME\" is forbidden: by the second policy");
+    fails(&fewer, &context).await;
+    assert_eq!(failures().await.len(), 2, "it has changed");
+}
+
+#[tokio::test]
 async fn creations_that_wait_are_a_warning() {
     let server = ApiServer::default();
     let context = server.context(Progress::default());
