@@ -102,6 +102,8 @@ async fn write<K: Slim>(
     what: &'static str,
     references: Vec<OwnerReference>,
 ) -> Result<(), SetError> {
+    // There may be many.
+    let _work = context.progress.begin();
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
     let patch = Patch::Merge(json!({"metadata": {

@@ -30,12 +30,14 @@ pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> R
     let unused = unused_claims(owner, active, ending, claims.iter().map(|claim| &**claim));
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &owner.namespace);
     for claim in unused.delete {
+        let _work = context.progress.begin();
         let preconditions = Preconditions { uid: claim.uid(), resource_version: None };
         let name = claim.name_any();
         delete(&api, &context.claims, claim, ("delete PersistentVolumeClaim", &name), preconditions).await?;
     }
     for (claim, pod) in unused.hand_over {
         let Some(patch) = hand_over(owner, claim, pod) else { continue };
+        let _work = context.progress.begin();
         let name = claim.name_any();
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         call("make a pod the owner of PersistentVolumeClaim", &name, api.patch(&name, &params, &patch))

@@ -15,6 +15,7 @@ use podward_kube_util::Events;
 use podward_runtime::progress::Progress;
 use podward_runtime::retry::{delay_after, jittered};
 use podward_runtime::telemetry::traces::Spans;
+use tokio_util::sync::CancellationToken;
 
 use crate::cache::OwnedCache;
 use crate::errors::SetError;
@@ -39,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) progress: Progress,
     pub(crate) spans: Spans,
+    /// Cancelled when this replica does not lead any more: nothing more of a plan is begun.
+    pub(crate) stop: CancellationToken,
     /// What is remembered of each set, by its UID.
     pub(crate) memory: Mutex<HashMap<String, SetMemory>>,
 }

@@ -82,6 +82,7 @@ impl Leader {
             metrics: Arc::clone(metrics),
             progress: progress.clone(),
             spans: spans.clone(),
+            stop: stop.clone(),
             memory: Mutex::new(HashMap::new()),
         });
         let sets = watcher(Api::<CloneSet>::all(client.clone()), watcher::Config::default())

@@ -14,6 +14,7 @@ use podward_kube_util::Events;
 use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Spans;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
 use crate::context::Context;
@@ -112,6 +113,7 @@ impl ApiServer {
             metrics,
             progress,
             spans: Spans::none(),
+            stop: CancellationToken::new(),
             memory: Mutex::default(),
         })
     }

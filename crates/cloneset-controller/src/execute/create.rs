@@ -19,6 +19,10 @@ use crate::errors::{SetError, call};
 use crate::pod::Pod;
 use crate::template::{NewPod, Owner, instance_ids, new_claims, new_pod, reusable_ids};
 
+/// The most pods that are created by one plan, so that a plan does not last for long. The next one creates the others, if they
+/// are still missing.
+const MAX_CREATIONS: usize = 500;
+
 /// What new pods are made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewPods<'a> {
@@ -34,7 +38,7 @@ pub(super) struct NewPods<'a> {
 }
 
 /// Creates pods: one, then twice as many in each round, so that an error that all of them have is met once; when a round was
-/// large, all others. Returns the number of pods that were created, and the first error.
+/// large, all others, but not more than [`MAX_CREATIONS`]. Returns the number of pods that were created, and the first error.
 pub(super) async fn create(
     context: &Context,
     new: NewPods<'_>,
@@ -42,6 +46,7 @@ pub(super) async fn create(
 ) -> (usize, Option<SetError>) {
     let NewPods { set, owner, pods, claims, .. } = new;
     let total = usize::try_from(count.current.saturating_add(count.update)).unwrap_or(usize::MAX);
+    let total = total.min(MAX_CREATIONS);
     let reusable = match set.spec.scale_strategy.disable_pvc_reuse {
         true => Default::default(),
         false => reusable_ids(owner, pods.iter().map(|pod| &**pod), claims.iter().map(|claim| &**claim)),
@@ -52,12 +57,14 @@ pub(super) async fn create(
     let current = usize::try_from(count.current).unwrap_or(usize::MAX);
     let mut wanted = ids.into_iter().enumerate().map(|(index, id)| (index < current, id));
     let (mut done, mut round) = (0, 1);
-    // No pod is created after the first failure. Creations under way come to their end, so that their pods are known.
+    // No pod is created after the first failure, or if another replica leads. Creations under way come to their end, so that
+    // their pods are known.
     let failed = AtomicBool::new(false);
     let one = async |is_current, id| {
-        if failed.load(Ordering::Relaxed) {
+        if failed.load(Ordering::Relaxed) || context.stop.is_cancelled() {
             return None;
         }
+        let _work = context.progress.begin();
         let result = create_one(context, new, is_current, id).await;
         failed.fetch_or(result.is_err(), Ordering::Relaxed);
         Some(result)

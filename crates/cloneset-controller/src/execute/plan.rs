@@ -78,6 +78,10 @@ impl PlanWork<'_> {
         let grace = self.set.spec.update_strategy.in_place_update_strategy.map(|it| it.grace_period_seconds);
         let lifecycle = self.spec.lifecycle.as_ref();
         let one = |step: PodStep| async move {
+            if self.context.stop.is_cancelled() {
+                return None;
+            }
+            let _work = self.context.progress.begin();
             let pod = &*self.observed.pods.get(step.pod)?.pod;
             let in_place = InPlace {
                 change: self.observer.change(pod),

@@ -9,9 +9,77 @@ use serde_json::json;
 use super::*;
 use crate::test_api::{ApiServer, set};
 
+const LIMIT: Duration = Duration::from_millis(900);
+
 async fn fails(set: &Arc<CloneSet>, context: &Arc<Context>) {
     let error = reconcile(Arc::clone(set), Arc::clone(context)).await.unwrap_err();
     on_error(Arc::clone(set), &error, Arc::clone(context));
+}
+
+#[tokio::test]
+async fn one_plan_creates_a_limited_number_of_pods() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let set = Arc::new(set(json!({"replicas": 1200})));
+    for created in [500, 1000, 1200] {
+        let next = reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+        assert_eq!(server.created("pods").len(), created);
+        assert_eq!(next, Action::requeue(Duration::ZERO));
+    }
+}
+
+/// Each request takes a third of the limit, and all of them take longer than it.
+#[tokio::test]
+async fn a_large_plan_makes_progress() {
+    let server = ApiServer::default();
+    let progress = Progress::new(LIMIT);
+    let context = server.context(progress.clone());
+    let progresses = async |replicas: usize| {
+        // The pods that are adopted are not replaced.
+        let set = set(json!({"replicas": replicas, "updateStrategy": {"paused": true}}));
+        let work = reconcile(Arc::new(set), Arc::clone(&context));
+        let stalls = async {
+            loop {
+                tokio::time::sleep(LIMIT / 30).await;
+                if let Some(since) = progress.stalled_for() {
+                    return since;
+                }
+            }
+        };
+        tokio::select! {
+            result = work => drop(result.unwrap()),
+            since = stalls => panic!("{replicas} replicas: nothing has ended for {since:?}"),
+        }
+    };
+    for name in (0..5).map(|orphan| format!("orphan-{orphan}")) {
+        let labels = json!({"app": "web"});
+        let pod = json!({"metadata": {
+            "name": name, "namespace": "test", "uid": name, "resourceVersion": "1", "labels": labels,
+        }});
+        server.store_pod(&name, pod.clone());
+        context.pods.deliver(serde_json::from_value(pod).unwrap());
+    }
+    server.delay(LIMIT / 3);
+    progresses(5).await;
+    assert_eq!(context.pods.of("set-uid").len(), 5, "they are adopted");
+    progresses(60).await;
+    server.delay(Duration::ZERO);
+    progresses(200).await;
+    server.delay(LIMIT / 3);
+    progresses(0).await;
+    assert_eq!(server.deleted("pods"), 200);
+}
+
+#[tokio::test]
+async fn nothing_is_begun_when_another_replica_leads() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({"replicas": 2}))), Arc::clone(&context)).await.unwrap();
+    context.stop.cancel();
+    reconcile(Arc::new(set(json!({"replicas": 4}))), Arc::clone(&context)).await.unwrap();
+    assert_eq!(server.created("pods").len(), 2);
+    reconcile(Arc::new(set(json!({"replicas": 0}))), Arc::clone(&context)).await.unwrap();
+    assert_eq!(server.deleted("pods"), 0);
 }
 
 #[tokio::test]
