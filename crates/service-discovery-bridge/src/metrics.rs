@@ -1,14 +1,19 @@
 //! The metrics of the process.
 
+mod shown;
+
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use shown::{Severity, ShownBindings};
 
 use crate::model::BindingKey;
 
@@ -49,6 +54,7 @@ pub(crate) struct BridgeMetrics {
     renewals: Family<ResultLabels, Counter<u64, AtomicU64>>,
     comparisons: Counter,
     comparison_seconds: Histogram,
+    shown: Mutex<ShownBindings>,
 }
 
 impl Default for BridgeMetrics {
@@ -65,6 +71,7 @@ impl Default for BridgeMetrics {
             comparisons: Counter::default(),
             // From 1 ms to 33 s.
             comparison_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            shown: Mutex::default(),
         }
     }
 }
@@ -78,6 +85,18 @@ pub(crate) struct BindingNumbers {
     pub(crate) held: usize,
     pub(crate) unreachable: bool,
     pub(crate) rejected: bool,
+}
+
+impl BindingNumbers {
+    fn severity(self) -> Severity {
+        if self.unreachable || self.drifted > 0 || self.held > 0 {
+            Severity::Registry
+        } else if self.rejected {
+            Severity::Rejected
+        } else {
+            Severity::None
+        }
+    }
 }
 
 const STATES: [&str; 4] = ["wanted", "present", "drifted", "held"];
@@ -141,8 +160,16 @@ impl BridgeMetrics {
         );
     }
 
-    /// Sets the numbers of a binding.
+    /// Sets the numbers of a binding, unless too many others are shown that have problems as severe.
     pub(crate) fn set(&self, key: &BindingKey, numbers: BindingNumbers) {
+        let mut shown = self.shown.lock();
+        let (is_shown, hidden) = shown.put(key, numbers.severity());
+        if let Some(hidden) = hidden {
+            self.remove(&hidden);
+        }
+        if !is_shown {
+            return;
+        }
         let BindingNumbers { wanted, present, drifted, held, unreachable, rejected } = numbers;
         for (state, number) in STATES.into_iter().zip([wanted, present, drifted, held]) {
             self.instances
@@ -155,6 +182,12 @@ impl BridgeMetrics {
 
     /// Removes the numbers of a binding that this replica is not responsible for any more.
     pub(crate) fn forget(&self, key: &BindingKey) {
+        let mut shown = self.shown.lock();
+        shown.remove(key);
+        self.remove(key);
+    }
+
+    fn remove(&self, key: &BindingKey) {
         for state in STATES {
             self.instances.remove(&state_labels(key, state));
         }
@@ -190,4 +223,43 @@ fn labels(key: &BindingKey) -> BindingLabels {
 
 fn state_labels(key: &BindingKey, state: &'static str) -> StateLabels {
     StateLabels { binding: key.to_string(), state }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shown::MAX_BINDINGS;
+
+    #[test]
+    fn bindings_with_problems_are_shown_first() {
+        let metrics = BridgeMetrics::default();
+        let key = |number: usize| BindingKey { namespace: "shop".to_owned(), name: format!("b{number}") };
+        let set = |number: usize, numbers: BindingNumbers| metrics.set(&key(number), numbers);
+        let shows = |number: usize| {
+            let key = key(number);
+            metrics.rejected.get(&labels(&key)).is_some()
+                && metrics.instances.get(&state_labels(&key, "held")).is_some()
+        };
+        let count = |last: usize| (0..=last).filter(|number| shows(*number)).count();
+        let rejected = || BindingNumbers { rejected: true, ..BindingNumbers::default() };
+        let unreachable = || BindingNumbers { unreachable: true, ..BindingNumbers::default() };
+        (0..=MAX_BINDINGS).for_each(|number| set(number, BindingNumbers::default()));
+        assert!(!shows(MAX_BINDINGS));
+        set(MAX_BINDINGS, rejected());
+        assert!(shows(MAX_BINDINGS));
+        assert_eq!(count(MAX_BINDINGS), MAX_BINDINGS);
+        (0..MAX_BINDINGS).for_each(|number| set(number, rejected()));
+        assert_eq!(count(MAX_BINDINGS), MAX_BINDINGS);
+        let new = MAX_BINDINGS + 1;
+        set(new, rejected());
+        assert!(!shows(new), "all have the same problem");
+        set(new, unreachable());
+        assert!(shows(new));
+        assert_eq!(count(new), MAX_BINDINGS);
+
+        metrics.forget(&key(new));
+        assert!(!shows(new));
+        set(new + 1, BindingNumbers::default());
+        assert!(shows(new + 1));
+    }
 }
