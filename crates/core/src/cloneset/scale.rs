@@ -78,27 +78,19 @@ fn surge(draft: &Draft<'_>, counted: i64, replaced: i64) -> i64 {
     most.min(updates + replacements)
 }
 
-/// Returns `count` pods to delete: first those of a revision of which there are too many.
+/// Returns `count` pods to delete: first old ones of which there are too many, then those with the revision of the template.
+/// The old pods of the partition stay as long as there are others.
 fn choose(set: &SetSpec, pods: &[SetPod], mut from: Vec<usize>, count: i64) -> Vec<usize> {
     let Ok(count) = usize::try_from(count) else { return Vec::new() };
     if count == 0 {
         return Vec::new();
     }
-    let is_old = |index: &usize| pods.get(*index).is_some_and(|pod| !counts_as_updated(pod));
-    let old = from.iter().filter(|index| is_old(index)).count();
-    let surplus = old.saturating_sub(usize::try_from(set.partition()).unwrap_or(usize::MAX));
     from.sort_by_cached_key(|index| pods.get(*index).map(SetPod::deletion_order));
-    let mut left = surplus;
-    let mut keyed: Vec<(bool, usize)> = from
-        .into_iter()
-        .map(|index| {
-            let surplus = is_old(&index) && left > 0;
-            left -= usize::from(surplus);
-            (!surplus, index)
-        })
-        .collect();
-    keyed.sort_by_key(|(later, _)| *later);
-    keyed.into_iter().take(count).map(|(_, index)| index).collect()
+    let is_old = |index: &usize| pods.get(*index).is_some_and(|pod| !counts_as_updated(pod));
+    let (mut old, updated): (Vec<_>, Vec<_>) = from.into_iter().partition(is_old);
+    let partition = usize::try_from(set.partition()).unwrap_or(usize::MAX);
+    let kept = old.split_off(old.len().saturating_sub(partition));
+    old.into_iter().chain(updated).chain(kept).take(count).collect()
 }
 
 /// Returns true if the pod has the revision of the template, or gets it next.

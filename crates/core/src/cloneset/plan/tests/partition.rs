@@ -98,3 +98,26 @@ fn the_first_pods_of_a_set_get_another_release_if_they_do_not_get_ready() {
     let found = plan(&set, &[recreated(bad)]);
     assert!(found.steps.len() == 1 && found.steps[0].delete, "{found:?}");
 }
+
+#[test]
+fn a_scale_in_keeps_the_old_pods_of_the_partition() {
+    let set = SetSpec { partition: Amount::Count(3), ..set(4) };
+    let broken = SetPod { ready: false, ready_long_enough: false, ..old("a") };
+    let cheap = SetPod { deletion_cost: -1, ..old("b") };
+    let pods = [broken, cheap, old("c"), pod("d"), pod("e")];
+    let deleted = |set: &SetSpec, pods: &[SetPod]| {
+        let steps = plan(&SetSpec { max_unavailable: Amount::Count(5), ..set.clone() }, pods).steps;
+        let names = steps.iter().filter(|step| step.delete).map(|step| &*pods[step.pod].name);
+        names.collect::<Vec<_>>().concat()
+    };
+    assert_eq!(deleted(&set, &pods), "d", "three old pods stay, and one new one");
+    // One old pod is too many.
+    let two = SetSpec { replicas: 3, partition: Amount::Count(2), ..set.clone() };
+    assert_eq!(deleted(&two, &pods), "ad");
+    // All old ones are too many.
+    let small = SetSpec { replicas: 1, partition: Amount::Percent(0), ..set.clone() };
+    assert_eq!(deleted(&small, &pods), "abcd");
+    // There are no new ones.
+    let kept = [old("a"), old("b"), old("c")];
+    assert_eq!(deleted(&SetSpec { replicas: 2, ..set }, &kept), "a");
+}
