@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -15,6 +16,8 @@ use podward_registries::{
 };
 use podward_support::{ReachableServer, WAIT, within};
 use serde_json::{Value, json};
+
+use crate::hooks::reports::evidence;
 
 /// The interval of reads of a registry.
 const POLL: Duration = Duration::from_millis(20);
@@ -40,6 +43,14 @@ pub(super) fn labels() -> Value {
 
 fn labels_of(binding: &str) -> Value {
     json!({podward_core::keys::CONTROL_LABEL: podward_core::keys::CONTROL_VALUE, "app": binding})
+}
+
+/// Checks that the hook of a binding has observed the release of the pod.
+pub(super) fn ensure_evidence(pod: &Pod, hook: &str) -> Result<()> {
+    let evidence = evidence(pod, hook);
+    let is_observed = ["PROVEN", "BOUNDED"].iter().any(|level| evidence["level"] == *level);
+    ensure!(is_observed, "the evidence of {hook}: {evidence}, of all: {:?}", pod.annotations());
+    Ok(())
 }
 
 /// Returns a client of its own for a registry.
@@ -230,6 +241,11 @@ impl Bound {
             }
         };
         within(WAIT, || format!("{kind} of the binding to be {status} {words:?}"), read).await
+    }
+
+    /// Checks that the registry was read for the release of the pod, and that no deadline policy decided.
+    pub(super) fn ensure_evidence(&self, pod: &Pod) -> Result<()> {
+        ensure_evidence(pod, &format!("{}.{}", self.fixture.namespace(), self.name))
     }
 
     /// Merges a patch into the binding.

@@ -34,10 +34,12 @@ async fn down(fixture: Arc<Fixture>) -> Result<()> {
     fixture.feed().until("a", "its condition names the registry", explains).await?;
     let pod = fixture.feed().get("a").context("pod a is gone")?;
     ensure!(!operator.has(&pod, podward_core::keys::Stage::Operate), "{}", pods::describe(&pod));
-    ensure!(
-        !pods::is_available(fixture.feed().get("b").context("pod b is gone")?.as_ref()),
-        "b is not registered"
-    );
+    // Its container runs, and only the registry is missing.
+    let runs = |pod: &k8s_openapi::api::core::v1::Pod| {
+        pods::container(pod).is_some_and(|status| status.ready) && explains(pod)
+    };
+    let pod = fixture.feed().until("b", "it runs, and its condition names the registry", runs).await?;
+    ensure!(!pods::is_available(&pod), "b is not registered: {}", pods::describe(&pod));
     server.restart_empty().await?;
     operator.await_operate("a").await?;
     operator.finish("a").await?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use podward_core::keys;
 use podward_e2e::{Fixture, Test};
 use podward_registries::{Change, Instance};
 use podward_support::pods;
@@ -108,8 +107,7 @@ async fn operations(
     let pod = operator.await_operate("a").await?;
     let present = present_state(&bound, &of_a).await?;
     ensure!(present == out, "the pod may be updated, and the registry shows {present:?} instead of {out:?}");
-    let detail = pod.annotations().get(keys::EVIDENCE).cloned().unwrap_or_default();
-    ensure!(!detail.contains("TIMED_OUT"), "{detail}");
+    bound.ensure_evidence(&pod)?;
     operator.finish("a").await?;
     operator.await_end("a").await?;
     let present = present_state(&bound, &of_a).await?;

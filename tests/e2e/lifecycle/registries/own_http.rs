@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, PostParams};
 use podward_api::DiscoveryBinding;
-use podward_core::keys::{self, Stage};
+use podward_core::keys::Stage;
 use podward_e2e::{Fixture, Test};
 use podward_support::{ReachableServer, WAIT, pods, within};
 use registry_servers::InventedServer;
 use serde_json::{Value, json};
 
-use super::bound::labels;
+use super::bound::{ensure_evidence, labels};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -116,8 +116,8 @@ async fn operations(fixture: Arc<Fixture>) -> Result<()> {
     operator.begin("a").await?;
     let pod = operator.await_operate("a").await?;
     ensure!(in_service(&server, "a") == Some(false), "the pod may be updated, and is in service");
-    let evidence = pod.annotations().get(keys::EVIDENCE).cloned().unwrap_or_default();
-    ensure!(!evidence.contains("ASSUMED"), "the registry can be read: {evidence}");
+    // The registry can be read.
+    ensure_evidence(&pod, &format!("{}.web", fixture.namespace()))?;
     operator.finish("a").await?;
     operator.await_end("a").await?;
     ensure!(in_service(&server, "a") == Some(true), "the pod is back, and not in service");
