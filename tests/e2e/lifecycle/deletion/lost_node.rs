@@ -22,13 +22,13 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test::simulated("pods_of_a_lost_node_are_deleted", pods_of_a_lost_node_are_deleted)]
 }
 
-/// Deletes are held for a while. After the limit, held deletes are executed, deletes of the cluster are allowed, and
-/// consumers get RELEASE. The test acts as the kubelet until the node is lost.
+/// Deletes are held for a while, also those of the cluster. After the limit, held deletes are executed, deletes of the
+/// cluster are allowed, and consumers get RELEASE. The test acts as the kubelet until the node is lost.
 async fn pods_of_a_lost_node_are_deleted(fixture: Arc<Fixture>) -> Result<()> {
     let traffic = fixture.traffic();
     let node = OwnNode::make(&fixture, "lost", 100, false).await?;
     node.report("True", &ago(0)).await?;
-    for name in ["kept", "evicted"] {
+    for name in ["kept", "evicted", "late"] {
         create(&fixture, &node, name).await?;
     }
     traffic.set_behaviour(TrafficBehaviour::NOT_DRAINED);
@@ -36,15 +36,23 @@ async fn pods_of_a_lost_node_are_deleted(fixture: Arc<Fixture>) -> Result<()> {
     fixture.kubectl(&["delete", "pod", "kept", "--wait=false"]).await?.was_held(&[traffic.finalizer()])?;
     until_leaving(&fixture, "kept").await?;
 
+    // The cluster deletes, too: its taints follow the node's condition.
+    node.report("Unknown", &ago(1)).await?;
+    let held = until_leaving(&fixture, "evicted").await?;
+    ensure!(held.metadata.deletion_timestamp.is_none(), "{}", pods::describe(&held));
+
     node.report("Unknown", &ago(120)).await?;
-    // Deleted by the cluster, whose taints follow the node's condition.
     let deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
-    fixture.feed().until("evicted", "it is being deleted", deleted).await?;
     // No client repeats the earlier deletes.
-    let kept = fixture.feed().until("kept", "it is being deleted", deleted).await?;
-    ensure!(pods::holders(&kept).next().is_some(), "it is being deleted without its consumers");
-    traffic.set_behaviour(TrafficBehaviour::PROMPT);
     for name in ["kept", "evicted"] {
+        let pod = fixture.feed().until(name, "it is being deleted", deleted).await?;
+        ensure!(pods::holders(&pod).next().is_some(), "it is being deleted without its consumers");
+    }
+    tolerate(&fixture, "late", 1).await?;
+    let late = fixture.feed().until("late", "it is being deleted", deleted).await?;
+    ensure!(!is_delete_requested(&late), "its delete was held: {}", pods::describe(&late));
+    traffic.set_behaviour(TrafficBehaviour::PROMPT);
+    for name in ["kept", "evicted", "late"] {
         let free = |pod: &Pod| pods::holders(pod).next().is_none();
         fixture.feed().until(name, "its consumers have released it", free).await?;
         // No kubelet will ever report that it has ended.
@@ -91,6 +99,19 @@ async fn create(fixture: &Fixture, node: &OwnNode<'_>, name: &str) -> Result<()>
     let pod = fixture.feed().get(name).context("the pod is gone")?;
     ensure!(!is_delete_requested(&pod), "its deletion is already requested");
     Ok(())
+}
+
+/// Changes for how long the pod stays on a node that is unreachable.
+async fn tolerate(fixture: &Fixture, name: &str, seconds: u32) -> Result<()> {
+    let pod = fixture.feed().get(name).with_context(|| format!("pod {name} is gone"))?;
+    let mut tolerations = serde_json::to_value(pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref()))?;
+    let all = tolerations.as_array_mut().context("the pod tolerates nothing")?;
+    for toleration in all.iter_mut().filter(|it| it["key"] == "node.kubernetes.io/unreachable") {
+        toleration["tolerationSeconds"] = json!(seconds);
+    }
+    let patch = Patch::Merge(json!({"spec": {"tolerations": tolerations}}));
+    let patched = fixture.api().patch(name, &PatchParams::default(), &patch).await;
+    patched.map(drop).with_context(|| format!("change the tolerations of pod {name}"))
 }
 
 /// Returns the time that many seconds ago.
