@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 /// The pages of `docs/runbooks`.
-const PAGES: [(&str, &str); 32] = [
+const PAGES: [(&str, &str); 33] = [
     ("PodwardBindingRejected", include_str!("../../../../docs/runbooks/PodwardBindingRejected.md")),
     ("PodwardBridgeWithoutLease", include_str!("../../../../docs/runbooks/PodwardBridgeWithoutLease.md")),
     ("PodwardBusyOverrun", include_str!("../../../../docs/runbooks/PodwardBusyOverrun.md")),
@@ -22,6 +22,10 @@ const PAGES: [(&str, &str); 32] = [
     (
         "PodwardCloneSetLeaderMissing",
         include_str!("../../../../docs/runbooks/PodwardCloneSetLeaderMissing.md"),
+    ),
+    (
+        "PodwardCloneSetReconcileErrors",
+        include_str!("../../../../docs/runbooks/PodwardCloneSetReconcileErrors.md"),
     ),
     ("PodwardConnectionFlood", include_str!("../../../../docs/runbooks/PodwardConnectionFlood.md")),
     ("PodwardDeletedBeforeDrained", include_str!("../../../../docs/runbooks/PodwardDeletedBeforeDrained.md")),
