@@ -146,7 +146,8 @@ async fn rolled_back(site: Arc<Site>) -> Result<()> {
     let under_way = UnderWay::begin(&site).await?;
     let load = AdmissionLoad::start(&site);
     site.helm(&["rollback", "podward", "1", "--wait", "--timeout", "3m"]).await?;
-    load.stop().await?;
+    let asked = load.stop().await?;
+    ensure!(asked > 20, "only {asked} requests were made meanwhile");
     refused_rollback::nothing_is_left(&site).await?;
     under_way.end(&site).await?;
     lives::a_deleted_pod_is_drained_first(&site).await
