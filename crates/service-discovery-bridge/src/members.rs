@@ -1,5 +1,6 @@
 //! The replicas that share the bindings. Each holds one of the Leases that the chart creates, its slot, and renews it.
 
+mod fence;
 mod lease;
 mod tenure;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use crate::metrics::BridgeMetrics;
 use crate::model::{Slot, SlotStep, SlotTable};
 use watch_progress::WatchProgress;
 
+pub(crate) use fence::Fence;
 pub(crate) use tenure::Tenure;
 
 /// The interval of renewals.

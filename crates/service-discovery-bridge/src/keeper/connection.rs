@@ -9,8 +9,10 @@ use kube::Api;
 use podward_api::discovery_binding::BindingRegistry;
 use podward_api::registry_connection::RegistryConnection;
 use podward_discovery::{RegistrySecrets, check_mode, connect};
+use podward_runtime::retry::api_call;
 
 use super::shared::Shared;
+use crate::members::Fence;
 use crate::model::Binding;
 use crate::sync::{CallLog, ManagedRegistry, RegistryAccess};
 
@@ -21,8 +23,9 @@ const RETRY: Duration = Duration::from_secs(5);
 const SECRETS_AGE: Duration = Duration::from_secs(300);
 
 /// The client of a binding's registry, made again when what it depends on changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RegistryConnector {
+    fence: Fence,
     made: Option<Made>,
     problem: Option<String>,
     due: Duration,
@@ -37,6 +40,11 @@ struct Made {
 }
 
 impl RegistryConnector {
+    /// Changes are made while `fence` is open.
+    pub(crate) fn new(fence: Fence) -> Self {
+        Self { fence, made: None, problem: None, due: Duration::ZERO }
+    }
+
     /// Returns the client for `binding`, or the reason why there is none.
     ///
     /// # Errors
@@ -124,7 +132,7 @@ impl RegistryConnector {
         check_mode(binding.mode, connection.kind, &*registry).map_err(|error| error.to_string())?;
         let limiter = shared.limiters.of(&limited_name(binding), connection.limits);
         let log = shared.spans.are_wanted().then(Arc::<CallLog>::default);
-        let registry = Arc::new(ManagedRegistry::new(registry, limiter, log.clone()));
+        let registry = Arc::new(ManagedRegistry::new(registry, limiter, self.fence.clone(), log.clone()));
         let access = RegistryAccess::new(registry, connection, Arc::clone(&shared.cluster), log);
         let made = Made { connection: connection.clone(), secrets: read, access: access.clone(), at };
         self.made = Some(made);
@@ -159,12 +167,12 @@ fn limited_name(binding: &Binding) -> String {
 
 async fn secret(shared: &Shared, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let secrets: Api<Secret> = Api::namespaced(shared.client.clone(), namespace);
-    match secrets.get_opt(name).await {
+    match api_call(secrets.get_opt(name)).await {
         Ok(Some(secret)) => {
             Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
         }
         Ok(None) => Err(format!("Secret {namespace}/{name} does not exist; create it")),
-        Err(kube::Error::Api(status)) if status.code == 403 => Err(format!(
+        Err(error) if error.code() == Some(403) => Err(format!(
             "the service-discovery-bridge may not get Secret {namespace}/{name}; allow it with a Role and a RoleBinding in \
              namespace {namespace}"
         )),

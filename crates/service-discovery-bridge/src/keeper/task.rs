@@ -33,6 +33,7 @@ use super::reported::Reported;
 use super::shared::Shared;
 use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
+use crate::members::Fence;
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
 use crate::sync::{RegistryAccess, settle};
 
@@ -61,6 +62,9 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) struct BindingTask {
     shared: Shared,
     key: BindingKey,
+    stop: CancellationToken,
+    /// Whether this task may change the registry and answer questions.
+    fence: Fence,
     connector: RegistryConnector,
     pod_changes: Arc<PodChanges>,
     tracked: HashMap<String, TrackedPod>,
@@ -106,12 +110,16 @@ pub(crate) struct BindingTask {
 }
 
 impl BindingTask {
-    pub(crate) fn new(shared: Shared, key: BindingKey) -> Self {
+    /// The task ends when `stop` is cancelled.
+    pub(crate) fn new(shared: Shared, key: BindingKey, stop: CancellationToken) -> Self {
+        let fence = Fence::new(stop.clone(), Arc::clone(&shared.tenure));
         Self {
             pod_changes: shared.index.subscribe_to_pods(&key.namespace),
+            connector: RegistryConnector::new(fence.clone()),
             shared,
             key,
-            connector: RegistryConnector::default(),
+            stop,
+            fence,
             tracked: HashMap::new(),
             gone: HashSet::new(),
             calls: Vec::new(),
@@ -141,8 +149,9 @@ impl BindingTask {
         }
     }
 
-    /// Runs until `stop`, or until the binding is deleted.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    /// Runs until it is stopped, or until the binding is deleted.
+    pub(crate) async fn run(mut self) {
+        let stop = self.stop.clone();
         let pods = Arc::clone(&self.pod_changes);
         let mut bindings = self.shared.index.subscribe_to_bindings();
         let (call_sender, mut calls) = mpsc::channel(1024);
@@ -171,6 +180,9 @@ impl BindingTask {
                             call_sender.clone(),
                             hook_state.clone(),
                         );
+                        // Questions go to the next replica at once, even if a change is being made.
+                        let stop = stop.clone();
+                        let attach = async move { _ = stop.run_until_cancelled(attach).await };
                         hook = Some((sender, tokio::spawn(attach)));
                     }
                     None => {}
@@ -233,13 +245,19 @@ impl BindingTask {
             }
         };
         self.observe(&binding, &access);
-        if !self.shared.tenure.is_confirmed() {
+        if self.fence.is_ended() {
+            return Duration::ZERO;
+        }
+        if !self.fence.is_open() {
             // Another replica may be responsible by now, and know newer pods. Only heartbeats continue.
             self.answer_pending(UNCONFIRMED);
             self.renew(&binding, &access).await;
             return UNCONFIRMED_RETRY;
         }
         let step = self.work(&binding, &access).await;
+        if !self.fence.is_open() {
+            return UNCONFIRMED_RETRY;
+        }
         if binding.deleting {
             self.finish(entry, &binding).await;
         } else if let Err(error) = self.guard(entry, &binding).await {
@@ -249,7 +267,8 @@ impl BindingTask {
         step.unwrap_or_else(|| self.pause(&access))
     }
 
-    /// Compares the registry, changes it, and answers questions. Returns a pause if there is more to do.
+    /// Compares the registry, changes it, and answers questions, while this replica is responsible for the binding. Returns a
+    /// pause if there is more to do.
     async fn work(&mut self, binding: &Binding, access: &RegistryAccess) -> Option<Duration> {
         if self.shared.index.now() >= self.comparison_due {
             self.compare(binding, access).await;
@@ -257,6 +276,9 @@ impl BindingTask {
         self.answer(binding, access);
         let step = self.step(binding, access).await;
         self.remove_orphans(binding, access).await;
+        if !self.fence.is_open() {
+            return None;
+        }
         self.renew(binding, access).await;
         self.answer(binding, access);
         self.answer_kruise(binding, access).await;

@@ -1,4 +1,4 @@
-//! A registry within the limits of its connection, whose calls are recorded if there are traces.
+//! A registry within the limits of its connection, which changes only while this replica is responsible, and whose calls are recorded if there are traces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,23 +6,45 @@ use std::time::Duration;
 use async_trait::async_trait;
 use podward_core::UnixNanos;
 use podward_kube_util::now;
-use podward_registries::{Capabilities, Change, Instance, Registry, RegistryError, ServiceKey};
+use podward_registries::{
+    Capabilities, Change, Instance, Registry, RegistryError, RegistryErrorKind, ServiceKey,
+};
 
 use super::call_log::{About, CallLog, RegistryCall};
 use super::limiter::Limiter;
+use crate::members::Fence;
 
 /// A registry whose calls wait until the limits of its connection allow them. A batch is one call. Those that read or change
-/// instances are recorded, with the wait, if there is a log.
+/// instances are recorded, with the wait, if there is a log. It is not changed if another replica may be responsible for the
+/// binding by then.
 #[derive(Debug)]
 pub(crate) struct ManagedRegistry {
     inner: Arc<dyn Registry>,
     limiter: Arc<Limiter>,
+    fence: Fence,
     log: Option<Arc<CallLog>>,
 }
 
 impl ManagedRegistry {
-    pub(crate) fn new(inner: Arc<dyn Registry>, limiter: Arc<Limiter>, log: Option<Arc<CallLog>>) -> Self {
-        Self { inner, limiter, log }
+    pub(crate) fn new(
+        inner: Arc<dyn Registry>,
+        limiter: Arc<Limiter>,
+        fence: Fence,
+        log: Option<Arc<CallLog>>,
+    ) -> Self {
+        Self { inner, limiter, fence, log }
+    }
+
+    /// Returns the error of a change that is not made because another replica may be responsible for the binding.
+    fn refused(&self, change: &Change) -> RegistryError {
+        RegistryError {
+            doing: change.to_string(),
+            address: self.inner.addresses().first().cloned().unwrap_or_default(),
+            reason: "it was not tried, because this replica is not responsible for the binding any more, or could not renew its \
+                     Lease"
+                .to_owned(),
+            kind: RegistryErrorKind::Unavailable,
+        }
     }
 
     fn record(
@@ -128,7 +150,10 @@ impl Registry for ManagedRegistry {
         let begin = now();
         self.limiter.changes(changes.len()).await;
         let _permit = self.limiter.call().await;
-        let results = self.inner.write(changes).await;
+        let results = match self.fence.is_open() {
+            true => self.inner.write(changes).await,
+            false => changes.iter().map(|change| Err(self.refused(change))).collect(),
+        };
         let written = changes.iter().zip(&results).map(|(change, result)| {
             let (_, instance) = change.target();
             let error = result.as_ref().err().map(ToString::to_string);
@@ -153,10 +178,11 @@ impl Registry for ManagedRegistry {
 #[cfg(test)]
 pub(crate) mod tests {
     use podward_api::registry_connection::RegistryLimits;
-    use podward_registries::RegistryErrorKind;
+    use tokio_util::sync::CancellationToken;
 
     use super::super::limiter::Limiters;
     use super::*;
+    use crate::members::Tenure;
 
     /// A registry that shows nothing and refuses the first change of each batch.
     #[derive(Debug)]
@@ -217,6 +243,9 @@ pub(crate) mod tests {
         let log = Arc::<CallLog>::default();
         let inner = Refusing(error.to_owned(), vec!["http://a".to_owned()]);
         let limiter = Limiters::default().of("a", RegistryLimits::default());
-        (ManagedRegistry::new(Arc::new(inner), limiter, Some(Arc::clone(&log))), log)
+        let tenure = Arc::<Tenure>::default();
+        tenure.confirm(std::time::Instant::now());
+        let fence = Fence::new(CancellationToken::new(), tenure);
+        (ManagedRegistry::new(Arc::new(inner), limiter, fence, Some(Arc::clone(&log))), log)
     }
 }

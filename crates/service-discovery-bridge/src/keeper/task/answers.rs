@@ -12,8 +12,12 @@ use crate::model::{Binding, CacheWaits, Demand, Orphan};
 use crate::sync::RegistryAccess;
 
 impl BindingTask {
-    /// Answers the questions that are done, and those that were kept open long enough.
+    /// Answers the questions that are done, and those that were kept open long enough. Answers none if another replica may be
+    /// responsible for the binding.
     pub(super) fn answer(&mut self, binding: &Binding, access: &RegistryAccess) {
+        if !self.fence.is_open() {
+            return;
+        }
         let now = self.shared.index.now();
         let waits = access.cache_waits(binding);
         let mut open = Vec::new();

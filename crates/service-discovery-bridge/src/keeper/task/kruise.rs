@@ -9,9 +9,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use podward_core::hooks::HookPhase;
+use podward_runtime::retry::{ApiCallError, api_call};
 
 use super::super::calls::{Answer, answer};
 use super::BindingTask;
+use crate::members::Fence;
 use crate::model::{Binding, BoundPod};
 use crate::sync::RegistryAccess;
 
@@ -75,9 +77,9 @@ impl BindingTask {
         self.kruise.written.retain(|uid, _| self.tracked.contains_key(uid));
         self.kruise.refused.retain(|uid, _| self.tracked.contains_key(uid));
         let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &self.key.namespace);
-        let writes: Vec<_> = marked.into_iter().map(|marked| write(&pods, marked)).collect();
+        let writes: Vec<_> = marked.into_iter().map(|marked| write(&self.fence, &pods, marked)).collect();
         let results: Vec<_> = stream::iter(writes).buffer_unordered(MAX_CONCURRENT_CALLS).collect().await;
-        for (Marked { pod, phase, detail, .. }, result) in results {
+        for (Marked { pod, phase, detail, .. }, result) in results.into_iter().flatten() {
             match result {
                 Ok(()) => {
                     tracing::info!(
@@ -99,8 +101,12 @@ impl BindingTask {
     }
 }
 
-async fn write(pods: &Api<Pod>, marked: Marked) -> (Marked, kube::Result<()>) {
+/// Writes an answer. Returns `None` if another replica may be responsible for the binding by now.
+async fn write(fence: &Fence, pods: &Api<Pod>, marked: Marked) -> Option<(Marked, Result<(), ApiCallError>)> {
+    if !fence.is_open() {
+        return None;
+    }
     let patch = Patch::Json::<()>(json_patch::Patch(marked.operations.clone()));
-    let written = pods.patch_metadata(&marked.pod.name, &PatchParams::default(), &patch).await;
-    (marked, written.map(drop))
+    let written = api_call(pods.patch_metadata(&marked.pod.name, &PatchParams::default(), &patch)).await;
+    Some((marked, written.map(drop)))
 }

@@ -1,13 +1,14 @@
 //! A task with a registry in memory, and without an API server.
 
 mod ending;
+mod fenced;
 mod memory;
 mod moved;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use podward_api::registry_connection::RegistryConnection;
+use podward_api::registry_connection::{RegistryConnection, RegistryLimits};
 use podward_kube_util::EventMetrics;
 use podward_proto::v1;
 use podward_registries::DirectDialer;
@@ -18,7 +19,9 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::index::Index;
+use crate::members::Tenure;
 use crate::model::{BoundPod, tests as model};
+use crate::sync::{Limiters, ManagedRegistry};
 
 use memory::Memory;
 
@@ -37,11 +40,18 @@ impl Fixture {
         let registry = Arc::new(registry);
         // Of the kind Consul.
         let connection = RegistryConnection::default();
-        let access = RegistryAccess::new(registry.clone(), &connection, Arc::from("c"), None);
         let binding = Arc::new(binding(spec));
-        let task = BindingTask::new(shared(), binding.key.clone());
+        let task = BindingTask::new(shared(), binding.key.clone(), CancellationToken::new());
+        let limiter = Limiters::default().of("a", RegistryLimits::default());
+        let managed = ManagedRegistry::new(registry.clone(), limiter, task.fence.clone(), None);
+        let access = RegistryAccess::new(Arc::new(managed), &connection, Arc::from("c"), None);
         let (sender, answers) = mpsc::channel(10);
         Self { task, registry, access, binding, answers, sender }
+    }
+
+    /// Has another replica keep the binding.
+    fn replace_task(&mut self, shared: Shared) {
+        self.task = BindingTask::new(shared, self.binding.key.clone(), CancellationToken::new());
     }
 
     /// Changes the spec of the binding.
@@ -70,8 +80,8 @@ impl Fixture {
         }
     }
 
-    /// Asks about a pod, and returns the evidence of the answer after some rounds. An error says why it is not DONE.
-    async fn ask(&mut self, phase: v1::Phase, pod: &BoundPod) -> Result<v1::EvidenceLevel, String> {
+    /// Asks about a pod.
+    fn open(&mut self, phase: v1::Phase, pod: &BoundPod) {
         let pod = v1::Pod {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -84,6 +94,11 @@ impl Fixture {
         let mut call = OpenCall::new(1, request, self.sender.clone(), now).unwrap();
         call.until = now + Duration::from_secs(60);
         self.task.calls.push(call);
+    }
+
+    /// Asks about a pod, and returns the evidence of the answer after some rounds. An error says why it is not DONE.
+    async fn ask(&mut self, phase: v1::Phase, pod: &BoundPod) -> Result<v1::EvidenceLevel, String> {
+        self.open(phase, pod);
         self.rounds().await;
         self.task.calls.iter_mut().for_each(|call| call.until = Duration::ZERO);
         self.task.answer(&self.binding, &self.access);
@@ -117,10 +132,12 @@ fn shared() -> Shared {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let nowhere = "http://127.0.0.1:1";
     let client = kube::Client::try_from(kube::Config::new(nowhere.parse().unwrap())).unwrap();
+    let tenure = Arc::<Tenure>::default();
+    tenure.confirm(Instant::now());
     Shared {
         index: Arc::new(Index::new(Duration::from_secs(60))),
         metrics: Arc::default(),
-        tenure: Arc::default(),
+        tenure,
         dialer: Arc::new(DirectDialer),
         limiters: Arc::default(),
         cluster: Arc::from("c"),

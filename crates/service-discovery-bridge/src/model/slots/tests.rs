@@ -105,6 +105,7 @@ fn only_a_list_shows_that_a_holder_has_left() {
     assert_eq!(table.step(), SlotStep::AllTaken);
     // The list shows a renewal of b.
     table.observe(slot("s1", Some("b"), 2, 9), at(3600));
+    assert_eq!(table.members(), ["a", "b"], "the list is not complete");
     list(&mut table, 3600);
     assert_eq!(table.members(), ["b"]);
     assert_eq!(taken(table.step()), Some("s0"));

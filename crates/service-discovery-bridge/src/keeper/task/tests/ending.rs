@@ -88,7 +88,7 @@ async fn another_replica_deletes_a_binding_of_a_registry_that_cannot_be_read() {
     fixture.put(pod(1));
     fixture.rounds().await;
     let index = Arc::clone(&fixture.task.shared.index);
-    fixture.task = BindingTask::new(Shared { index, ..shared() }, fixture.binding.key.clone());
+    fixture.replace_task(Shared { index, ..shared() });
     fixture.delete();
     assert!(fixture.finishes().await && fixture.is_empty());
 }
@@ -167,7 +167,7 @@ async fn every_service_of_a_deleted_binding_is_read() {
         assert_eq!(fixture.registry.shown("web-1"), ["10.0.0.1:8080"], "no comparison has found it");
         if is_other_replica {
             let index = Arc::clone(&fixture.task.shared.index);
-            fixture.task = BindingTask::new(Shared { index, ..shared() }, fixture.binding.key.clone());
+            fixture.replace_task(Shared { index, ..shared() });
         }
         fixture.delete();
         assert!(!fixture.finishes().await);

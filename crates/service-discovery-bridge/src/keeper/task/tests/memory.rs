@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use podward_registries::{
     Capabilities, Change, Instance, Registry, RegistryError, RegistryErrorKind, ServiceKey,
 };
+use tokio_util::sync::CancellationToken;
 
 /// A registry in memory. Its fields are what it can do.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(super) struct State {
     /// What a change contains that is refused.
     refused: Option<&'static str>,
     written: Vec<String>,
+    /// Is cancelled during the next change.
+    ends: Option<CancellationToken>,
 }
 
 impl Default for Memory {
@@ -51,6 +54,11 @@ impl Memory {
     /// Refuses the changes whose text contains `words`.
     pub(super) fn refuse(&self, words: Option<&'static str>) {
         self.state.lock().refused = words;
+    }
+
+    /// Cancels a token during the next change.
+    pub(super) fn end_in_change(&self, stop: CancellationToken) {
+        self.state.lock().ends = Some(stop);
     }
 
     /// Returns `host:port` of the instances of a service that are in service.
@@ -119,6 +127,7 @@ impl Registry for Memory {
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
         let mut state = self.state.lock();
+        state.ends.take().into_iter().for_each(|stop| stop.cancel());
         let write = |change: &Change| {
             let doing = change.to_string();
             if state.refused.is_some_and(|words| doing.contains(words)) {

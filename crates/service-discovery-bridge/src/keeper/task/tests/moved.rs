@@ -101,7 +101,7 @@ async fn what_an_earlier_replica_has_registered_elsewhere_is_removed() {
     fixture.put(pod(1));
     fixture.rounds().await;
     let index = Arc::clone(&fixture.task.shared.index);
-    fixture.task = BindingTask::new(Shared { index, ..shared() }, fixture.binding.key.clone());
+    fixture.replace_task(Shared { index, ..shared() });
     fixture.bind(service("new"));
     fixture.rounds().await;
     assert_eq!(fixture.registry.shown("old"), Vec::<String>::new());
