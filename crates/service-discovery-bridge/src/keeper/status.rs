@@ -6,6 +6,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::{BINDING_FINALIZER, BindingStatus, HeldRemovals};
+use podward_runtime::retry::{ApiCallError, api_call};
 use serde_json::json;
 
 use crate::model::BindingKey;
@@ -115,7 +116,7 @@ pub(crate) async fn write(
     client: &Client,
     object: &DiscoveryBinding,
     status: &BindingStatus,
-) -> kube::Result<()> {
+) -> Result<(), ApiCallError> {
     if object.status.as_ref() == Some(status) {
         return Ok(());
     }
@@ -129,7 +130,8 @@ pub(crate) async fn write(
     let bindings: Api<DiscoveryBinding> =
         Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
     let params = PatchParams::default();
-    bindings.patch_status(&object.name_any(), &params, &Patch::Merge(&patch)).await.map(drop)
+    let patch = Patch::Merge(&patch);
+    api_call(bindings.patch_status(&object.name_any(), &params, &patch)).await.map(drop)
 }
 
 /// Adds or removes the finalizer.
@@ -140,7 +142,7 @@ pub(crate) async fn set_finalizer(
     client: &Client,
     object: &DiscoveryBinding,
     wanted: bool,
-) -> kube::Result<()> {
+) -> Result<(), ApiCallError> {
     let mut finalizers = object.metadata.finalizers.clone().unwrap_or_default();
     if finalizers.iter().any(|known| known == BINDING_FINALIZER) == wanted {
         return Ok(());
@@ -154,7 +156,8 @@ pub(crate) async fn set_finalizer(
         json!({"metadata": {"uid": object.uid(), "resourceVersion": version, "finalizers": finalizers}});
     let key = BindingKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
     let bindings: Api<DiscoveryBinding> = Api::namespaced(client.clone(), &key.namespace);
-    bindings.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    api_call(bindings.patch(&key.name, &params, &patch)).await.map(drop)
 }
 
 fn shortened(text: &str) -> String {

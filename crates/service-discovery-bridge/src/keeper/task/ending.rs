@@ -1,6 +1,7 @@
 //! The finalizer of a binding, and the end of the work for it.
 
 use podward_api::discovery_binding::BindingMode;
+use podward_runtime::retry::ApiCallError;
 
 use super::super::{hook, status};
 use super::BindingTask;
@@ -45,7 +46,7 @@ impl BindingTask {
     }
 
     /// Adds the finalizer before anything is registered.
-    pub(super) async fn guard(&self, entry: &BindingEntry, binding: &Binding) -> kube::Result<()> {
+    pub(super) async fn guard(&self, entry: &BindingEntry, binding: &Binding) -> Result<(), ApiCallError> {
         match binding.mode {
             BindingMode::Own => status::set_finalizer(&self.shared.client, &entry.object, true).await,
             BindingMode::Steer => Ok(()),

@@ -83,7 +83,7 @@ impl BindingTask {
         match status::write(&self.shared.client, &entry.object, &status).await {
             Ok(()) => self.written = Some(status),
             // It was deleted meanwhile.
-            Err(kube::Error::Api(error)) if error.code == 404 => {}
+            Err(error) if error.is_not_found() => {}
             Err(error) => {
                 tracing::warn!(binding = %self.key, %error, "could not write the status; trying again");
                 self.status_due = now + Duration::from_secs(5);
