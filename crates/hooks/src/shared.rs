@@ -114,7 +114,9 @@ impl HookCallsState {
                 self.tasks.clone(),
             ))
         };
-        self.attached.lock().entry(name.to_owned()).or_insert_with(new).clone()
+        let streams = self.attached.lock().entry(name.to_owned()).or_insert_with(new).clone();
+        streams.limit(limit);
+        streams
     }
 
     /// Ends all streams of the hook `name`.

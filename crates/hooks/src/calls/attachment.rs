@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use podward_api::MAX_CONCURRENT_CALLS;
 use podward_proto::v1;
 use podward_proto::v1::attach_response::Message;
 use thiserror::Error;
@@ -21,6 +22,8 @@ use crate::questions::table::QuestionTable;
 const MAX_STREAMS: usize = 64;
 /// The number of unread answers per stream.
 const ANSWER_BUFFER: usize = 64;
+/// The number of unread messages per stream: as many calls as a hook can allow, their cancellations, and `Attached`.
+const CALL_BUFFER: usize = 2 * MAX_CONCURRENT_CALLS as usize + 1;
 /// A call fails after so many streams have ended before they answered it.
 const MAX_STREAM_CHANGES: usize = 8;
 
@@ -63,7 +66,7 @@ pub enum AttachError {
 pub(crate) struct AttachedStreams {
     hook: String,
     /// The maximum number of calls on a stream. The stream has room for as many cancellations.
-    limit: usize,
+    limit: AtomicUsize,
     streams: Mutex<Vec<Arc<AttachedStream>>>,
     last_call: AtomicU64,
     table: Arc<Mutex<QuestionTable>>,
@@ -91,7 +94,7 @@ impl AttachedStreams {
     ) -> Self {
         AttachedStreams {
             hook: hook.to_owned(),
-            limit,
+            limit: AtomicUsize::new(limit),
             streams: Mutex::default(),
             last_call: AtomicU64::default(),
             table,
@@ -99,6 +102,11 @@ impl AttachedStreams {
             closed,
             tasks,
         }
+    }
+
+    /// Sets the maximum number of calls on a stream, also for open streams.
+    pub(crate) fn limit(&self, calls: usize) {
+        self.limit.store(calls, Ordering::Relaxed);
     }
 
     /// Ends all streams.
@@ -121,7 +129,7 @@ impl AttachedStreams {
 
     /// Opens a stream.
     pub(crate) fn attach(self: &Arc<Self>) -> Result<Attachment, AttachError> {
-        let (calls, calls_out) = mpsc::channel(2 * self.limit + 1);
+        let (calls, calls_out) = mpsc::channel(CALL_BUFFER);
         let (answers_in, answers) = mpsc::channel(ANSWER_BUFFER);
         let stream = Arc::new(AttachedStream { calls, waiting: Mutex::new(Some(HashMap::new())) });
         stream.send(Message::Attached(v1::Attached {}));
@@ -134,8 +142,9 @@ impl AttachedStreams {
                 return Err(AttachError::TooMany(self.hook.clone()));
             }
             streams.push(stream.clone());
+            // While `streams` is locked: reports come in the order in which streams begin and end.
+            self.table.lock().connection(&self.hook, Ok(()), Instant::now());
         }
-        self.table.lock().connection(&self.hook, Ok(()), Instant::now());
         self.tasks.spawn(self.clone().read(stream, answers));
         Ok(Attachment { calls: calls_out, answers: answers_in })
     }
@@ -159,15 +168,14 @@ impl AttachedStreams {
                 None => self.metrics.ignored(&self.hook),
             }
         }
-        let is_last = {
+        {
             let mut streams = self.streams.lock();
             streams.retain(|other| !Arc::ptr_eq(other, &stream));
-            streams.is_empty()
-        };
-        // The callers move to another stream.
-        stream.waiting.lock().take();
-        if is_last && !self.closed.is_cancelled() {
-            self.table.lock().connection(&self.hook, Err(self.not_attached()), Instant::now());
+            // The callers move to another stream.
+            stream.waiting.lock().take();
+            if streams.is_empty() && !self.closed.is_cancelled() {
+                self.table.lock().connection(&self.hook, Err(self.not_attached()), Instant::now());
+            }
         }
     }
 
@@ -205,6 +213,7 @@ impl AttachedStreams {
             return Err(self.not_attached());
         }
         streams.sort_by_key(|(open, _)| *open);
+        let limit = self.limit.load(Ordering::Relaxed);
         let call_id = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
         for (_, stream) in streams {
             let (answered, answer) = oneshot::channel();
@@ -216,7 +225,7 @@ impl AttachedStreams {
                 request: Some(request.clone()),
                 traceparent: traceparent.to_owned(),
             };
-            if stream.send(Message::Call(question)) {
+            if stream.has_room(limit) && stream.send(Message::Call(question)) {
                 return Ok(StreamCall { stream, call_id, answer });
             }
             // The hook system does not read the stream, or the stream has just ended.
@@ -233,6 +242,12 @@ impl AttachedStream {
 
     fn take(&self, call_id: u64) -> Option<oneshot::Sender<v1::HandleResponse>> {
         self.waiting.lock().as_mut()?.remove(&call_id)
+    }
+
+    /// Returns false if the hook system has not read as much as `limit` calls and their cancellations.
+    fn has_room(&self, limit: usize) -> bool {
+        let unread = self.calls.max_capacity() - self.calls.capacity();
+        unread < 2 * limit + 1
     }
 
     /// Returns false if the stream is full or has ended.

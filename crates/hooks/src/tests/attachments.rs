@@ -100,6 +100,35 @@ async fn a_subscriber_that_does_not_read_is_skipped() {
 }
 
 #[tokio::test]
+async fn an_open_stream_has_room_for_more_calls_when_the_hook_allows_them() {
+    let spec = |calls: usize| json!({"attachment": {}, "maxConcurrentCalls": calls, "callTimeoutMilliseconds": 60_000});
+    let mut fixture = Fixture::with(&[hook("bridge", spec(1))], &[]).await;
+    let mut stream = attached(&fixture).await;
+    fixture.api.put_hook(hook("bridge", spec(40)));
+    fixture.api.status("bridge", |status| status["observedGeneration"] == 2).await;
+    // It reads only when all calls are there.
+    let pods: Vec<_> = (0..40).map(|number| pod(&number.to_string())).collect();
+    for pod in &pods {
+        fixture.hook_calls.ask(pod, &[question("bridge")]);
+    }
+    fixture.api.status("bridge", |status| status["callsInFlight"] == 40).await;
+    for pod in &pods {
+        let answer = fixture.answer(pod, &question("bridge"));
+        assert_eq!(super::reported(answer), None, "{}", pod.key());
+    }
+    let mut answered = std::collections::BTreeSet::new();
+    while answered.len() < pods.len() {
+        if let Message::Call(asked) = next(&mut stream).await {
+            answer(&stream, asked.call_id, "released").await;
+            answered.insert(asked.request.unwrap().pod.unwrap().name);
+        }
+    }
+    for pod in &pods {
+        assert_eq!(fixture.ask_until_done(pod, &question("bridge")).await, "released");
+    }
+}
+
+#[tokio::test]
 async fn only_registered_systems_attach() {
     let endpoint = json!({"url": "https://127.0.0.1:1"});
     let hooks = [
