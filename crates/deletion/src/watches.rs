@@ -1,8 +1,8 @@
 //! Watches of single owners and budgets. Each watch exists only while a pod waits for the object.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
@@ -49,12 +49,13 @@ impl Drop for ObjectWatch {
     }
 }
 
-type Watches = Arc<Mutex<HashMap<WatchedObject, ObjectWatch>>>;
+type Watches = Mutex<HashMap<WatchedObject, ObjectWatch>>;
 
 /// The pods that wait for owners, budgets or other pods, and the watches for them.
 pub(crate) struct WaitingPods {
     client: Client,
-    watches: Watches,
+    /// Watches do not keep the map: they end with it.
+    watches: Arc<Watches>,
     /// The pods that wait until other pods are in service, see [`WaitingPods::wait_for_others`].
     for_others: Mutex<WaitingRollouts>,
     wakeups: mpsc::Sender<ObjectRef<CachedPod>>,
@@ -72,7 +73,7 @@ impl WaitingPods {
     pub(crate) fn new(client: Client) -> (Self, impl Stream<Item = ObjectRef<CachedPod>> + Send + 'static) {
         let (wakeups, mut pods) = mpsc::channel(MAX_QUEUED);
         let stream = futures::stream::poll_fn(move |context| pods.poll_recv(context));
-        (WaitingPods { client, watches: Watches::default(), for_others: Mutex::default(), wakeups }, stream)
+        (WaitingPods { client, watches: Arc::default(), for_others: Mutex::default(), wakeups }, stream)
     }
 
     /// Returns a number that is the same as long as the owner `uid` is watched and wants the same number of pods.
@@ -203,7 +204,7 @@ impl WaitingPods {
             tracing::debug!(%pod, "too many owners and budgets are watched; this one is only read for decisions");
             return None;
         }
-        let report = wake_pods(changes(), key.clone(), self.watches.clone(), self.wakeups.clone());
+        let report = wake_pods(changes(), key.clone(), Arc::downgrade(&self.watches), self.wakeups.clone());
         let task = tokio::spawn(report).abort_handle();
         let version = next_version();
         watches.insert(key, ObjectWatch { version, waiting: HashSet::from([pod.clone()]), task });
@@ -214,19 +215,65 @@ impl WaitingPods {
 async fn wake_pods(
     changes: impl Stream<Item = ()>,
     key: WatchedObject,
-    watches: Watches,
+    watches: Weak<Watches>,
     wakeups: mpsc::Sender<ObjectRef<CachedPod>>,
 ) {
     let mut changes = std::pin::pin!(changes);
     while let Some(()) = changes.next().await {
+        let Some(watches) = watches.upgrade() else { return };
         let waiting: Vec<PodKey> = watches.lock().get_mut(&key).map_or_else(Vec::new, |watch| {
             watch.version = next_version();
             watch.waiting.iter().cloned().collect()
         });
+        drop(watches);
         for pod in waiting {
             if wakeups.send(pod.object_ref()).await.is_err() {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    /// An API server that never answers. Each request has a clone of `open` until it is closed.
+    fn client(open: Arc<()>) -> Client {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let open = Arc::clone(&open);
+            async move {
+                let _open = open;
+                std::future::pending::<Result<Response<Body>, Infallible>>().await
+            }
+        });
+        Client::new(service, "shop")
+    }
+
+    #[tokio::test]
+    async fn the_watches_end_with_their_owner() {
+        let open = Arc::new(());
+        let (waiting, wakeups) = WaitingPods::new(client(Arc::clone(&open)));
+        let pod = PodKey { namespace: "shop".to_owned(), name: "web-0".to_owned() };
+        let budget = BudgetVersion { name: "web".to_owned(), resource_version: Some("1".to_owned()) };
+        waiting.wait_for_budget(&pod, &budget);
+        let until = async |count: usize| {
+            let wait = async {
+                while Arc::strong_count(&open) != count {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the number of open watches");
+        };
+        // The client has one.
+        until(3).await;
+        drop((waiting, wakeups));
+        until(1).await;
     }
 }

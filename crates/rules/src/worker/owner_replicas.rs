@@ -117,7 +117,8 @@ impl OwnerReplicas {
 
     /// Watches `owner` until the returned guard is dropped.
     fn watch(&self, api: Api<Owner>, owner: OwnerReference) -> DropGuard {
-        let (watched, changed) = (self.watched.clone(), self.changed.clone());
+        // The watch does not keep the map, whose guard ends it.
+        let (watched, changed) = (Arc::downgrade(&self.watched), self.changed.clone());
         let config = watcher::Config::default().fields(&format!("metadata.name={}", owner.name));
         let stop = CancellationToken::new();
         // Already true: the first list of one owner is not worth a message in the log.
@@ -135,6 +136,7 @@ impl OwnerReplicas {
         let read = move |found: Owner| Some(desired(&found, &owner, Timestamp::now()));
         let set_wanted = move |objects: &HashMap<String, u32>| {
             let wanted = objects.get(&name).copied().unwrap_or_default();
+            let Some(watched) = watched.upgrade() else { return };
             if let Some(watched) = watched.lock().get_mut(&uid)
                 && watched.wanted != wanted
             {
@@ -144,5 +146,62 @@ impl OwnerReplicas {
         };
         Watched::keep(watch, move || watcher(api.clone(), config.clone()), read, set_wanted);
         stop.drop_guard()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use hyper::Request;
+    use kube::client::Body;
+    use podward_support::api_answers::{Answer, json_answer};
+    use serde_json::json;
+
+    use super::*;
+
+    /// An API server with a ReplicaSet. A watch of it, which never delivers anything, has a clone of `open` until it is closed.
+    fn client(open: Arc<()>) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let (is_one, open) =
+                (request.uri().path().ends_with("/web"), is_watch.then(|| Arc::clone(&open)));
+            async move {
+                if open.is_some() {
+                    std::future::pending::<()>().await;
+                }
+                drop(open);
+                let set = json!({
+                    "apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {"replicas": 3},
+                    "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
+                });
+                let list = json!({"metadata": {"resourceVersion": "1"}, "items": [set]});
+                Ok::<Answer, Infallible>(json_answer(if is_one { &set } else { &list }))
+            }
+        });
+        Client::new(service, "shop")
+    }
+
+    #[tokio::test]
+    async fn the_watches_end_with_their_owner() {
+        let open = Arc::new(());
+        let replicas = OwnerReplicas::new(client(Arc::clone(&open)));
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"});
+        let owner = serde_json::from_value(owner).unwrap();
+        assert_eq!(replicas.wanted("shop", &owner).await.unwrap().count, 3);
+        // The client has one.
+        let until = async |count: usize| {
+            let wait = async {
+                while Arc::strong_count(&open) != count {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the number of open watches");
+        };
+        until(3).await;
+        drop(replicas);
+        until(1).await;
     }
 }
