@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use podward_runtime::retry::api_call;
 
 use crate::index::AddressFamily;
 
@@ -36,7 +37,7 @@ impl CanarySlice {
     /// # Errors
     /// Fails if the Service cannot be read or has no such port.
     pub(super) async fn node_port(&self) -> anyhow::Result<u16> {
-        let service = self.services.get(&self.name).await;
+        let service = api_call(self.services.get(&self.name)).await;
         let service =
             service.with_context(|| format!("could not read Service {} of the canary", self.name))?;
         let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
@@ -57,7 +58,7 @@ impl CanarySlice {
     ) -> anyhow::Result<Option<u64>> {
         let failed = |what: &str| format!("could not {what} EndpointSlice {} of the canary", self.name);
         let family = AddressFamily::of(address).as_str();
-        let stored = self.slices.get_opt(&self.name).await.with_context(|| failed("read"))?;
+        let stored = api_call(self.slices.get_opt(&self.name)).await.with_context(|| failed("read"))?;
         if stored.as_ref().is_some_and(|slice| slice.address_type != family) {
             bail!("EndpointSlice {} of the canary is not of {family}; delete it", self.name);
         }
@@ -93,14 +94,41 @@ impl CanarySlice {
             }],
             ports: Some(vec![EndpointPort { port: Some(port.into()), ..EndpointPort::default() }]),
         };
+        let params = PostParams::default();
         let written = match metadata {
-            Some(_) => self.slices.replace(&self.name, &PostParams::default(), &slice).await,
-            None => self.slices.create(&PostParams::default(), &slice).await,
+            Some(_) => api_call(self.slices.replace(&self.name, &params, &slice)).await,
+            None => api_call(self.slices.create(&params, &slice)).await,
         };
         match written {
             Ok(_) => Ok(Some(generation)),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) if error.is_conflict() => Ok(None),
             Err(error) => Err(error).with_context(|| failed("write")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use kube::Config;
+    use podward_runtime::retry::API_TIMEOUT;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_api_server_that_does_not_answer_is_an_error() {
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+        let slice = CanarySlice::new(client, "podward", "canary".to_owned());
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let both = async { tokio::join!(slice.node_port(), slice.write(address, 1, |before| before + 1)) };
+        let (read, written) = timeout(API_TIMEOUT * 2, both).await.expect("they wait for longer");
+        for error in [read.unwrap_err(), written.unwrap_err()] {
+            assert!(format!("{error:#}").contains("no answer from the API server"), "{error:#}");
         }
     }
 }
