@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Service;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use podward_kube_util::watched::Watch;
 use podward_runtime::address_policy::GuardedDialer;
@@ -28,6 +28,7 @@ use crate::opted_out;
 use crate::pod_watch::changed_pods;
 use crate::reconcile::{on_error, reconcile};
 use crate::report::{Metrics, Report};
+use crate::service_watch::{ServiceName, changed_services};
 use podward_deletion::{Deletions, KnownPods, LostNodes};
 use podward_hooks::{HookArgs, HookCalls, HookObservers};
 use podward_kube_util::{ApiError, CachedPod, Events, PodKey, stopped_before_first_list};
@@ -100,7 +101,7 @@ impl Leader {
             stop.child_token(),
         );
         let followed = rules.clone();
-        let pod_events = watcher(pods, watcher::Config::default().labels(&opted_in));
+        let pod_events = watcher(pods, watcher::Config::default().labels(&opted_in)).default_backoff();
         let pod_events = metrics.watches.observe(PODS, false, pod_events);
         let (stored, watches) = (store.clone(), metrics.watches.clone());
         let pods = changed_pods(pod_events, writer, move |event| {
@@ -109,8 +110,8 @@ impl Leader {
                 watches.follows(PODS, stored.len());
             }
         });
-        let services = watcher(services, watcher::Config::default());
-        let services = metrics.watches.observe(SERVICES, false, services).touched_objects();
+        let services = watcher(services, watcher::Config::default()).default_backoff();
+        let services = changed_services(metrics.watches.observe(SERVICES, false, services));
         let controller = Controller::for_stream(pods, store.clone());
         let (hooks, answers) = HookCalls::start(
             client.clone(),
@@ -154,7 +155,9 @@ impl Leader {
         });
         let (waiting, drain_turns) = (context.clone(), context.drain_turns.clone());
         let work = controller
-            .watches_stream(services, move |service| pods_waiting_for(&service, &waiting))
+            .reconcile_on(
+                services.flat_map(move |service| stream::iter(pods_waiting_for(&service, &waiting))),
+            )
             .reconcile_on(answers)
             .reconcile_on(called)
             .reconcile_on(moved)
@@ -190,10 +193,10 @@ impl Leader {
 }
 
 /// Returns the pods that wait for `service`: to get its finalizer, or to lose it.
-fn pods_waiting_for(service: &PartialObjectMeta<Service>, context: &Context) -> Vec<ObjectRef<CachedPod>> {
-    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
-    let waiting = context.services.renew(&namespace, &name).into_iter();
-    let held = context.gone_services.renew(&namespace, &name);
+fn pods_waiting_for(service: &ServiceName, context: &Context) -> Vec<ObjectRef<CachedPod>> {
+    let ServiceName { namespace, name } = service;
+    let waiting = context.services.renew(namespace, name).into_iter();
+    let held = context.gone_services.renew(namespace, name);
     waiting.chain(held).map(|pod| pod.object_ref()).collect()
 }
 
@@ -204,9 +207,7 @@ fn log(error: &ControllerError<ApiError, watcher::Error>) {
         }
         ControllerError::ReconcilerFailed(error, pod) => tracing::warn!(%error, %pod, "reconciliation"),
         ControllerError::ObjectNotFound(pod) => tracing::debug!(%pod, "pod is gone"),
-        other => {
-            tracing::warn!(error = %other, "watch of pods or Services failed; it is restarted with back-off")
-        }
+        other => tracing::warn!(error = %other, "reconciliation"),
     }
 }
 

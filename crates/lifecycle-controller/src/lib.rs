@@ -36,6 +36,7 @@ mod report;
 mod retries;
 mod serve;
 mod service_check;
+mod service_watch;
 mod write;
 mod write_through_cache;
 

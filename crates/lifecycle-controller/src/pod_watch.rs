@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{Error, Event};
@@ -17,26 +17,35 @@ use tokio::task::yield_now;
 /// A new version of a pod is left out if it says the same as the stored one, because its reconciliation would decide the
 /// same. A reconciliation that waits, or has failed, is repeated by time. After a new list, all pods are reconciled, those
 /// that are in service without an operation last.
+///
+/// Errors are logged and left out: the controller would wait after each, also with what other watches deliver.
 pub(crate) fn changed_pods(
     events: impl Stream<Item = Result<Event<CachedPod>, Error>>,
     mut writer: Writer<CachedPod>,
     mut observe: impl FnMut(&Event<CachedPod>),
 ) -> impl Stream<Item = Result<CachedPod, Error>> {
     let store = writer.as_reader();
-    let pods = events.map_ok(move |event| {
+    let events = events.filter_map(|event| async {
+        event
+            .inspect_err(
+                |error| tracing::warn!(%error, "the watch of pods failed; it is started again with back-off"),
+            )
+            .ok()
+    });
+    let pods = events.map(move |event| {
         let says_the_same =
             |pod| store.get(&ObjectRef::from_obj(pod)).is_some_and(|known| known.says_the_same_as(pod));
         let is_known = matches!(&event, Event::Apply(pod) if says_the_same(pod));
         writer.apply_watcher_event(&event);
         observe(&event);
         match event {
-            Event::InitDone => listed(store.state()).left_stream(),
+            Event::InitDone => Box::pin(listed(store.state())).left_stream(),
             Event::Apply(pod) if !is_known => stream::iter(Some(pod)).right_stream(),
             _ => stream::iter(None).right_stream(),
         }
     });
     // Later events do not wait for the pods at rest.
-    pods.map_ok(|pods| Box::pin(pods.map(Ok))).try_flatten_unordered(None)
+    pods.flatten_unordered(None).map(Ok)
 }
 
 /// Returns `pods`, those at rest last and one by one: the controller takes the pods that it has been given in no
@@ -93,7 +102,9 @@ mod tests {
         ];
         let mut observed = 0;
         let count = events.len();
-        let pods: Vec<_> = changed_pods(stream::iter(events.map(Ok)), writer, |_| observed += 1)
+        // The controller does not wait after an error.
+        let events = stream::iter(events.map(Ok)).chain(stream::iter([Err(Error::NoResourceVersion)]));
+        let pods: Vec<_> = changed_pods(events, writer, |_| observed += 1)
             .map(|pod| pod.map(|pod| (pod.name_any(), pod.resource_version().to_owned())).unwrap())
             .collect()
             .await;
