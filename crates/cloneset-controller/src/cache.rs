@@ -58,6 +58,15 @@ struct Entry<K> {
     list: u64,
 }
 
+/// What a list has shown.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// The number of objects of sets.
+    pub(crate) objects: usize,
+    /// The sets of objects that were stored and do not exist any more.
+    pub(crate) lost_by: Vec<SetReference>,
+}
+
 impl<K> Default for OwnedCache<K> {
     fn default() -> Self {
         Self {
@@ -140,25 +149,28 @@ impl<K: Slim> OwnedCache<K> {
         state.seen = 0;
     }
 
-    /// Ends a list, and returns the number of objects of sets. Objects that were neither listed nor written since it began
-    /// do not exist.
-    pub(crate) fn end_list(&self) -> usize {
+    /// Ends a list. Objects that were neither listed nor written since it began do not exist.
+    pub(crate) fn end_list(&self) -> Listed {
         let mut state = self.state.lock();
         state.is_listing = false;
         let State { objects, places, removed, list, .. } = &mut *state;
+        let mut lost_by = Vec::new();
         for objects in objects.values_mut() {
+            let mut lost = None;
             objects.retain(|_, entry| {
                 let stays = entry.list == *list;
                 if !stays {
                     places.remove(&entry.object.uid().unwrap_or_default());
+                    lost = Some(Arc::clone(&entry.object));
                 }
                 stays
             });
+            lost_by.extend(lost.and_then(|object| set_of(&*object)));
         }
         objects.retain(|_, objects| !objects.is_empty());
         removed.retain(|_, at| at == list);
         let of_sets = objects.iter().filter(|(place, _)| matches!(place, Place::Set(_)));
-        of_sets.map(|(_, objects)| objects.len()).sum()
+        Listed { objects: of_sets.map(|(_, objects)| objects.len()).sum(), lost_by }
     }
 }
 
@@ -319,10 +331,14 @@ mod tests {
         cache.begin_list();
         cache.store(pod("listed", "2"));
         cache.store(pod("written", "8"));
-        assert_eq!(cache.end_list(), 2);
+        let set = set_of(&pod("gone", "1")).unwrap();
+        assert_eq!(cache.end_list(), Listed { objects: 2, lost_by: vec![set.clone()] });
         assert_eq!(versions(&cache), ["2", "8"]);
         cache.begin_list();
-        assert_eq!(cache.end_list(), 0, "lost events do not leave objects behind");
+        let listed = Listed { objects: 0, lost_by: vec![set] };
+        assert_eq!(cache.end_list(), listed, "lost events do not leave objects behind");
+        cache.begin_list();
+        assert_eq!(cache.end_list(), Listed::default());
     }
 
     #[test]
