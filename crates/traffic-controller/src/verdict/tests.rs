@@ -1,6 +1,8 @@
+mod complete;
 mod connections;
 mod interrupted;
 mod kubelet;
+mod last_endpoint;
 mod never_ready;
 mod observed;
 
@@ -325,47 +327,6 @@ fn a_pod_that_is_ready_again_starts_the_wait_again() {
 }
 
 #[test]
-fn complete_waits_for_both_address_families() {
-    let web = ServiceMembership { missing: [false, true], ..ready("web") };
-    let (reason, _) = waits(complete(&endpoints([web]), &all_written(), &WAIT_TIMES, at(2000)));
-    assert_eq!(reason, "no EndpointSlice of Service shop/web shows the pod as ready by IPv6 yet");
-}
-
-#[test]
-fn complete_waits_for_all_services_that_select_the_pod() {
-    let look = |services: Vec<ServiceMembership>, nodes: &NodeProxies, now| {
-        complete(&endpoints(services), nodes, &WAIT_TIMES, at(now))
-    };
-    assert_eq!(
-        done(look(vec![], &NodeProxies::NotConfigured, 0)),
-        (Proven, "no Service selects the pod".to_owned())
-    );
-    let (reason, _) =
-        waits(look(vec![ready("a"), ServiceMembership { slices: 0, ..out("b") }], &all_written(), 0));
-    assert_eq!(reason, "no EndpointSlice of Service shop/b lists the pod yet");
-    assert!(waits(look(vec![out("b")], &all_written(), 0)).0.contains("shows the pod as ready yet"));
-    let by_hand = ServiceMembership { selects: false, has_selector: false, ..out("by-hand") };
-    assert_eq!(
-        done(look(vec![by_hand], &NodeProxies::NotConfigured, 0)).0,
-        Proven,
-        "it may never list the pod"
-    );
-    let (proven, words) = done(look(vec![ready("a")], &all_written(), 1000));
-    assert!(
-        proven == Proven
-            && words == "ready in the slices of shop/a; kube-proxy of 2 nodes has applied the change",
-        "{words}"
-    );
-    assert_eq!(waits(look(vec![ready("a")], &NodeProxies::NotConfigured, 2000)).1, Some(at(6000)));
-    let headless = ServiceMembership { kind: ServiceKind::Headless, ..ready("a") };
-    assert_eq!(
-        done(look(vec![headless], &NodeProxies::NotConfigured, 1000)).0,
-        Proven,
-        "the next DNS query finds it"
-    );
-}
-
-#[test]
 fn release_waits_for_slices_but_not_for_nodes() {
     assert_eq!(done(release(&endpoints([]), false)).0, Proven);
     assert_eq!(done(release(&endpoints([out("web")]), false)).0, Assumed);
@@ -376,50 +337,6 @@ fn release_waits_for_slices_but_not_for_nodes() {
         ServiceMembership { has_selector: false, ..ready("by-hand") },
     ] {
         assert_eq!(done(release(&endpoints([others]), false)).0, Assumed, "the slices never change");
-    }
-}
-
-#[test]
-fn the_last_endpoint_waits_for_a_replacement() {
-    let service = |ready, starting| RemainingEndpoints {
-        service: ObjectKey::new("shop", "web"),
-        others: OtherEndpoints { ready, starting, local: None },
-    };
-    let look = |services: &[RemainingEndpoints], now| pre_check(services, &WAIT_TIMES, at(0), at(now));
-    assert_eq!(done(look(&[], 0)).0, Proven);
-    let (proven, words) = done(look(&[service(2, 0), service(1, 4)], 0));
-    assert_eq!((proven, words.as_str()), (Proven, "Service shop/web keeps 1 other ready endpoint"));
-    assert!(done(look(&[service(0, 0)], 0)).1.contains("no other endpoint is starting"));
-    let (reason, until) = waits(look(&[service(3, 0), service(0, 1)], 59_999));
-    assert!(reason.contains("1 other endpoint not ready yet") && until == Some(at(60_000)), "{reason}");
-    assert_eq!(done(look(&[service(0, 1)], 60_000)).0, Assumed);
-}
-
-#[test]
-fn the_last_endpoint_on_a_node_counts_where_nodes_use_only_their_own() {
-    let look = |policy, (ready, starting), now| {
-        let local = LocalEndpoints { policy, node: "n1".into(), ready, starting };
-        let others = OtherEndpoints { ready: 3, starting: 1, local: Some(local) };
-        let remaining = RemainingEndpoints { service: ObjectKey::new("shop", "web"), others };
-        pre_check(&[remaining], &WAIT_TIMES, at(0), at(now))
-    };
-    for (policy, what) in [
-        (LocalPolicy::External, "health checks have seen this"),
-        (LocalPolicy::Internal, "clients on the node then have no endpoint"),
-    ] {
-        assert_eq!(
-            done(look(policy, (1, 0), 0)),
-            (Proven, "Service shop/web keeps 3 other ready endpoints".into())
-        );
-        let (reason, until) = waits(look(policy, (0, 1), 0));
-        assert!(reason.contains("on node n1, 1 other") && until == Some(at(60_000)), "{reason}");
-        for late in [look(policy, (0, 1), 60_000), look(policy, (0, 0), 0)] {
-            let (assumed, detail) = done(late);
-            assert!(
-                assumed == Assumed && detail.contains(what) && detail.contains(policy.as_str()),
-                "{detail}"
-            );
-        }
     }
 }
 
