@@ -98,6 +98,8 @@ pub(crate) struct BindingTask {
     finish_from: Duration,
     /// The binding that the pods were compared with.
     known: Option<Arc<Binding>>,
+    /// True if pods may have changed while the binding could not be used.
+    missed_pods: bool,
     renewal_due: Duration,
     status_due: Duration,
     /// The status as it was written last.
@@ -139,6 +141,7 @@ impl BindingTask {
             comparison_due: Duration::ZERO,
             finish_from: Duration::ZERO,
             known: None,
+            missed_pods: false,
             renewal_due: Duration::ZERO,
             status_due: Duration::ZERO,
             written: None,
@@ -231,6 +234,7 @@ impl BindingTask {
     async fn pass(&mut self, entry: &BindingEntry, hook: &HookState) -> Duration {
         self.rejected.clone_from(&entry.problem);
         let Some(binding) = entry.valid.clone() else {
+            self.miss_pods();
             self.report(entry, None, hook).await;
             return MAX_PAUSE;
         };
@@ -239,6 +243,7 @@ impl BindingTask {
             Err(problem) => {
                 let reason = format!("DiscoveryBinding {} cannot be used: {problem}", self.key);
                 self.rejected = Some(problem);
+                self.miss_pods();
                 self.answer_pending(&reason);
                 self.report(entry, Some(&binding), hook).await;
                 return Duration::from_secs(1);

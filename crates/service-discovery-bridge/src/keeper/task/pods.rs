@@ -25,8 +25,9 @@ impl BindingTask {
             (known.generation, known.deleting) == (binding.generation, binding.deleting)
         };
         let respecified = !known.as_ref().is_some_and(as_before);
+        let missed = std::mem::take(&mut self.missed_pods);
         let before = known.unwrap_or_else(|| Arc::clone(binding));
-        if respecified {
+        if respecified || missed {
             changed.extend(self.shared.index.pod_uids(&self.key.namespace));
             changed.extend(self.tracked.keys().cloned());
         }
@@ -98,6 +99,12 @@ impl BindingTask {
         if !access.registry.can_read() {
             self.leave_to_others(binding, access);
         }
+    }
+
+    /// Drops the changes of pods while the binding cannot be used: there may be many. All pods are looked at afterwards.
+    pub(super) fn miss_pods(&mut self) {
+        self.pod_changes.take();
+        self.missed_pods = true;
     }
 
     /// Notes that a pod has left an instance, which is removed when it has the other one.

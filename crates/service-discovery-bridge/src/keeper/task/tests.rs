@@ -4,6 +4,7 @@ mod ending;
 mod fenced;
 mod memory;
 mod moved;
+mod unusable;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
