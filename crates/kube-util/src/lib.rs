@@ -14,6 +14,7 @@
 
 mod api_error;
 pub mod api_server;
+mod bounded_names;
 mod busy;
 mod cached_pod;
 mod clock;
@@ -27,6 +28,7 @@ pub mod watched;
 pub mod work_queue;
 
 pub use api_error::{ApiError, pod_call};
+pub use bounded_names::{BoundedNames, OTHERS};
 pub use busy::{deletion_cost_changes, holds_deletion};
 pub use cached_pod::{CachedPod, CachedPort, LifecycleCondition};
 pub use clock::{now, unix_nanos};

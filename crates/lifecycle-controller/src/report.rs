@@ -8,6 +8,7 @@ mod hook_reports;
 mod metrics;
 mod oldest_operations;
 mod operation_state;
+mod overdue_questions;
 mod phase_history;
 mod refusals;
 mod tracker;
@@ -122,7 +123,7 @@ impl Report {
         if let Some(event) = &deletion.event {
             self.events.normal(pod, event.clone());
         }
-        let new = self.tracker.new_hook_reports(&pod.key(), &plan.hook_reports);
+        let new = self.tracker.new_hook_reports(&pod.key(), &plan.hook_reports, &self.metrics);
         hook_reports::report(&self.events, &self.metrics, pod, &new, plan.now);
         hook_reports::report_refused(&self.events, &self.metrics, pod, &plan.refused);
         busy::report(&self.events, &self.metrics, &self.tracker, pod, &decision.overruns);

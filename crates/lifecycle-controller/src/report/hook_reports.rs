@@ -16,7 +16,7 @@ pub(super) fn report(
     now: UnixNanos,
 ) {
     for note in notes {
-        metrics.hook_reported(note, now);
+        metrics.callbacks.reported(note, now);
         let Some(draft) = draft(note) else { continue };
         match note.event {
             HookEvent::Removed | HookEvent::Released => events.normal(pod, draft),

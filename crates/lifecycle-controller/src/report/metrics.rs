@@ -1,20 +1,18 @@
 //! The controller's metrics.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
-use parking_lot::Mutex;
-use podward_core::hooks::EvidenceLevel;
+use podward_core::OperationPhase;
+use podward_core::keys::DELETE_TYPE;
 use podward_core::trace::TraceId;
-use podward_core::{HookEvent, HookReport, OperationPhase, UnixNanos};
-use podward_kube_util::EventMetrics;
 use podward_kube_util::watched::WatchMetrics;
+use podward_kube_util::{BoundedNames, EventMetrics};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::exponential_buckets;
 use prometheus_client::registry::{Registry, Unit};
 
 use podward_deletion::DeletionMetrics;
@@ -22,6 +20,7 @@ use podward_hooks::HookMetrics;
 use podward_rules::RuleMetrics;
 
 use super::oldest_operations::OldestOperations;
+use super::overdue_questions::OverdueQuestions;
 
 /// What a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -53,20 +52,6 @@ struct TypeLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnswerLabels {
-    hook: String,
-    phase: &'static str,
-    outcome: &'static str,
-    evidence: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HookLabels {
-    hook: String,
-    phase: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
 }
@@ -86,9 +71,8 @@ struct ErrorLabels {
 
 /// Limits the label `operation_type`, because operators choose the types. Further types are counted as `other`.
 const MAX_TYPES: usize = 50;
-/// Limits the label `hook`. Further hooks are counted as `other`.
-const MAX_HOOKS: usize = 100;
-const OTHERS: &str = "other";
+/// The types of Podward and of common operators, which always have series of their own.
+const OWN_TYPES: [&str; 3] = [DELETE_TYPE, "update", "restart"];
 
 /// The metrics of the controller.
 #[derive(Debug)]
@@ -99,9 +83,6 @@ pub(crate) struct Metrics {
     writes: Family<WriteLabels, Counter<u64, AtomicU64>>,
     errors: Family<ErrorLabels, Counter<u64, AtomicU64>>,
     pub(crate) events: EventMetrics,
-    consumer_answers: Family<AnswerLabels, Counter<u64, AtomicU64>>,
-    consumer_wait: Family<HookLabels, Histogram, fn() -> Histogram>,
-    consumer_timeouts: Family<HookLabels, Counter<u64, AtomicU64>>,
     busy_overruns: Family<TypeLabels, Counter<u64, AtomicU64>>,
     results_refused: Family<TypeLabels, Counter<u64, AtomicU64>>,
     pub(crate) busy_waiting: Gauge<i64, AtomicI64>,
@@ -111,14 +92,15 @@ pub(crate) struct Metrics {
     pub(crate) deletions: DeletionMetrics,
     pub(crate) rules: RuleMetrics,
     pub(crate) watches: WatchMetrics,
-    types: Mutex<HashSet<String>>,
-    hooks: Mutex<HashSet<String>>,
+    pub(super) overdue: OverdueQuestions,
+    types: BoundedNames,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
         let writes: Family<WriteLabels, Counter<u64, AtomicU64>> = Family::default();
         let sent = writes.get_or_create(&WriteLabels { kind: WriteKind::Event }).clone();
+        let callbacks = HookMetrics::default();
         Metrics {
             operations: Family::default(),
             oldest: OldestOperations::default(),
@@ -128,29 +110,28 @@ impl Metrics {
             writes,
             errors: Family::default(),
             events: EventMetrics { sent, ..EventMetrics::default() },
-            consumer_answers: Family::default(),
-            consumer_wait: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.01, 2.0, 18))
-            }),
-            consumer_timeouts: Family::default(),
             busy_overruns: Family::default(),
             results_refused: Family::default(),
             busy_waiting: Gauge::default(),
             queue_depth: Gauge::default(),
             leader: Gauge::default(),
-            callbacks: HookMetrics::default(),
+            overdue: OverdueQuestions::new(callbacks.clone()),
+            callbacks,
             deletions: DeletionMetrics::new(),
             rules: RuleMetrics::default(),
             watches: WatchMetrics::default(),
-            types: Mutex::default(),
-            hooks: Mutex::default(),
+            types: BoundedNames::with(&OWN_TYPES, MAX_TYPES),
         }
     }
 
-    /// Resets the gauges that only a leader knows.
+    /// Removes what only a leader knows. The next leader counts other types.
     pub(crate) fn forget_operations(&self) {
         self.operations.clear();
         self.oldest.clear();
+        self.overdue.clear();
+        self.busy_overruns.clear();
+        self.results_refused.clear();
+        self.types.clear();
         self.busy_waiting.set(0);
         self.rules.forget();
     }
@@ -184,22 +165,7 @@ impl Metrics {
             "Pods that wait for their turn to leave service, or for a free write slot",
             self.queue_depth.clone(),
         );
-        registry.register(
-            "consumer_answers",
-            "Answers of hooks that took effect, by hook, phase, outcome and evidence",
-            self.consumer_answers.clone(),
-        );
-        registry.register_with_unit(
-            "consumer_wait",
-            "Time from the first request to a hook until its answer took effect",
-            Unit::Seconds,
-            self.consumer_wait.clone(),
-        );
-        registry.register(
-            "consumer_timeouts",
-            "Requests to hooks that were open past their deadline",
-            self.consumer_timeouts.clone(),
-        );
+        registry.register_collector(Box::new(self.overdue.clone()));
         registry.register(
             "busy_overruns",
             "Operations that proceeded although their pod was busy, because the maximum time had passed",
@@ -252,32 +218,6 @@ impl Metrics {
         }
     }
 
-    /// Counts an answer or a missed deadline of a hook.
-    pub(crate) fn hook_reported(&self, note: &HookReport, now: UnixNanos) {
-        let (outcome, evidence) = match &note.event {
-            HookEvent::Done(level) => ("done", level.as_str()),
-            HookEvent::Proceeded => ("proceeded", EvidenceLevel::TimedOut.as_str()),
-            HookEvent::Cancelled(_) => ("cancelled", ""),
-            HookEvent::Rejected(_) => ("rejected", ""),
-            HookEvent::Overdue => ("overdue", ""),
-            HookEvent::Removed | HookEvent::Released => return,
-        };
-        let hook = within(&self.hooks, MAX_HOOKS, &note.hook).to_owned();
-        let of_hook = HookLabels { hook: hook.clone(), phase: note.phase.as_str() };
-        if let HookEvent::Proceeded | HookEvent::Cancelled(_) | HookEvent::Overdue = note.event {
-            self.consumer_timeouts.get_or_create(&of_hook).inc();
-        }
-        if note.event == HookEvent::Overdue {
-            return;
-        }
-        if let HookEvent::Done(_) | HookEvent::Proceeded = note.event {
-            let seconds = now.0.saturating_sub(note.since.0).max(0) as f64 / 1e9;
-            self.consumer_wait.get_or_create(&of_hook).observe(seconds);
-        }
-        let labels = AnswerLabels { hook, phase: note.phase.as_str(), outcome, evidence };
-        self.consumer_answers.get_or_create(&labels).inc();
-    }
-
     /// Counts an operation that proceeds although its pod is busy.
     pub(crate) fn overran(&self, operation_type: &str) {
         self.busy_overruns.get_or_create(&self.type_labels(operation_type)).inc();
@@ -289,7 +229,7 @@ impl Metrics {
     }
 
     fn type_labels(&self, operation_type: &str) -> TypeLabels {
-        TypeLabels { operation_type: within(&self.types, MAX_TYPES, operation_type).to_owned() }
+        TypeLabels { operation_type: self.types.admit(operation_type).to_owned() }
     }
 
     fn labels(&self, operation_type: &str, phase: OperationPhase) -> OperationLabels {
@@ -298,9 +238,29 @@ impl Metrics {
     }
 }
 
-/// Returns `name` if it is one of the first `most` names, `other` otherwise.
-fn within<'n>(seen: &Mutex<HashSet<String>>, most: usize, name: &'n str) -> &'n str {
-    let mut seen = seen.lock();
-    let known = seen.contains(name) || (seen.len() < most && seen.insert(name.to_owned()));
-    if known { name } else { OTHERS }
+#[cfg(test)]
+mod tests {
+    use podward_support::metrics_text;
+
+    use super::*;
+
+    #[test]
+    fn many_types_of_a_tenant_do_not_hide_deletes() {
+        let (metrics, mut registry) = (Metrics::new(), Registry::with_prefix("podward"));
+        metrics.register(&mut registry);
+        let enter = |operation_type: &str| metrics.entered(operation_type, OperationPhase::Preparing, None);
+        (0..MAX_TYPES).for_each(|number| enter(&format!("type-{number}")));
+        enter(DELETE_TYPE);
+        metrics.overran("type-1");
+        let text = metrics_text(&registry);
+        let line = |operation_type: &str| {
+            format!("podward_operations{{operation_type=\"{operation_type}\",phase=\"Preparing\"}}")
+        };
+        assert!(text.contains(&format!("{} 1", line(DELETE_TYPE))), "{text}");
+        assert!(text.contains(&format!("{} 3", line("other"))), "{text}");
+        metrics.forget_operations();
+        enter("type-99");
+        let text = metrics_text(&registry);
+        assert!(text.contains(&line("type-99")) && !text.contains("type-1\""), "{text}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use podward_core::hooks::{HookPhase, has_hook_finalizer};
-use podward_core::{Explanation, HookReport, Operations, UnixNanos};
+use podward_core::{Explanation, HookEvent, HookReport, Operations, UnixNanos};
 use podward_kube_util::{CachedPod, PodKey, now};
 use podward_traces::OperationTraces;
 
@@ -163,13 +163,21 @@ impl Tracker {
         }
     }
 
-    /// Returns those of `notes` that were not reported yet, and forgets the reported ones that are not among them.
-    pub(super) fn new_hook_reports<'n>(&self, key: &PodKey, notes: &'n [HookReport]) -> Vec<&'n HookReport> {
+    /// Returns those of `notes` that were not reported yet, and forgets the reported ones that are not among them. Counts
+    /// the overdue questions among `notes` instead of those before.
+    pub(super) fn new_hook_reports<'n>(
+        &self,
+        key: &PodKey,
+        notes: &'n [HookReport],
+        metrics: &Metrics,
+    ) -> Vec<&'n HookReport> {
         let mut pods = self.pods.lock();
         let Some(tracked) = pods.get_mut(key) else { return Vec::new() };
         let key_of = |note: &HookReport| (note.hook.clone(), note.phase, note.since, note.event.as_str());
         let reported = std::mem::take(&mut tracked.hook_reports);
         tracked.hook_reports = notes.iter().map(key_of).collect();
+        overdue(&tracked.hook_reports).for_each(|(hook, phase)| metrics.overdue.add(hook, phase));
+        overdue(&reported).for_each(|(hook, phase)| metrics.overdue.remove(hook, phase));
         notes.iter().filter(|note| !reported.contains(&key_of(note))).collect()
     }
 
@@ -259,15 +267,24 @@ fn leave_all(tracked: &TrackedPod, metrics: &Metrics) {
     if tracked.waits.include_busy() {
         metrics.busy_waiting.dec();
     }
+    overdue(&tracked.hook_reports).for_each(|(hook, phase)| metrics.overdue.remove(hook, phase));
     for state in tracked.operations.values() {
         metrics.left(&state.operation_type, state.phase, state.since, None, None);
     }
+}
+
+/// Returns hook and phase of each question that is past its deadline while the pod waits.
+fn overdue(reports: &BTreeSet<HookReportKey>) -> impl Iterator<Item = (&str, HookPhase)> {
+    let is_overdue = |(_, _, _, event): &&HookReportKey| *event == HookEvent::Overdue.as_str();
+    reports.iter().filter(is_overdue).map(|(hook, phase, ..)| (hook.as_str(), *phase))
 }
 
 #[cfg(test)]
 mod tests {
     use podward_core::hooks::hook_finalizer;
     use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE};
+    use podward_support::metrics_text;
+    use prometheus_client::registry::Registry;
     use serde_json::json;
 
     use super::*;
@@ -317,5 +334,36 @@ mod tests {
         assert!(tracker.retain(&metrics, |_, uid| uid == "new").is_empty());
         let gone = tracker.retain(&metrics, |_, uid| uid == "newer");
         assert_eq!(gone.iter().map(|pod| pod.uid.as_str()).collect::<Vec<_>>(), ["new"]);
+    }
+
+    #[test]
+    fn overdue_questions_are_counted_while_their_pods_wait() {
+        let (tracker, metrics) = (Tracker::default(), Metrics::new());
+        let mut registry = Registry::with_prefix("podward");
+        metrics.register(&mut registry);
+        let key = |name: &str| PodKey { namespace: "shop".to_owned(), name: name.to_owned() };
+        let note = |phase, event| HookReport { hook: "mesh".to_owned(), phase, since: UnixNanos(1), event };
+        let report = |name: &str, notes: &[HookReport]| {
+            let metadata = json!({"namespace": "shop", "name": name, "uid": name});
+            tracker.observe(&serde_json::from_value(json!({"metadata": metadata})).unwrap(), &metrics);
+            tracker.new_hook_reports(&key(name), notes, &metrics);
+        };
+        let line = |phase: &str, count: usize| {
+            // The hook is not registered here.
+            format!("podward_hook_overdue_questions{{hook=\"other\",phase=\"{phase}\"}} {count}\n")
+        };
+        let has = |line: &str| metrics_text(&registry).contains(line);
+        for name in ["web-0", "web-1", "web-0"] {
+            report(name, &[note(HookPhase::Complete, HookEvent::Overdue)]);
+        }
+        report("web-2", &[note(HookPhase::Prepare, HookEvent::Proceeded)]);
+        report("web-3", &[note(HookPhase::Release, HookEvent::Overdue)]);
+        assert!(has(&line("COMPLETE", 2)) && has(&line("RELEASE", 1)) && !has("PREPARE\"} 1"));
+        report("web-0", &[]);
+        assert!(has(&line("COMPLETE", 1)));
+        tracker.retain(&metrics, |key, _| key.name != "web-1");
+        assert!(!has("podward_hook_overdue_questions{hook=\"other\",phase=\"COMPLETE\""));
+        metrics.forget_operations();
+        assert!(!has("podward_hook_overdue_questions"));
     }
 }

@@ -21,12 +21,14 @@ use super::{
 };
 
 /// The metrics without series, which are not exposed, while nothing fails and no traces are exported.
-const OF_TROUBLE: [&str; 17] = [
+const OF_TROUBLE: [&str; 19] = [
     "podward_trace_spans_sent_total",
     "podward_trace_spans_dropped_total",
     "podward_errors_total",
     "podward_consumer_timeouts_total",
     "podward_hook_answers_ignored_total",
+    "podward_hook_overdue_questions",
+    "podward_hook_rejected",
     "podward_request_deletion_failures_total",
     "podward_admission_undecided_total",
     "podward_admission_warnings_total",
