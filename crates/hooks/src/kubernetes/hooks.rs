@@ -101,6 +101,9 @@ impl HookWatch {
         if is_replaced || before != after {
             self.drive(name, after.clone()).await;
         }
+        if let Some(record) = &record {
+            self.shared.metrics.rejected(name, record.refused.is_some());
+        }
         self.shared.directory.write().put(name, record);
         self.shared.hooks.push(name.to_owned());
         let (before, after) = (before.map(|before| before.hook), after.map(|after| after.hook));

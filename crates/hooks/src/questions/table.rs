@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::questions::queue::{QuestionId, QuestionState, QueueTurn};
 use crate::questions::request;
-use crate::registration::registered::RegisteredHook;
+use crate::registration::registered::{HookConnection, RegisteredHook};
 pub(crate) use hook_state::HookHealth;
 use hook_state::HookState;
 pub(crate) use output::TableOutput;
@@ -237,6 +237,10 @@ impl QuestionTable {
         state.tried = false;
         state.queue.restart(registered.max_concurrent_calls);
         self.out.hooks.push(name.clone());
+        if let HookConnection::Invalid(_) = registered.connection {
+            // No driver will try it.
+            state.tell(&self.out);
+        }
         let wakeup = state.wakeup.clone();
         self.call_back(name);
         wakeup

@@ -46,6 +46,36 @@ async fn pods_wait_for_the_resource_definition_and_continue_when_it_exists() {
 }
 
 #[tokio::test]
+async fn a_refused_spec_is_in_the_metrics_until_it_is_valid_or_the_hook_is_deleted() {
+    let valid = |name: &str| hook(name, json!({"attachment": {}}));
+    let refused = |name: &str| hook(name, json!({"attachment": {}, "phases": []}));
+    let fixture = Fixture::with(&[valid("changed"), refused("new")], &[]).await;
+    let mut registry = Registry::default();
+    fixture.metrics.register(&mut registry);
+    let has = |line: &str| metrics_text(&registry).contains(line);
+    let until = async |is_met: &dyn Fn() -> bool| {
+        let wait = async {
+            while !is_met() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(TEST_TIMEOUT, wait)
+            .await
+            .unwrap_or_else(|_| panic!("{}", metrics_text(&registry)));
+    };
+    until(&|| has(r#"hook_rejected{hook="new"} 1"#)).await;
+    assert!(has(r#"hook_reachable{hook="new"} 0"#), "nothing calls it");
+    assert!(!has(r#"hook_rejected{hook="changed"}"#));
+    // What was valid before is in force still.
+    fixture.api.put_hook(refused("changed"));
+    until(&|| has(r#"hook_rejected{hook="changed"} 1"#)).await;
+    fixture.api.put_hook(valid("changed"));
+    until(&|| !has(r#"hook_rejected{hook="changed"}"#)).await;
+    fixture.api.delete_hook("new");
+    until(&|| !has(r#"hook="new""#)).await;
+}
+
+#[tokio::test]
 async fn pods_wake_when_other_hooks_are_for_them() {
     let web = pod("web");
     let only_web = json!({"attachment": {}, "podSelector": {"matchLabels": {"app": "web"}}});
