@@ -18,7 +18,7 @@
 //!   and all of them must be in the cache (`worker::read_barrier`). A watch that has not begun or has failed never
 //!   counts as "no rules".
 //! - A PodTransitionRule that is being deleted does not apply, and can be deleted although kuperator has put its finalizer
-//!   on it (`worker::terminating_rules`).
+//!   on it (`worker::rule_release`).
 //! - A pod in service passes only with a grant that the API server has stored (`worker::namespace_worker`).
 //! - Before a controller decides with grants that another controller wrote, it reads the pods (`worker::pod_catch_up`).
 //! - The status of a PodTransitionRule is written at most once a second, only when it changes, and stays below 256 KiB.

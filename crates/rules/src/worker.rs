@@ -10,6 +10,7 @@ mod publish;
 mod read_barrier;
 mod rule_lookup;
 mod rule_objects;
+mod rule_release;
 mod rule_watch;
 mod rule_webhooks;
 mod snapshot;

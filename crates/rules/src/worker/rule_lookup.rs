@@ -13,7 +13,7 @@ use podward_runtime::retry::{API_SERVER, api_call, delay_after};
 
 use super::super::context::RuleContext;
 use super::read_barrier::BarrierState;
-use super::terminating_rules::is_terminating;
+use super::rule_release::is_terminating;
 
 /// The watch must deliver what was listed within this time. Then the rules are listed again.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);

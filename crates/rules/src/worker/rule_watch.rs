@@ -11,7 +11,7 @@ use podward_kube_util::watched::WatchMetrics;
 use super::super::context::RuleContext;
 use super::namespace_worker;
 use super::rule_objects::{WatchedRule, record_of};
-use super::terminating_rules::{is_terminating, release};
+use super::rule_release::{is_terminating, release};
 
 /// The name of the watch in metrics.
 const NAME: &str = "podtransitionrules";
