@@ -1,7 +1,10 @@
 //! Claims of pods that are gone.
 
+use std::sync::Arc;
+
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use podward_api::CloneSet;
 
@@ -9,25 +12,36 @@ use crate::context::Context;
 use crate::delete::delete;
 use crate::errors::{SetError, call};
 use crate::observe::is_active;
-use crate::template::{Owner, hand_over, unused_claims};
+use crate::own_deletions::requester;
+use crate::pod::Pod;
+use crate::template::{Owner, hand_over, id, unused_claims};
 
-/// Deletes the claims that no pod uses, or has them deleted with the pods that end. A set that reuses claims keeps as many
-/// as pods are missing.
+#[cfg(test)]
+mod tests;
+
+/// Deletes the claims of pods that the set has deleted, or has them deleted with the pods while these end. If the set does
+/// not reuse claims, also those of pods that others have deleted and of pods that have ended.
 ///
 /// # Errors
 /// Fails if a request fails.
 pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> Result<(), SetError> {
     let claims = context.claims.of(&owner.uid);
-    if claims.is_empty() {
-        return Ok(());
-    }
     let pods = context.pods.of(&owner.uid);
+    let user = match claims.is_empty() {
+        true => None,
+        false => own_user(context, &pods).await,
+    };
+    let has_claim = |one: &str| claims.iter().any(|claim| id(claim.labels()) == Some(one));
+    let own = context.remember(&owner.uid, |memory| {
+        memory.own_deletions.retain(has_claim);
+        memory.own_deletions.observe(&pods, user);
+        memory.own_deletions.clone()
+    });
+    let reuses = !set.spec.scale_strategy.disable_pvc_reuse;
+    let goes =
+        |claim: &&PersistentVolumeClaim| !reuses || id(claim.labels()).is_some_and(|id| own.contains(id));
     let (active, ending): (Vec<_>, Vec<_>) = pods.iter().map(|pod| &**pod).partition(|pod| is_active(pod));
-    let missing = usize::try_from(set.spec.replicas).unwrap_or_default().saturating_sub(active.len());
-    if missing > 0 && !set.spec.scale_strategy.disable_pvc_reuse {
-        return Ok(());
-    }
-    let unused = unused_claims(owner, active, ending, claims.iter().map(|claim| &**claim));
+    let unused = unused_claims(owner, active, ending, claims.iter().map(|claim| &**claim).filter(goes));
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &owner.namespace);
     for claim in unused.delete {
         let _work = context.progress.begin();
@@ -45,4 +59,25 @@ pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> R
         context.claims.removed(claim);
     }
     Ok(())
+}
+
+/// Returns the name of the user that this process is, if it is needed: Podward holds the deletion of a pod. `None` if it is
+/// not known.
+async fn own_user<'a>(context: &'a Context, pods: &[Arc<Pod>]) -> Option<&'a str> {
+    if !pods.iter().any(|pod| requester(pod).is_some()) {
+        return None;
+    }
+    let read = async || {
+        let api: Api<SelfSubjectReview> = Api::all(context.client.clone());
+        let (params, review) = (PostParams::default(), SelfSubjectReview::default());
+        let review = call("read the user name", "of this process", api.create(&params, &review)).await?;
+        Ok::<_, SetError>(review.status.and_then(|it| it.user_info?.username).unwrap_or_default())
+    };
+    match context.user.get_or_try_init(read).await {
+        Ok(user) => Some(user).filter(|it| !it.is_empty()).map(String::as_str),
+        Err(error) => {
+            tracing::warn!(%error, "claims of pods whose deletion Podward holds for their CloneSet are kept");
+            None
+        }
+    }
 }

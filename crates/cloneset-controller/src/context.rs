@@ -15,12 +15,14 @@ use podward_kube_util::Events;
 use podward_runtime::progress::Progress;
 use podward_runtime::retry::{delay_after, jittered};
 use podward_runtime::telemetry::traces::Spans;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::OwnedCache;
 use crate::errors::SetError;
 use crate::failed_steps::ReportedFailures;
 use crate::metrics::Metrics;
+use crate::own_deletions::OwnDeletions;
 use crate::pod::Pod;
 
 /// The delay after a write that lost against another writer. The watch usually delivers the other write sooner.
@@ -40,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) progress: Progress,
     pub(crate) spans: Spans,
+    /// The name of the user that this process is, once it was needed.
+    pub(crate) user: OnceCell<String>,
     /// Cancelled when this replica does not lead any more: nothing more of a plan is begun.
     pub(crate) stop: CancellationToken,
     /// What is remembered of each set, by its UID.
@@ -59,6 +63,8 @@ pub(crate) struct SetMemory {
     pub(crate) failed_steps: ReportedFailures,
     /// The number of pods that were missing and could not be created yet.
     pub(crate) creations_held: u32,
+    /// The pods that the set has deleted, and whose claims are still there.
+    pub(crate) own_deletions: OwnDeletions,
     /// The number of pods that wait longer for a hook than its deadline.
     past_deadline: usize,
     /// When pods got the state that they have, by their UIDs: more exact than what is stored. Only states that end.

@@ -17,6 +17,7 @@ use podward_kube_util::{Events, stopped_before_first_list};
 use podward_runtime::admin::Readiness;
 use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Spans;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::OwnedCache;
@@ -83,6 +84,7 @@ impl Leader {
             progress: progress.clone(),
             spans: spans.clone(),
             stop: stop.clone(),
+            user: OnceCell::new(),
             memory: Mutex::new(HashMap::new()),
         });
         let sets = watcher(Api::<CloneSet>::all(client.clone()), watcher::Config::default())

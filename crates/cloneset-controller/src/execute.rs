@@ -1,6 +1,7 @@
 //! Carries out the plan of a set.
 
 mod create;
+mod identities;
 mod plan;
 mod pods;
 mod writes;

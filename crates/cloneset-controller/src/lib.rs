@@ -30,6 +30,7 @@ mod metrics;
 mod observe;
 mod openkruise;
 mod overdue;
+mod own_deletions;
 mod owned;
 mod pod;
 mod podlist;

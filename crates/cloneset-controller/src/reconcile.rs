@@ -49,6 +49,8 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     let owner = Owner::of(&set);
     let now = Timestamp::now();
     adopt(&context, &set, &owner).await?;
+    // Before pods are created: they do not get claims that go with others.
+    let cleaned = claims::clean(&context, &set, &owner).await;
     let revisions = revisions(&context, &set, &owner).await?;
     let pods = context.pods.of(&uid);
     let observer = Observer::new(&set, &revisions.update, &revisions.all, options, now);
@@ -65,7 +67,7 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         observed: &observed,
         spec: &spec,
     };
-    let Executed { changes, held, failed_scale, failed_update } = work.carry_out(&found).await;
+    let Executed { changes, held, failed_scale, failed_update, waits } = work.carry_out(&found).await;
 
     let (late, past_deadline) = overdue::report(&spec, &observed.seen);
     context.past_deadline(&uid, late);
@@ -78,7 +80,7 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         update_revision: &update_revision,
         current_revision: &revisions.current.0,
         collisions: revisions.collisions,
-        failed_scale: failed_scale.as_ref().map(ToString::to_string),
+        failed_scale: failed_scale.as_ref().map(ToString::to_string).or(waits),
         failed_update: failed_update
             .as_ref()
             .map(ToString::to_string)
@@ -91,7 +93,7 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     if let Some(error) = failed_scale.or(failed_update) {
         return Err(error);
     }
-    claims::clean(&context, &set, &owner).await?;
+    cleaned?;
     podlist::forget_the_gone(&context, &set, &pods).await?;
     delete_old(&context, &set, &owner, &revisions).await?;
     context.succeeded(&uid);

@@ -45,7 +45,7 @@ mod test_pods;
 mod update_state;
 
 pub(crate) use apply::{Patches, Update, next, update};
-pub(crate) use claims::{claim_name, hand_over, new_claims, reusable_ids, unused_claims};
+pub(crate) use claims::{KeptIds, claim_name, hand_over, id, kept_ids, new_claims, unused_claims};
 pub(crate) use completion::{Progress, Report, progress};
 pub(crate) use in_place::{Change, change};
 pub(crate) use in_place_change::InPlaceChange;

@@ -14,6 +14,7 @@ use podward_kube_util::Events;
 use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Spans;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
@@ -114,6 +115,7 @@ impl ApiServer {
             progress,
             spans: Spans::none(),
             stop: CancellationToken::new(),
+            user: OnceCell::new(),
             memory: Mutex::default(),
         })
     }

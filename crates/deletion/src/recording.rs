@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client};
 use podward_core::busy::{BusyClaim, IdleCost};
-use podward_core::cloneset::keys::SPECIFIED_DELETE;
+use podward_core::cloneset::keys::{DELETED_BY_OTHERS, SPECIFIED_DELETE};
 use podward_core::deletion::is_by_workload;
 use podward_core::deletion::request::{
     DeletionIntent, DeletionKind, DeletionRequest, DeletionRequestChanges, intent, join, record,
@@ -183,7 +183,7 @@ impl DeletionRequestWriter {
         if reserves_room {
             self.reserve(&pod).await?;
         }
-        let set = [(SPECIFIED_DELETE.to_owned(), "true".to_owned())].into();
+        let set = [(SPECIFIED_DELETE.to_owned(), DELETED_BY_OTHERS.to_owned())].into();
         let labels = LabelChanges { set, ..LabelChanges::default() };
         let changes = DeletionRequestChanges { labels, ..DeletionRequestChanges::default() };
         self.write(&pod, &changes, reserves_room).await

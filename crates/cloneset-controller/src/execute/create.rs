@@ -6,18 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Resource;
-use kube::api::PostParams;
+use kube::api::{PostParams, Preconditions};
 use kube::core::request::{self, Request};
+use kube::{Api, Resource, ResourceExt};
 use podward_api::CloneSet;
 use podward_core::cloneset::{Creations, keys};
 use serde_json::Value;
 
 use super::MAX_CONCURRENT;
+use super::identities::identities;
 use crate::context::Context;
+use crate::delete::delete;
 use crate::errors::{SetError, call};
+use crate::observe::is_active;
 use crate::pod::Pod;
-use crate::template::{NewPod, Owner, instance_ids, new_claims, new_pod, reusable_ids};
+use crate::template::{KeptIds, NewPod, Owner, id, kept_ids, new_claims, new_pod};
 
 /// The most pods that are created by one plan, so that a plan does not last for long. The next one creates the others, if they
 /// are still missing.
@@ -37,24 +40,75 @@ pub(super) struct NewPods<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Creates pods: one, then twice as many in each round, so that an error that all of them have is met once; when a round was
-/// large, all others, but not more than [`MAX_CREATIONS`]. Returns the number of pods that were created, and the first error.
-pub(super) async fn create(
+/// What came of creations.
+#[derive(Debug, Default)]
+pub(super) struct Created {
+    /// The number of pods that were created.
+    pub(super) count: usize,
+    /// The number of ended pods that were deleted, so that others get their identities.
+    pub(super) deleted: usize,
+    /// The first error.
+    pub(super) error: Option<SetError>,
+    /// What pods wait for that are not created yet.
+    pub(super) waits: Option<String>,
+}
+
+/// Creates pods, but not more than [`MAX_CREATIONS`]. Those that get the claims of pods that end wait until these are gone.
+pub(super) async fn create(context: &Context, new: NewPods<'_>, count: Creations) -> Created {
+    let total = usize::try_from(count.current.saturating_add(count.update)).unwrap_or(usize::MAX);
+    if total == 0 {
+        return Created::default();
+    }
+    let NewPods { set, owner, pods, claims, .. } = new;
+    let claims = claims.iter().map(|claim| &**claim);
+    let pods = pods.iter().map(|pod| &**pod);
+    let (active, ending): (Vec<_>, Vec<_>) = pods.clone().partition(|pod| is_active(pod));
+    let kept = match set.spec.scale_strategy.disable_pvc_reuse {
+        true => KeptIds::default(),
+        false => kept_ids(owner, active, ending, claims.clone()),
+    };
+    let labels = pods.map(ResourceExt::labels).chain(claims.map(ResourceExt::labels));
+    let taken = labels.filter_map(|labels| id(labels).map(str::to_owned)).collect();
+    let own = context.remember(&owner.uid, |memory| memory.own_deletions.clone());
+    let total = total.min(MAX_CREATIONS.saturating_add(kept.occupied.len()));
+    let mut found = identities(total, kept, &own, &taken, || fastrand::u32(..));
+    found.ids.truncate(MAX_CREATIONS);
+    let (waits, mut deleted) = (found.waits(), 0);
+    for pod in found.ended {
+        if context.stop.is_cancelled() {
+            break;
+        }
+        let _work = context.progress.begin();
+        match delete_ended(context, set, owner, pod).await {
+            Ok(()) => deleted += 1,
+            Err(error) => return Created { deleted, error: Some(error), waits, ..Created::default() },
+        }
+    }
+    let current = usize::try_from(count.current).unwrap_or(usize::MAX);
+    let (count, error) = create_all(context, new, current, found.ids).await;
+    Created { count, deleted, error, waits }
+}
+
+/// Deletes a pod that has ended. Its claims stay.
+async fn delete_ended(context: &Context, set: &CloneSet, owner: &Owner, pod: &Pod) -> Result<(), SetError> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &owner.namespace);
+    let preconditions = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
+    let name = pod.name_any();
+    delete(&api, &context.pods, pod, ("delete the ended pod", &name), preconditions).await?;
+    let note = format!("deleted pod {name}, which had ended: another one gets its PersistentVolumeClaims");
+    context.events.normal_about(set.object_ref(&()), "SuccessfulDelete", note);
+    Ok(())
+}
+
+/// Creates pods with these identities, the first `current` ones with the old revision: one, then twice as many in each
+/// round, so that an error that all of them have is met once; when a round was large, all others. Returns the number of
+/// pods that were created, and the first error.
+async fn create_all(
     context: &Context,
     new: NewPods<'_>,
-    count: Creations,
+    current: usize,
+    ids: Vec<String>,
 ) -> (usize, Option<SetError>) {
-    let NewPods { set, owner, pods, claims, .. } = new;
-    let total = usize::try_from(count.current.saturating_add(count.update)).unwrap_or(usize::MAX);
-    let total = total.min(MAX_CREATIONS);
-    let reusable = match set.spec.scale_strategy.disable_pvc_reuse {
-        true => Default::default(),
-        false => reusable_ids(owner, pods.iter().map(|pod| &**pod), claims.iter().map(|claim| &**claim)),
-    };
-    let id = |pod: &Arc<Pod>| pod.metadata.labels.as_ref()?.get(keys::INSTANCE_ID).cloned();
-    let taken = pods.iter().filter_map(id).collect();
-    let ids = instance_ids(total, &reusable, &taken, || fastrand::u32(..));
-    let current = usize::try_from(count.current).unwrap_or(usize::MAX);
     let mut wanted = ids.into_iter().enumerate().map(|(index, id)| (index < current, id));
     let (mut done, mut round) = (0, 1);
     // No pod is created after the first failure, or if another replica leads. Creations under way come to their end, so that

@@ -46,6 +46,8 @@ pub(crate) struct Executed {
     pub(crate) failed_scale: Option<SetError>,
     /// The first failure to change pods.
     pub(crate) failed_update: Option<SetError>,
+    /// What pods wait for that are not created yet.
+    pub(crate) waits: Option<String>,
 }
 
 impl PlanWork<'_> {
@@ -66,11 +68,12 @@ impl PlanWork<'_> {
             now,
         };
         let created = create(context, new, found.create);
-        let ((count, not_created), mut executed) = tokio::join!(created, self.steps(found, reports, now));
-        reports.created(count, not_created.as_ref());
+        let (created, mut executed) = tokio::join!(created, self.steps(found, reports, now));
+        reports.created(created.count, created.error.as_ref());
         reports.limited(found.creations_held);
-        executed.changes += count;
-        executed.failed_scale = not_created.or(executed.failed_scale);
+        executed.changes += created.count + created.deleted;
+        executed.failed_scale = created.error.or(executed.failed_scale);
+        executed.waits = created.waits;
         executed
     }
 
@@ -94,6 +97,9 @@ impl PlanWork<'_> {
             let (client, cache) = (&self.context.client, &self.context.pods);
             let moved = || reports.moved(pod, seen, &step);
             let outcome = carry_out((client, cache), pod, &step, in_place, moved).await;
+            if let Ok(Outcome::Deleted) = outcome {
+                self.context.remember(&self.owner.uid, |memory| memory.own_deletions.add(pod));
+            }
             reports.step(&step, &outcome);
             Some((step, outcome))
         };

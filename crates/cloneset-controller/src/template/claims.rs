@@ -1,7 +1,8 @@
 //! The PersistentVolumeClaims of pods.
 //!
-//! A pod has a claim for each template of the set. It belongs to the set, and to the pod by its identity. When a pod is
-//! gone and its claims are not, a new pod gets its identity and claims; or the claims are deleted, if the set says so.
+//! A pod has a claim for each template of the set. It belongs to the set, and to the pod by its identity. Claims of a pod
+//! that its set deletes are deleted with it. When others have deleted a pod, a new one gets its identity and claims; or the
+//! claims are deleted, if the set says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +26,15 @@ pub(crate) struct UnusedClaims<'a> {
     pub(crate) delete: Vec<&'a PersistentVolumeClaim>,
     /// Their pods end: they can be handed over to them, so that they are deleted with them.
     pub(crate) hand_over: Vec<(&'a PersistentVolumeClaim, &'a Pod)>,
+}
+
+/// The identities with claims that no active pod uses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct KeptIds<'a> {
+    /// No pod has them: new pods can get them.
+    pub(crate) free: BTreeSet<String>,
+    /// Pods that end have the others. New pods can get them when these are gone.
+    pub(crate) occupied: Vec<&'a Pod>,
 }
 
 /// Returns the claims of the pod with the identity `id`, by the names of their templates.
@@ -87,24 +97,34 @@ pub(super) fn claim_template_name(template: &Value) -> Result<&str, String> {
     name.ok_or_else(|| "a claim template has no name".to_owned())
 }
 
-/// Returns the identities that have claims of the set and no pod. `pods` are all pods of the set, those that end too.
+/// Returns the identities with claims of the set that no active pod uses. `ending` are all pods of the set that are not
+/// active.
 #[must_use]
-pub(crate) fn reusable_ids<'a>(
+pub(crate) fn kept_ids<'a>(
     set: &Owner,
-    pods: impl IntoIterator<Item = &'a Pod>,
+    active: impl IntoIterator<Item = &'a Pod>,
+    ending: impl IntoIterator<Item = &'a Pod>,
     claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,
-) -> BTreeSet<String> {
+) -> KeptIds<'a> {
     let claims = claims.into_iter().filter(|it| set.owns(it));
-    let (ending, kept): (Vec<_>, Vec<_>) = claims.partition(|it| it.metadata.deletion_timestamp.is_some());
-    let pods: BTreeSet<&str> = pods.into_iter().filter_map(|it| id(it.labels())).collect();
+    let (going, kept): (Vec<_>, Vec<_>) = claims.partition(|it| it.metadata.deletion_timestamp.is_some());
+    let active: BTreeSet<&str> = active.into_iter().filter_map(|it| id(it.labels())).collect();
+    let ending: BTreeMap<&str, &Pod> =
+        ending.into_iter().filter_map(|it| Some((id(it.labels())?, it))).collect();
     // A pod cannot use a claim that is being deleted.
-    let ending: BTreeSet<&str> = ending.into_iter().filter_map(|it| id(it.labels())).collect();
-    let ids = kept.into_iter().filter_map(|it| id(it.labels()));
-    ids.filter(|id| !pods.contains(id) && !ending.contains(id) && is_name(id)).map(str::to_owned).collect()
+    let going: BTreeSet<&str> = going.into_iter().filter_map(|it| id(it.labels())).collect();
+    let kept: BTreeSet<&str> = kept.into_iter().filter_map(|it| id(it.labels())).collect();
+    let mut ids = KeptIds::default();
+    for id in kept.into_iter().filter(|id| !active.contains(id) && !going.contains(id) && is_name(id)) {
+        match ending.get(id) {
+            Some(pod) => ids.occupied.push(pod),
+            None => drop(ids.free.insert(id.to_owned())),
+        }
+    }
+    ids
 }
 
-/// Returns the claims that no pod uses any more, for a set that does not reuse them. `active` are the pods that stay,
-/// `ending` all others of the set.
+/// Returns those of `claims` that no active pod uses. `ending` are all pods of the set that are not active.
 #[must_use]
 pub(crate) fn unused_claims<'a>(
     set: &Owner,
@@ -141,7 +161,8 @@ pub(crate) fn hand_over(set: &Owner, claim: &PersistentVolumeClaim, pod: &Pod) -
     }}))
 }
 
-fn id(labels: &BTreeMap<String, String>) -> Option<&str> {
+/// Returns the identity in the labels of a pod or a claim.
+pub(crate) fn id(labels: &BTreeMap<String, String>) -> Option<&str> {
     labels.get(INSTANCE_ID).map(String::as_str).filter(|id| !id.is_empty())
 }
 

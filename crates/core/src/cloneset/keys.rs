@@ -12,6 +12,8 @@ pub const TEMPLATE_HASH: &str = "pod-template-hash";
 pub const INSTANCE_ID: &str = "apps.kruise.io/cloneset-instance-id";
 /// Label: the pod is to be deleted. Any value.
 pub const SPECIFIED_DELETE: &str = "apps.kruise.io/specified-delete";
+/// The value of [`SPECIFIED_DELETE`] on a pod that others have deleted: Podward leaves it to its set. Its claims stay.
+pub const DELETED_BY_OTHERS: &str = "by-others";
 /// Annotation: the in-place update of a pod, as JSON.
 pub const UPDATE_STATE: &str = "apps.kruise.io/inplace-update-state";
 /// Annotation: the in-place update that waits for its grace period, as JSON.

@@ -53,23 +53,26 @@ fn claims_belong_to_the_set_and_to_a_pod() {
 }
 
 #[test]
-fn an_identity_is_reused_when_its_pod_is_gone() {
-    let mut ending = claim("data-web-ccccc", "ccccc", "set-uid");
-    ending.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
+fn an_identity_is_kept_when_its_pod_is_gone_or_ends() {
+    let mut going = claim("data-web-ccccc", "ccccc", "set-uid");
+    going.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap());
     let claims = [
         claim("data-web-aaaaa", "aaaaa", "set-uid"),
         claim("data-web-bbbbb", "bbbbb", "set-uid"),
-        ending,
+        claim("data-web-fffff", "fffff", "set-uid"),
+        going,
         claim("log-web-ccccc", "ccccc", "set-uid"),
         claim("data-web-ddddd", "ddddd", "other"),
         claim("data-web-E_", "E_", "set-uid"),
         claim("data-web-", "", "set-uid"),
     ];
-    assert_eq!(reusable_ids(&set(), &[pod("aaaaa")], &claims), ["bbbbb".to_owned()].into());
+    let (active, ending) = ([pod("aaaaa")], [pod("ccccc"), pod("fffff"), pod("ggggg")]);
+    let kept = kept_ids(&set(), &active, &ending, &claims);
+    assert_eq!(kept, KeptIds { free: ["bbbbb".to_owned()].into(), occupied: vec![&ending[1]] });
 }
 
 #[test]
-fn claims_that_are_not_reused_go_with_their_pods() {
+fn unused_claims_go_with_their_pods() {
     let claims =
         [claim("a", "aaaaa", "set-uid"), claim("b", "bbbbb", "set-uid"), claim("c", "ccccc", "set-uid")];
     let (active, ending) = ([pod("aaaaa")], [pod("bbbbb")]);

@@ -1,0 +1,102 @@
+//! Claims of pods that their set and others delete, against a stand-in API server.
+
+use podward_core::cloneset::keys::INSTANCE_ID;
+use podward_runtime::progress::Progress;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::reconcile::reconcile;
+use crate::test_api::{ApiServer, set};
+
+const SET: &str = "set-uid";
+
+fn owned(name: &str, version: u32) -> Value {
+    let owner = json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": SET, "controller": true,
+    });
+    json!({"metadata": {
+        "name": name, "namespace": "test", "uid": format!("{name}-{version}"), "resourceVersion": version.to_string(),
+        "labels": {"app": "web", INSTANCE_ID: "aaaaa"}, "ownerReferences": [owner],
+    }})
+}
+
+/// Returns a context with the pod `web-aaaaa`, which `change` changes, and its claim.
+fn with_pod(server: &ApiServer, change: impl Fn(&mut Value)) -> Arc<Context> {
+    let context = server.context(Progress::default());
+    let mut pod = owned("web-aaaaa", 1);
+    change(&mut pod);
+    context.pods.deliver(serde_json::from_value(pod).unwrap());
+    context.claims.deliver(serde_json::from_value(owned("data-web-aaaaa", 1)).unwrap());
+    context
+}
+
+fn with_claims(replicas: u32, reuse: bool) -> Arc<CloneSet> {
+    Arc::new(set(json!({
+        "replicas": replicas,
+        "scaleStrategy": {"disablePVCReuse": !reuse},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+    })))
+}
+
+fn terminate(pod: &mut Value) {
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+}
+
+fn created(server: &ApiServer) -> Vec<String> {
+    let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    server.created("pods").iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn a_new_pod_gets_the_claims_of_one_that_others_delete() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, terminate);
+    let set = with_claims(1, true);
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    assert_eq!(created(&server), Vec::<String>::new(), "it has the name that the new pod gets");
+    let (status, _) = context.written_status(SET).unwrap();
+    let message = &status.conditions.iter().find(|it| it.type_ == "FailedScale").unwrap().message;
+    assert!(message.starts_with("pod web-aaaaa is terminating; the pod that replaces it"), "{message}");
+    let mut gone = owned("web-aaaaa", 2);
+    gone["metadata"]["uid"] = json!("web-aaaaa-1");
+    context.pods.delete(&serde_json::from_value(gone).unwrap());
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    assert_eq!(created(&server), ["web-aaaaa"]);
+    assert_eq!(context.claims.of(SET).len(), 1);
+}
+
+#[tokio::test]
+async fn a_pod_that_has_failed_makes_room_for_another() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, |pod| pod["status"] = json!({"phase": "Failed"}));
+    let set = with_claims(1, true);
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    assert_eq!((server.deleted("pods"), created(&server).len()), (1, 0));
+    let pods = context.pods.of(SET);
+    pods.iter().for_each(|pod| context.pods.delete(pod));
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    assert_eq!(created(&server), ["web-aaaaa"]);
+    assert_eq!(context.claims.of(SET).len(), 1);
+}
+
+#[tokio::test]
+async fn claims_of_a_pod_that_the_set_deletes_go_with_it() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, |_| {});
+    let set = with_claims(0, true);
+    for _ in 0..2 {
+        reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    }
+    assert_eq!((server.deleted("pods"), context.claims.of(SET).len()), (1, 0));
+}
+
+#[tokio::test]
+async fn claims_that_are_not_reused_go_with_their_pod() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, terminate);
+    reconcile(with_claims(1, false), Arc::clone(&context)).await.unwrap();
+    let created = created(&server);
+    assert!(created.len() == 1 && created[0] != "web-aaaaa", "{created:?}");
+    let claims = context.claims.of(SET);
+    assert!(claims.len() == 1 && claims[0].name_any() != "data-web-aaaaa", "{claims:?}");
+}
