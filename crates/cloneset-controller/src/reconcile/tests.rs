@@ -83,6 +83,22 @@ async fn nothing_is_begun_when_another_replica_leads() {
 }
 
 #[tokio::test]
+async fn a_plan_ends_when_another_replica_leads() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    server.delay(Duration::from_millis(20));
+    let work = tokio::spawn(reconcile(Arc::new(set(json!({"replicas": 400}))), Arc::clone(&context)));
+    while server.created("pods").len() < 10 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    context.stop.cancel();
+    // As many as can be under way.
+    let most = server.created("pods").len() + 32;
+    work.await.unwrap().unwrap();
+    assert!(server.created("pods").len() <= most, "{} pods", server.created("pods").len());
+}
+
+#[tokio::test]
 async fn steps_that_fail_are_one_event() {
     let server = ApiServer::default();
     let context = server.context(Progress::default());
