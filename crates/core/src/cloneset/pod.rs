@@ -136,9 +136,14 @@ impl SetPod {
     pub fn is_available(&self) -> bool {
         matches!(self.state, None | Some(State::Normal))
             && !self.deletion_requested
-            && self.ready
+            && self.is_ready()
             && self.ready_long_enough
-            && self.update_ready != Some(false)
+    }
+
+    /// Returns true if it is Ready, and none of its containers is replaced. The kubelet sees the latter some time later.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready && self.update_ready != Some(false)
     }
 
     /// Returns true if it has the revision of the template.

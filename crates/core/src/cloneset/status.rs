@@ -8,7 +8,7 @@ use super::set::SetSpec;
 pub struct SetCounts {
     /// `replicas`
     pub replicas: u32,
-    /// `readyReplicas`: Ready, in any state.
+    /// `readyReplicas`: Ready, in any state, and no containers are replaced.
     pub ready: u32,
     /// `availableReplicas`
     pub available: u32,
@@ -28,7 +28,7 @@ pub fn count(set: &SetSpec, pods: &[SetPod]) -> SetCounts {
     let expected_updated = set.replicas - set.partition();
     let mut counts = SetCounts { expected_updated, ..SetCounts::default() };
     for pod in pods {
-        let (ready, available) = (u32::from(pod.ready), u32::from(pod.is_available()));
+        let (ready, available) = (u32::from(pod.is_ready()), u32::from(pod.is_available()));
         let updated = u32::from(pod.is_updated());
         counts.replicas += 1;
         counts.ready += ready;
@@ -38,4 +38,22 @@ pub fn count(set: &SetSpec, pods: &[SetPod]) -> SetCounts {
         counts.updated_available += updated * available;
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PodRevision;
+    use super::super::plan::tests::{pod, set};
+    use super::*;
+
+    #[test]
+    fn a_pod_whose_containers_are_replaced_is_not_ready() {
+        // The kubelet has not seen the condition yet.
+        let replaced = SetPod { update_ready: Some(false), ..pod("a") };
+        let new = SetPod { update_ready: None, ..pod("b") };
+        let old = SetPod { revision: PodRevision::Other { in_place: true }, ..pod("c") };
+        let counts = count(&set(3), &[replaced, new, old]);
+        assert_eq!((counts.replicas, counts.ready, counts.available), (3, 2, 2));
+        assert_eq!((counts.updated, counts.updated_ready, counts.updated_available), (2, 1, 1));
+    }
 }

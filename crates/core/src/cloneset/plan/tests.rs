@@ -11,7 +11,7 @@ use super::*;
 mod options;
 mod partition;
 
-fn set(replicas: u32) -> SetSpec {
+pub(in super::super) fn set(replicas: u32) -> SetSpec {
     SetSpec {
         replicas,
         update: UpdateKind::InPlaceIfPossible,
