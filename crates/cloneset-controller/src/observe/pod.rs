@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 use podward_api::CloneSet;
-use podward_api::clone_set::{HookOptions, PriorityStrategy};
+use podward_api::clone_set::{HookOptions, PriorityStrategy, UpdateType};
 use podward_core::Operations;
 use podward_core::busy::BusyClaim;
 use podward_core::cloneset::{HookKind, Operation, PodRevision, SetPod, State, UpdateProgress, keys};
@@ -23,6 +23,9 @@ use crate::pod::Pod;
 use crate::template::{
     Change, InPlaceChange, Progress, Report, change, claims_changed, progress, template_of,
 };
+
+#[cfg(test)]
+mod tests;
 
 /// The pods of a set that are neither finished nor terminating.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +113,8 @@ fn compared(set: &CloneSet) -> BTreeSet<&str> {
 }
 
 fn in_place(old: &ControllerRevision, new: &ControllerRevision, set: &CloneSet) -> Option<InPlaceChange> {
-    if claims_changed(old, new) {
+    // A pod that is never recreated keeps its volumes.
+    if set.spec.update_strategy.type_ != UpdateType::InPlaceOnly && claims_changed(old, new) {
         return None;
     }
     match change(&template_of(old)?, &set.spec.template) {
