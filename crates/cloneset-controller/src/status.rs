@@ -66,7 +66,7 @@ pub(crate) fn status(
         expected_updated_replicas: number(counts.expected_updated),
         update_revision: Some(report.update_revision.to_owned()),
         current_revision: Some(current.to_owned()),
-        collision_count: (report.collisions > 0).then(|| number(report.collisions)),
+        collision_count: Some(number(report.collisions)),
         conditions,
         label_selector: compile_selector(&set.spec.selector).ok().map(|selector| selector.to_string()),
     };
