@@ -35,10 +35,10 @@ impl ManagedRegistry {
         Self { inner, limiter, fence, log }
     }
 
-    /// Returns the error of a change that is not made because another replica may be responsible for the binding.
-    fn refused(&self, change: &Change) -> RegistryError {
+    /// Returns the error of a call that is not made because another replica may be responsible for the binding.
+    fn refused(&self, doing: String) -> RegistryError {
         RegistryError {
-            doing: change.to_string(),
+            doing,
             address: self.inner.addresses().first().cloned().unwrap_or_default(),
             reason: "it was not tried, because this replica is not responsible for the binding any more, or could not renew its \
                      Lease"
@@ -152,7 +152,7 @@ impl Registry for ManagedRegistry {
         let _permit = self.limiter.call().await;
         let results = match self.fence.is_open() {
             true => self.inner.write(changes).await,
-            false => changes.iter().map(|change| Err(self.refused(change))).collect(),
+            false => changes.iter().map(|change| Err(self.refused(change.to_string()))).collect(),
         };
         let written = changes.iter().zip(&results).map(|(change, result)| {
             let (_, instance) = change.target();
@@ -166,6 +166,13 @@ impl Registry for ManagedRegistry {
 
     async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
         let _permit = self.limiter.call().await;
+        if self.fence.is_ended() {
+            let refused = |(service, instance): &(ServiceKey, Instance)| {
+                let (host, port, name) = (&instance.host, instance.port, &service.name);
+                Err(self.refused(format!("renew {host}:{port} of service {name}")))
+            };
+            return instances.iter().map(refused).collect();
+        }
         self.inner.renew(instances).await
     }
 
