@@ -100,7 +100,7 @@ pub struct CloneSetSpec {
     #[schemars(transform = any_object)]
     pub template: Value,
     /// Templates of PersistentVolumeClaims. Each pod gets a claim of each of them as a volume with its name. The claims
-    /// are deleted together with the pod.
+    /// are deleted together with the pod if the set deletes it.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = any_objects)]
     pub volume_claim_templates: Vec<Value>,

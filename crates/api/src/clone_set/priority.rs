@@ -18,7 +18,7 @@ use super::json::null_as_default;
 pub struct PriorityStrategy {
     /// The keys of labels whose values end with a number. A pod is ordered by the first of these labels that it has:
     /// pods with an earlier key before those with a later one, and among those with the same key the highest number
-    /// first.
+    /// first. Pods without any of them come before the others.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub order_priority: Vec<OrderPriority>,

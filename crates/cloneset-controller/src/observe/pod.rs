@@ -244,23 +244,22 @@ fn restarts(pod: &Pod) -> u32 {
 }
 
 /// Returns the rank of a pod in the order of updates. The lowest comes first.
-fn rank(strategy: Option<&PriorityStrategy>, labels: &BTreeMap<String, String>) -> i64 {
-    const LAST: i64 = i64::MAX;
-    const KEY: i64 = 1 << 32;
+fn rank(strategy: Option<&PriorityStrategy>, labels: &BTreeMap<String, String>) -> i128 {
+    /// Above all numbers.
+    const KEY: i128 = 1 << 64;
     let Some(strategy) = strategy else { return 0 };
     if !strategy.weight_priority.is_empty() {
         let matches = |selector| podward_api::compile_selector(selector).is_ok_and(|it| it.matches(labels));
         let weights = strategy.weight_priority.iter().filter(|term| matches(&term.match_selector));
-        return -weights.map(|term| i64::from(term.weight)).sum::<i64>();
+        return -weights.map(|term| i128::from(term.weight)).sum::<i128>();
     }
-    if strategy.order_priority.is_empty() {
-        return 0;
-    }
-    let found = strategy.order_priority.iter().enumerate().find_map(|(index, order)| {
+    let found = (1..).zip(&strategy.order_priority).find_map(|(place, order)| {
         let digits = |it: char| it.is_ascii_digit();
         let value = labels.get(&order.ordered_key)?;
         let number = value.get(value.trim_end_matches(digits).len()..)?;
-        Some((i64::try_from(index).ok()?, number.parse::<u32>().unwrap_or_default()))
+        // The highest number comes first. One that is too large is none, as for OpenKruise.
+        Some(KEY * place - i128::from(number.parse::<i64>().unwrap_or_default()))
     });
-    found.map_or(LAST, |(index, number)| index.saturating_mul(KEY) + (KEY - 1 - i64::from(number)))
+    // Pods without any of the keys come first.
+    found.unwrap_or_default()
 }

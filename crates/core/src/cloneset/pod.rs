@@ -117,7 +117,7 @@ pub struct SetPod {
     /// The operation for an in-place update.
     pub operation: Operation,
     /// The pods with the lowest rank are updated first.
-    pub update_rank: i64,
+    pub update_rank: i128,
     /// The pods with the lowest cost are deleted first.
     pub deletion_cost: i32,
     /// The number of pods of the set on its node that come before it: pods with higher ones are deleted first.

@@ -46,3 +46,30 @@ fn other_claim_templates_recreate_pods_if_that_is_possible() {
     assert!(!is_in_place("InPlaceIfPossible", "2Gi", "web:2"));
     assert!(is_in_place("InPlaceOnly", "2Gi", "web:2"), "pods keep their volumes");
 }
+
+#[test]
+fn pods_without_an_ordered_key_are_updated_first() {
+    let strategy = serde_json::from_value(json!({"orderPriority": [{"orderedKey": "a"}, {"orderedKey": "b"}]}));
+    let strategy: PriorityStrategy = strategy.unwrap();
+    let mut pods = [
+        ("b", "x-7"),
+        ("a", "none"),
+        ("a", "x-2"),
+        ("a", "x-4294967296"),
+        ("a", "x-18446744073709551616"),
+        ("c", "1"),
+    ];
+    pods.sort_by_key(|(key, value)| {
+        rank(Some(&strategy), &BTreeMap::from([((*key).to_owned(), (*value).to_owned())]))
+    });
+    // A number that is too large is none.
+    let order = [
+        ("c", "1"),
+        ("a", "x-4294967296"),
+        ("a", "x-2"),
+        ("a", "none"),
+        ("a", "x-18446744073709551616"),
+        ("b", "x-7"),
+    ];
+    assert_eq!(pods, order);
+}
