@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 /// The pages of `docs/runbooks`.
-const PAGES: [(&str, &str); 33] = [
+const PAGES: [(&str, &str); 35] = [
     ("PodwardBindingRejected", include_str!("../../../../docs/runbooks/PodwardBindingRejected.md")),
     ("PodwardBridgeWithoutLease", include_str!("../../../../docs/runbooks/PodwardBridgeWithoutLease.md")),
     ("PodwardBusyOverrun", include_str!("../../../../docs/runbooks/PodwardBusyOverrun.md")),
@@ -34,6 +34,8 @@ const PAGES: [(&str, &str); 33] = [
         include_str!("../../../../docs/runbooks/PodwardDeletionRequestsNotRecorded.md"),
     ),
     ("PodwardHookFailing", include_str!("../../../../docs/runbooks/PodwardHookFailing.md")),
+    ("PodwardHookInvalid", include_str!("../../../../docs/runbooks/PodwardHookInvalid.md")),
+    ("PodwardHookOverdue", include_str!("../../../../docs/runbooks/PodwardHookOverdue.md")),
     ("PodwardHookPastDeadline", include_str!("../../../../docs/runbooks/PodwardHookPastDeadline.md")),
     ("PodwardHookUnreachable", include_str!("../../../../docs/runbooks/PodwardHookUnreachable.md")),
     ("PodwardLeaderMissing", include_str!("../../../../docs/runbooks/PodwardLeaderMissing.md")),
