@@ -1,5 +1,6 @@
 //! Deletions of pods of CloneSets.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -10,13 +11,14 @@ use kube::{Api, ResourceExt};
 use podward_api::CloneSet;
 use podward_core::cloneset::keys::{DELETE_HOLD, INSTANCE_ID, SPECIFIED_DELETE};
 use podward_core::deletion::hold::BUDGET_REFUSAL;
-use podward_core::keys;
+use podward_core::{ConditionStatus, keys};
 use podward_e2e::{Fixture, Test};
-use podward_support::pods;
+use podward_support::{TrafficBehaviour, pods};
 use serde_json::json;
 
 use super::made::{MadeSet, hooks};
 use super::watched_objects::until_objects;
+use crate::deletion::objects::is_delete_requested;
 use podward_support::markers::{BLOCKS_DELETE, MarkerOperator, answer};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -45,7 +47,9 @@ async fn scale_in(fixture: Arc<Fixture>) -> Result<()> {
     // Both are cancelled.
     set.patch(json!({"replicas": 3})).await?;
     set.until_done(3).await?;
-    ensure!(fixture.feed().all().len() == pods.len(), "pods were replaced");
+    let uids = |pods: &[Arc<Pod>]| -> BTreeSet<String> { pods.iter().filter_map(|pod| pod.uid()).collect() };
+    let (before, after) = (uids(&pods), uids(&fixture.feed().all()));
+    ensure!(before == after, "pods were replaced: {before:?} and {after:?}");
 
     set.patch(json!({"replicas": 2})).await?;
     let pods = set.until_states(&["Normal", "Normal", "PreparingDelete"]).await?;
@@ -113,7 +117,29 @@ async fn held(fixture: Arc<Fixture>) -> Result<()> {
     let set = MadeSet::create(&fixture, json!({keys::CONTROL_LABEL: "true"}), json!({"replicas": 2}));
     let set = set.await?;
     set.until_done(2).await?;
+    let are_held = |pods: &[&Pod]| {
+        pods.len() == 2 && pods.iter().all(|pod| pods::holders(pod).any(|it| it == traffic.finalizer()))
+    };
+    fixture.feed().until_pods("the consumer holds both", are_held).await?;
+    traffic.set_behaviour(TrafficBehaviour::NOT_DRAINED);
     set.patch(json!({"replicas": 1})).await?;
+    let waits = |pod: &Pod| {
+        is_delete_requested(pod)
+            && pods::condition(pod, keys::SERVICE_READY_GATE) == Some(ConditionStatus::False)
+    };
+    let any_waits = |pods: &[&Pod]| pods.iter().any(|pod| waits(pod));
+    let seen = fixture.feed().until_pods("one is out of service, to be deleted", any_waits).await?;
+    let name = seen.iter().find(|pod| waits(pod)).context("no pod waits")?.name_any();
+    // Each of these writes triggers the controllers.
+    for round in 0..20 {
+        fixture.patch(&name, json!({"metadata": {"annotations": {"round": round.to_string()}}})).await?;
+    }
+    fixture.timeline().catch_up().await?;
+    let pods = fixture.feed().all();
+    let is_there = |pod: &Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
+    ensure!(pods.len() == 2 && pods.iter().all(is_there), "a pod was deleted although it is held: {pods:?}");
+    ensure!(traffic.sends_traffic_to(&name), "the consumer was to hold the pod");
+    traffic.set_behaviour(TrafficBehaviour::PROMPT);
     fixture.feed().until_pods("one is left", |pods| pods.len() == 1).await?;
     set.until_done(1).await?;
     drop(traffic);

@@ -145,8 +145,18 @@ async fn partition(fixture: Arc<Fixture>) -> Result<()> {
     };
     set.until("one of four pods is updated", updated(1)).await?;
     set.patch(json!({"updateStrategy": {"paused": true}})).await?;
+    let images = || -> BTreeSet<(Option<String>, Option<String>)> {
+        let image = |pod: &Pod| pod.spec.as_ref()?.containers.first()?.image.clone();
+        fixture.feed().all().iter().map(|pod| (pod.uid(), image(pod))).collect()
+    };
+    let before = images();
     set.patch(json!({"updateStrategy": {"partition": 0}})).await?;
-    let status = set.until("it is paused", |status| status.expected_updated_replicas == 4).await?;
+    set.until("it is paused", |status| status.expected_updated_replicas == 4).await?;
+    // A set that is not paused changes a pod within some milliseconds, after its status says that.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let after = images();
+    ensure!(before.len() == 4 && before == after, "changed although it is paused: {before:?} and {after:?}");
+    let status = set.until("its status is known", |_| true).await?;
     ensure!(status.updated_replicas == 1, "{status:?}");
     set.patch(json!({"updateStrategy": {"paused": false}})).await?;
     set.until("all pods are updated", updated(4)).await?;
