@@ -25,7 +25,7 @@ use crate::context::Context;
 use crate::errors::SetError;
 use crate::metrics::Metrics;
 use crate::reconcile::{on_error, reconcile};
-use crate::watches::{OwnedWatch, follow};
+use crate::watches::{OwnedWatch, changed_sets, follow};
 
 /// The sets that are reconciled at the same time. A broken one does not delay others.
 const CONCURRENCY: u16 = 64;
@@ -87,10 +87,9 @@ impl Leader {
             user: OnceCell::new(),
             memory: Mutex::new(HashMap::new()),
         });
-        let sets = watcher(Api::<CloneSet>::all(client.clone()), watcher::Config::default())
-            .default_backoff()
-            .reflect(writer)
-            .applied_objects();
+        let sets =
+            watcher(Api::<CloneSet>::all(client.clone()), watcher::Config::default()).default_backoff();
+        let sets = changed_sets(metrics.watches.observe("CloneSets", false, sets), writer);
         let stopped_early = stopped_before_first_list(store.clone(), stop.clone());
         let cleanup = clean_up(store.clone(), Arc::clone(&context));
         let work = Controller::for_stream(sets, store)
@@ -130,8 +129,6 @@ fn log(error: &ControllerError<SetError, watcher::Error>) {
         }
         ControllerError::ReconcilerFailed(error, set) => tracing::warn!(%error, %set, "reconciliation"),
         ControllerError::ObjectNotFound(set) => tracing::debug!(%set, "the CloneSet is gone"),
-        other => {
-            tracing::warn!(error = %other, "the watch of CloneSets failed; it is restarted with back-off")
-        }
+        other => tracing::warn!(error = %other, "reconciliation"),
     }
 }
