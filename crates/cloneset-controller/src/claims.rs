@@ -1,5 +1,6 @@
 //! Claims of pods that are gone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -31,9 +32,9 @@ pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> R
         true => None,
         false => own_user(context, &pods).await,
     };
-    let has_claim = |one: &str| claims.iter().any(|claim| id(claim.labels()) == Some(one));
+    let with_claims: BTreeSet<&str> = claims.iter().filter_map(|claim| id(claim.labels())).collect();
     let own = context.remember(&owner.uid, |memory| {
-        memory.own_deletions.retain(has_claim);
+        memory.own_deletions.retain(|id| with_claims.contains(id));
         memory.own_deletions.observe(&pods, user);
         memory.own_deletions.clone()
     });
