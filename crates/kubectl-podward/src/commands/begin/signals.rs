@@ -123,9 +123,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_those_of_shells() {
+    fn signals_and_exit_codes_are_those_of_shells() {
         let all = [Interruption::Interrupt, Interruption::Terminate, Interruption::Hangup];
         assert_eq!(all.map(Interruption::exit_code), [130, 143, 129]);
+        let signals = all.map(|interruption| interruption.signal().unwrap().as_str());
+        assert_eq!(signals, ["SIGINT", "SIGTERM", "SIGHUP"]);
     }
 
     #[test]
