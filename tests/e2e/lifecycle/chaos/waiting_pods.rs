@@ -197,7 +197,7 @@ impl HeldPods {
         let histories = fixture.timeline().histories();
         for history in &histories {
             // A watch that listed again may have missed the version.
-            if let Some(dying) = history.versions.iter().find(|version| version.terminating) {
+            if let Some(dying) = history.deletion() {
                 ensure!(dying.holders.is_empty(), "pod {} was deleted while held: {dying:?}", history.name);
                 ensure!(history.uid == self.leaving, "pod {} was deleted without a request", history.name);
             }

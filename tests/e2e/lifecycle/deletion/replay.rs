@@ -32,7 +32,8 @@ pub(super) async fn now(fixture: &Fixture) -> Result<ReplayMoment> {
     Ok(ReplayMoment(latest.context("nothing was recorded")?))
 }
 
-/// Returns the changes since `since` of the pods whose names satisfy `mine`.
+/// Returns the changes since `since` of the pods whose names satisfy `mine`. It fails if one of these pods was ever deleted
+/// while it was in service, or while a consumer held it.
 pub(super) async fn replay(
     fixture: &Fixture,
     since: ReplayMoment,
@@ -48,7 +49,9 @@ pub(super) async fn replay(
             let number: u64 = version.resource_version.parse().context("a version without a number")?;
             steps.insert(number, (history, version.ready && !version.terminating));
         }
-        let ending = history.versions.iter().find(|version| version.terminating);
+        let held = history.held_when_deleted();
+        ensure!(held.is_empty(), "pod {} was deleted while it was held by {held:?}", history.name);
+        let ending = history.deletion();
         let ending = ending.or(history.versions.last().filter(|_| history.gone_ms.is_some()));
         // The kubelet sets Ready to False a moment after the gate.
         let served = ending.is_some_and(|ending| ending.ready && ending.gate != Some("False"));

@@ -20,6 +20,19 @@ pub struct PodHistory {
 }
 
 impl PodHistory {
+    /// Returns the first recorded version of the pod while it is being deleted.
+    #[must_use]
+    pub fn deletion(&self) -> Option<&PodVersion> {
+        self.versions.iter().find(|version| version.terminating)
+    }
+
+    /// Returns the consumers that held the pod when its deletion began. Empty if the pod had ended, because it then has
+    /// no requests in flight, and nobody has to wait.
+    #[must_use]
+    pub fn held_when_deleted(&self) -> &[String] {
+        self.deletion().filter(|version| !version.ended).map_or(&[], |version| &version.holders)
+    }
+
     /// Returns whether the record contains this version, or the pod is gone. The versions of a pod arrive in order,
     /// and every stored version arrives.
     pub(super) fn has_reached(&self, version: &str) -> bool {

@@ -184,6 +184,7 @@ mod tests {
             holders: holders.iter().map(|holder| (*holder).to_owned()).collect(),
             missing: Vec::new(),
             terminating: false,
+            ended: false,
             grace_period_seconds: None,
             image: None,
         }
@@ -252,6 +253,18 @@ mod tests {
         assert_eq!(check(&history), []);
         history.versions[1] = version(&at_work(), Some("True"), &[]);
         assert_eq!(check(&history).len(), 1, "what is wrong by itself is found");
+    }
+
+    #[test]
+    fn a_pod_that_is_deleted_while_it_is_held_is_found() {
+        let alive = version(&[], Some("True"), &["prot"]);
+        let dying = |holders| PodVersion { terminating: true, ..version(&[], Some("False"), holders) };
+        let held = |versions: &[PodVersion]| history(versions.to_vec()).held_when_deleted().to_vec();
+        assert_eq!(held(std::slice::from_ref(&alive)), [""; 0]);
+        assert_eq!(held(&[alive.clone(), dying(&[])]), [""; 0]);
+        // A later release does not change what was allowed.
+        assert_eq!(held(&[alive.clone(), dying(&["prot"]), dying(&[])]), ["prot"]);
+        assert_eq!(held(&[alive, PodVersion { ended: true, ..dying(&["prot"]) }]), [""; 0]);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct PodVersion {
     pub missing: Vec<String>,
     /// True if the pod is being deleted.
     pub terminating: bool,
+    /// True if the pod has ended: its phase is Succeeded or Failed.
+    pub ended: bool,
     /// The grace period in seconds, once the pod is being deleted.
     pub grace_period_seconds: Option<i64>,
     /// The image of the first container in the status.
@@ -61,6 +63,11 @@ impl PodVersion {
             holders: pods::holders(pod).map(str::to_owned).collect(),
             missing,
             terminating: view.terminating,
+            ended: pod
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.as_deref())
+                .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed")),
             grace_period_seconds: pod.metadata.deletion_grace_period_seconds,
             image: pods::container(pod).map(|status| status.image.clone()),
         }
