@@ -16,7 +16,7 @@ use kube::{ResourceExt, api::DeleteParams};
 use podward_core::keys::Stage;
 use podward_e2e::{Fixture, Test};
 use podward_proto::v1::Phase;
-use podward_support::{ServiceKind, WAIT, pods, within};
+use podward_support::{ServiceKind, WAIT, pods, timeline::PodHistory, within};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -83,6 +83,20 @@ async fn storm(fixture: Arc<Fixture>) -> Result<()> {
             .feed()
             .until(name, "it is in service, held by those who hold it, and nothing else is left", is_clean)
             .await?;
+    }
+    ensure_released(&fixture).await
+}
+
+/// Checks that no pod was deleted before everyone who held it had released it, whatever was the answer to the request.
+async fn ensure_released(fixture: &Fixture) -> Result<()> {
+    fixture.timeline().catch_up().await?;
+    let histories = fixture.timeline().histories();
+    for name in LEAVING {
+        let all = histories.iter().filter(|history| history.name == name);
+        let dying: Vec<_> = all.filter_map(PodHistory::deletion).collect();
+        ensure!(dying.len() >= ROUNDS, "only {} deletions of pod {name} were recorded", dying.len());
+        let held = dying.into_iter().find(|version| !version.holders.is_empty());
+        ensure!(held.is_none(), "pod {name} was deleted while it was held: {held:?}");
     }
     Ok(())
 }
