@@ -27,8 +27,6 @@ pub(crate) const UNREACHABLE: &str = "UNREACHABLE";
 pub(crate) const FAILED: &str = "FAILED";
 pub(crate) const CANCELLED: &str = "CANCELLED";
 const OUTCOMES: [&str; 6] = ["DONE", "PENDING", "REJECTED", UNREACHABLE, FAILED, CANCELLED];
-const PHASES: [HookPhase; 5] =
-    [HookPhase::PreCheck, HookPhase::Prepare, HookPhase::PostCheck, HookPhase::Complete, HookPhase::Release];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -137,7 +135,7 @@ impl HookMetrics {
         if !self.names.remove(hook) {
             return;
         }
-        for phase in PHASES {
+        for phase in request::PHASES {
             for outcome in OUTCOMES {
                 let labels = CallLabels { hook: hook.to_owned(), phase: request::name(phase), outcome };
                 self.calls.remove(&labels);

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use super::PHASES;
+use crate::questions::request::PHASES;
 
 const OUTCOMES: [&str; 4] = ["done", "proceeded", "cancelled", "rejected"];
 

@@ -66,6 +66,10 @@ const fn phase(phase: HookPhase) -> v1::Phase {
     }
 }
 
+/// All phases.
+pub(crate) const PHASES: [HookPhase; 5] =
+    [HookPhase::PreCheck, HookPhase::Prepare, HookPhase::PostCheck, HookPhase::Complete, HookPhase::Release];
+
 /// Returns the name of the phase in metrics and ids.
 pub(crate) const fn name(phase: HookPhase) -> &'static str {
     match phase {
