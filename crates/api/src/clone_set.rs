@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use json::{is_default, null_as_default, null_as_number};
-use schema::{any_object, any_objects, bounded_selector};
+use schema::{any_objects, bounded_selector, pod_template};
 
 pub use hook_options::{HookDeadlinePolicy, HookOption, HookOptions};
 pub use lifecycle::{CloneSetHook, CloneSetLifecycle};
@@ -79,7 +79,19 @@ const REVISIONS: i32 = 10;
                             self.progressDeadlineSeconds > (has(self.minReadySeconds) ? self.minReadySeconds : 0)")
         .message("must be greater than minReadySeconds, because no pod could become available before the deadline; \
                   2147483647 stands for no deadline")
-        .field_path(".progressDeadlineSeconds")
+        .field_path(".progressDeadlineSeconds"),
+    // Not for sets that are stored so: they must be deletable, and report the problem in their status.
+    validation = Rule::new("!has(self.selector.matchLabels) || has(self.template.metadata) && \
+                            has(self.template.metadata.labels) && \
+                            self.selector.matchLabels.all(key, key in self.template.metadata.labels && \
+                            self.template.metadata.labels[key] == self.selector.matchLabels[key]) || \
+                            oldSelf.hasValue() && !(has(oldSelf.value().template.metadata) && \
+                            has(oldSelf.value().template.metadata.labels) && \
+                            self.selector.matchLabels.all(key, key in oldSelf.value().template.metadata.labels && \
+                            oldSelf.value().template.metadata.labels[key] == self.selector.matchLabels[key]))")
+        .message("the template must have the labels in spec.selector.matchLabels")
+        .field_path(".template.metadata.labels")
+        .optional_old_self(true)
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CloneSetSpec {
@@ -97,7 +109,7 @@ pub struct CloneSetSpec {
     )]
     pub selector: LabelSelector,
     /// The template of the pods: a PodTemplateSpec. `restartPolicy` must be Always.
-    #[schemars(transform = any_object)]
+    #[schemars(transform = pod_template)]
     pub template: Value,
     /// Templates of PersistentVolumeClaims. Each pod gets a claim of each of them as a volume with its name. The claims
     /// are deleted together with the pod if the set deletes it.

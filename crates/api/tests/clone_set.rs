@@ -305,7 +305,12 @@ fn the_schema_keeps_templates_and_has_the_defaults() {
     for path in ["/properties/template", "/properties/volumeClaimTemplates/items"] {
         assert_eq!(part(path)["type"], "object");
         assert_eq!(part(path)["x-kubernetes-preserve-unknown-fields"], true);
-        assert!(part(path).get("properties").is_none(), "{path}");
+    }
+    assert!(part("/properties/volumeClaimTemplates/items").get("properties").is_none());
+    // Rules read these.
+    for path in ["/metadata", "/spec"] {
+        let path = format!("/properties/template/properties{path}");
+        assert_eq!(part(&path)["x-kubernetes-preserve-unknown-fields"], true, "{path}");
     }
     assert_eq!(part("/properties/replicas/default"), &json!(1));
     assert_eq!(part("/properties/revisionHistoryLimit/default"), &json!(10));

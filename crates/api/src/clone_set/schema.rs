@@ -18,7 +18,40 @@ pub(super) fn any_object(schema: &mut Schema) {
     schema.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
 }
 
-/// A list of such objects.
+/// The template of pods. It keeps all fields, and has types for those that rules read.
+pub(super) fn pod_template(schema: &mut Schema) {
+    any_object(schema);
+    let part = |words: &str, properties: Value| {
+        json!({
+            "description": words, "type": "object", "nullable": true,
+            "x-kubernetes-preserve-unknown-fields": true, "properties": properties,
+        })
+    };
+    let labels = json!({
+        "description": "The labels of the pods, with those that the selector selects.",
+        "type": "object", "nullable": true, "additionalProperties": {"type": "string"},
+    });
+    let rule = |rule: &str, message: &str| json!([{"rule": rule, "message": message}]);
+    // At the fields themselves: the API server does not repeat their rules for sets that are stored so.
+    let policy = json!({
+        "description": "Always, or not set.", "type": "string", "nullable": true,
+        "x-kubernetes-validations":
+            rule("self == 'Always'", "must be Always, because containers are replaced in the pods"),
+    });
+    let deadline = json!({
+        "description": "Must not be set.", "type": "integer", "format": "int64", "nullable": true,
+        "x-kubernetes-validations":
+            rule("false", "is not supported, because the pods run until they are deleted; remove it"),
+    });
+    let spec = json!({"restartPolicy": policy, "activeDeadlineSeconds": deadline});
+    let properties = json!({
+        "metadata": part("The metadata of the pods.", json!({"labels": labels})),
+        "spec": part("A PodSpec.", spec),
+    });
+    schema.insert("properties".to_owned(), properties);
+}
+
+/// A list of objects whose fields are kept.
 pub(super) fn any_objects(schema: &mut Schema) {
     let item = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     schema.insert("items".to_owned(), item);
