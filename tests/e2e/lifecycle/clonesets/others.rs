@@ -162,11 +162,15 @@ async fn invalid(fixture: Arc<Fixture>) -> Result<()> {
     let words = format!("{:#}", refused.context("a set that cannot be updated was accepted")?);
     ensure!(words.contains("must not both be 0"), "{words}");
     for (template, problem) in [
-        (json!({"metadata": {"labels": null}}), "the template must have the labels in spec.selector.matchLabels"),
+        (
+            json!({"metadata": {"labels": null}}),
+            "the template must have the labels in spec.selector.matchLabels",
+        ),
         (json!({"spec": {"restartPolicy": "Never"}}), "spec.template.spec.restartPolicy: Invalid value"),
         (json!({"spec": {"activeDeadlineSeconds": 60}}), "the pods run until they are deleted"),
     ] {
-        let refused = MadeSet::create(&fixture, json!({}), json!({"replicas": 0, "template": &template})).await.err();
+        let refused =
+            MadeSet::create(&fixture, json!({}), json!({"replicas": 0, "template": &template})).await.err();
         let words = format!("{:#}", refused.with_context(|| format!("{template} was accepted"))?);
         ensure!(words.contains(problem), "{template}: {words}");
     }
