@@ -1,5 +1,6 @@
 //! CloneSets of Podward's own controller, with operators that answer hooks.
 
+mod claims;
 mod deletions;
 pub(crate) mod every_write;
 mod limits;
@@ -17,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
     [
         updates::tests(),
         deletions::tests(),
+        claims::tests(),
         others::tests(),
         waits::tests(),
         limits::tests(),
