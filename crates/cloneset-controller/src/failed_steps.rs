@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use podward_core::cloneset::PodStep;
 
 use crate::errors::SetError;
-use crate::report::counted;
 
 /// The time after which a failure that lasts is reported again. It doubles with each report.
 const FIRST_INTERVAL: Duration = Duration::from_secs(60);
@@ -56,7 +55,7 @@ impl FailedSteps {
             let first = &failed.iter().min_by_key(|failed| failed.pod)?.error;
             let text = match failed.len() {
                 1 => first.to_string(),
-                count => format!("{}; the first: {first}", counted(count)),
+                count => format!("{count} pods; the first: {first}"),
             };
             Some(FailureReport { reason, text, cause: first.cause() })
         };

@@ -137,7 +137,7 @@ fn direct(config: &Config) -> kube::Result<Client> {
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Node;
     use kube::Api;
