@@ -148,7 +148,7 @@ impl HookMetrics {
     }
 
     /// Removes all series, because only the leader calls hooks.
-    pub(crate) fn forget_all(&self) {
+    pub fn forget_all(&self) {
         self.names.clear();
         self.states.clear();
         self.calls.clear();

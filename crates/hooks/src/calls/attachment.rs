@@ -157,6 +157,8 @@ impl AttachedStreams {
     ) {
         loop {
             let answer = tokio::select! {
+                // An answer to a hook that is gone must not bring back its metrics.
+                biased;
                 () = self.closed.cancelled() => break,
                 () = stream.calls.closed() => break,
                 answer = answers.recv() => answer,

@@ -295,7 +295,6 @@ impl QuestionTable {
     /// Cancels all calls and removes all questions.
     pub(crate) fn clear(&mut self) {
         self.questions.values().for_each(|entry| entry.cancel.cancel());
-        self.out.metrics.forget_all();
         *self = QuestionTable::new(self.out.clone());
     }
 }

@@ -126,6 +126,7 @@ impl Metrics {
 
     /// Removes what only a leader knows. The next leader counts other types.
     pub(crate) fn forget_operations(&self) {
+        self.callbacks.forget_all();
         self.operations.clear();
         self.oldest.clear();
         self.overdue.clear();

@@ -18,7 +18,7 @@ pub(super) struct CommandEnd {
 }
 
 /// Runs a command until it ends. The first SIGTERM or SIGHUP is sent to the command, so that it can clean up; SIGINT is not,
-/// because a terminal does that. The second interruption kills the command.
+/// because a terminal does that. A second interruption kills the command.
 ///
 /// # Errors
 /// When the command cannot be started.
@@ -39,10 +39,13 @@ pub(super) async fn run(
             }
             interruption = interruptions.next() => interruption,
         };
-        if first.is_some() {
-            child.start_kill().with_context(|| format!("kill {program}"))?;
-        } else if interruption != Interruption::Interrupt {
-            send(&child, interruption).with_context(|| format!("send {interruption:?} to {program}"))?;
+        match (first, interruption) {
+            // A terminal has sent SIGINT to the command as well. One that closes may send SIGHUP twice.
+            (None, Interruption::Interrupt) | (Some(_), Interruption::Hangup) => {}
+            (None, _) => {
+                send(&child, interruption).with_context(|| format!("send {interruption:?} to {program}"))?
+            }
+            (Some(_), _) => child.start_kill().with_context(|| format!("kill {program}"))?,
         }
         first.get_or_insert(interruption);
     }
@@ -74,15 +77,15 @@ mod tests {
         assert_eq!((end.status.signal(), end.interruption), (Some(15), Some(Interruption::Terminate)));
     }
 
-    /// SIGTERM, each time that the command has created the file.
-    struct WhenReady(PathBuf);
+    /// Interruptions, the last one first: the next one each time that the command has created the file.
+    struct WhenReady(PathBuf, PlannedInterruptions);
 
     impl Interruptions for WhenReady {
         async fn next(&mut self) -> Interruption {
             while std::fs::remove_file(&self.0).is_err() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            Interruption::Terminate
+            self.1.next().await
         }
     }
 
@@ -90,11 +93,18 @@ mod tests {
     async fn a_command_cleans_up_after_sigterm_and_the_second_one_kills_it() {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
-        for (trap, code, signal) in [("exit 7", Some(7), None), (": > \"$1\"", None, Some(9))] {
-            let script = format!("trap '{trap}' TERM; : > \"$1\"; while :; do sleep 0.01; done");
+        let again = ": > \"$1\"";
+        let ends = format!("{again}; sleep 0.1; exit 7");
+        for (trap, second, code, signal) in [
+            ("exit 7", Interruption::Terminate, Some(7), None),
+            (again, Interruption::Terminate, None, Some(9)),
+            (&*ends, Interruption::Hangup, Some(7), None),
+        ] {
+            let script = format!("trap '{trap}' TERM; {again}; while :; do sleep 0.01; done");
             let arguments = ["-c", &script, "sh", ready.to_str().unwrap()].map(ToOwned::to_owned);
-            let end = run("sh", &arguments, &mut WhenReady(ready.clone())).await.unwrap();
-            assert_eq!((end.status.code(), end.status.signal()), (code, signal));
+            let interruptions = PlannedInterruptions(vec![second, Interruption::Terminate]);
+            let end = run("sh", &arguments, &mut WhenReady(ready.clone(), interruptions)).await.unwrap();
+            assert_eq!((end.status.code(), end.status.signal()), (code, signal), "{trap}");
         }
     }
 
