@@ -238,7 +238,11 @@ impl BindingTask {
             self.report(entry, None, hook).await;
             return MAX_PAUSE;
         };
-        let access = match self.connector.access(&self.shared, &binding).await {
+        let access = self.connector.access(&self.shared, &binding).await;
+        if self.fence.is_ended() {
+            return Duration::ZERO;
+        }
+        let access = match access {
             Ok(access) => access,
             Err(problem) => {
                 let reason = format!("DiscoveryBinding {} cannot be used: {problem}", self.key);
@@ -250,9 +254,6 @@ impl BindingTask {
             }
         };
         self.observe(&binding, &access);
-        if self.fence.is_ended() {
-            return Duration::ZERO;
-        }
         if !self.fence.is_open() {
             // Another replica may be responsible by now, and know newer pods. Only heartbeats continue.
             self.answer_pending(UNCONFIRMED);

@@ -25,6 +25,11 @@ impl Fence {
         !self.is_ended() && self.tenure.is_confirmed()
     }
 
+    /// Waits for `future`. Returns `None` when the task is to end.
+    pub(crate) async fn run<F: Future>(&self, future: F) -> Option<F::Output> {
+        self.stop.run_until_cancelled(future).await
+    }
+
     /// Returns whether the task is to end: it may not even send heartbeats.
     pub(crate) fn is_ended(&self) -> bool {
         self.stop.is_cancelled()

@@ -1,4 +1,5 @@
-//! A registry within the limits of its connection, which changes only while this replica is responsible, and whose calls are recorded if there are traces.
+//! A registry within the limits of its connection, which changes only while this replica is responsible, and whose calls are
+//! recorded if there are traces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,9 +149,12 @@ impl Registry for ManagedRegistry {
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
         let begin = now();
-        self.limiter.changes(changes.len()).await;
-        let _permit = self.limiter.call().await;
-        let results = match self.fence.is_open() {
+        let turn = async {
+            self.limiter.changes(changes.len()).await;
+            self.limiter.call().await
+        };
+        let turn = self.fence.run(turn).await;
+        let results = match turn.is_some() && self.fence.is_open() {
             true => self.inner.write(changes).await,
             false => changes.iter().map(|change| Err(self.refused(change.to_string()))).collect(),
         };
@@ -165,8 +169,8 @@ impl Registry for ManagedRegistry {
     }
 
     async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
-        let _permit = self.limiter.call().await;
-        if self.fence.is_ended() {
+        let turn = self.fence.run(self.limiter.call()).await;
+        if turn.is_none() || self.fence.is_ended() {
             let refused = |(service, instance): &(ServiceKey, Instance)| {
                 let (host, port, name) = (&instance.host, instance.port, &service.name);
                 Err(self.refused(format!("renew {host}:{port} of service {name}")))

@@ -151,6 +151,9 @@ impl BindingTask {
     async fn deregister(&mut self, removed: Vec<Orphan>, access: &RegistryAccess) {
         let (mut deregistered, mut problem) = (0, None);
         for chunk in removed.chunks(access.capabilities.batch.max(1)) {
+            if self.fence.is_ended() {
+                break;
+            }
             let changes: Vec<Change> = chunk
                 .iter()
                 .map(|orphan| Change::Deregister(orphan.service.clone(), orphan.instance.clone()))
